@@ -94,7 +94,7 @@ def in_files() -> str:
     """The options under the names they have in files, in ``--set`` and in Python."""
     rows = []
     for name, option in OPTIONS.items():
-        flags = ", ".join(f"`{s}`" for s in option.spellings) or "in files only"
+        flags = ", ".join(f"`{s}`" for s in option.spellings) or ("in files only" if option.filed else "`--set`")
         others = ", ".join(f"`{a}`" for a in option.aliases) or "-"
         kind = " or ".join(f"`{c}`" for c in option.choices) or cell(option.kind.unit)
         rows.append(

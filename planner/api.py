@@ -76,6 +76,10 @@ def plan(
     # options
     rate: float | str | None = None,
     throughput: float | str | None = None,
+    users: int | str | None = None,
+    think_time: str | None = None,
+    requests_per_hour: float | str | None = None,
+    concurrency: int | str | None = None,
     rate_is: Literal["mean", "peak"] | None = None,
     headroom: float | str | None = None,
     isl: int | str | None = None,
@@ -206,6 +210,16 @@ def plan(
     throughput
         Output tokens/s that the fleet carries: 2000 or 2k tok/s; in place of --rate, beside it the larger of both.
         Default: none. [tokens/s: 2000, 2k tok/s]
+    users
+        Users in place of a rate, each waiting for its answer before it asks again; with --think-time or --requests-
+        per-hour. Default: none. [whole number]
+    think_time
+        From an answer to the user's next request: 60s (exponential), 60s fixed, 60s lognormal 1.5. [text]
+    requests_per_hour
+        Requests of each user where answers come at once: 20 is a think time of 3 min. [number]
+    concurrency
+        Requests always under way, as benchmarks send them: so many users who do not think. Default: none. [whole
+        number]
     rate_is
         The rate is the mean of a day (its busiest hour is sized for) or the peak. Default: --rate as given; a trace
         of a day or more: its busiest hour. [text]
@@ -229,7 +243,7 @@ def plan(
         Promises hold in 95% of the windows of this length: 5min. Plan, schedule and autoscale all take it so.
         Default: over the whole period. [time [s]: 0.5 or 500ms]
     ttft
-        TTFT promise, the same as --slo. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms]
+        TTFT promise, the same as slo. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms]
     tpot
         TPOT promise: 50ms, p95=40ms, mean=8ms, or 30tok/s of a user. [time [s], with its quantile or not: 0.5,
         500ms, p95=300ms, mean=200ms]
@@ -308,8 +322,9 @@ def plan(
         The engine's own scheduler, or one sized by its theory and by simulating it: sarathi, eb, slai, wait, rad.
         Default: engine. [text]
     compress
-        Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--route-on total); with a
-        FILE of `compress measure`: the shares and times measured. [true, false, or a file of `compress measure`]
+        Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--set route_on=total);
+        with a FILE of `compress measure`: the shares and times measured. [true, false, or a file of `compress
+        measure`]
     cpu_price
         Price of a CPU core that compresses, USD/hour. Default: 0.0446. [number]
     token_budget
@@ -371,14 +386,14 @@ def plan(
     min_replicas
         Least replicas of a pool. Default: 1. [whole number]
     redundancy
-        Spare replicas per pool (N + k). Default: 0. [whole number]
+        Spare replicas per pool: 2, N+2, or as many as keep enough of them up 99.9%. Default: 0. [whole number]
     availability_target
         Largest probability that fewer replicas than needed are up: 0.01 for 99% availability. Default: not asked
         for. [share: 0.3 or 30%]
     failures_per_hour
-        Failures of one replica per hour, for --availability-target. Default: 0.001. [number]
+        Failures of one replica per hour, for availability_target. Default: 0.001. [number]
     repair_hours
-        Hours until a failed replica serves again, for --availability-target. Default: 0.5. [number]
+        Hours until a failed replica serves again, for availability_target. Default: 0.5. [number]
     inventory
         GPUs available of a type: h100=64. Repeat. [GPU=number of GPUs]
     price
@@ -470,7 +485,7 @@ def _scheduled(
     fleet = standing_fleet(compile_question(question, loaded), question_of(found).pools)
     others = {
         "prefill and decode on pools of their own (--shape)": not find_shape(found.shape).mixes,
-        "sessions and prefix caches (--cached-share 0, --prefix-cache off)": any(
+        "sessions and prefix caches (--cached-share 0, --set prefix_cache=off)": any(
             p.law.cached_share.any() for p in fleet.pools
         ),
         "speculation (--speculate)": question.speculate is not None,
@@ -1026,6 +1041,10 @@ def schedule(
     # options
     rate: float | str | None = None,
     throughput: float | str | None = None,
+    users: int | str | None = None,
+    think_time: str | None = None,
+    requests_per_hour: float | str | None = None,
+    concurrency: int | str | None = None,
     rate_is: Literal["mean", "peak"] | None = None,
     headroom: float | str | None = None,
     isl: int | str | None = None,
@@ -2143,6 +2162,6 @@ def _standing(fleet: Plan | str | Path) -> Question:
     if scheduler not in ("engine", "sarathi"):
         raise InputError(
             f"the fleet of this plan runs the scheduler {scheduler}: closed forms know the engine's own",
-            f"Plan again for the other traffic: fleetopt plan --scheduler {scheduler} ...",
+            f"Plan again for the other traffic: fleetopt plan --set scheduler={scheduler} ...",
         )
     return saved

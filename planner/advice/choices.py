@@ -26,7 +26,7 @@ from planner.plans import Plan, PoolPlan
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import compile_question
 from planner.question.files import engines_of, question_of, saved_pools
-from planner.question.options import OPTIONS, PlanInputs
+from planner.question.options import PlanInputs, written
 from planner.routing import ROUTINGS, find_routing
 from planner.units import format_count, format_duration, round_up
 from planner.workload.workload import Workload
@@ -185,13 +185,12 @@ def _choice(kind: str, name: str, **changes: Any) -> Choice:
 
 def _flag(option: str, value: Any) -> str:
     """``--gpu h200``; a list repeats the flag, nothing at all takes it away."""
-    spelling = OPTIONS[option].spellings[0]
+    spelling = written(option, "").removesuffix("=").strip()
     if value is True:
         return spelling
     if value is False or value in ({}, None):
         return f"without {spelling}"
-    items = value if isinstance(value, (list, tuple)) else [value]
-    return " ".join(f"{spelling} {item:.10g}" if isinstance(item, float) else f"{spelling} {item}" for item in items)
+    return " ".join(written(option, item) for item in (value if isinstance(value, (list, tuple)) else [value]))
 
 
 def _settings(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:

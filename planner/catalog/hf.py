@@ -113,7 +113,7 @@ class _Reader:
         """Raise what was found wrong so far."""
         raise InputError.from_problems(
             [f"{self.where}: {p}" for p in self.problems],
-            f"Give the config.json of a model of one of these families: {', '.join(FAMILIES)}; or --like FAMILY takes "
+            f"Give the config.json of a model of one of these families: {', '.join(FAMILIES)}; or --set like=FAMILY takes "
             "one's arithmetic, with a wider band.",
         )
 

@@ -11,7 +11,7 @@ from planner.cli import options as opt
 from planner.cli.plan import Config, Scenario
 
 
-@opt.asks()
+@opt.asks(hidden=True)
 def capacity(
     plan: Annotated[
         Path | None, typer.Argument(metavar="PLAN", help="Plan file, whose fleet stands. Default: the GPUs of --have.")
@@ -21,11 +21,12 @@ def capacity(
     ] = None,
     config: Config = None,
     scenario: Scenario = None,
+    change: opt.Set = None,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
     **given: Any,
 ) -> None:
-    """The largest rate with all promises, the fleet that carries it and what binds: the inverse of plan.
+    """The largest rate with all promises, the fleet that carries it and what binds: the inverse of plan, with its options.
 
     Example: fleetopt capacity --have h100=24 --have a100=40 --cdf azure --slo 0.5
 
@@ -35,6 +36,7 @@ def capacity(
     from planner.cli.output import writer
     from planner.errors import InputError
 
+    given = opt.settings(given, change)
     write = writer(output_format, output)
     if plan is not None and config is not None:
         raise InputError("a plan file and --config", "Give one of them.")

@@ -137,7 +137,7 @@ def _option_of(line: str, typed: Sequence[Given]) -> tuple[Given, str, str] | No
         spellings = (name,) if name.startswith("-") else own if known is None else known.spellings
         rest = line[found.end() :] if ": " in found[0] else line
         for option in typed:
-            if option.flag in spellings:
+            if option.flag in spellings or (option.flag == "--set" and (option.value or "").startswith(f"{name}=")):
                 return option, entry, rest
     quoted = re.findall(r"'([^']*)'", line)
     for option in typed:
@@ -199,6 +199,8 @@ def _for_option(
     line: str, words: Sequence[str], found: tuple[Given, str, str], meant: str | None
 ) -> Sequence[str] | None:
     """The words with what a line says about the value of an option."""
+    from planner.question.options import OPTIONS
+
     option, entry, rest = found
     assert option.value is not None
     if (flag := re.search(r"given as (--[\w-]+) ", line)) is not None:
@@ -214,6 +216,9 @@ def _for_option(
         return _replaced(words, option, option.value.replace(entry_value(option.value, entry), said[1]))
     if option.flag == "--prometheus":
         return [*_dropped(words, option), "--emit-rules", "rules"]
+    if option.flag == "--set" and (known := OPTIONS.get(option.value.partition("=")[0])) is not None:
+        value = (known.choices[:1] or (known.kind.example,))[0]
+        return _replaced(words, option, f"{known.name}={value}")
     return None if option.flag in ("--config", "--prompts") else _with_example(words, option)
 
 
@@ -266,7 +271,8 @@ def _instead(error: FleetOptError, words: Sequence[str]) -> Sequence[str] | None
     if isinstance(error, InfeasibleError):
         typed = given(words, _alone(words))
         if error.promise is not None and error.best_s:
-            reachable = format_duration(round_up(1.5 * error.best_s)).replace(" ", "")
+            told = re.search(r"relax .* to ([\d.]+ \w+)", " ".join(error.relaxations))
+            reachable = (told[1] if told else format_duration(round_up(1.5 * error.best_s))).replace(" ", "")
             for option in typed:
                 if option.value and option.flag.lstrip("-") in ("slo", "ttft", "tpot", "e2e"):
                     name = "ttft_s" if option.flag == "--slo" else f"{option.flag[2:]}_s"
@@ -333,7 +339,15 @@ def _no_such_option(unknown: str, words: Sequence[str], typed: Sequence[Given]) 
     option = next((o for o in typed if o.flag == unknown), None)
     at = option.at if option is not None else 0
     if unknown in RENAMED:
-        return f"{unknown}: is called {RENAMED[unknown]}", [*words[:at], *RENAMED[unknown].split(), *words[at + 1 :]]
+        *before, last = RENAMED[unknown].split()
+        value = "VALUE" if option is None or option.value is None else option.value
+        joined = (
+            [*before, f"{last}{value}"]
+            if last.endswith("=")
+            else [*before, last, *([] if value == "VALUE" else [value])]
+        )
+        after = words[(at if option is None else option.value_at) + 1 :]
+        return f"{unknown}: is written {' '.join(joined)}", [*words[:at], *joined, *after]
     own = [*_flags(_command(words))]
     others = [name for name in COMMANDS if unknown in _flags(Built()[name])]
     here = " ".join(w for w in words[:2] if not w.startswith("-") and _command([*words[:1], w]) is not None) or words[0]

@@ -76,7 +76,7 @@ def length_notes(serving: Serving) -> Iterator[str]:
     if serving.sees_output:
         counted += (
             f"; the plan cuts input + output, which only max_tokens tells (else the mean output of "
-            f"{serving.mean_output_tokens:,.0f} is taken): plan with --route-on input for what a router sees"
+            f"{serving.mean_output_tokens:,.0f} is taken): plan with route_on input for what a router sees"
         )
     yield counted
 

@@ -12,6 +12,7 @@ from planner.fleet.explain import unkept
 from planner.fleet.fleet import Fleet, Solved
 from planner.fleet.notes import assumptions_of, notes_of, options_without_effect, warnings_of
 from planner.fleet.pool import Shortfall
+from planner.fleet.population import at_rest
 from planner.fleet.records import explained_size, pool_plans, sure_remark, workload_summary
 from planner.fleet.shapes import find_shape, shape_names, standing_fleet
 from planner.fleet.sure import sureness_of
@@ -68,7 +69,7 @@ def fleet_of(question: CompiledQuestion) -> Fleet:
     InputError, InfeasibleError
         As :func:`make_plan`.
     """
-    question = with_types(question)
+    question = _of_users(with_types(question))
     shape = question.search.shape
     names = list(shape_names())
     if shape in names:
@@ -111,7 +112,7 @@ def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:
 
 def plan_of(question: CompiledQuestion) -> Plan:
     """The cheapest fleet of the shape asked for; of all shapes, with the dearer one beside it, where that is asked for."""
-    question = with_types(question)
+    question = _of_users(with_types(question))
     names = list(shape_names())
     shape = question.search.shape
     if shape in names:
@@ -149,6 +150,14 @@ def plan_of(question: CompiledQuestion) -> Plan:
         notes=(*chosen.notes, *map(str, notes)),
         remarks={**chosen.remarks, "notes": (*chosen.remarks["notes"], *notes)},
     )
+
+
+def _of_users(question: CompiledQuestion) -> CompiledQuestion:
+    """The question at the rate its users come to, where it names users whose rate is not known yet."""
+    known = any(remark.code == "users" for remark in question.traffic.changes)
+    if question.traffic.sending.population is None or known:
+        return question
+    return at_rest(question, lambda at: find_shape(at.search.shape).solve(at).fleet)
 
 
 def _without_host_memory(question: CompiledQuestion) -> CompiledQuestion | None:

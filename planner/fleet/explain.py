@@ -56,7 +56,7 @@ def check_limit(problem: FleetProblem) -> None:
         raise InputError(
             f"in_flight: {limit:,.0f} requests under way are at most {limit / fastest:,.1f} requests/s, not "
             f"{problem.rate:,.10g}: even on idle replicas one is decoded for {format_duration(fastest)}",
-            "Take a lower --rate, or leave --in-flight out: what clients hold back is no load.",
+            "Take a lower --rate, or leave in_flight out: what clients hold back is no load.",
         )
 
 
@@ -160,7 +160,7 @@ def beyond_stock(
     takes = ", ".join(f"{name}: {count:,}" for name, count in needed.items())
     lines = [f"an inventory of {takes}: the cheapest fleet without one", "another GPU type beside these (--gpu)"]
     if not proven:
-        lines.append("a longer search (--max-evaluations 500): this one stopped before every fleet was ruled out")
+        lines.append("a longer search (--set max_evaluations=500): this one stopped before every fleet was ruled out")
     return InfeasibleError(
         f"no fleet within the inventory ({have}) serves {format_count(rate_per_s)} requests/s",
         "What would help:",

@@ -68,6 +68,8 @@ def _arrivals_assumed(fleet: Fleet, feels_bursts: bool) -> Remark:
     arrivals = traffic.workload.arrivals
     if traffic.sending.paced is not None:
         return Remark("paced", {"clients": traffic.sending.paced})
+    if traffic.sending.population is not None:
+        return Remark("by_users")
     if not feels_bursts or not traffic.bursts:
         return Remark("poisson")
     if not arrivals.dispersion:
@@ -98,7 +100,7 @@ def _sending_assumed(traffic: Traffic) -> Iterator[Remark]:
 FEW = "few_requests"
 """What is changed of a traffic is assumed; that it has few requests is to be read first."""
 
-_GROWN = {"users": "as more independent users", "use": "as more use by the same users (--growth use)"}
+_GROWN = {"users": "as more independent users", "use": "as more use by the same users (--set growth=use)"}
 
 
 def notes_of(fleet: Fleet) -> Iterator[Remark]:
@@ -165,7 +167,7 @@ def options_without_effect(question: CompiledQuestion, fleet: Fleet) -> Iterator
     """Options given that change nothing."""
     engines, purchase = question.engines, question.purchase
     if question.traffic.sessions is None:
-        of_caches = {"--session-ttl": engines.session_ttl_s is not None, "--offload": engines.offload_gib > 0.0}
+        of_caches = {"session_ttl": engines.session_ttl_s is not None, "offload": engines.offload_gib > 0.0}
         yield from (Remark("no_sessions", {"option": option}) for option, given in of_caches.items() if given)
     own = fleet.pools[0].option
     searched = {own.gpu.name} if engines.profile is not None else {find_gpu(g).name for g in engines.gpu}

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from planner.errors import InputError
 from planner.iteration.speculation import Speculation
 from planner.kept import once
@@ -22,7 +24,7 @@ from planner.units import RATE_RULE, is_rate
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import scaled, without_longer
 from planner.workload.pools import FleetMoments
-from planner.workload.sending import ORDINARY, Sending, Surge, paced_clients
+from planner.workload.sending import ORDINARY, Population, Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
 
@@ -379,11 +381,43 @@ def stated_rate(inputs: PlanInputs, workload: Workload) -> float:
     """
     shape = shaped(inputs, workload)[0] if inputs.rate is None or inputs.throughput is not None else workload
     rate = inputs.rate if inputs.rate is not None else shape.arrivals.rate_per_s
+    if (population := population_of(inputs)) is not None:
+        return _rate_of_users(population, workload)
     if inputs.throughput is not None:
         rate = max(inputs.rate or 0.0, inputs.throughput / shape.mean_output)
     if rate is None:
         raise InputError(f"{workload.name} states no arrival rate of its own", "Give one: --rate REQUESTS_PER_SECOND.")
     return rate
+
+
+ANSWERED_S = 1.0
+"""Time of an answer from which the rate of users is first guessed; what their fleet needs for it is found with the fleet [s]."""
+
+
+def population_of(inputs: PlanInputs) -> Population | None:
+    """The users of a question, ``None`` where it names a rate.
+
+    Raises
+    ------
+    InputError
+        Nobody knows how often they ask.
+    """
+    if inputs.concurrency is not None:
+        return Population(inputs.concurrency)
+    if inputs.users is None:
+        return None
+    if inputs.requests_per_hour is not None:
+        return Population(inputs.users, 3600.0 / inputs.requests_per_hour)
+    return Population.parse(inputs.users, inputs.think_time or "0")
+
+
+def _rate_of_users(population: Population, workload: Workload) -> float:
+    """About how often users ask, before a fleet is known [1/s]; of sessions, where their answers came at once."""
+    sessions = workload.sessions
+    if sessions is None:
+        return population.users / (population.think_s + ANSWERED_S)
+    between = float(np.sum(sessions.gaps_between_s[~sessions.first])) / sessions.count
+    return population.users * sessions.turns / max(between + population.think_s, ANSWERED_S)
 
 
 def rate_of(inputs: PlanInputs, workload: Workload) -> float:
@@ -398,7 +432,7 @@ def rate_of(inputs: PlanInputs, workload: Workload) -> float:
         No rate is known; a mean of a day that nobody knows.
     """
     rate = stated_rate(inputs, workload) * (1.0 + inputs.headroom)
-    given = inputs.rate is not None or inputs.throughput is not None
+    given = not {inputs.rate, inputs.throughput, inputs.users, inputs.concurrency} <= {None}
     if inputs.rate_is == "peak" or (given and inputs.rate_is is None):
         return rate
     if not workload.arrivals.hourly_profile:
@@ -432,6 +466,9 @@ def _rate_remarks(inputs: PlanInputs, workload: Workload, rate: float) -> Iterat
         yield Remark("busiest_hour", {"rate": before, "mean": stated, "ratio": before / stated})
     elif inputs.throughput is not None and before > (inputs.rate or 0.0):
         yield Remark("by_throughput", {"rate": before, "throughput": inputs.throughput})
+    elif population_of(inputs) is not None:
+        # who asks how often is told with the fleet that answers
+        return
     elif inputs.rate is None:
         span = workload.arrivals.rate_per_s and (workload.provenance.requests or 0) / workload.arrivals.rate_per_s
         if span and not day:
@@ -520,12 +557,19 @@ def _sending(inputs: PlanInputs, workload: Workload) -> Sending:
     """What clients do beyond what the workload shows; its requests are drawn where it has none one by one."""
     surge = None if inputs.surge is None else Surge.parse(inputs.surge)
     limit = math.inf if inputs.in_flight is None else float(inputs.in_flight)
-    asked = Sending(paced_clients(inputs.burst), limit, surge)
+    population = population_of(inputs)
+    if workload.sessions is not None and inputs.prefix_cache == "on":
+        # each session waits for its answers already
+        population = None
+    elif population is not None and inputs.users is not None and not (inputs.think_time or inputs.requests_per_hour):
+        raise InputError("users: how often does each ask?", "Say it: --think-time 60s, or --requests-per-hour 20.")
+    asked = Sending(paced_clients(inputs.burst), limit, surge, population=population)
     if asked.ordinary:
         return asked
     if workload.sessions is not None and inputs.prefix_cache == "on":
         raise InputError(
-            "burst, surge, in_flight: not together with prefix caches that sessions fill", "Give --prefix-cache off."
+            "burst, surge, in_flight: not together with prefix caches that sessions fill",
+            "Give --set prefix_cache=off.",
         )
     recorded = inputs.burst == "auto" and (workload.recorded is not None or workload.intervals is not None)
     return replace(asked, drawn=not recorded)
@@ -552,7 +596,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     at_random = inputs.method in AT_RANDOM
     if at_random and traffic.sessions is not None:
         raise InputError(
-            f"method {inputs.method}: knows no sessions that fill prefix caches", "Give --prefix-cache off."
+            f"method {inputs.method}: knows no sessions that fill prefix caches", "Give --set prefix_cache=off."
         )
     open_routing = inputs.routing == "auto" and traffic.sessions is not None
     usual = "random" if at_random else "sticky" if open_routing else DEFAULT_ROUTING
@@ -574,7 +618,14 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
             inputs.failures_per_hour,
             inputs.repair_hours,
         ),
-        search=Search(inputs.shape, inputs.pools, inputs.boundaries, inputs.gammas, inputs.max_evaluations),
+        search=Search(
+            inputs.shape,
+            # a user's next request may belong to another pool, which the first one's answers would have to wait for
+            1 if traffic.sending.population else inputs.pools,
+            inputs.boundaries,
+            inputs.gammas,
+            inputs.max_evaluations,
+        ),
         method=inputs.method,
         routing=_with_closed_form(routing),
         open_routing=open_routing,
@@ -615,7 +666,7 @@ def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -
     return Traffic(
         workload,
         rate,
-        inputs.rate is None and inputs.throughput is None and rate_per_s is None,
+        {inputs.rate, inputs.throughput, inputs.users, inputs.concurrency} <= {None} and rate_per_s is None,
         inputs.cached_share,
         inputs.burst != "poisson" and not inputs.law,
         inputs.growth,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from planner import api
 from planner.cli.main import app, run
 from planner.errors import InputError
+from planner.question.options import OPTIONS
 
 FILES = {
     "asked.yaml": "slo: 2\nrate: 20\nscenarios:\n  big:\n    rate: 40\n",
@@ -64,7 +67,7 @@ MISTAKES = [
     ("plan --slo 0.5 --isl 2000", INPUT, "--isl 2000: without osl"),
     ("plan --slo 0.5 --isl 2000 --osl 300", INPUT, "states no arrival rate of its own"),
     ("plan --slo 0.5 --isl 2000 --osl 300 --cdf azure", INPUT, "--isl 2000: beside cdf"),
-    ("plan --slo 0.5 --osl-scale 0", INPUT, "--osl-scale: must be a positive factor"),
+    ("plan --slo 0.5 --set osl_scale=0", INPUT, "must be a positive factor"),
     ("plan --slo 0.5 --drop-longer-than 1", INPUT, "no request of azure has at most 1 tokens"),
     ("plan --slo 0.5 --cached-share 1.2", INPUT, "--cached-share: must lie in [0, 1)"),
     ("plan --slo 0.5 --cached-share chat=0.5", INPUT, "azure has no category chat"),
@@ -73,7 +76,7 @@ MISTAKES = [
     ("plan --slo 0.5 --pools 9", INPUT, "--pools: 1 to 4, got 9"),
     ("plan --slo 0.5 --routing fastest", INPUT, "'fastest' is none of"),
     ("plan --slo 0.5 --utilization-cap 1.5", INPUT, "--utilization-cap: must lie between 0 and 1"),
-    ("plan --slo 0.5 --availability-target 99.9%", INPUT, "write 0.001 for enough of them 99.9% of the time"),
+    ("plan --slo 0.5 --set availability_target=99.9%", INPUT, "write 0.001 for enough of them 99.9% of the time"),
     ("plan --slo 0.5 --max-model-len 1000", INPUT, "shorter than the workload's longest request"),
     ("plan --slo 0.5 --format jsn", INPUT, "did you mean 'json'"),
     ("plan --slow 0.5", USAGE, "--slow: no such option of plan; did you mean '--slo'?"),
@@ -93,10 +96,10 @@ MISTAKES = [
     ("cost nowhere/plan.yaml", INPUT, "no such file, nor a folder nowhere"),
     ("evaluate asked.yaml", INPUT, "asked.yaml: holds no fleet"),
     ("evaluate plan.yaml --rate ten", INPUT, "--rate: 'ten' is not a number"),
-    ("evaluate plan.yaml --set gpu=h200", INPUT, "gpu: fixed by the plan"),
+    ("evaluate plan.yaml --set gpu=h200", INPUT, "--set gpu=h200: fixed by the plan"),
     ("evaluate plan.yaml --set rate", INPUT, "'rate' is not OPTION=VALUE"),
     ("what-if plan.yaml", INPUT, "nothing to change"),
-    ("what-if plan.yaml --set rat=5", INPUT, "rat: unknown option; did you mean 'rate'"),
+    ("what-if plan.yaml --set rat=5", INPUT, "--set rat=5: unknown option; did you mean 'rate'"),
     ("what-if plan.yaml --set rate=5,x", INPUT, "--set rate=5,x: 'x' is not a rate"),
     ("what-if plan.yaml --set rate=5,6 --set gpu=h100,h200,l40s --zip", INPUT, "rate has 2, gpu has 3"),
     ("schedule plan.yaml", INPUT, "no rates by hour"),
@@ -142,13 +145,13 @@ MISTAKES = [
     ("prices import text.txt", INPUT, "text.txt: not a price list"),
     ("profile compare llama-3.1-8b-h100-80gb-tp1-trtllm nowhere", INPUT, "unknown profile 'nowhere'"),
     ("plan --slo 0.5 --cdf turns=10,first=2000", INPUT, "states no arrival rate of its own"),
-    ("plan --slo 0.5 --max-queue -1", INPUT, "--max-queue: must not be negative"),
+    ("plan --slo 0.5 --set max_queue=-1", INPUT, "must not be negative"),
     ("plan --slo 0.5 --client-timeout 0", INPUT, "--client-timeout: must be positive"),
     ("plan --slo 0.5 --engine tgi", INPUT, "'tgi' is none of sglang, trtllm, vllm"),
     ("plan --slo 0.5 --weights int8", INPUT, "did you mean 'int4'"),
     ("plan --slo 0.5 --spot-price h100=1 --spot-share 2", INPUT, "--spot-share: must lie in [0, 1]"),
     ("plan --slo 0.5 --shape split", INPUT, "'split' is none of colocated, disaggregated, both"),
-    ("plan --slo 0.5 --boundaries 4k,x", INPUT, "'x' is not a number of tokens"),
+    ("plan --slo 0.5 --set boundaries=4k,x", INPUT, "'x' is not a number of tokens"),
     # percent for shares, promises in other spellings, files taken for others
     ("plan --slo 0.5 --headroom 20", INPUT, "write 20% for 20 in a hundred"),
     ("plan --slo 0.5 --cached-share 60", INPUT, "write 60% for 60 in a hundred"),
@@ -166,7 +169,7 @@ MISTAKES = [
     ("plan --slo 0.5 --inventory 64", INPUT, "--inventory: expected GPU=number"),
     ("plan --slo 0.5 --rate 1,000", INPUT, "write 1000"),
     ("plan --slo 0.5 --rate nan", INPUT, "--rate: 'nan' is not a rate"),
-    ("plan --slo 0.5 --gammas a", INPUT, "--gammas: 'a' is not a number"),
+    ("plan --slo 0.5 --set gammas=a", INPUT, "--set gammas=a: 'a' is not a number"),
     ("plan --slo 0.5 --rate inf", INPUT, "--rate: 'inf' is not a rate"),
     ("plan --slo 0.5 --isl 2000 --osl -5 --rate 3", INPUT, "osl: must be at least 1 token"),
     ("plan --slo 0.5 --redundancy one", INPUT, "--redundancy: 'one' is not a whole number"),
@@ -176,6 +179,10 @@ MISTAKES = [
     ("evaluate plan.yaml --replicas 5", USAGE, "--replicas: no option of evaluate, but of simulate"),
     ("schedule plan.yaml --hours 24", INPUT, "24: no such file or shipped service"),
     ("report plan.yaml -o .", INPUT, ".: is a folder"),
+    ("plan --slo 0.5 --set max_queue=40", USAGE, "max_queue: is written --set max_queue=40"),
+    ("plan --slo 0.5 --set growth=use", USAGE, "growth: is written --set growth=use"),
+    ("plan --slo 0.5 --set max_que=4", INPUT, "--set max_que=4: 'max_que': unknown option; did you mean 'max_queue'"),
+    ("schedule plan.yaml --hours servegen-m-small --buffer 10%", USAGE, "--buffer: is written --headroom 10%"),
     # names and places of people
     ("plan azure.csv", USAGE, "azure.csv: is given as --cdf azure.csv"),
     ("plan --slo 0.5 h200", USAGE, "h200: is given as --gpu h200"),
@@ -216,7 +223,7 @@ MISTAKES = [
     ("plan --slo 0.5 --rate 100/fortnight", INPUT, "--rate: '100/fortnight' is not a rate"),
     ("plan --slo 0.5 --policies eb", USAGE, "--policies: no option of plan, but of simulate"),
     ("plan --slo 0.5 --startup 4min", USAGE, "--startup: no option of plan, but of schedule"),
-    ("plan --slo 0.5 --verify-wth kernel", USAGE, "did you mean '--verify-with'?"),
+    ("plan --slo 0.5 --verify-wth kernel", USAGE, "did you mean '--verify'?"),
     ("plan --tpot 0.001ms --method mgc --pools 1", INFEASIBLE, "cannot be kept by any number of replicas"),
     ("gpu shwo h100", USAGE, "shwo: no such command; did you mean 'show'?"),
 ]
@@ -303,6 +310,20 @@ def _ended(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[object
     with pytest.raises(SystemExit) as end:
         run(words)
     return end.value.code, capsys.readouterr().err
+
+
+def test_help_is_short_and_all_of_it_is_not_long() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    assert len(commands["plan"].params) <= 60
+    own = [p for p in commands["schedule"].params if not getattr(p, "hidden", False)]
+    assert not {p.name for p in own} & set(OPTIONS)
+    shown = CliRunner().invoke(app, ["plan", "--help"], env={"COLUMNS": "100"}).output
+    every = CliRunner().invoke(app, ["plan", "--help-all"], env={"COLUMNS": "100"}).output
+    flags = [line for line in shown.splitlines() if re.match(r"\W+--[a-z]", line)]
+    assert 12 <= len(flags) <= 20
+    assert shown.count("fleetopt plan ") >= 2
+    assert all(word in every for word in ("--shape", "--spot-share", "--utilization-cap"))
+    assert "--spot-share" not in shown
 
 
 def test_no_command_has_two_options_of_one_name() -> None:

@@ -44,7 +44,7 @@ COMMANDS = [
     ("check", "plan.yaml", "--emit-rules", "monitoring"),
     ("deploy", "plan.yaml", "--to", "k8s", "-o", "k8s.yaml"),
     ("report", "plan.yaml", "-o", "report.html", "--no-options"),
-    ("plan", *QUICK, "--no-options", "--max-queue", "40", "--client-timeout", "20s", "--retries", "1"),
+    ("plan", *QUICK, "--no-options", "--set", "max_queue=40", "--client-timeout", "20s", "--set", "retries=1"),
     ("plan", "--cdf", SESSIONS, "--rate", "5", "--slo", "8", "--pools", "1", "--no-options"),
     ("workload", "show", SESSIONS),
     ("workload", "compare", "azure", "azure-conv"),

@@ -34,7 +34,7 @@ def test_plan_file_and_options_give_the_same_day(tmp_path: Path, capsys: pytest.
 @pytest.mark.long
 def test_a_disaggregated_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.yaml"
-    shape = ["--shape", "disaggregated", "--kv-transfer-gbps", "200", "--kv-transfer-base", "1ms"]
+    shape = ["--shape", "disaggregated", "--set", "kv_transfer_gbps=200", "--set", "kv_transfer_base=1ms"]
     with pytest.raises(SystemExit):
         run(["plan", *QUESTION, *shape, "--format", "yaml", "-o", str(plan)])
     assert "KV cache over 200 Gbit/s per GPU plus 1 ms" in capsys.readouterr().err

@@ -148,7 +148,6 @@ SLOW = frozenset(
         "--max-requests",
         "--seeds",
         "--max-seconds",
-        "--max-evaluations",
         "--launch",
         "--host",
         "--port",
@@ -204,7 +203,7 @@ class Maker:
         files = found(self.sound, targets)
         if command == "plan" and "--no-options" not in arguments and dice.random() < 0.7:
             # what else it could be costs ten times the plan, and reads nothing that the plan has not
-            arguments.append("--no-options")
+            arguments += ["--no-options"]
         if command in self._others and SERVER not in " ".join(arguments) and dice.random() < 0.5:
             files[targets[0]] = damaged(dice.choice(self._others[command]), dice)
         elif targets and dice.random() < 0.7:

@@ -45,13 +45,20 @@ WRITTEN: dict[str, Any] = {
 }  # fmt: skip
 # they stand in place of a workload, so not beside all others
 LENGTHS: dict[str, Any] = {"isl": "2k", "osl": 300, "isl_spread": "50%", "osl_spread": 0.4}
-WITH_FLAG = {name: option for name, option in OPTIONS.items() if option.spellings}
+# a rate of users is in place of one that is given
+USERS = {"users": 500, "think_time": "60s", "requests_per_hour": 20, "concurrency": 64}
+NAMED = {name: option for name, option in OPTIONS.items() if not option.filed}
+WITH_FLAG = {name: option for name, option in NAMED.items() if option.spellings}
 
 
 def flags(name: str, value: Any) -> list[str]:
     """The same value on the command line."""
+    if not OPTIONS[name].spellings and name != "ttft":
+        items = value if isinstance(value, list) else [value]
+        return ["--set", f"{name}={','.join(map(str, items))}"]
+    flag = "--" + name.replace("_", "-")
     if value is True:
-        return [OPTIONS[name].spellings[0]]
+        return [flag]
     if isinstance(value, Mapping):
         pairs = [f"{k}={v}" for k, v in value.items()]
         items = [",".join(pairs)] if OPTIONS[name].kind.flag is not list else pairs
@@ -59,7 +66,7 @@ def flags(name: str, value: Any) -> list[str]:
         items = [*map(str, value)]
     else:
         items = [",".join(map(str, value)) if isinstance(value, list) else str(value)]
-    return [word for item in items for word in (OPTIONS[name].spellings[0], item)]
+    return [word for item in items for word in (flag, item)]
 
 
 @pytest.fixture
@@ -78,7 +85,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[PlanInputs]:
 def test_the_table_is_complete() -> None:
     names = {f.name for f in fields(PlanInputs)}
     assert names < set(OPTIONS)
-    assert {*WRITTEN, *LENGTHS} == set(WITH_FLAG)
+    assert {*WRITTEN, *LENGTHS, *USERS} == set(NAMED)
     for option in OPTIONS.values():
         assert option.panel in PANELS
         assert option.help.endswith(".")
@@ -110,7 +117,11 @@ def test_a_file_with_every_option_comes_back(tmp_path: Path, asked: list[PlanInp
         Promise.joint({"ttft_s": 2.0, "tpot_s": 0.06}, 0.99, "fleet"),
     )
     default = PlanInputs.from_dict({"slo": 1.0})
-    same = [f.name for f in fields(PlanInputs) if getattr(question, f.name) == getattr(default, f.name)]
+    same = [
+        f.name
+        for f in fields(PlanInputs)
+        if getattr(question, f.name) == getattr(default, f.name) and f.name not in USERS
+    ]
     assert same == ["tp"], "a list of sizes stands in tp_options"
     assert question.tp_options == (2, 4)
     (tmp_path / "again.json").write_text(json.dumps(question.to_dict()))
@@ -128,11 +139,11 @@ def test_a_file_with_every_option_comes_back(tmp_path: Path, asked: list[PlanInp
 def test_python_takes_every_option_and_no_other() -> None:
     for verb in (fo.plan, fo.schedule):
         parameters = inspect.signature(verb).parameters
-        assert set(WITH_FLAG) - {"cdf"} < set(parameters), verb.__name__
+        assert set(NAMED) - {"cdf"} < set(parameters), verb.__name__
         assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        assert all(parameters[name].default is None for name in WITH_FLAG if name != "cdf")
+        assert all(parameters[name].default is None for name in NAMED if name != "cdf")
     documented = inspect.getdoc(fo.plan) or ""
-    for name, option in WITH_FLAG.items():
+    for name, option in NAMED.items():
         assert name in ("cdf", "slo") or f"\n{name}\n    {option.help[:30]}" in documented
 
 
@@ -150,7 +161,7 @@ SINGLE = [name for name, option in WITH_FLAG.items() if option.kind.flag not in 
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_a_repeated_option_with_one_value_is_an_error(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    once = flags(name, {**WRITTEN, **LENGTHS}[name])
+    once = flags(name, {**WRITTEN, **LENGTHS, **USERS}[name])
     with pytest.raises(SystemExit) as stopped:
         run(["plan", "--slo", "1", *once, *once])
     assert stopped.value.code == 2

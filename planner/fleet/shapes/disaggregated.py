@@ -756,7 +756,7 @@ def _infeasible(
     helps = {
         "ttft_s": "a faster prefill: more GPUs per replica (--tp), a faster GPU (--gpu), a prefix cache",
     }
-    usual = "a faster link (--kv-transfer-gbps), memory with more bandwidth (--gpu), more GPUs per replica"
+    usual = "a faster link (kv_transfer_gbps), memory with more bandwidth (--gpu), more GPUs per replica"
     worst = min(shortfalls, key=lambda s: s.excess)
     return unkept(worst, "disaggregated: ", "idle pools need", [helps.get(worst.promise.metric, usual)])
 

@@ -52,8 +52,8 @@ def _plan_cells(cost: float, gpus: int) -> list[str]:
 
 def _cells(choice: Choice, base: float | None) -> list[str]:
     cost = choice.cost_usd_per_hour or 0.0
-    change = "" if base is None else _change(cost / base - 1.0)
-    return [choice.name, format_count(choice.gpus or 0), _month(cost), _year(cost), change, choice.fleet, choice.flags]
+    told = "" if base is None else change(cost / base - 1.0)
+    return [choice.name, format_count(choice.gpus or 0), _month(cost), _year(cost), told, choice.fleet, choice.flags]
 
 
 def _month(cost: float) -> str:
@@ -64,7 +64,7 @@ def _year(cost: float) -> str:
     return format_usd(round(HOURS_PER_YEAR * cost))
 
 
-def _change(share: float) -> str:
+def change(share: float) -> str:
     """``-25%``; nothing where the price is the plan's."""
     return "same" if abs(share) < 5e-5 else f"{'+' if share > 0.0 else '-'}{format_percent(abs(share))}"
 
@@ -84,7 +84,7 @@ def _savings(choices: Choices) -> Sequence[str]:
         for c in choices.rows
         if c.kind != "promise" and c.cost_usd_per_hour is not None and c.cost_usd_per_hour < WORTH_TELLING * base
     ]
-    told = [f"{flags} ({_change(cost / base - 1.0)})" for cost, flags in sorted(cheaper)[:MOST_SAVINGS]]
+    told = [f"{flags} ({change(cost / base - 1.0)})" for cost, flags in sorted(cheaper)[:MOST_SAVINGS]]
     return [f"saves most at the same promise: {', '.join(told)}"] if told else []
 
 
