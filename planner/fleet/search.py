@@ -111,15 +111,20 @@ class PoolSearch:
                 cost, path = bound, found[1]
                 continue
             if self.stop():
-                known = self._cheapest(np.where(self.exact, self.bounds, np.inf), pools)
-                if known is not None and known[0] < cost * (1.0 - 1e-9):
-                    cost, path = known
                 return SearchOutcome(path, cost, min(bound, cost))
             # the pool of the longest requests has the loosest bound
             i, j, k = waiting[-1]
             own = float(self.bounds[k, i, j])
             value, exact = self.ask(i, j, k, cost - (bound - own))
             self.bounds[k, i, j], self.exact[k, i, j] = max(value, own), exact
+            if exact and math.isfinite(value):
+                # what is known to be had is what all others are asked to beat
+                cost, path = self._known(pools, cost, path)
+
+    def _known(self, pools: int, cost: float, path: Labelled | None) -> tuple[float, Labelled | None]:
+        """The cheapest fleet of pools whose costs are known, where it is cheaper than the best so far."""
+        found = self._cheapest(np.where(self.exact, self.bounds, np.inf), pools)
+        return found if found is not None and found[0] < cost * (1.0 - 1e-9) else (cost, path)
 
     def _cheapest(self, costs: FloatArray, pools: int) -> tuple[float, Labelled] | None:
         if self.stock is None:
