@@ -310,16 +310,7 @@ def smallest_pool(
     by_cap = _by_cap(model, arrival_rate_per_s, promises, max(1, math.ceil(start or least)))
     floor = max(by_cap, least)
     slow = model.under(margin.slow)
-    asked: dict[tuple[int, bool], bool] = {}
-
-    def keeps(n: int, sure: bool = False) -> bool:
-        if (n, sure) not in asked:
-            kept = slow.keeps(arrival_rate_per_s, n, promises.latency, sure)
-            # what caches find, and so the capacity, is known once it was asked
-            within = arrival_rate_per_s <= promises.utilization_cap * n * model.capacity_at(n) * (1.0 + 1e-12)
-            asked[n, sure] = kept and within
-        return asked[n, sure]
-
+    keeps = _question(model, slow, arrival_rate_per_s, promises)
     number: int | Shortfall = floor
     if promises.latency:
         begin = max(floor, math.ceil(start or 0.0))
@@ -334,6 +325,31 @@ def smallest_pool(
     else:
         why = Remark("promise", {"promise": _missed_by(slow, arrival_rate_per_s, number - 1, promises, levels, quick)})
     return PoolSize(number, prediction, why)
+
+
+def _question(model: PoolModel, slow: PoolModel, rate: float, promises: Promises) -> Callable[..., bool]:
+    """Whether so many replicas keep the promises at iteration times of `slow`, and the cap at their own; told once."""
+    asked: dict[tuple[int, bool], bool] = {}
+
+    def keeps(n: int, sure: bool = False) -> bool:
+        if (n, sure) not in asked:
+            kept = slow.keeps(rate, n, promises.latency, sure)
+            # what caches find, and so the capacity, is known once it was asked
+            within = rate <= promises.utilization_cap * n * model.capacity_at(n) * (1.0 + 1e-12)
+            asked[n, sure] = kept and within
+        return asked[n, sure]
+
+    return keeps
+
+
+def without_luck(pool: Pool, promises: Promises, margin: Margin) -> Pool:
+    """A pool that a search sized: of a short trace, whose sample is one draw of the gateway's choices, by several."""
+    rate, slow = pool.arrival_rate_per_s, pool.model.under(margin.slow)
+    if not promises.latency or not slow.is_short(rate, pool.size.replicas):
+        return pool
+    floor = max(_by_cap(pool.model, rate, promises, pool.size.replicas), promises.min_replicas)
+    number = _decided(pool.size.replicas, floor, _question(pool.model, slow, rate, promises))
+    return replace(pool, size=replace(pool.size, replicas=number), bought=pool.option.price.bought(number))
 
 
 def unsure(found: Shortfall, model: PoolModel, slow: PoolModel, levels: tuple[float, ...], margin: Margin) -> Shortfall:

@@ -193,6 +193,10 @@ class PoolModel:
         """See :meth:`under`: one made anew."""
         return Slowed(self, slow)
 
+    def is_short(self, arrival_rate_per_s: float, replicas: int) -> bool:
+        """Whether all requests at a rate of the pool [1/s] are so few that a decision takes several draws of its gateway."""
+        return False
+
     def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
         """Draws of the traffic at a rate of the pool [1/s], the calmest first; one where there is nothing to draw."""
         return np.zeros(1, dtype=np.int64)

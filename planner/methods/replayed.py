@@ -198,6 +198,10 @@ class ReplayPool(PoolModel):
         """See :class:`PoolModel`."""
         return self.traffic.draws(arrival_rate_per_s)
 
+    def is_short(self, arrival_rate_per_s: float, replicas: int) -> bool:
+        """See :class:`PoolModel`."""
+        return self.traffic.repeats(arrival_rate_per_s, replicas, self.engine.routing) > 1
+
     # --- what is asked ----------------------------------------------------------------------------------------------
 
     def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:

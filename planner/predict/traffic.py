@@ -341,7 +341,7 @@ class PoolTraffic:
             Load of the replicas [1]: the more, the more requests are drawn where each replica is a queue of its own.
         """
         # a sample is not repeated
-        repeats = self._repeats(rate_per_s, replicas, routing)
+        repeats = self.repeats(rate_per_s, replicas, routing)
         told = repeats if most >= WHOLE and draw is None else 1
         total = self.copies(rate_per_s) * self.own.trace.requests if self.recorded else float(most)
         fewer = self._fewer(total, replicas, routing, most)
@@ -366,7 +366,7 @@ class PoolTraffic:
             kept[key] = found if told == 1 else self._repeated(found, told)
         return replace(kept[key], replicas=laid_for, whole=kept[key].whole and told == repeats)
 
-    def _repeats(self, rate: float, replicas: int, routing: str) -> int:
+    def repeats(self, rate: float, replicas: int, routing: str) -> int:
         """How often the trace at a rate is repeated to decide, under other draws of the gateway [1]."""
         if not self.recorded or replicas == 1 or find_routing(routing).in_turn:
             return 1

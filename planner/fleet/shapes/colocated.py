@@ -21,6 +21,7 @@ from planner.fleet.pool import (
     evaluate_pool,
     replica_for,
     smallest_pool,
+    without_luck,
 )
 from planner.fleet.problem import KEPT_BACK, UNITS, FleetProblem, held_to
 from planner.fleet.scope import TAIL_LEVELS
@@ -365,6 +366,9 @@ def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Coloc
         replace(pool if quick else problem.alike((i, j, k // problem.units), pool), name=name)
         for ((i, j, k), pool), name in zip(chosen, pool_names(len(chosen)), strict=True)
     ]
+    if quick and not problem.fleet_promises:
+        own = problem.kept.only(problem.kept.of_pools)
+        pools = [without_luck(pool, own, problem.margin(pool.option)) for pool in pools]
     fleet = Colocated(problem.question, pools)
     if quick:
         return fleet
