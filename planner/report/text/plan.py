@@ -89,6 +89,10 @@ def question(plan: Plan) -> str:
     return f"{model}   {name}: {lengths}   {format_count(plan.arrival_rate_per_s)} requests/s{users}   {promises}"
 
 
+ODDS = ("one chance in ten", "even odds", "nine in ten")
+"""Of keeping the promises, with the sizes that a plan names."""
+
+
 def answer(plan: Plan) -> list[str]:
     """What to buy and what it costs; how that hangs on what is not known; how it is built."""
     sure = plan.sureness
@@ -98,9 +102,9 @@ def answer(plan: Plan) -> list[str]:
         keeps += f", not {_chance(sure.confidence)}: no number of GPUs does"
     lines = [f"{_gpus(plan)}   {usd(plan.cost_usd_per_year)} a year{keeps}"]
     if sure is not None and (sure.median.gpus, sure.high.gpus) != (plan.gpus, plan.gpus):
-        lines.append(
-            f"even odds with {_sized(sure.median)}; one chance in ten with {_sized(sure.low)}, nine in ten with {_sized(sure.high)}"
-        )
+        # a size is told once, with the best odds it has
+        odds = {s.gpus: (words, s) for words, s in zip(ODDS, (sure.low, sure.median, sure.high), strict=True)}
+        lines.append(", ".join(f"{words} with {_sized(s)}" for words, s in odds.values()))
     lines.append(f"{_build(plan)}; {_measures(plan)}")
     return lines
 
