@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
-MOST = 128
-"""Things kept at once; what was asked for longest ago goes first."""
+MOST = 512
+"""Things kept at once, enough for all pools that a search sets up; what was asked for longest ago goes first."""
 
 T = TypeVar("T")
 

@@ -169,7 +169,7 @@ def _cuts(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | N
         of = "input" if choice.kind == "pools" else "total"
         few = sorted({float(round(workload.quantile(q, of))) for q in QUANTILES_CUT})
         return {"boundaries": few, "gammas": GAMMAS_CUT}
-    if plan is None or len(plan.pools) == 1 or plan.shape != "colocated":
+    if plan is None or len(plan.pools) == 1 or not find_shape(plan.shape).mixes:
         return {"pools": 1}
     named = engines_of(saved_pools(plan))
     return {name: named[name] for name in ("pools", "boundaries", "gammas") if name in named}

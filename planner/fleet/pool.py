@@ -148,12 +148,24 @@ def replica_for(
     if not question.traffic.sees_output:
         # a prompt's length says nothing of its output: every pool admits the longest
         high_tokens = min(high_tokens + question.traffic.longest_output, option.max_model_len)
-    method, engines = find_method(question.method), question.engines
-    setup = set_up(option, law, high_tokens, engines, question.promises.parts, method)
+    setup = _set_up(question, option, law, high_tokens)
     if setup is None:
         return None
     traffic = question.traffic
     return setup, pool_model(question, option, setup, law, traffic_of(traffic, law))
+
+
+def _set_up(question: CompiledQuestion, option: EngineOption, law: PoolLaw, high_tokens: float) -> ReplicaSetup | None:
+    """What a replica holds, the same whatever the rate and the price: made once for questions about the same traffic."""
+    method, engines, parts = find_method(question.method), question.engines, question.promises.parts
+    asked = ("set up", id(law), high_tokens, question.method, repr(engines), parts)
+    made: list[tuple[EngineOption, ReplicaSetup | None, PoolLaw]] = once(asked, list)
+    for engine, setup, _ in made:
+        if replace(engine, price=option.price) == option:
+            return setup
+    setup = set_up(option, law, high_tokens, engines, parts, method)
+    made.append((option, setup, law))
+    return setup
 
 
 def traffic_of(traffic: Traffic, law: PoolLaw) -> PoolTraffic:

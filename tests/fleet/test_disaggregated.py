@@ -37,6 +37,7 @@ WORKLOAD = light()
 
 def question(**options: Any) -> PlanInputs:
     base = {"slo": 1.0, "rate": 40.0, "shape": "disaggregated", "burst": "poisson", "cdf": "light", "routing": "random"}
+    base |= {"confidence": 0.5}
     return PlanInputs.from_dict({**base, **options})
 
 

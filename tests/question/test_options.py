@@ -25,10 +25,8 @@ from planner.question.options import OPTIONS, PANELS, PlanInputs, canonical
 WRITTEN: dict[str, Any] = {
     "cdf": "lmsys", "rate": 12.5, "rate_is": "peak", "headroom": "20%", "osl_scale": 1.3, "drop_longer_than": "16Ki",
     "slo": ["500ms", "p95=300ms"], "ttft": 0.8, "tpot": "p90=40ms", "e2e": ["20s"],
-    "goodput": ["99%:ttft=2s,tpot=60ms"], "windows": "5min",
-    "throughput": 4000,
-    "confidence": "70%", "law": True,
-    "quantile": 0.95, "scope": "fleet", "gpu": ["h100", "h200"], "model": "llama-3.1-70b", "like": "llama",
+    "goodput": ["99%:ttft=2s,tpot=60ms"], "windows": "5min", "confidence": "90%", "law": True,
+    "throughput": 4000, "quantile": 0.95, "scope": "fleet", "gpu": ["h100", "h200"], "model": "llama-3.1-70b", "like": "llama",
     "tp": [2, 4], "pp": 2, "dp": 2, "ep": 4, "speculate": "mtp:k=1",
     "engine": "sglang", "api_overhead": "20ms", "request_time": "2ms",
     "profile": "fleetopt-paper", "weights": "fp8", "kv_dtype": "fp8",

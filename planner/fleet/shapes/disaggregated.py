@@ -346,6 +346,13 @@ class Disaggregated(Fleet):
 
     # --- sizes ----------------------------------------------------------------------------------------------------
 
+    def size(self, fleet_rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
+        """See :meth:`planner.fleet.fleet.Fleet.size`."""
+        if self.pools:
+            return super().size(fleet_rate_per_s, near)
+        found = self.sizes(fleet_rate_per_s, self.promises, quick=True)
+        return found if isinstance(found, Shortfall) else copy(self).with_sizes(found).size(fleet_rate_per_s, near)
+
     def sizes_for(
         self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
     ) -> list[PoolSize] | Shortfall:
