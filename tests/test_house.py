@@ -66,7 +66,7 @@ OTHER_MEANINGS = {
     "calibrate/servers.py": "a kind of measured batch is called mixed",
     "calibrate/points.py": "a kind of measured batch is called mixed",
     "calibrate/closed_loop.py": "how a measured server schedules is called mixed",
-    "report/text/explained.py": "how a plan of a shape is laid out on a page",
+    "report/explained.py": "how a plan of a shape is laid out on a page",
     "report/text/plan.py": "how a plan of a shape is laid out on a page",
 }
 

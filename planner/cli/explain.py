@@ -30,8 +30,8 @@ def explain(
     Example: fleetopt explain plan.yaml
     """
     from planner.cli.output import emit, page_width
+    from planner.report import explained
     from planner.report.blocks import to_markdown, to_terminal
-    from planner.report.text import explained
 
     if plan is not None:
         found = explained.saved(saved_plan(plan))

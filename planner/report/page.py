@@ -8,11 +8,10 @@ from html import escape
 from pathlib import Path
 
 from planner.plans import Plan
-from planner.report import pictures
+from planner.report import explained, pictures
 from planner.report.blocks import Block, Table, Text, to_markdown
 from planner.report.svg import COLOURS, DARK, LIGHT, STROKES, figure
 from planner.report.text import costs as costs_text
-from planner.report.text import explained
 from planner.report.text import plan as plan_text
 from planner.studies.overview import Overview
 

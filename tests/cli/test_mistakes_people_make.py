@@ -179,8 +179,8 @@ MISTAKES = [
     ("evaluate plan.yaml --replicas 5", USAGE, "--replicas: no option of evaluate, but of simulate"),
     ("schedule plan.yaml --hours 24", INPUT, "24: no such file or shipped service"),
     ("report plan.yaml -o .", INPUT, ".: is a folder"),
-    ("plan --slo 0.5 --set max_queue=40", USAGE, "max_queue: is written --set max_queue=40"),
-    ("plan --slo 0.5 --set growth=use", USAGE, "growth: is written --set growth=use"),
+    ("plan --slo 0.5 --max-queue 40", USAGE, "--max-queue: is written --set max_queue=40"),
+    ("plan --slo 0.5 --growth use", USAGE, "growth: is written --set growth=use"),
     ("plan --slo 0.5 --set max_que=4", INPUT, "--set max_que=4: 'max_que': unknown option; did you mean 'max_queue'"),
     ("schedule plan.yaml --hours servegen-m-small --buffer 10%", USAGE, "--buffer: is written --headroom 10%"),
     # names and places of people

@@ -218,4 +218,4 @@ def test_what_if_takes_prices_as_the_flag_does(folder: Path) -> None:
     assert high == pytest.approx(1.5 * low)
     bad = fleetopt("what-if", "base.yaml", "--set", "price=2", cwd=folder)
     assert bad.returncode == 3
-    assert "price: expected GPU=number" in bad.stderr
+    assert "--set price=2: expected GPU=number" in bad.stderr

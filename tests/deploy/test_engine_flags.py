@@ -11,8 +11,8 @@ import planner as fo
 from planner.deploy.serving import DeployOptions, serving_of
 from planner.engines import engines
 from planner.question.files import question_of
+from planner.report.explained import engine_flags
 from planner.report.exports import export, export_names
-from planner.report.text.plan import engine_flags
 
 # fmt: off
 KNOWN = {

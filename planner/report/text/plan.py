@@ -1,7 +1,7 @@
 """A plan on a page: what to buy, how sure that is, what would be cheaper, what else it could be, what to check, how to start it.
 
 The same blocks in a terminal, in Markdown, in the report, in a notebook and as ``summary`` in JSON; the reasons are
-:mod:`planner.report.text.explained`'s.
+:mod:`planner.report.explained`'s.
 """
 
 from __future__ import annotations
