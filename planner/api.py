@@ -417,7 +417,7 @@ def plan(
     Examples
     --------
     >>> import planner as fo
-    >>> p = fo.plan("azure", slo=fo.Slo(ttft_s=2.0), rate=100, method="mgc", kv="reserved", profile="fleetopt-paper")
+    >>> p = fo.plan("azure", slo=fo.Slo(ttft_s=2.0), rate=100, method="mgc", kv="reserved", profile="fleetopt-paper", confidence=0.5)
     >>> p.pools[0].binding
     'utilization cap 85% of the maximum throughput'
     """

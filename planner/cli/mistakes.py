@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -270,7 +271,7 @@ def _instead(error: FleetOptError, words: Sequence[str]) -> Sequence[str] | None
     text = str(error)
     if isinstance(error, InfeasibleError):
         typed = given(words, _alone(words))
-        if error.promise is not None and error.best_s:
+        if error.promise is not None and error.best_s and math.isfinite(error.best_s):
             told = re.search(r"relax .* to ([\d.]+ \w+)", " ".join(error.relaxations))
             reachable = (told[1] if told else format_duration(round_up(1.5 * error.best_s))).replace(" ", "")
             for option in typed:

@@ -135,7 +135,7 @@ def _unsure(worst: Shortfall, where: str, helps: Sequence[str]) -> InfeasibleErr
         f"the best fleet needs {p.tell(worst.best_s)} by iteration times that are not better known",
         "What would help:",
         [
-            relaxed(p, round_up(NOT_NEAR * worst.best_s)),
+            *([relaxed(p, round_up(NOT_NEAR * worst.best_s))] if math.isfinite(worst.best_s) else []),
             "iteration times measured on the GPU (fleetopt calibrate), which are better known",
             *lower,
             *helps,

@@ -19,8 +19,8 @@ def below(z: float) -> float:
 def normal_quantile(p: float) -> float:
     """The z below which a standard normal variable lies with probability `p`, in (0, 1).
 
-    >>> round(normal_quantile(0.8), 6), round(normal_quantile(0.5), 6)
-    (0.841621, 0.0)
+    >>> round(normal_quantile(0.8), 6), round(normal_quantile(0.9), 6)
+    (0.841621, 1.281552)
     """
     low, high = -9.0, 9.0
     for _ in range(60):
