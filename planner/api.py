@@ -417,7 +417,8 @@ def plan(
     Examples
     --------
     >>> import planner as fo
-    >>> p = fo.plan("azure", slo=fo.Slo(ttft_s=2.0), rate=100, method="mgc", kv="reserved", profile="fleetopt-paper", confidence=0.5)
+    >>> paper = {"method": "mgc", "kv": "reserved", "profile": "fleetopt-paper", "confidence": 0.5}
+    >>> p = fo.plan("azure", slo=fo.Slo(ttft_s=2.0), rate=100, **paper)
     >>> p.pools[0].binding
     'utilization cap 85% of the maximum throughput'
     """
