@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.autoscale.path import STEP_S, WINDOW_S
-from planner.autoscale.signals import Signals
+from planner.autoscale.policy import Policy, Scaler
 from planner.autoscale.thresholds import Capacity
-from planner.monitor.policy import Policy, Scaler
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
 
 LAG_S = 15.0
 """Age of what a scaler sees: half a scrape and the query [s]."""
+
+Running = Callable[[float, float], float]
+"""Mean requests running in all replicas at a rate [1/s] with so many serving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +35,20 @@ class Outcome:
     name
         Which.
     attained
-        Share of the windows, or of the requests, expected within the promise [1].
+        Share of the windows expected within the promise [1].
     replica_hours
-        Paid replicas, those that are drained included [h].
+        Paid replicas [h].
     most
         Most replicas at once.
-    starts
-        Replicas started.
+    changes
+        Times the number changed.
     """
 
     name: str
     attained: float
     replica_hours: float
     most: int
-    starts: int
+    changes: int
 
 
 def serving_of(paid: Ints, startup_s: float) -> Ints:
@@ -58,16 +60,19 @@ def serving_of(paid: Ints, startup_s: float) -> Ints:
     return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, late + 1).min(axis=1))
 
 
-def by_window(rates: Floats, serving: Ints, capacity: Capacity) -> tuple[Floats, Floats]:
-    """What came in every whole window, and what its replicas are sized for [1/s], shapes (windows,)."""
-    size = round(capacity.window_s / STEP_S)
+def within(rates: Floats, serving: Ints, capacity: Capacity) -> Floats:
+    """Chance of every whole window to keep the promise, by what came and what its replicas are sized for, shape (windows,)."""
+    size = round(WINDOW_S / STEP_S)
     windows = rates.size // size
-    room = np.array([capacity.rate_per_s(n) for n in range(int(serving.max()) + 1)])[serving]
-    came, held = (x[: windows * size].reshape(windows, size).mean(axis=1) for x in (rates, room))
-    return came, held
+    room = np.array([capacity.rate_per_s(max(n, 1)) for n in range(int(serving.max()) + 1)])[serving]
+    came = rates[: windows * size].reshape(windows, size).mean(axis=1)
+    held = room[: windows * size].reshape(windows, size).mean(axis=1)
+    return capacity.windows.kept(came, held)
 
 
-def run_policy(policy: Policy, rates: Floats, startup_s: float, signals: Signals, tokens: float = 0.0) -> Ints:
+def run_policy(
+    policy: Policy, rates: Floats, startup_s: float, running: Running | None = None, tokens: float = 0.0
+) -> Ints:
     """Paid replicas of every step, shape (steps,).
 
     Parameters
@@ -78,8 +83,8 @@ def run_policy(policy: Policy, rates: Floats, startup_s: float, signals: Signals
         The path [1/s].
     startup_s
         From being paid until serving [s].
-    signals
-        What is seen of the replicas.
+    running
+        For policies on running requests.
     tokens
         Tokens of a request, for policies on tokens [tokens].
     """
@@ -87,20 +92,17 @@ def run_policy(policy: Policy, rates: Floats, startup_s: float, signals: Signals
     late = round(LAG_S / STEP_S)
     total = np.concatenate(([0.0], np.cumsum(rates)))
     start = total[first] / first
-    begun = policy.most
+    scaler = Scaler(policy, policy.most)
     for _ in range(3):
-        begun = policy.wanted(_seen(policy, start, begun, signals, tokens))
-    scaler = Scaler(policy, begun)
+        scaler = Scaler(policy, scaler.decide(0.0, _seen(policy, start, scaler.replicas, running, tokens)))
     paid = np.empty(rates.size, dtype=np.int64)
     delay = max(1, round(startup_s / STEP_S))
-    backlog = 0.0
     for k in range(rates.size):
         end = k - late
         begin = max(0, end - first)
         seen = (total[end] - total[begin]) / (end - begin) if end > 0 else start
         serving = int(paid[max(0, k - delay) : k].min()) if k else scaler.replicas
-        paid[k] = scaler.decide(k * STEP_S, _seen(policy, seen, serving, signals, tokens, backlog))
-        backlog = max(0.0, backlog + STEP_S * (rates[k] - serving * signals.top_per_s))
+        paid[k] = scaler.decide(k * STEP_S, _seen(policy, seen, serving, running, tokens))
     return paid
 
 
@@ -123,25 +125,17 @@ def fast_counts(policy: Policy, rates: Floats) -> Ints:
     return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, back).max(axis=1))
 
 
-def _seen(
-    policy: Policy, rate: float, serving: int, signals: Signals, tokens: float, backlog: float = 0.0
-) -> dict[str, float]:
-    """What the scaler's metrics add up to; a flat one is what it is of one replica."""
-    found = {"requests": max(0.0, rate + policy.offset_per_s), "tokens": rate * tokens, "queued": backlog}
-    if set(policy.targets) - set(found):
-        found |= signals.totals(rate, serving, backlog)
-    return {name: value / max(serving, 1) if name in policy.flat else value for name, value in found.items()}
-
-
-def window_mean(rates: Floats) -> float:
-    """Mean of the busiest whole window of five minutes [1/s]."""
-    size = round(WINDOW_S / STEP_S)
-    return float(rates[: rates.size // size * size].reshape(-1, size).mean(axis=1).max())
+def _seen(policy: Policy, rate: float, serving: int, running: Running | None, tokens: float) -> dict[str, float]:
+    """What the scaler's metrics add up to."""
+    found = {"requests": max(0.0, rate + policy.offset_per_s), "tokens": rate * tokens}
+    if running is not None and "running" in policy.targets:
+        found["running"] = running(rate, serving)
+    return found
 
 
 def window_needs(rates: Floats, capacity: Capacity) -> Ints:
     """Replicas that every window needs, shape (windows,)."""
-    size = round(capacity.window_s / STEP_S)
+    size = round(WINDOW_S / STEP_S)
     windows = rates.size // size
     means = rates[: windows * size].reshape(windows, size).mean(axis=1)
     return np.array([capacity.needed(float(r)) for r in means])
@@ -149,7 +143,7 @@ def window_needs(rates: Floats, capacity: Capacity) -> Ints:
 
 def perfect_counts(rates: Floats, capacity: Capacity, startup_s: float) -> Ints:
     """Paid replicas of a scaler that knows the path: every window's need, started ahead, shape (steps,)."""
-    size = round(capacity.window_s / STEP_S)
+    size = round(WINDOW_S / STEP_S)
     needs = np.repeat(window_needs(rates, capacity), size)
     needs = np.concatenate((needs, np.full(rates.size - needs.size, needs[-1])))
     ahead = round(startup_s / STEP_S)
@@ -164,11 +158,13 @@ def clock_counts(by_hour: Sequence[int], steps: int, startup_s: float) -> Ints:
     return np.resize(np.lib.stride_tricks.sliding_window_view(padded, ahead + 1).max(axis=1), steps)
 
 
-def outcome(
-    name: str, rates: Floats, paid: Ints, capacity: Capacity, startup_s: float, drain_s: float = 0.0
-) -> Outcome:
-    """What a course of paid replicas attains and costs; one that leaves is paid until what it has is done, `drain_s` [s]."""
-    came, held = by_window(rates, serving_of(paid, startup_s), capacity)
-    steps = np.diff(paid)
-    hours = (float(paid.sum()) * STEP_S + drain_s * float(-steps[steps < 0].sum())) / 3600.0
-    return Outcome(name, capacity.attained(came, held), hours, int(paid.max()), int(steps[steps > 0].sum()))
+def static_counts(rates: Floats, capacity: Capacity) -> Ints:
+    """The busiest window's need, always."""
+    return np.full(rates.size, int(window_needs(rates, capacity).max()))
+
+
+def outcome(name: str, rates: Floats, paid: Ints, capacity: Capacity, startup_s: float) -> Outcome:
+    """Attainment and cost of a course of paid replicas."""
+    kept = within(rates, serving_of(paid, startup_s), capacity)
+    changes = int((np.diff(paid) != 0).sum())
+    return Outcome(name, float(kept.mean()), float(paid.sum()) * STEP_S / 3600.0, int(paid.max()), changes)
