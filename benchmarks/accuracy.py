@@ -227,7 +227,7 @@ def replay(text: str) -> list[Row]:
     out = []
     for value, column in (("TTFT", 5), ("TPOT", 8)):
         sizes = found(rf"{value}: median error ([\d.]+%), nine in ten within ([\d.]+%)", text)
-        worst = min(cases, key=lambda c: percent(c[column]))
+        worst = max(cases, key=lambda c: abs(percent(c[column])))
         out.append(
             Row(f"replayed plans, P99 {value}", "the reference, other draws of the gateway", str(len(cases)),
                 f"median {sizes.group(1)}, nine in ten {sizes.group(2)}", worst[column],
