@@ -23,7 +23,6 @@ from planner.catalog import gpu, model
 from planner.catalog.kv import kv_capacity
 from planner.queueing.memory import (
     overflow_probability,
-    paged_throughput,
     preemption,
     running_sequences,
     safe_slots,
@@ -61,9 +60,9 @@ def capacity() -> list[str]:
 
 
 def simulated() -> list[str]:
-    """Running sequences, throughput, overflow and preemptions of full slots."""
+    """Running sequences, overflow and preemptions of full slots."""
     laws: dict[tuple[str, int], Any] = {}
-    groups: dict[str, list[tuple[float, float, float, float]]] = defaultdict(list)
+    groups: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     tails: dict[str, list[float]] = defaultdict(list)
     promise: dict[tuple[str, int], list[tuple[int, float, float]]] = defaultdict(list)
     for case in json.loads((DATA / "memory" / "truth.json").read_text()):
@@ -81,16 +80,12 @@ def simulated() -> list[str]:
                     group = "16 slots and more" if n >= 16 else "fewer than 16 slots"
                     tails[group].append(overflow_probability(law, n, blocks) / truth)
             continue
-        t, blocks = case["time_model"], case["C_blocks"]
+        blocks = case["C_blocks"]
         cost = preemption(law, n, blocks)
-        rate = paged_throughput(
-            law, n, blocks, fixed=t["W"], per_sequence=t["h"], per_token=t["b"], per_kv_token=t["g"]
-        )
         name = case["workload"].replace(".csv", "").replace(".jsonl", "").replace(" (rows concatenated)", "")
         groups[name].append(
             (
                 running_sequences(law, n, blocks) / sim["running"][0],
-                rate / sim["tokens_per_s"][0],
                 cost.overflow / max(sim["memory_bound_fraction"][0], 1e-9),
                 cost.per_request / max(sim["preemptions_per_request"][0], 1e-9),
             )
@@ -103,8 +98,8 @@ def simulated() -> list[str]:
         "16-token blocks, whole-prompt admission, newest preempted by recomputation. Cells: median (smallest, largest) of",
         "predicted/simulated; below 1 is optimistic for overflow and preemptions.",
         "",
-        "| workload | cases | running | tokens/s | share of iterations short of memory | preemptions |",
-        "|:--|--:|--:|--:|--:|--:|",
+        "| workload | cases | running | share of iterations short of memory | preemptions |",
+        "|:--|--:|--:|--:|--:|",
     ]
     for name, values in sorted(groups.items()):
         cells = [f"{statistics.median(c):.2f} ({min(c):.2f}, {max(c):.2f})" for c in zip(*values, strict=True)]

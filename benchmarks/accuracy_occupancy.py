@@ -23,8 +23,7 @@ sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent))
 from iteration_server import draw
 
-from planner.queueing.exact import phase_type_wait
-from planner.queueing.service import two_phases
+from planner.queueing.exact import phase_type_wait, two_phases
 from planner.queueing.slots.latency import ReplicaLatency
 from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait
 

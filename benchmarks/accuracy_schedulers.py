@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "fluid"), str(ROOT / "tests" / "sizing")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "fluid"), str(ROOT / "tests" / "advice")]
 
 import test_exclusive
 import test_exclusive_memory as memory_tests

@@ -1,8 +1,11 @@
-"""Does `check` name what was planted, and nothing where nothing was? ``benchmarks/check_drifts.py [apart] [REQUESTS [SEED]]``
+"""Does `check` name what was planted, and nothing else? ``benchmarks/check_drifts.py [apart|scaled] [REQUESTS [SEED]]``
 
 Three plans; a simulator with other seeds stands in for their fleets and answers as Prometheus would. Six drifts of each (rate x2,
 outputs +30%, iteration time +20%, cached share halved, a replica lost, routing at random) must each be named, and nothing else;
 twenty runs as planned, ten of them of a fourth plan whose gateway does not look, must name nothing.
+
+``scaled [DAYS [SEED]]``: the rules of a fleet that its derived scaler sizes, over 20 days of traffic, as a fleet that starts and
+ends replicas shows them; nothing may fire. Then one replica fails to come for three hours of the last day, which must.
 
 ``apart``: three plans of prefill and decode pools, drifts planted in one pool or the other, and twelve quiet runs.
 """
@@ -10,14 +13,26 @@ twenty runs as planned, ten of them of a fourth plan whose gateway does not look
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
+
+import numpy as np
+import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import planner as fo
+from planner.autoscale.backtest import run_policy, serving_of
+from planner.autoscale.objects import Place, render
+from planner.autoscale.path import STEP_S as path_step
+from planner.autoscale.path import hourly_path, swings
+from planner.autoscale.signals import signals_of
 from planner.monitor.check import check_fleet
 from planner.question.files import question_of
-from tests.monitor.exporter import exported, exported_pair
+from planner.workload.hours import hourly_rates
+from tests.monitor.exporter import exported, exported_pair, fleet_of
+from tests.monitor.fluid import STEP_S, Course, scraped
+from tests.monitor.promql import Store, fired
 
 PLANS = {
     "azure, p2c": {"workload": "azure", "rate": 60, "slo": 0.5, "tpot": 0.05, "routing": "p2c", "cached_share": 0.5},
@@ -120,7 +135,51 @@ def apart(requests: int, first: int) -> int:
     return 0 if right == drifts and quiet == 12 else 1
 
 
+def scaled(days: int, seed: int) -> int:
+    """Rules about replicas and traffic of a scaled fleet over days, and again with a replica missing."""
+    plan = fo.plan(pools=1, workload="azure", rate=60, slo=0.5, confidence=0.5)
+    found = fo.autoscale(plan, hours="servegen-m-small", startup="110s")
+    (pool,), fleet = found.pools, fleet_of(plan)
+    hours = hourly_rates("servegen-m-small").rates_per_s(60.0, "peak")
+    rng = np.random.Generator(np.random.PCG64(seed))
+    path = swings(hourly_path(hours[:24] * days), fleet.question.traffic.arrivals, rng)
+    paid = run_policy(pool.policy, path, 110.0, signals_of(fleet, 0, pool.peak))
+    serving = serving_of(paid, 110.0)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "keda.yaml"
+        file.write_text(render(found, "keda", Place(namespace="chat")))
+        files = fo.monitoring_rules(plan, policy=[file], namespace="chat", deployed="k8s")
+    about = ("requests:", "replicas:", "Replica", "Scaler", "Traffic")
+    groups = yaml.safe_load(files["fleetopt-rules.yaml"])["groups"]
+    rules = [
+        {"rules": [r for g in groups for r in g["rules"] if any(a in r.get("record", r.get("alert")) for a in about)]}
+    ]
+    every, model = round(STEP_S / path_step), "meta-llama/Llama-3.1-8B-Instruct"
+
+    def fire(replicas: np.ndarray, begin: float, end: float) -> dict[str, int]:
+        course = Course(
+            rate=np.append(path, path[-1])[::every], replicas=np.append(replicas, replicas[-1])[::every], late={}
+        )
+        store = Store(scraped(24.0 * days, course, model=model, latencies=False))
+        return {k: len(v) for k, v in fired(rules, store, np.arange(begin, end, 120.0).tolist()).items()}
+
+    quiet = fire(serving, 0.0, 86_400.0 * days)
+    starts = int((np.diff(paid) > 0).sum())
+    print(
+        f"{days} days, {serving.min()} to {serving.max()} replicas, {starts} starts: {quiet or 'nothing'} fires",
+        flush=True,
+    )
+    last = round(86_400.0 * (days - 1) / path_step)
+    lost = serving.copy()
+    lost[last : last + round(10_800 / path_step)] -= 1
+    loud = fire(lost, 86_400.0 * (days - 1), 86_400.0 * days)
+    print(f"a replica missing for three hours: {loud or 'nothing'} fires")
+    return 0 if not quiet and set(loud) == {"FleetoptReplicaMissing warning"} else 1
+
+
 if __name__ == "__main__":
-    given = [int(a) for a in sys.argv[1:] if a != "apart"]
+    given = [int(a) for a in sys.argv[1:] if a.isdigit()]
+    if "scaled" in sys.argv:
+        sys.exit(scaled(*(given + [20, 100][len(given) :])))
     run = apart if "apart" in sys.argv else main
     sys.exit(run(*(given + [20_000, 100][len(given) :])))

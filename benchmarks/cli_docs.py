@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from typer.main import get_command
 from planner.cli.main import app
 from planner.question.options import OPTIONS
 
+ANCHOR = "options-of-several-commands"
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
 
 FILES = """## Options in files
@@ -58,29 +60,41 @@ def usage(path: tuple[str, ...], command: Any) -> str:
     return " ".join([*path, "[OPTIONS]", *words])
 
 
-def section(path: tuple[str, ...], command: Any) -> str:
-    """One command: what it does, its arguments and options."""
-    lines = [f"## {' '.join(path)}", "", (command.help or "").strip(), "", f"    {usage(path, command)}", ""]
-    rows = []
+def rows(command: Any) -> Iterator[tuple[str, str]]:
+    """Arguments and options of a command, and what each is."""
     for p in command.params:
         if p.name == "help" or getattr(p, "hidden", False):
             continue
         if p.param_type_name == "argument":
-            rows.append(f"| `{p.name.upper()}` | {cell(getattr(p, 'help', None))} |")
+            yield f"`{p.name.upper()}`", cell(getattr(p, "help", None))
         else:
             names = ", ".join(f"`{o}`" for o in [*p.opts, *p.secondary_opts])
             default = p.default if not callable(p.default) else None
             known = f" Default: {default}." if isinstance(default, (int, float, str)) and not p.is_flag else ""
             told = cell(p.help)
-            rows.append(f"| {names} | {told}{'' if 'Default' in told else known} |")
-    return "\n".join([*lines, "| | |", "|:--|:--|", *rows, ""]) if rows else "\n".join(lines)
+            yield names, f"{told}{'' if 'Default' in told else known}"
+
+
+def table(found: Iterable[tuple[str, str]]) -> list[str]:
+    """Rows of two columns; nothing where there are none."""
+    lines = [f"| {names} | {told} |" for names, told in found]
+    return ["| | |", "|:--|:--|", *lines, ""] if lines else []
+
+
+def section(path: tuple[str, ...], command: Any, shared: Container[tuple[str, str]]) -> str:
+    """One command: what it does, its own arguments and options, and the names of those it has in common with others."""
+    found = [*rows(command)]
+    common = [names.split(", ")[0] for names, told in found if (names, told) in shared]
+    also = [f"And, as [several commands](#{ANCHOR}): {', '.join(common)}.", ""] if common else []
+    head = [f"## {' '.join(path)}", "", (command.help or "").strip(), "", f"    {usage(path, command)}", ""]
+    return "\n".join([*head, *table(row for row in found if row not in shared), *also])
 
 
 def in_files() -> str:
     """The options under the names they have in files, in ``--set`` and in Python."""
     rows = []
     for name, option in OPTIONS.items():
-        flags = ", ".join(f"`{s}`" for s in option.spellings) or "in files only"
+        flags = ", ".join(f"`{s}`" for s in option.spellings) or ("in files only" if option.filed else "`--set`")
         others = ", ".join(f"`{a}`" for a in option.aliases) or "-"
         kind = " or ".join(f"`{c}`" for c in option.choices) or cell(option.kind.unit)
         rows.append(
@@ -104,9 +118,12 @@ def document() -> str:
         for path, command in found
     ]
     links.append("- [Options in files](#options-in-files)")
-    return (
-        "\n".join([HEAD, *links, "", *(section(path, command) for path, command in found), in_files()]).rstrip() + "\n"
-    )
+    times = Counter(row for _, command in found for row in rows(command))
+    shared = {row: None for row, count in times.items() if count > 1}
+    links.insert(-1, f"- [Options of several commands](#{ANCHOR})")
+    sections = [section(path, command, shared) for path, command in found]
+    common = "\n".join(["## Options of several commands", "", *table(shared)])
+    return "\n".join([HEAD, *links, "", *sections, common, in_files()]).rstrip() + "\n"
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ it is not kept.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import statistics
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from planner.catalog.kv import BLOCK_TOKENS
 from planner.predict.batch import Lengths
 from planner.predict.closed import ClosedReplica
 from planner.predict.records import Replicas, Requests
+from planner.predict.run import replay
 from planner.workload.workload import Workload
 
 Array = NDArray[np.float64]
@@ -66,38 +66,10 @@ def poisson(lengths: Lengths, rate_per_s: float, count: int, seed: int) -> Reque
 
 
 def replayed(requests: Requests, replica: Replicas) -> tuple[Array, Array]:
-    """TTFT and TPOT (NaN where there is none) of each request [s], by the kernel, or where it is not there the simulator."""
-    if importlib.util.find_spec("planner.predict.kernel") is not None:
-        from planner.predict.kernel import replay
-
-        run = replay(requests, replica)
-        first, done = run.first_s, run.done_s
-    else:
-        first, done = _simulated(requests, replica)
+    """TTFT and TPOT (NaN where there is none) of each request [s]."""
+    run = replay(requests, replica)
     later = requests.output_tokens - 1.0
-    return first - requests.arrival_s, np.where(later > 0.0, (done - first) / np.maximum(later, 1.0), np.nan)
-
-
-def _simulated(requests: Requests, replica: Replicas) -> tuple[Array, Array]:
-    """First and last token of each request [s]."""
-    from planner.simulate.fast import MixedReplica
-    from planner.simulate.tables import RequestTable
-
-    from planner.iteration.model import IterationModel
-
-    model, block = replica.iteration, replica.block
-    assert isinstance(model, IterationModel)
-    columns = (requests.input_tokens, requests.output_tokens, requests.cached_tokens)
-    table = RequestTable(*(column.astype(np.int64).tolist() for column in columns))
-    engine = MixedReplica(
-        table, model, replica.slots, replica.token_budget, replica.kv_tokens // block, block, replica.reserve,
-        replica.request_s, int(replica.shared_prefix), replica.wake_s,
-    )  # fmt: skip
-    for k, time in enumerate(requests.arrival_s.tolist()):
-        engine.run(time)
-        engine.enqueue(k, time)
-    engine.run(float("inf"))
-    return np.asarray(table.first), np.asarray(table.done)
+    return run.ttft_s, np.where(later > 0.0, (run.done_s - run.first_s) / np.maximum(later, 1.0), np.nan)
 
 
 def rows(count: int) -> Iterator[tuple[str, float, float, tuple[float, float, float]]]:

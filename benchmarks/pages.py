@@ -25,21 +25,26 @@ least wanted first, and the page says which; then words fold (in the table of ch
 are never cut. `--wide` shows everything, as does a page that goes into a file or a pipe. Times are in milliseconds below a second.
 Data goes to stdout, what was assumed to stderr.
 
-Below a plan stands what other choices would cost, one at a time, in a fixed order: GPU types where several were asked for,
-routing, pools, prefill and decode together or apart, compression, precision, measured iteration times, engines, 20% more
-traffic, a node's failure (as many spare replicas as one node can hold), the promise at other limits with the knee of that
-curve, GPU types nobody asked for. Each row is the price that `plan` with the flags in its last column gives, sized by the same
-search. `--options-seconds` is the time for it (1.4 by default, shared by all cores; what is guessed to save most, by the guess that
-orders searches, is sized first, prefill and decode apart last), `--no-options` leaves it out; rows that the time did not reach are
-named, those that are guessed to be cheaper before the rest. Below it: what saves most at the same promise, and what a tighter and a
-looser limit cost. `--compress` takes a gateway that knows output lengths (`--route-on total`), as the page then says.
-`python benchmarks/choices.py` plans every single choice by itself and looks for one that is cheaper by more than 2% and missing or
-at another price. `--gpu any` searches the eight types with a price that look cheapest for the question.
-Other commands make no such table.
+The page of a plan has the answer first: what to buy, for how much a year, with what confidence; even odds, one chance in ten
+and nine in ten beside it. Warnings that make it unfit to buy by stand above. Then at most five rows that keep the same promise
+for less, the cheapest first; what a tighter and a looser limit, more traffic and a node's failure take, a cliff (a limit half
+as long again saves over a fifth) always; what to check before signing, each with the command that checks it; and the line that
+starts an engine. `fleetopt explain` says why, `fleetopt options` lists every row; a saved plan carries both, and its `summary`.
+`-q` prints one line.
 
-Of the twenty questions of `benchmarks/choices.py` the first sixteen were run last with every choice: in two of them measured
+Three options buy spare capacity, each for another doubt. `--confidence` sizes for errors of the predicted times and other hours
+of the traffic; `--headroom` for more requests than stated; `--redundancy` for replicas that fail (`2`, `N+2`, or `99.9%` of the
+time enough of them). `--utilization-cap` is none of them: it bounds the load beyond which queues grow faster than any of these
+expects.
+
+`--no-options` leaves other choices out. Each row is the price that `plan`
+with the flags in its last column gives, sized by the same search. `python benchmarks/search.py choices` plans every single
+choice by itself and looks for one that is cheaper by more than 2% and missing or at another price. `--gpu any` searches the
+eight types with a price that look cheapest for the question.
+
+Of the twenty questions of `benchmarks/search.py choices` the first sixteen were run last with every choice: in two of them measured
 times of another group of GPUs were missing (6% and 25% cheaper than the plan), which are offered since; in the others nothing
-was. `python benchmarks/default_is_best.py` asks the same of what a plan searches by itself: forty questions, each planned with
+was. `python benchmarks/search.py default` asks the same of what a plan searches by itself: forty questions, each planned with
 every value of `--tp`, `--token-budget`, `--max-num-seqs`, `--kv` and `--pools`. All forty were run whole since predictions of more
 than 32 replicas lie between those of two paths, by versions of two days: in none is a value cheaper by more than 2% (the most is
 0.4%). Question 29 (1,000 requests/s of conversations on Llama 3.1 70B, P99 TTFT 0.5 s) was beaten by 6.8% by its own `--pools 1`
@@ -54,8 +59,8 @@ is.
 """
 
 PAGES = (
-    ((80, 100, 120), "plan --slo 0.5 --options-seconds 600"),
-    ((100,), "plan --slo 50ms --pools 1 --options-seconds 600"),
+    ((80, 100, 120), "plan --slo 0.5"),
+    ((100,), "plan --slo 50ms --pools 1"),
     (
         (100,),
         "schedule --slo 0.5 --rate 100 --pools 1 --monthly-growth 8% --lead-time 90d --months 6 --from 2027-01-01",

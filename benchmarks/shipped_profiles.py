@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner.calibrate.making import never_tested
-from planner.calibrate.run import calibrate_files
+from planner.calibrate.run import calibrate
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.profiles import Profile, save_profile
@@ -48,7 +48,7 @@ TARGET = Path(__file__).resolve().parents[1] / "planner" / "catalog" / "profiles
 
 
 def servers(path: Path) -> None:
-    for calibration in calibrate_files([path], source=SERVER_SOURCE).calibrations:
+    for calibration in calibrate(files=[path], source=SERVER_SOURCE).calibrations:
         profile, fit = calibration.profile, calibration.server_fit
         low, high = fit.covered["decodes"]
         if fit.tpot_error is None or fit.tpot_error > LARGEST_SERVER_ERROR or low == high:
@@ -63,7 +63,7 @@ def servers(path: Path) -> None:
 
 def main(kernels: Path, measured_servers: Path, stages: Path) -> None:
     for origin, source in SOURCES.items():
-        found = calibrate_files([kernels], where={"linear_source": origin}, source=source)
+        found = calibrate(files=[kernels], where={"linear_source": origin}, source=source)
         for calibration in found.calibrations:
             profile = replace(
                 calibration.profile,
@@ -99,7 +99,7 @@ def open_loop(path: Path) -> None:
                 server = [r["model"], r["gpu"], "vllm", r["engine"].split()[1], "", r["tp"]]
                 lengths = [round(float(r["input_tokens"])), r["output_tokens"]]
                 table.writerow([*server, *lengths, max(inside, 1.0), *times])
-        found = calibrate_files([file], source=OPEN_LOOP_SOURCE)
+        found = calibrate(files=[file], source=OPEN_LOOP_SOURCE)
     profile = found.calibrations[0].profile
     ship(
         replace(

@@ -10,7 +10,7 @@ from planner.question.options import OPTIONS, Option
 
 MODULE = Path(__file__).resolve().parents[1] / "planner" / "api.py"
 WIDTH = 132
-LISTED = [o for o in OPTIONS.values() if o.spellings and o.name not in ("cdf", "slo")]
+LISTED = [o for o in OPTIONS.values() if not o.filed and o.name not in ("cdf", "slo")]
 
 
 def annotation(option: Option) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import json
 import math
 import os
@@ -33,20 +34,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from planner.queueing.mixed.replica import MixedReplica
 
+from planner.calibrate import run as calibration
 from planner.calibrate.launch import Launch, launched
 from planner.calibrate.live import Server
 from planner.calibrate.loads import OperatingRange
 from planner.calibrate.raw import read_points
-from planner.calibrate.run import calibrate_server, refit
+from planner.calibrate.run import refit
 from planner.catalog.profiles import Profile, load_profile, served_by
 from planner.engines import engine
-from planner.predict.records import Clients, keys_of
+from planner.predict.batch import Lengths
+from planner.predict.closed import ClosedReplica
+from planner.predict.records import Clients, Replicas, keys_of
 from planner.predict.records import Requests as Asked
 from planner.predict.run import replay
-from planner.simulate.presets import PoolEngines
 
+TABLE = Path(__file__).resolve().parents[1] / "docs" / "data" / "vllm_cpu.csv"
 VERSION = "0.32.0"
 LENGTHS = ((256, 64), (64, 160))
 SHARES = (0.3, 0.55, 0.8)
@@ -276,10 +279,10 @@ def serving(folder: Path, priority: str) -> Iterator[str]:
 def calibrate(url: str, target: Path, seconds: float) -> None:
     """The profile, and its points beside it."""
     reach = OperatingRange(max_input=512, max_output=160, max_concurrency=SLOTS, max_requests=4000)
-    one = calibrate_server(
-        Server(url, "tiny"), reach, max_seconds=seconds, token_budget=BUDGET, slots=SLOTS, engine="vllm", force=True,
+    one = calibration.calibrate(
+        server=Server(url, "tiny"), reach=reach, max_seconds=seconds, token_budget=BUDGET, slots=SLOTS, engine="vllm", force=True,
         progress=lambda done, total, what: print(f"{done:4d}/{total} s  {what}", flush=True),
-    )  # fmt: skip
+    ).only  # fmt: skip
     fit = one.server_fit
     assert fit is not None
     error = "none left out" if fit.tpot_error is None else f"{fit.tpot_error:.1%}"
@@ -389,26 +392,24 @@ def capacity(runs: Path, law: tuple[int, int]) -> float:
     return measured(runs / run_name(law, None, 1)).figures()["steady requests/s"]
 
 
-def replica(profile: Profile, run: Requests) -> MixedReplica:
-    """What the planner makes of the profile for requests of the lengths of a run."""
-    input_tokens, output_tokens = float(run.input.mean()), float(run.output.mean())
-    iteration = profile.iteration.with_requests(profile.request_s, output_tokens - 1.0, input_tokens)
-    return MixedReplica(
-        **iteration.to_dict(), input_tokens=[input_tokens], output_tokens=[output_tokens],
-        token_budget=BUDGET, max_num_seqs=SLOTS, kv_tokens=profile.kv_tokens or np.inf,
-        api_overhead_s=profile.api_overhead_s + profile.request_s, wake_s=profile.wake_s,
-    )  # fmt: skip
+def served(profile: Profile) -> Replicas:
+    """The server, as the profile has it."""
+    kv_tokens = profile.kv_tokens or math.inf
+    return Replicas(1, profile.iteration, SLOTS, BUDGET, kv_tokens, request_s=profile.request_s, wake_s=profile.wake_s)
+
+
+def replica(profile: Profile, run: Requests) -> ClosedReplica:
+    """What the closed form makes of the profile for requests of the lengths of a run."""
+    lengths = Lengths(*(np.array([x]) for x in (run.input.mean(), run.output.mean(), 1.0, 0.0)))
+    return ClosedReplica(lengths, served(profile), profile.api_overhead_s)
 
 
 def simulated(profile: Profile, run: Requests, start: np.ndarray, in_flight: float = math.inf) -> Requests:
-    """The requests of a run that came at `start`, as the planner's simulator serves them with the profile."""
-    engines = PoolEngines(
-        1, profile.iteration, SLOTS, BUDGET, profile.kv_tokens or math.inf, request_s=profile.request_s, wake_s=profile.wake_s
-    )  # fmt: skip
+    """The requests of a run that came at `start`, replayed with the profile."""
     number = np.arange(start.size)
     lengths = (np.maximum(np.rint(np.asarray(x, dtype=float)), 1.0) for x in (run.input, run.output))
     asked = Asked(start, *lengths, np.zeros(start.size), keys_of(number, 0 * number, 7))
-    found = replay(asked, engines.pool(), Clients(in_flight=in_flight) if in_flight < math.inf else None)
+    found = replay(asked, served(profile), Clients(in_flight=in_flight) if in_flight < math.inf else None)
     first, done = found.first_s + profile.api_overhead_s, found.done_s + profile.api_overhead_s
     return Requests(found.sent_s, first, done, run.input, run.output)
 
@@ -461,11 +462,12 @@ def report(folder: Path, again: bool = False) -> None:
     profile = served_by(kept)
     loads = json.loads((runs / "load.json").read_text())
     print(f"profile: {profile.points} loads, left-out TPOT error {profile.error_mean:.1%}, band {profile.band:.0%}\n")
-    print(
-        "| lengths | rate | what | predicted | run 1 | run 2 | error of 1 | of 2 | on its arrivals: of 1 | of 2 | runs apart "
-        "| arrivals alone | bar | load, speed, stolen, iterations longer |"
-    )
-    print("|:--|--:|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|:--|")
+    rows = [
+        [
+            "lengths", "rate", "what", "predicted", "run 1", "run 2", "error of 1", "of 2", "on its arrivals: of 1", "of 2",
+            "runs apart", "arrivals alone", "bar", "load, speed, stolen, iterations longer",
+        ]
+    ]  # fmt: skip
     inside: dict[str, list[tuple[bool, bool]]] = {what: [] for what in BARS}
     for law, share in ((law, share) for law in LENGTHS for share in (None, *SHARES)):
         files = [runs / run_name(law, share, seed) for seed in (1, 2)]
@@ -479,14 +481,16 @@ def report(folder: Path, again: bool = False) -> None:
             for f in found
         ]
         if share is None:
-            shown = [
-                {"steady requests/s": model.max_throughput().per_s, "requests/s as printed": math.nan} for _ in found
-            ]
+            shown = [{"steady requests/s": model.limit.per_s, "requests/s as printed": math.nan} for _ in found]
             alone = {}
         else:
-            predictions = [model.predict(f.rate, quantiles=(0.9,)) for f in found]
+            predictions = [model.at(f.rate) for f in found]
             shown = [
-                {"TPOT mean": p.tpot_mean_s, "E2E mean": p.e2e_mean_s, "TTFT p90": float(p.ttft_s[0])}
+                {
+                    "TPOT mean": p.mean("tpot_s"),
+                    "E2E mean": p.mean("e2e_s"),
+                    "TTFT p90": p.quantiles("ttft_s", (0.9,))[0],
+                }
                 for p in predictions
             ]
             alone = scatter(profile, found[0])
@@ -512,7 +516,9 @@ def report(folder: Path, again: bool = False) -> None:
                 f"{BARS[what]:.0%}",
                 busy,
             ]
-            print("| " + " | ".join(map(str, row)) + " |", flush=True)
+            rows.append(list(map(str, row)))
+    with TABLE.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
     print("\n| within the bar | predicted | on the run's own arrivals |\n|:--|--:|--:|")
     for what, judged in inside.items():
         formula_, path_ = (sum(j[k] for j in judged) for k in (0, 1))

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from planner.advice.stability import Stability
     from planner.advice.wait import WaitSettings
     from planner.api import (
+        accept,
+        acceptance_job,
         autoscale,
         batching,
         calibrate,
+        capacity,
         check,
         compare_policies,
         cost,
@@ -42,13 +45,15 @@ if TYPE_CHECKING:
     from planner.autoscale.derive import Autoscaling
     from planner.calibrate.result import Calibration, CalibrationSet
     from planner.deploy import Rendered
+    from planner.deploy.acceptance import Acceptance
     from planner.errors import CalibrationError, CheckFailedError, FleetOptError, InfeasibleError, InputError
-    from planner.monitor.check import FleetCheck
+    from planner.monitor.result import FleetCheck
     from planner.plans import Plan, PoolPlan
     from planner.promise import Promise, Slo
     from planner.reproduce.result import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
+    from planner.studies.capacity import Capacity
     from planner.studies.classes import TieredPlan
     from planner.studies.costs import Costs
     from planner.studies.evaluation import Evaluation
@@ -59,17 +64,18 @@ if TYPE_CHECKING:
 
 # fmt: off
 _VERBS = (
-    "autoscale", "batching", "calibrate", "check", "compare_policies", "cost", "deploy", "evaluate", "growth",
-    "load_workload",
-    "metrics", "monitoring_rules", "overview", "plan", "plan_tiers", "reproduce", "schedule", "simulate", "stability",
-    "wait", "what_if",
+    "accept", "acceptance_job", "autoscale", "batching", "calibrate", "capacity", "check", "compare_policies", "cost", "deploy",
+    "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "overview", "plan", "plan_tiers",
+    "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 )
 _HOME = {
     **dict.fromkeys(_VERBS, "api"),
     **dict.fromkeys(("CalibrationError", "CheckFailedError", "FleetOptError", "InfeasibleError", "InputError"), "errors"),
+    "Acceptance": "deploy.acceptance",
     "Autoscaling": "autoscale.derive",
     "Batching": "advice.batching", "Calibration": "calibrate.result", "CalibrationSet": "calibrate.result",
-    "Comparison": "simulate.compare", "Costs": "studies.costs", "Evaluation": "studies.evaluation", "FleetCheck": "monitor.check",
+    "Capacity": "studies.capacity",
+    "Comparison": "simulate.compare", "Costs": "studies.costs", "Evaluation": "studies.evaluation", "FleetCheck": "monitor.result",
     "Growth": "studies.growth",
     "Plan": "plans", "PoolPlan": "plans",
     "Promise": "promise", "Rendered": "deploy", "Reproduction": "reproduce.result", "Schedule": "studies.schedule",
@@ -79,12 +85,14 @@ _HOME = {
 }
 
 __all__ = [
-    "Autoscaling", "Batching", "Calibration", "CalibrationError", "CalibrationSet", "CheckFailedError", "Comparison",
-    "Costs", "Evaluation", "FleetCheck", "FleetOptError", "Growth", "InfeasibleError", "InputError", "Plan", "PoolPlan", "Promise",
+    "Acceptance", "Autoscaling", "Batching", "Calibration", "CalibrationError", "CalibrationSet", "Capacity", "CheckFailedError",
+    "Comparison", "Costs", "Evaluation", "FleetCheck", "FleetOptError", "Growth", "InfeasibleError", "InputError", "Plan",
+    "PoolPlan", "Promise",
     "Rendered", "Reproduction", "Schedule", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
-    "WaitSettings", "Workload", "__version__", "autoscale", "batching", "calibrate", "check", "compare_policies",
-    "cost", "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "overview", "plan", "plan_tiers",
-    "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
+    "WaitSettings", "Workload", "__version__", "accept", "acceptance_job", "autoscale", "batching", "calibrate", "capacity",
+    "check", "compare_policies", "cost", "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules",
+    "overview", "plan",
+    "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 ]
 # fmt: on
 

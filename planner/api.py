@@ -6,6 +6,7 @@ The options in the signatures of :func:`plan` and :func:`schedule` are written f
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from planner.arguments import told_types
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
+from planner.fleet.shapes import standing_fleet
 from planner.kept import keeping
 from planner.plans import Plan
 from planner.promise import Slo
@@ -38,13 +40,18 @@ if TYPE_CHECKING:
     from planner.calibrate.result import CalibrationSet
     from planner.catalog.api_prices import ApiPrice
     from planner.deploy import Rendered
+    from planner.deploy.acceptance import Acceptance
+    from planner.deploy.replay import Requests
     from planner.fleet.fleet import Fleet
-    from planner.monitor.check import FleetCheck
+    from planner.monitor.policy import Policy
     from planner.monitor.prometheus import Series
+    from planner.monitor.result import FleetCheck
+    from planner.question.compiled import CompiledQuestion
     from planner.question.files import Question, SavedPool
     from planner.reproduce.result import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
+    from planner.studies.capacity import Capacity
     from planner.studies.classes import TieredPlan
     from planner.studies.costs import Costs
     from planner.studies.evaluation import Evaluation
@@ -64,10 +71,15 @@ def plan(
     config: str | Path | None = None,
     scenario: str | None = None,
     current: Plan | str | Path | None = None,
-    choices: float | str = 0.0,
+    choices: bool = False,
     progress: Callable[[int, int], None] | None = None,
     # options
-    rate: float | None = None,
+    rate: float | str | None = None,
+    throughput: float | str | None = None,
+    users: int | str | None = None,
+    think_time: str | None = None,
+    requests_per_hour: float | str | None = None,
+    concurrency: int | str | None = None,
     rate_is: Literal["mean", "peak"] | None = None,
     headroom: float | str | None = None,
     isl: int | str | None = None,
@@ -76,23 +88,25 @@ def plan(
     osl_spread: float | str | None = None,
     drop_longer_than: int | str | None = None,
     osl_scale: float | str | None = None,
+    windows: float | str | None = None,
     ttft: float | str | Sequence[float | str] | None = None,
     tpot: float | str | Sequence[float | str] | None = None,
     e2e: float | str | Sequence[float | str] | None = None,
     goodput: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
     quantile: float | str | None = None,
     scope: Literal["pool", "fleet"] | None = None,
+    confidence: float | str | None = None,
     gpu: str | Sequence[str] | None = None,
     model: str | None = None,
     like: str | None = None,
     weights: Literal["bf16", "fp8", "fp4", "int4"] | None = None,
     kv_dtype: Literal["bf16", "fp8"] | None = None,
     tp: int | str | Sequence[int] | None = None,
-    pp: int | None = None,
-    dp: int | None = None,
-    ep: int | None = None,
+    pp: int | str | None = None,
+    dp: int | str | None = None,
+    ep: int | str | None = None,
     speculate: str | None = None,
-    engine: Literal["sglang", "trtllm", "vllm"] | None = None,
+    engine: str | None = None,
     api_overhead: float | str | None = None,
     request_time: float | str | None = None,
     profile: str | None = None,
@@ -113,7 +127,7 @@ def plan(
     ]
     | None = None,
     utilization_cap: float | str | None = None,
-    pools: int | None = None,
+    pools: int | str | None = None,
     boundaries: float | str | Sequence[float] | None = None,
     gammas: float | str | Sequence[float] | None = None,
     p_c: float | str | None = None,
@@ -133,17 +147,18 @@ def plan(
     session_ttl: float | str | None = None,
     offload: float | str | None = None,
     offload_gbps: float | str | None = None,
-    max_queue: int | None = None,
+    max_queue: int | str | None = None,
     max_queued_tokens: int | str | None = None,
     client_timeout: float | str | None = None,
-    retries: int | None = None,
+    retries: int | str | None = None,
     retry_after: float | str | None = None,
     burst: str | None = None,
     surge: str | None = None,
-    in_flight: int | None = None,
+    in_flight: int | str | None = None,
+    law: bool | None = None,
     growth: Literal["users", "use"] | None = None,
-    min_replicas: int | None = None,
-    redundancy: int | None = None,
+    min_replicas: int | str | None = None,
+    redundancy: int | str | None = None,
     availability_target: float | str | None = None,
     failures_per_hour: float | str | None = None,
     repair_hours: float | str | None = None,
@@ -151,7 +166,7 @@ def plan(
     price: Mapping[str, float] | None = None,
     spot_price: Mapping[str, float] | None = None,
     spot_share: float | str | None = None,
-    max_evaluations: int | None = None,
+    max_evaluations: int | str | None = None,
     shape: Literal["colocated", "disaggregated", "both"] | None = None,
     kv_transfer_gbps: float | str | None = None,
     kv_transfer_base: float | str | None = None,
@@ -171,7 +186,7 @@ def plan(
     current
         The fleet there is, a plan or its file: the notes say what to keep, restart, add and retire.
     choices
-        Time for sizing what other choices would cost (``plan.choices``, or ``error.choices`` of an InfeasibleError) [s].
+        Whether what other choices would cost is sized too (``plan.choices``, or ``error.choices`` of an InfeasibleError).
     progress
         Told (done, all) after every choice sized.
 
@@ -190,7 +205,21 @@ def plan(
     ----------------
     .. options
     rate
-        Arrival rate of the fleet, requests/s. Default: the workload's own. [number [1/s]]
+        Arrival rate of the fleet, requests/s. Default: the workload's own. [number [1/s]: 100, 1k, 100rps or
+        1000/min]
+    throughput
+        Output tokens/s that the fleet carries: 2000 or 2k tok/s; in place of --rate, beside it the larger of both.
+        Default: none. [tokens/s: 2000, 2k tok/s]
+    users
+        Users in place of a rate, each waiting for its answer before it asks again; with --think-time or --requests-
+        per-hour. Default: none. [whole number]
+    think_time
+        From an answer to the user's next request: 60s (exponential), 60s fixed, 60s lognormal 1.5. [text]
+    requests_per_hour
+        Requests of each user where answers come at once: 20 is a think time of 3 min. [number]
+    concurrency
+        Requests always under way, as benchmarks send them: so many users who do not think. Default: none. [whole
+        number]
     rate_is
         The rate is the mean of a day (its busiest hour is sized for) or the peak. Default: --rate as given; a trace
         of a day or more: its busiest hour. [text]
@@ -210,19 +239,26 @@ def plan(
         [tokens: 8192, 8k or 8Ki]
     osl_scale
         Factor on every output length: 1.3 = outputs grow 30%. Default: 1. [number]
+    windows
+        Promises hold in 95% of the windows of this length: 5min. Plan, schedule and autoscale all take it so.
+        Default: over the whole period. [time [s]: 0.5 or 500ms]
     ttft
-        TTFT promise, the same as --slo. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms]
+        TTFT promise, the same as slo. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms]
     tpot
-        TPOT promise, e.g. 50ms or p95=40ms. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms]
+        TPOT promise: 50ms, p95=40ms, mean=8ms, or 30tok/s of a user. [time [s], with its quantile or not: 0.5,
+        500ms, p95=300ms, mean=200ms]
     e2e
-        End-to-end promise, e.g. 20s. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms]
+        End-to-end promise, e.g. 20s. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms]
     goodput
         Share of the requests that keep several limits at once: 99%:ttft=500ms,tpot=50ms; repeat for more. [share
         and limits: 99%:ttft=500ms,tpot=50ms]
     quantile
-        Quantile of promises that name none. Default: 0.99. [share: 0.3 or 30%]
+        Quantile of promises that name none: 0.95, 95 or p95. Default: 0.99. [quantile: 0.99, 99 or p99]
     scope
         pool: every pool keeps the promises; fleet: all requests together do. Default: pool. [text]
+    confidence
+        Chance with which the fleet keeps its promises, the errors of iteration times and the traffic's other hours
+        considered; 50% buys the median. Default: 80%. [share: 0.3 or 30%]
     gpu
         GPU type; repeat to let the search mix types. Default: h100. [names]
     model
@@ -251,7 +287,8 @@ def plan(
         Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle,
         draft or ngram. Default: none. [text]
     engine
-        Engine that serves: its host's time and its measured profile. Default: that of --profile, else vllm. [text]
+        Engine that serves (sglang, trtllm, vllm; of a version: vllm@0.27): its host's time and its measured
+        profile. Default: that of --profile, else vllm. [text]
     api_overhead
         Time of a request outside the engine that its first token waits for. Default: the profile's or the engine's.
         [time [s]: 0.5 or 500ms]
@@ -285,8 +322,9 @@ def plan(
         The engine's own scheduler, or one sized by its theory and by simulating it: sarathi, eb, slai, wait, rad.
         Default: engine. [text]
     compress
-        Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--route-on total); with a
-        FILE of `compress measure`: the shares and times measured. [true, false, or a file of `compress measure`]
+        Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--set route_on=total);
+        with a FILE of `compress measure`: the shares and times measured. [true, false, or a file of `compress
+        measure`]
     cpu_price
         Price of a CPU core that compresses, USD/hour. Default: 0.0446. [number]
     token_budget
@@ -339,20 +377,23 @@ def plan(
     in_flight
         Requests of all clients under way at most (closed loop): one beyond waits with its client, where no latency
         counts. Default: no limit. [whole number]
+    law
+        Take a trace's requests as the law of its lengths and draw others at random times: for one too short for its
+        promises. [true or false]
     growth
         More than the trace's own rate is more users (bursts even out) or more use by the same users (bursts grow).
         Default: users. [text]
     min_replicas
         Least replicas of a pool. Default: 1. [whole number]
     redundancy
-        Spare replicas per pool (N + k). Default: 0. [whole number]
+        Spare replicas per pool: 2, N+2, or as many as keep enough of them up 99.9%. Default: 0. [whole number]
     availability_target
         Largest probability that fewer replicas than needed are up: 0.01 for 99% availability. Default: not asked
         for. [share: 0.3 or 30%]
     failures_per_hour
-        Failures of one replica per hour, for --availability-target. Default: 0.001. [number]
+        Failures of one replica per hour, for availability_target. Default: 0.001. [number]
     repair_hours
-        Hours until a failed replica serves again, for --availability-target. Default: 0.5. [number]
+        Hours until a failed replica serves again, for availability_target. Default: 0.5. [number]
     inventory
         GPUs available of a type: h100=64. Repeat. [GPU=number of GPUs]
     price
@@ -362,7 +403,8 @@ def plan(
     spot_share
         Largest share of a pool's replicas on spot. Default: 0. [share: 0.3 or 30%]
     max_evaluations
-        Pools evaluated before the search stops with a gap; 0 = until proven. Default: 48. [whole number]
+        Questions of a search, a replay each, before it stops with a gap; 0 = until proven. Default: 3000. [whole
+        number]
     shape
         colocated, disaggregated (prefill and decode pools of their own) or both (the cheaper, compared). Default:
         colocated. [text]
@@ -375,7 +417,8 @@ def plan(
     Examples
     --------
     >>> import planner as fo
-    >>> p = fo.plan("azure", slo=fo.Slo(ttft_s=2.0), rate=100, method="mgc", kv="reserved", profile="fleetopt-paper")
+    >>> paper = {"method": "mgc", "kv": "reserved", "profile": "fleetopt-paper", "confidence": 0.5}
+    >>> p = fo.plan("azure", slo=fo.Slo(ttft_s=2.0), rate=100, **paper)
     >>> p.pools[0].binding
     'utilization cap 85% of the maximum throughput'
     """
@@ -393,14 +436,13 @@ def plan(
         question, folder = saved.inputs(scenario, data), saved.folder
         told |= {*saved.options, *saved.scenarios.get(scenario or "", {})}
     loaded = workload if isinstance(workload, Workload) else _beside(question.cdf, folder)
-    seconds = parse_duration(choices, "choices")
     try:
         found = make_plan(question, loaded, in_memory=isinstance(workload, Workload) or question.cdf == "-")
     except InfeasibleError as error:
-        if seconds > 0.0:
+        if choices:
             from planner.advice.choices import ways_out
 
-            error.choices = ways_out(error, question, loaded, seconds, progress)
+            error.choices = ways_out(error, question, loaded, progress)
         raise
     if question.scheduler != "engine":
         found = _scheduled(found, question, loaded, progress)
@@ -408,10 +450,10 @@ def plan(
         from planner.studies.compression import with_compression
 
         found = with_compression(found, question, loaded, progress)
-    if seconds > 0.0:
+    if choices:
         from planner.advice.choices import choices_of, with_formula
 
-        found = replace(found, choices=choices_of(found, question, loaded, seconds, progress))
+        found = replace(found, choices=choices_of(found, question, loaded, progress))
         found = with_formula(found, question, loaded)
     chosen = tuple(_chosen(question, told))
     steps: tuple[Remark, ...] = ()
@@ -436,7 +478,7 @@ def _scheduled(
 ) -> Plan:
     """The plan run by another scheduler than the engine's own, where theory and simulator know how."""
     from planner.advice.scheduler import pooled_replicas
-    from planner.fleet.shapes import find_shape, standing_fleet
+    from planner.fleet.shapes import find_shape
     from planner.question.compiled import compile_question
     from planner.question.files import question_of
     from planner.simulate.scheduled import with_scheduler
@@ -444,7 +486,7 @@ def _scheduled(
     fleet = standing_fleet(compile_question(question, loaded), question_of(found).pools)
     others = {
         "prefill and decode on pools of their own (--shape)": not find_shape(found.shape).mixes,
-        "sessions and prefix caches (--cached-share 0, --prefix-cache off)": any(
+        "sessions and prefix caches (--cached-share 0, --set prefix_cache=off)": any(
             p.law.cached_share.any() for p in fleet.pools
         ),
         "speculation (--speculate)": question.speculate is not None,
@@ -513,18 +555,12 @@ def evaluate(
     >>> [row["holds"] for row in fo.evaluate(p, [50, 10_000]).to_rows()]
     [True, False]
     """
-    from planner.fleet.shapes import standing_fleet
     from planner.question.compiled import compile_question
     from planner.studies.evaluation import evaluation_of
 
     saved = _standing(fleet)
     question = saved.inputs()
-    bought = [k for k in changes if canonical(k) in OPTIONS and OPTIONS[canonical(k)].bought]
-    if bought:
-        raise InputError(
-            f"{', '.join(bought)}: fixed by the plan, whose fleet stands",
-            "Plan again with it: fleetopt what-if, or plan --config.",
-        )
+    _refuse_bought(changes)
     inputs = question.override(changes) if changes else question
     loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
     if arrival_rate_per_s is None:
@@ -595,7 +631,6 @@ def simulate(
     -------
     Verification
     """
-    from planner.fleet.shapes import standing_fleet
     from planner.question.compiled import compile_question
     from planner.simulate.plan import Load, verify_fleet
     from planner.simulate.verify import MAX_REQUESTS
@@ -728,16 +763,16 @@ def what_if(
     jobs: int = 1,
     resume: str | Path | None = None,
     stream: str | Path | None = None,
-    research: bool = False,
+    keep: bool = False,
     plans: bool = True,
     **values: Any,
 ) -> Sweep:
-    """A plan for every combination of changed options.
+    """A plan for every combination of changed options: each is searched as :func:`plan` would with them.
 
     Parameters
     ----------
     base
-        A plan, a plan or configuration file, or a question.
+        A plan, a plan or configuration file, or a question. Savings are against what it costs.
     zipped
         One point per position instead of all combinations.
     scenarios
@@ -749,14 +784,14 @@ def what_if(
     executor
         Plans the points elsewhere: any :class:`concurrent.futures.Executor`, also Dask's or Ray's. Their order is kept.
     jobs
-        Processes of this machine that plan the points, > 0, where no executor is given.
+        Threads that plan the points, > 0, where no executor is given.
     resume
         File of finished points (JSON lines): those of this sweep that are in it are taken from there, the others added as
         they are done, so that an interrupted sweep goes on. Rows without a plan do where none is asked for.
     stream
         CSV or Parquet file that gets every row as its point is done, in the order they are.
-    research
-        Of a plan: search for every point anew, instead of keeping what the plan has but for what is changed.
+    keep
+        Of a plan: keep its pools, engines and boundaries but for what is changed; every row says what is pinned.
     plans
         Whether every point has its plan. Without them there are rows alone (``to_rows()``), in about half the time.
     **values
@@ -800,18 +835,16 @@ def what_if(
         return load_workload(name) if saved is None else saved.traffic(name)
 
     in_memory = workload is not None or (saved is not None and "rows" in saved.workload)
-    standing = () if saved is None or research else saved.pools
+    standing = () if saved is None else saved.pools
+    if keep and not standing:
+        raise InputError("keep: the base has no pools", "Give a plan: fleetopt plan ... -o plan.yaml")
     if jobs < 1:
         raise InputError(f"jobs: must be at least 1, got {jobs}")
     with ExitStack() as opened:
-        # processes are all started at once: no more than there are points
         if executor is None and min(jobs, len(changes)) > 1:
-            from concurrent.futures import ProcessPoolExecutor
+            from concurrent.futures import ThreadPoolExecutor
 
-            from planner.cores import end_with_parent
-
-            workers = ProcessPoolExecutor(min(jobs, len(changes)), initializer=end_with_parent)
-            executor = opened.enter_context(workers)
+            executor = opened.enter_context(ThreadPoolExecutor(min(jobs, len(changes))))
         journal = None if resume is None else opened.enter_context(Journal(Path(resume)))
         return sweep(
             question,
@@ -822,6 +855,7 @@ def what_if(
             executor,
             in_memory,
             standing,
+            keep,
             journal,
             None if stream is None else Path(stream),
             plans,
@@ -830,8 +864,86 @@ def what_if(
 
 @told_types
 @keeping()
+def capacity(
+    fleet: Plan | Workload | str | Path | None = None,
+    *,
+    have: Mapping[str, int] | Sequence[str] | None = None,
+    workload: Workload | Frame | str | Path | None = None,
+    scenario: str | None = None,
+    executor: Executor | None = None,
+    **options: Any,
+) -> Capacity:
+    """The largest rate with all promises: of a fleet that stands, or of the best of the GPUs there are; the inverse of a plan.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file: its fleet stands, unless `have` says what there is instead. A configuration file or ``None``: the
+        question of what `have` bears.
+    have
+        GPUs there are: ``{"h100": 24, "a100": 40}`` or ``["h100=24", "a100=40"]``.
+    workload, scenario
+        As for :func:`schedule`.
+    executor
+        Looks at the ranges of lengths elsewhere: any :class:`concurrent.futures.Executor`.
+    **options
+        Options of :func:`plan`; of a fleet that stands those that change nothing of it.
+
+    Returns
+    -------
+    Capacity
+
+    Raises
+    ------
+    InfeasibleError
+        The promises are kept at no rate.
+
+    Examples
+    --------
+    >>> import planner as fo
+    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", burst="poisson", pools=1)
+    >>> fo.capacity(p).rate_per_s >= 100
+    True
+    """
+    from planner.catalog.load import gpu
+    from planner.question.compiled import compile_question
+    from planner.studies.capacity import capacity_of
+
+    workload = _taken(workload)
+    data = _given({"workload": workload}) | {k: v for k, v in options.items() if v is not None}
+    hourly = _Hourly(fleet, workload, scenario, data, None, None, stated=have is None)
+    if have is not None:
+        from planner.studies.stock import capacity_of_stock
+
+        counts = OPTIONS["inventory"].kind.read(have if isinstance(have, Mapping) else [*have], "have")
+        there = {gpu(name).name: count for name, count in counts.items() if count}
+        if not there:
+            raise InputError("have: no GPU at all", "Write it as h100=24.")
+        return capacity_of_stock(hourly.question, hourly.loaded, there, executor)
+    if not hourly.standing:
+        raise InputError(
+            "capacity: of what fleet?",
+            "Give a plan file, or the GPUs there are: fleetopt capacity --have h100=24 --have a100=40",
+        )
+    _refuse_bought([k for k, v in options.items() if v is not None])
+    question = compile_question(hourly.question, hourly.loaded, hourly.peak)
+    return capacity_of(standing_fleet(question, hourly.standing), hourly.peak)
+
+
+def _refuse_bought(changes: Collection[str]) -> None:
+    """Options of a fleet that stands: those that would make it another one are refused."""
+    bought = [k for k in changes if canonical(k) in OPTIONS and OPTIONS[canonical(k)].bought]
+    if bought:
+        raise InputError(
+            f"{', '.join(bought)}: fixed by the plan, whose fleet stands",
+            "Plan again with it: fleetopt what-if, or plan --config.",
+        )
+
+
+@told_types
+@keeping()
 def overview(
-    fleet: Plan | str | Path, *, choices: float | str = "1.4s", progress: Callable[[int, int], None] | None = None
+    fleet: Plan | str | Path, *, choices: bool = True, progress: Callable[[int, int], None] | None = None
 ) -> Overview:
     """A plan with what surrounds it: other choices, the fleet at other rates, what each doubt is worth, its day.
 
@@ -840,7 +952,7 @@ def overview(
     fleet
         A plan, or a plan or configuration file.
     choices
-        Time for sizing what else is shown, other choices last [s]; 0 leaves these out.
+        Whether what other choices would cost is shown.
     progress
         Told (done, all) after every choice.
 
@@ -850,8 +962,7 @@ def overview(
         What ``fleetopt report`` makes a page of.
     """
     from planner.advice.choices import choices_after, cost_with
-    from planner.advice.within import within
-    from planner.fleet.shapes import standing_fleet
+    from planner.advice.rows import answers as answered
     from planner.question.compiled import compile_question, rate_of_hours
     from planner.question.files import engines_of, load_question, question_of
     from planner.question.record import recorded_plan
@@ -881,12 +992,11 @@ def overview(
         partial(_day_of, found, rate_of_hours(inputs, traffic)),
         *(partial(cost_with, {**own, **changes}, alike, traffic) for changes in otherwise if changes is not None),
     ]
-    seconds = parse_duration(choices, "choices")
-    if seconds > 0.0 and found.choices is None:
-        answers, table = choices_after(tasks, found, inputs, traffic, seconds, progress)
+    if choices and found.choices is None:
+        answers, table = choices_after(tasks, found, inputs, traffic, progress)
         found = replace(found, choices=table)
     else:
-        answers = within(0.0, tasks, progress, len(tasks))
+        answers = answered(tasks, progress)
     even, odd, paid, day, *known = answers
     costs = iter(known)
     priced = [None if changes is None else next(costs) for changes in otherwise]
@@ -930,7 +1040,12 @@ def schedule(
     scenario: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     # options
-    rate: float | None = None,
+    rate: float | str | None = None,
+    throughput: float | str | None = None,
+    users: int | str | None = None,
+    think_time: str | None = None,
+    requests_per_hour: float | str | None = None,
+    concurrency: int | str | None = None,
     rate_is: Literal["mean", "peak"] | None = None,
     headroom: float | str | None = None,
     isl: int | str | None = None,
@@ -939,23 +1054,25 @@ def schedule(
     osl_spread: float | str | None = None,
     drop_longer_than: int | str | None = None,
     osl_scale: float | str | None = None,
+    windows: float | str | None = None,
     ttft: float | str | Sequence[float | str] | None = None,
     tpot: float | str | Sequence[float | str] | None = None,
     e2e: float | str | Sequence[float | str] | None = None,
     goodput: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
     quantile: float | str | None = None,
     scope: Literal["pool", "fleet"] | None = None,
+    confidence: float | str | None = None,
     gpu: str | Sequence[str] | None = None,
     model: str | None = None,
     like: str | None = None,
     weights: Literal["bf16", "fp8", "fp4", "int4"] | None = None,
     kv_dtype: Literal["bf16", "fp8"] | None = None,
     tp: int | str | Sequence[int] | None = None,
-    pp: int | None = None,
-    dp: int | None = None,
-    ep: int | None = None,
+    pp: int | str | None = None,
+    dp: int | str | None = None,
+    ep: int | str | None = None,
     speculate: str | None = None,
-    engine: Literal["sglang", "trtllm", "vllm"] | None = None,
+    engine: str | None = None,
     api_overhead: float | str | None = None,
     request_time: float | str | None = None,
     profile: str | None = None,
@@ -976,7 +1093,7 @@ def schedule(
     ]
     | None = None,
     utilization_cap: float | str | None = None,
-    pools: int | None = None,
+    pools: int | str | None = None,
     boundaries: float | str | Sequence[float] | None = None,
     gammas: float | str | Sequence[float] | None = None,
     p_c: float | str | None = None,
@@ -996,17 +1113,18 @@ def schedule(
     session_ttl: float | str | None = None,
     offload: float | str | None = None,
     offload_gbps: float | str | None = None,
-    max_queue: int | None = None,
+    max_queue: int | str | None = None,
     max_queued_tokens: int | str | None = None,
     client_timeout: float | str | None = None,
-    retries: int | None = None,
+    retries: int | str | None = None,
     retry_after: float | str | None = None,
     burst: str | None = None,
     surge: str | None = None,
-    in_flight: int | None = None,
+    in_flight: int | str | None = None,
+    law: bool | None = None,
     growth: Literal["users", "use"] | None = None,
-    min_replicas: int | None = None,
-    redundancy: int | None = None,
+    min_replicas: int | str | None = None,
+    redundancy: int | str | None = None,
     availability_target: float | str | None = None,
     failures_per_hour: float | str | None = None,
     repair_hours: float | str | None = None,
@@ -1014,7 +1132,7 @@ def schedule(
     price: Mapping[str, float] | None = None,
     spot_price: Mapping[str, float] | None = None,
     spot_share: float | str | None = None,
-    max_evaluations: int | None = None,
+    max_evaluations: int | str | None = None,
     shape: Literal["colocated", "disaggregated", "both"] | None = None,
     kv_transfer_gbps: float | str | None = None,
     kv_transfer_base: float | str | None = None,
@@ -1249,7 +1367,7 @@ def _elasticity(data: dict[str, Any], startup_s: float = 0.0, dwell_s: float = 0
 class _Hourly:
     """Whose traffic by the hour, on which pools: what :func:`schedule` and :func:`growth` ask about.
 
-    Without an elasticity the hours do not matter: the rate is the one that a plan is sized for.
+    Without an elasticity the hours do not matter: the rate is the one that a plan is sized for, where one need be `stated`.
     """
 
     def __init__(
@@ -1260,6 +1378,7 @@ class _Hourly:
         data: dict[str, Any],
         hours: str | Path | None,
         elasticity: Elasticity | None,
+        stated: bool = True,
     ) -> None:
         from planner.question.compiled import stated_rate
         from planner.question.files import load_question, question_of
@@ -1281,7 +1400,7 @@ class _Hourly:
         else:
             self.loaded = load_workload(self.question.cdf) if fleet is None else saved.traffic(self.question.cdf)
         if elasticity is None:
-            self.peak = rate_of(self.question, self.loaded)
+            self.peak = rate_of(self.question, self.loaded) if stated else math.nan
             return
         self.rates = hourly_rates(hours, self.loaded, folder)
         if self.rates.mean_rate_per_s is not None and self.question.rate is None:
@@ -1315,6 +1434,13 @@ def deploy(
     model_id: str | None = None,
     startup: float | str | None = None,
     cache: str | None = None,
+    revision: str | None = None,
+    api_key_secret: str | None = None,
+    router_image: str | None = None,
+    platform: str = "generic",
+    replicas_by: str = "plan",
+    layout: str = "file",
+    prometheus_namespace: str = "monitoring",
 ) -> Rendered:
     """A plan as files that start it.
 
@@ -1332,6 +1458,20 @@ def deploy(
         From starting a replica until it serves [s]; estimated from the weights when ``None``.
     cache
         Volume claim (or folder of the host) that keeps the weights; downloaded at every start when ``None``.
+    revision
+        Commit or tag of the weights' repository; its newest when ``None``.
+    api_key_secret
+        Secret whose ``api-key`` requests must bear; none when ``None``.
+    router_image
+        Image of what stands in front of the replicas, instead of the target's own.
+    platform
+        Whose node labels name the GPUs: ``generic``, ``gke``, ``eks`` or ``aks``.
+    replicas_by
+        Whether the ``plan`` or a ``scaler`` says how many replicas there are.
+    layout
+        ``file``, or ``kustomize``: a base and an overlay.
+    prometheus_namespace
+        Namespace that network policies let read metrics.
 
     Returns
     -------
@@ -1344,9 +1484,149 @@ def deploy(
 
     target, saved = find_target(to), _standing(fleet)
     seconds = None if startup is None else parse_duration(startup, "--startup")
-    options = DeployOptions(name, namespace, engine, image, model_id, seconds, cache)
+    options = DeployOptions(
+        name, namespace, engine, image, model_id, seconds, cache, revision, api_key_secret, router_image, platform, replicas_by,
+        layout, prometheus_namespace,
+    )  # fmt: skip
     content = fleet.to_dict() if isinstance(fleet, Plan) else _document(fleet)
     return target.render(serving_of(content, saved.pools, options))
+
+
+def _scalers(paths: Sequence[str | Path], name: str, pools: Sequence[str]) -> dict[str, Policy]:
+    """Rules of files by pool, whatever wrote the objects they scale."""
+    from planner.monitor.names import names_of
+    from planner.monitor.reading import policies_of
+
+    if not paths:
+        return {}
+    roles = {p: p if set(pools) == {"prefill", "decode"} else "both" for p in pools}
+    return policies_of([Path(p) for p in paths], [(p, names_of(name, p, roles[p])) for p in pools])
+
+
+def _planned_requests(
+    fleet: Plan | str | Path, rate: float | None, requests: int, seconds: float | str
+) -> tuple[Mapping[str, Any], CompiledQuestion, Requests]:
+    """The plan file's content, its question, and the requests it plans with."""
+    from planner.deploy.replay import planned_requests
+    from planner.question.compiled import compile_question
+    from planner.units import parse_duration
+
+    if not 1 <= requests <= 1_000_000:
+        raise InputError(f"--replay-requests: must lie in [1, 1,000,000], got {requests!r}")
+    if not 1.0 <= (most_s := parse_duration(seconds, "--replay-for")) <= 86_400.0:
+        raise InputError(f"--replay-for: must lie between 1 s and a day, got {seconds!r}")
+    saved = _standing(fleet)
+    inputs = saved.inputs()
+    question = compile_question(inputs, saved.traffic(inputs.cdf), rate)
+    content = fleet.to_dict() if isinstance(fleet, Plan) else _document(fleet)
+    return content, question, planned_requests(question.traffic, requests, most_s)
+
+
+@told_types
+def accept(
+    fleet: Plan | str | Path,
+    server: str | Path,
+    *,
+    rate: float | None = None,
+    requests: int = 2000,
+    seconds: float | str = "5min",
+    served_model: str | None = None,
+    api_key: str | None = None,
+) -> Acceptance:
+    """The planned traffic sent to a fleet, and its promises judged by the answers.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file.
+    server
+        Address of an OpenAI-compatible server; or a file that `vllm bench serve --save-detailed` or GuideLLM wrote.
+    rate
+        Requests a second [1/s]; the plan's when ``None``.
+    requests, seconds
+        How many are sent at most, and for how long [s].
+    served_model
+        Name the server knows the model by; the repository of its weights when ``None``.
+    api_key
+        Bearer token.
+
+    Returns
+    -------
+    Acceptance
+        Every promise with its verdict, and what was measured beside what was planned.
+    """
+    from planner.calibrate.live import Server
+    from planner.deploy.acceptance import accept as judged
+    from planner.deploy.acceptance import read_results
+    from planner.deploy.replay import send
+    from planner.deploy.serving import DeployOptions, serving_of
+
+    content, question, planned = _planned_requests(fleet, rate, requests, seconds)
+    if str(server).startswith(("http://", "https://")):
+        # the name is asked for only where none is given: not every model has weights whose place is known
+        serving = None if served_model else serving_of(content, _standing(fleet).pools, DeployOptions())
+        place = Server(str(server), served_model or (serving.repository if serving else ""), api_key)
+        longest = max(float(v["value_s"]) for p in content["pools"] for v in p["latency"])
+        outcomes = send(place, planned, 3.0 * longest)
+        sent_s, whom = float(planned.times_s[-1]), str(place.endpoint)
+    else:
+        outcomes, sent_s, whom = read_results(Path(server))
+    return judged(content, question.promises.latency, outcomes, sent_s, whom, question.traffic.sees_output)
+
+
+@told_types
+def acceptance_job(
+    fleet: Plan | str | Path,
+    to: str = "k8s",
+    *,
+    generator: str = "vllm",
+    program: str,
+    url: str | None = None,
+    requests: int = 2000,
+    seconds: float | str = "5min",
+    name: str = "fleetopt",
+    namespace: str | None = None,
+    image: str | None = None,
+    api_key_secret: str | None = None,
+) -> Rendered:
+    """A Job that sends a fleet its planned traffic, and judges it.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file.
+    to
+        How it was deployed: ``k8s``, ``kserve``, ``llm-d``, ``production-stack`` or ``dynamo``.
+    generator
+        What sends the requests: ``vllm`` (`vllm bench serve` of the engine's image) or ``guidellm``.
+    program
+        An image with fleetopt in it, or the address of a wheel of it.
+    url
+        Where requests go; the service that the target makes when ``None``.
+    requests, seconds
+        How many are sent at most, and for how long [s].
+    name, namespace, image, api_key_secret
+        As for :func:`deploy`.
+
+    Returns
+    -------
+    Rendered
+        The Job, and what it reads.
+    """
+    from planner.deploy import find_target
+    from planner.deploy.job import acceptance as job
+    from planner.deploy.kubernetes import to_yaml
+    from planner.deploy.serving import DeployOptions, serving_of
+
+    content, _, planned = _planned_requests(fleet, None, requests, seconds)
+    options = DeployOptions(name, namespace, image=image, api_key_secret=api_key_secret)
+    serving = serving_of(content, _standing(fleet).pools, options)
+    if not (address := url or find_target(to).address(serving)):
+        raise InputError(
+            f"--acceptance: --to {to} starts replicas on hosts, where there are no Jobs",
+            "Run it there: fleetopt check plan.yaml --replay http://localhost:8080.",
+        )
+    return job(serving, planned, to_yaml(content), generator=generator, program=program, url=address)
 
 
 @told_types
@@ -1359,6 +1639,9 @@ def autoscale(
     policy: Sequence[str | Path] = (),
     name: str = "fleetopt",
     clock: bool = False,
+    deployed: str = "k8s",
+    windows: float | str | None = None,
+    scale_to_zero: float | str | None = None,
 ) -> Autoscaling:
     """Scalers of a plan's pools: thresholds, a derived rule, and a backtest.
 
@@ -1378,23 +1661,30 @@ def autoscale(
         Objects of the fleet are called ``name-pool``.
     clock
         Whether every hour also holds what its mean rate needs, started ahead, whatever the metrics say (KEDA's cron triggers).
+    deployed
+        The target of ``fleetopt deploy`` that wrote the fleet: ``k8s``, ``llm-d``, ``kserve`` or ``dynamo``.
+    windows
+        Windows that the promises are about instead of the plan's own period [s].
+    scale_to_zero
+        Without requests for so long no replica is kept [s]; ``None`` = the fewest always are.
 
     Returns
     -------
     Autoscaling
     """
-    from planner.autoscale.derive import autoscaling
-    from planner.autoscale.policy import policies_of
+    from planner.autoscale.derive import Asked, autoscaling
+    from planner.autoscale.objects import guards_of
     from planner.catalog.load import repository
-    from planner.deploy.serving import object_name
     from planner.deploy.startup import Startup, estimated_startup
-    from planner.fleet.shapes import standing_fleet
+    from planner.monitor.names import find_deployed
     from planner.question.compiled import compile_question
     from planner.units import parse_duration
     from planner.workload.hours import HourlyRates, hourly_rates
 
     saved = _standing(fleet)
     inputs = saved.inputs()
+    if windows is not None:
+        inputs = inputs.override({"windows": windows})
     loaded = saved.traffic(inputs.cdf)
     built = standing_fleet(compile_question(inputs, loaded), saved.pools)
     flat = hours is None and not loaded.arrivals.hourly_profile
@@ -1403,7 +1693,15 @@ def autoscale(
     seconds = None if startup is None else parse_duration(startup, "--startup")
     if seconds is not None and not 0.0 <= seconds <= 86_400.0:
         raise InputError(f"--startup: must lie between 0 and a day, got {seconds:g} s")
-    own = policies_of([Path(p) for p in policy], [(p.name, object_name(p.name, name)) for p in built.pools])
+    idle = None if scale_to_zero is None else parse_duration(scale_to_zero, "--scale-to-zero")
+    asked = Asked(
+        repository(inputs.model) or inputs.model,
+        name,
+        _scalers(policy, name, [p.name for p in built.pools]),
+        clock,
+        guards_of(find_deployed(deployed), len(built.pools)),
+        idle,
+    )
     return autoscaling(
         built,
         rates,
@@ -1411,10 +1709,7 @@ def autoscale(
         lambda pool: (
             Startup(seconds, {}) if seconds is not None else estimated_startup(pool.option.model, cached=False)
         ),
-        repository(inputs.model) or inputs.model,
-        name,
-        own,
-        clock,
+        asked,
     )
 
 
@@ -1458,6 +1753,7 @@ def check(
     prometheus: str | Path | Mapping[str, Sequence[Series]],
     *,
     name: str = "fleetopt",
+    policy: Sequence[str | Path] = (),
     **options: Any,
 ) -> FleetCheck:
     """Metrics of a running fleet against its plan at the traffic measured.
@@ -1470,6 +1766,8 @@ def check(
         As for :func:`metrics`, or what it returned.
     name
         Objects of the fleet are called ``name-pool``.
+    policy
+        Files of the scalers that set its replicas: then as many are expected as these want for the traffic measured.
     options
         As for :func:`metrics`.
 
@@ -1483,11 +1781,21 @@ def check(
     series = prometheus if isinstance(prometheus, Mapping) else metrics(prometheus, **options)
     saved = _standing(fleet)
     inputs = saved.inputs()
-    return check_fleet(inputs, saved.traffic(inputs.cdf), saved.pools, series, name)
+    scalers = _scalers(policy, name, [p.name for p in saved.pools])
+    return check_fleet(inputs, saved.traffic(inputs.cdf), saved.pools, series, name, scalers)
 
 
 @told_types
-def monitoring_rules(fleet: Plan | str | Path, *, name: str = "fleetopt", selector: str = "") -> dict[str, str]:
+def monitoring_rules(
+    fleet: Plan | str | Path,
+    *,
+    name: str = "fleetopt",
+    selector: str = "",
+    to: str = "files",
+    deployed: str | None = None,
+    namespace: str | None = None,
+    policy: Sequence[str | Path] = (),
+) -> dict[str, str]:
     """Prometheus rules and a Grafana dashboard of a plan.
 
     Parameters
@@ -1498,19 +1806,33 @@ def monitoring_rules(fleet: Plan | str | Path, *, name: str = "fleetopt", select
         Objects of the fleet are called ``name-pool``.
     selector
         Label matchers of the fleet's series, without braces.
+    to
+        ``files``, or ``kubernetes``: a PodMonitor, a PrometheusRule, the dashboard's ConfigMap, and the same for Google's.
+    deployed
+        The target of ``fleetopt deploy`` that wrote the fleet; for ``kubernetes`` ``k8s`` unless stated.
+    namespace
+        Kubernetes namespace of the fleet.
+    policy
+        Files of the scalers that set its replicas: then these are missing where fewer are there than a scaler wants.
 
     Returns
     -------
     dict of str to str
         File -> text.
     """
-    from planner.fleet.shapes import standing_fleet
-    from planner.monitor.rules import rules_of
+    from planner.catalog.load import repository
+    from planner.monitor.files import monitoring_files
+    from planner.monitor.names import find_deployed
+    from planner.monitor.rules import Watched
     from planner.question.compiled import compile_question
 
     saved = _standing(fleet)
     inputs = saved.inputs()
-    return rules_of(standing_fleet(compile_question(inputs, saved.traffic(inputs.cdf)), saved.pools), name, selector)
+    built = standing_fleet(compile_question(inputs, saved.traffic(inputs.cdf)), saved.pools)
+    known = find_deployed(deployed or "k8s") if deployed or to == "kubernetes" else ""
+    model = (repository(inputs.model) or inputs.model) if known else ""
+    scalers = _scalers(policy, name, [p.name for p in built.pools])
+    return monitoring_files(built, Watched(name, selector, known, model, namespace, scalers), to)
 
 
 @told_types
@@ -1841,6 +2163,6 @@ def _standing(fleet: Plan | str | Path) -> Question:
     if scheduler not in ("engine", "sarathi"):
         raise InputError(
             f"the fleet of this plan runs the scheduler {scheduler}: closed forms know the engine's own",
-            f"Plan again for the other traffic: fleetopt plan --scheduler {scheduler} ...",
+            f"Plan again for the other traffic: fleetopt plan --set scheduler={scheduler} ...",
         )
     return saved

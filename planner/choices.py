@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
+from planner.errors import InputError, did_you_mean
 from planner.promise import Promise
 from planner.record import Record
 
@@ -29,10 +30,6 @@ class Choice(Record):
         The cheapest fleet with that choice; ``None`` and empty where there is none.
     reason
         Why there is none.
-    reached
-        Whether it was sized within the time allowed.
-    promising
-        Of one that was not: whether the guess that orders the sizing has it cheaper than the plan.
     limit_s
         Of a ``promise``: its limit [s].
     """
@@ -45,8 +42,6 @@ class Choice(Record):
     gpus: int | None = None
     fleet: str = ""
     reason: str | None = None
-    reached: bool = True
-    promising: bool = False
     limit_s: float | None = None
 
 
@@ -57,22 +52,73 @@ class Choices(Record):
     Parameters
     ----------
     rows
-        One per choice, those not reached included.
+        One per choice.
     cost_usd_per_hour, gpus
         The plan they differ from; ``None`` where no fleet keeps the promises.
-    seconds
-        Time that was allowed [s].
     promise
         The promise whose limit is varied; ``None`` = none was.
+    waiting
+        Choices that were not sized, as Ctrl-C ended it.
     """
 
     rows: tuple[Choice, ...]
     cost_usd_per_hour: float | None
     gpus: int | None
-    seconds: float
     promise: Promise | None = None
+    waiting: int = 0
 
-    written: ClassVar[tuple[str, ...]] = ("seconds", "promise", "knee_s", "rows")
+    written: ClassVar[tuple[str, ...]] = ("promise", "knee_s", "rows", "waiting")
+
+    @classmethod
+    def of_file(cls, data: Mapping[str, Any], source: str) -> Choices:
+        """The rows that a plan's file carries.
+
+        Raises
+        ------
+        InputError
+            It carries none.
+        """
+        kept = data.get("choices")
+        if not kept:
+            raise InputError(
+                f"{source}: was saved without rows",
+                f"Plan again with them: fleetopt plan --config {source} -o {source}",
+            )
+        rows = tuple(Choice(**{name: row[name] for name in Choice.__slots__ if name in row}) for row in kept["rows"])
+        told = kept.get("promise")
+        promise = None
+        if told is not None and "limit_s" in told:
+            promise = Promise(told["metric"], told["limit_s"], told["quantile"], told["scope"])
+        return cls(rows, data["cost_usd_per_hour"], data["gpus"], promise)
+
+    def ordered(self, by: str | None) -> Choices:
+        """The same with rows by ``cost``, the cheapest first, by ``kind`` or by ``name``; as they are where nothing is asked."""
+        if by is None:
+            return self
+        cost = [math.inf if c.cost_usd_per_hour is None else c.cost_usd_per_hour for c in self.rows]
+        order = sorted(range(len(self.rows)), key=lambda k: (cost[k] if by == "cost" else getattr(self.rows[k], by), k))
+        return replace(self, rows=tuple(self.rows[k] for k in order))
+
+    def only(self, name: str) -> Choices:
+        """The rows in whose name or flags a word stands.
+
+        Raises
+        ------
+        InputError
+            There are none.
+        """
+        word = name.lower()
+        rows = tuple(c for c in self.rows if word in c.name.lower() or word in c.flags.lower())
+        if not rows:
+            known = [c.name for c in self.rows]
+            raise InputError(
+                f"--why: no row is called {name!r}{did_you_mean(name, known)}", f"Rows: {', '.join(known)}."
+            )
+        return replace(self, rows=rows)
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per choice."""
+        return [choice.to_dict() for choice in self.rows]
 
     @property
     def curve(self) -> tuple[tuple[float, float], ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
-MOST = 128
-"""Things kept at once; what was asked for longest ago goes first."""
+MOST = 512
+"""Things kept at once, enough for all pools that a search sets up; what was asked for longest ago goes first."""
 
 T = TypeVar("T")
 
@@ -48,3 +48,18 @@ def once(key: Hashable, make: Callable[[], T]) -> T:
             del kept[next(iter(kept))]
     kept[key] = found
     return found
+
+
+def branched(without: tuple[str, ...] = ()) -> Context:
+    """A context in which what is kept is kept on by itself, but what keys that begin with a name `without` stand for.
+
+    Threads that answer questions beside each other each run in one.
+    """
+    context, kept = copy_context(), _kept.get()
+    own = (
+        {}
+        if kept is None
+        else {k: v for k, v in kept.items() if not (isinstance(k, tuple) and k[:1] and k[0] in without)}
+    )
+    context.run(_kept.set, own)
+    return context

@@ -163,8 +163,7 @@ class PoolPlan(Record):
     settings
         Engine settings with reasons.
     replicas_low, replicas_high
-        The number if iterations took as little or as much time as the profile's band allows; ``replicas_high`` is
-        ``None`` where no number would keep the promises at the slow end.
+        The numbers that keep the promises with a chance of 10 and 90%; ``replicas_high`` is ``None`` where none does.
     warnings
         What the reader must know before trusting the numbers.
     reason
@@ -293,41 +292,90 @@ class Alternative(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Oracle(Record):
-    """The cheapest fleet of a gateway that knows output lengths and rewrites prompts, beside a plan that asks for neither.
+class Sized(Record):
+    """A number of replicas and how sure it is.
 
     Parameters
     ----------
+    chance
+        Chance that every promise holds [1].
+    replicas
+        Replicas that serve, by pool; ``None`` where no number of them has that chance.
+    gpus
+        GPUs bought with them, spares included.
     cost_usd_per_hour
-        What it would cost; a guess where `pools` is empty [USD/hour].
-    saving
-        Share of the plan's cost that it would save [1]; negative where it would cost more.
-    boundary_tokens, gamma
-        Where it cuts, and how far above that prompts are compressed [tokens, 1].
-    compressed_share
-        Share of all requests whose prompt is rewritten [1].
-    p_c
-        Probability that a prompt of the band can be compressed; ``None`` = by category.
-    pools
-        Its pools, where it is cheaper.
+        Their cost [USD/hour].
     """
 
+    chance: float
+    replicas: tuple[int, ...] | None
+    gpus: int | None = None
+    cost_usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing(Record):
+    """What would be known better, and what that would save at the same confidence.
+
+    Parameters
+    ----------
+    by
+        ``calibration`` of the engines, or a longer ``trace``.
+    sd
+        Standard deviation of the logarithm of iteration times, or of the critical speed between hours, that it would do away with
+        or leave [1].
+    gpus
+        GPUs fewer.
+    cost_usd_per_hour
+        Cost saved [USD/hour].
+    """
+
+    by: str
+    sd: float
+    gpus: int
     cost_usd_per_hour: float
-    saving: float
-    boundary_tokens: float
-    gamma: float
-    compressed_share: float
-    p_c: float | None
-    pools: tuple[PoolPlan, ...] = ()
 
-    written: ClassVar[tuple[str, ...]] = (
-        "cost_usd_per_hour", "saving", "boundary_tokens", "gamma", "compressed_share", "p_c", "guess", "pools",
-    )  # fmt: skip
 
-    @property
-    def guess(self) -> bool:
-        """Whether it is a guess: no fleet was sized."""
-        return not self.pools
+@dataclass(frozen=True, slots=True)
+class Sureness(Record):
+    """How sure it is that a fleet keeps its promises, and what other numbers of replicas would make of it.
+
+    The errors of iteration times are log-normal and one for all pools of a GPU type; hours of the traffic are draws of the shifts
+    by which copies of the trace are laid over each other.
+
+    Parameters
+    ----------
+    confidence
+        What the fleet was sized for [1].
+    chance
+        The chance it has [1].
+    sd
+        Standard deviation of the logarithm of iteration times [1].
+    draws
+        Draws of the traffic it rests on.
+    deviations
+        Standard deviations of the error of iteration times that the middle draw has to bear for that confidence.
+    median, low, high
+        The smallest fleets with a chance of at least 50, 10 and 90%.
+    steps
+        Numbers of replicas near the answer and their chances, fewest first.
+    most
+        The chance no number of replicas passes, as even idle engines may be too slow [1].
+    narrowing
+        What would narrow it, what saves most first.
+    """
+
+    confidence: float
+    chance: float
+    sd: float
+    draws: int
+    deviations: float
+    median: Sized
+    low: Sized
+    high: Sized
+    steps: tuple[Sized, ...]
+    most: float
+    narrowing: tuple[Narrowing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,10 +408,8 @@ class Plan(InNotebooks):
         `assumptions`, `warnings` and `notes` for programs: the codes and values the sentences are made of.
     choices
         What other choices would cost; ``None`` where that was not asked for.
-    chance
-        Chance that the least sure promise holds, given the errors of profile, method and sample [1]; ``None`` = not known.
-    oracle
-        What a gateway that knows outputs and compresses prompts would take; ``None`` where that was not asked or is the plan.
+    sureness
+        How sure it is that the promises hold, and what other numbers of replicas would make of it; ``None`` = not known.
     caches
         By pool, what prefix caches find of sessions, and the curve of it by routing and replicas; ``None`` without sessions.
     overload
@@ -392,18 +438,18 @@ class Plan(InNotebooks):
     alternatives: tuple[Alternative, ...] = ()
     remarks: Mapping[str, tuple[Remark, ...]] = field(default_factory=dict)
     choices: Choices | None = None
-    oracle: Oracle | None = None
-    chance: float | None = None
+    sureness: Sureness | None = None
     caches: Mapping[str, object] | None = None
     overload: Mapping[str, object] | None = None
     compression: Mapping[str, object] | None = None
     scheduler: Mapping[str, object] | None = None
 
+    schema_version: ClassVar[int] = 2
     document: ClassVar[str] = "fleetopt-plan"
     written: ClassVar[tuple[str, ...]] = (
         "inputs", "workload", "slo", "arrival_rate_per_s", "method", "replicas", "gpus", "cost_usd_per_hour",
         "cost_usd_per_year", "cost_usd_per_million_tokens", "baseline_cost_usd_per_hour", "saving", "shape", "alternatives",
-        "chance", "oracle", "pools", "baseline", "search", "assumptions", "warnings", "notes", "explanation", "remarks",
+        "sureness", "pools", "baseline", "search", "assumptions", "warnings", "notes", "explanation", "remarks",
         "choices", "caches", "overload", "compression", "scheduler",
     )  # fmt: skip
     shown: ClassVar[tuple[str, ...]] = (

@@ -11,6 +11,9 @@ from planner.units import format_duration
 
 PROMISE_METRICS = ("ttft_s", "tpot_s", "e2e_s")
 
+MEAN = 0.0
+"""The level of a promise about the mean, where others have the share of requests within their limit."""
+
 GOODPUT = "goodput"
 """What the name of a joint latency begins with, and the name of such a promise in files."""
 
@@ -41,7 +44,7 @@ class Promise:
     limit_s
         Limit [s], > 0.
     quantile
-        Share of requests within the limit, in (0, 1).
+        Share of requests within the limit, in (0, 1); :data:`MEAN` where the mean of one latency is at most `limit_s`.
     scope
         ``"pool"`` (each pool keeps it) or ``"fleet"`` (all requests together do).
     """
@@ -61,7 +64,11 @@ class Promise:
         for name, limit in limits.items():
             if not (math.isfinite(limit) and limit > 0.0):
                 problems.append(f"{name} limit must be a positive time, got {limit!r}")
-        if not 0.0 < self.quantile < 1.0:
+        if self.quantile == MEAN and (joint is not None or self.scope == "fleet"):
+            problems.append(
+                f"{self.kind}: a mean is promised of one latency of every pool, not of several or of the fleet"
+            )
+        if not (0.0 < self.quantile < 1.0 or self.quantile == MEAN):
             problems.append(f"{self.kind} quantile must lie in (0, 1), got {self.quantile!r}")
         if self.scope not in ("pool", "fleet"):
             problems.append(f"promise scope {self.scope!r} is neither pool nor fleet")
@@ -111,12 +118,13 @@ class Promise:
     def label(self) -> str:
         """How people write it, e.g. ``"P99 TTFT"``.
 
-        >>> Promise("ttft_s", 0.5).label, Promise("e2e_s", 20.0, 0.999).label
-        ('P99 TTFT', 'P99.9 E2E')
+        >>> Promise("ttft_s", 0.5).label, Promise("e2e_s", 20.0, 0.999).label, Promise("tpot_s", 0.01, MEAN).label
+        ('P99 TTFT', 'P99.9 E2E', 'mean TPOT')
         """
         if self.kind == GOODPUT:
             return f"goodput {100.0 * self.quantile:.10g}%"
-        return f"P{100 * self.quantile:.10g} {self.metric.removesuffix('_s').upper()}"
+        level = "mean" if self.quantile == MEAN else f"P{100 * self.quantile:.10g}"
+        return f"{level} {self.metric.removesuffix('_s').upper()}"
 
     @property
     def told(self) -> str:
@@ -146,6 +154,8 @@ class Promise:
             each = ",".join(f"{name.removesuffix('_s')}={limit}" for name, limit in limits.items())
             return f"{100.0 * self.quantile:.10g}%:{each}"
         limit = limits[self.metric]
+        if self.quantile == MEAN:
+            return f"mean={limit}"
         return limit if self.quantile == 0.99 else f"p{100.0 * self.quantile:.10g}={limit}"
 
     @property
@@ -157,7 +167,8 @@ class Promise:
         """
         if self.kind == GOODPUT:
             return "_".join((GOODPUT, *(f"{k.removesuffix('_s')}_{v:.6g}s" for k, v in self.limits.items())))
-        return f"{self.metric.removesuffix('_s')}_p{100 * self.quantile:.10g}_s"
+        level = "mean" if self.quantile == MEAN else f"p{100 * self.quantile:.10g}"
+        return f"{self.metric.removesuffix('_s')}_{level}_s"
 
     def tell(self, value_s: float) -> str:
         """A value of it, e.g. ``"480 ms"``; of a joint one how many times its limits that is.

@@ -16,15 +16,22 @@ RATE_RULE = f"must be a positive number, at least {LEAST_RATE:g} requests/s (one
 _NUMBER = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ%/]*)\s*$")
 
 _SECONDS = {
-    "": 1.0, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0,
-    "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9,
-    "m": 60.0, "min": 60.0, "h": 3600.0, "hr": 3600.0, "d": 86400.0,
+    "": 1.0, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0,
+    "ms": 1e-3, "msec": 1e-3, "millis": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9,
+    "m": 60.0, "min": 60.0, "mins": 60.0, "minute": 60.0, "minutes": 60.0,
+    "h": 3600.0, "hr": 3600.0, "hour": 3600.0, "hours": 3600.0, "d": 86400.0, "day": 86400.0, "days": 86400.0,
 }  # fmt: skip
 _BYTES = {
     "": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
     "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40,
 }  # fmt: skip
 _COUNT = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1024.0, "mi": 1024.0**2}
+_RATE = re.compile(
+    r"^\s*((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([kKmM]?)\s*"
+    r"(?:(rps|qps|rpm|rph|tps|tpm)|(?:req|reqs|requests?|r|q|queries|tok|toks|tokens?)?\s*(?:/|\bper\b)\s*([A-Za-z]+))?\s*$",
+    re.IGNORECASE,
+)
+_PER = {"rpm": 60.0, "tpm": 60.0, "rph": 3600.0}
 
 
 def _parse(text: str | float, table: dict[str, float], what: str, name: str, example: str) -> float:
@@ -37,13 +44,27 @@ def _parse(text: str | float, table: dict[str, float], what: str, name: str, exa
         match = _NUMBER.match(text) if isinstance(text, str) else None
         unit = match.group(2).lower() if match else None
         if match is None or unit not in table:
-            raise InputError(f"{name}: {text!r} is not {what}", f"Write it as {example}.")
+            told = _comma(text) if isinstance(text, str) else ""
+            raise InputError(f"{name}: {text!r} is not {what}{told}", f"Write it as {example}.")
         value = float(match.group(1)) * table[unit]
     if not math.isfinite(value):
         raise InputError(f"{name}: {str(text)[:40]!r} is not finite", f"Write it as {example}.")
     if not is_measurable(value):
         raise InputError(f"{name}: {text!r} is beyond anything that is counted or measured ({LEAST:g} to {MOST:g})")
     return value
+
+
+def _comma(text: str) -> str:
+    """What to write for a number with a comma: of thousands where three digits follow, else of decimals.
+
+    >>> _comma("1,000"), _comma("0,5s"), _comma("fast")
+    ('; write 1000', '; write 0.5s', '')
+    """
+    found = re.fullmatch(r"\s*(\d+),(\d+)([A-Za-z%]*)\s*", text)
+    if found is None:
+        return ""
+    point = "" if len(found[2]) == 3 and found[1] != "0" else "."
+    return f"; write {found[1]}{point}{found[2]}{found[3]}"
 
 
 LEAST, MOST = 1e-15, 1e15
@@ -109,6 +130,38 @@ def parse_number(text: str | float, name: str = "value") -> float:
     1000.0
     """
     return _parse(text, {"": 1.0}, "a number", name, "0.5 or 1e3")
+
+
+def parse_rate(text: str | float, name: str = "rate", example: str = "100, 1k, 100rps or 1000/min") -> float:
+    """A rate [1/s]; a bare number is per second.
+
+    >>> parse_rate("1k"), parse_rate("1200/min"), parse_rate("100rps"), parse_rate("2k tok/s"), parse_rate("36000 per hour")
+    (1000.0, 20.0, 100.0, 2000.0, 10.0)
+    """
+    found = _RATE.match(text) if isinstance(text, str) else None
+    if found is None:
+        return _parse(text, {"": 1.0}, "a rate", name, example)
+    number, thousands, word, per = found.groups()
+    seconds = _PER.get((word or "").lower(), 1.0) if per is None else _SECONDS.get(per.lower())
+    if seconds is None:
+        raise InputError(f"{name}: {text!r} is not a rate", f"Write it as {example}.")
+    return _parse(float(number) * _COUNT[thousands.lower()] / seconds, {"": 1.0}, "a rate", name, example)
+
+
+def parse_quantile(text: str | float, name: str = "quantile") -> float:
+    """A quantile as a share of one, as a percentile, or as it is called; 0 is the mean.
+
+    >>> [parse_quantile(written) for written in (0.99, "99", "p99", "P99.9", "95%", "median", "mean")]
+    [0.99, 0.99, 0.99, 0.999, 0.95, 0.5, 0.0]
+    """
+    word = text.strip().lower() if isinstance(text, str) else text
+    if word in ("median", "mean", "avg", "average"):
+        return 0.5 if word == "median" else 0.0
+    if isinstance(word, str) and re.match(r"p\d", word):
+        word = f"{word[1:].removesuffix('%')}%"
+    share = _parse(word, {"": 1.0, "%": 0.01}, "a quantile", name, "0.99, 99 or p99")
+    # to a digit no percentile is told by: 99.9 / 100 is not the number that 0.999 is
+    return round(share if share < 1.0 or "%" in str(word) else share / 100.0, 12)
 
 
 def parse_fraction(text: str | float, name: str = "fraction") -> float:

@@ -79,6 +79,32 @@ def write_bytes(path: str | Path, data: bytes, inputs: Iterable[str | Path] = ()
     return given
 
 
+def refuse_unwritable(path: str | Path) -> None:
+    """Refuse a file that cannot be written before anything is computed for it; nothing is made.
+
+    Raises
+    ------
+    InputError
+        A folder, a missing folder, no permission: as :func:`write_text` would say it.
+    """
+    given = Path(path)
+    try:
+        if _own_stream(given) is not None:
+            return
+        target = Path(os.path.realpath(at_home(given)))
+        _refuse(given, target, ())
+        if not os.access(target if target.exists() else target.parent, os.W_OK):
+            raise InputError(f"{given}: cannot be written ({os.strerror(errno.EACCES)})")
+        if len(target.name.encode()) > NAME_MAX:
+            raise InputError(f"{given}: cannot be written ({os.strerror(errno.ENAMETOOLONG)})")
+    except ValueError as error:
+        raise InputError(f"{given}: cannot be written ({error})") from None
+
+
+NAME_MAX = 255
+"""Bytes of the longest name that a file has on the systems people use."""
+
+
 def _refuse(given: Path, target: Path, inputs: Iterable[str | Path]) -> None:
     """What is not written to, and why."""
     if target.is_dir():

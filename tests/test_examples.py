@@ -46,6 +46,15 @@ def test_what_if(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"400 requests/s: +\d+ x", text)
 
 
+def test_deploy(capsys: pytest.CaptureFixture[str]) -> None:
+    text = _run("deploy", capsys)
+    names = ("base/kustomization.yaml", "base/kubernetes.yaml", "overlays/plan/kustomization.yaml", "acceptance.yaml")
+    assert all(re.search(rf"^{name}: [1-9]\d* lines", text, re.MULTILINE) for name in names)
+    assert re.search(r"- a rollout of all needs no spare GPU and takes up to", text) and re.search(
+        r"- 1,\d{3} requests in 20 s, sent by vllm to http://fleetopt.serving$", text, re.MULTILINE
+    )
+
+
 def test_growth(capsys: pytest.CaptureFixture[str]) -> None:
     text = _run("growth", capsys)
     gpus = [int(n) for n in re.findall(r"^[\d-]{10} +\d+ +(\d+) ", text, re.MULTILINE)]

@@ -31,10 +31,12 @@ LONG = {
     "calibrate/closed_loop.py: loop_times": ONE_FORMULA,
     "calibrate/layers.py: Layers.__init__": FIELDS,
     "calibrate/microbench.py: measure": SIGNATURE,
-    "calibrate/run.py: calibrate_server": SIGNATURE,
     "calibrate/servers.py: fit_server": IN_STEPS,
+    "cli/autoscale.py: autoscale": SIGNATURE,
     "cli/calibrate.py: calibrate": SIGNATURE,
+    "cli/check.py: check": SIGNATURE,
     "cli/compress.py: serve": SIGNATURE,
+    "cli/deploy.py: deploy": SIGNATURE,
     "cli/plan.py: plan": SIGNATURE,
     "cli/schedule.py: schedule": SIGNATURE,
     "cli/simulate.py: simulate": SIGNATURE,
@@ -44,14 +46,9 @@ LONG = {
 """Functions of more than :data:`LINES` code lines -> why."""
 
 WIDE = {
-    "autoscale/derive.py: autoscaling": FORWARDED,
     "calibrate/layers.py: Layers.__init__": FIELDS,
     "calibrate/load_generators.py: point": SETTINGS,
     "calibrate/microbench.py: measure": SETTINGS,
-    "calibrate/run.py: calibrate": FORWARDED,
-    "calibrate/run.py: calibrate_device": FORWARDED,
-    "calibrate/run.py: calibrate_files": FORWARDED,
-    "calibrate/run.py: calibrate_server": FORWARDED,
     "calibrate/solver.py: minimise": QUANTITIES,
     "calibrate/solver.py: solve": QUANTITIES,
     "cli/calibrate.py: _launch": FORWARDED,
@@ -72,10 +69,8 @@ WIDE = {
     "studies/costs.py: costs_of": FORWARDED,
     "studies/what_if.py: sweep": FORWARDED,
     "workload/formats/rows.py: table_format": FIELDS,
-    "workload/importing.py: read_workload": FORWARDED,
     "workload/query.py: query": FORWARDED,
     "workload/workload.py: Workload.from_arrays": FIELDS,
-    "workload/workload.py: Workload.rebuilt": FIELDS,
 }
 """Functions of more than :data:`PARAMETERS` parameters -> why. Commands and verbs are as wide as what they can be asked."""
 

@@ -160,7 +160,20 @@ def test_what_the_framework_prints_to_a_full_disk(tmp_path: Path, arguments: lis
 
 
 def test_a_stderr_that_takes_nothing(tmp_path: Path) -> None:
-    plan = ["plan", "--isl", "500", "--osl", "100", "--rate", "5", "--slo", "20", "--method", "mgc", "--no-options"]
+    plan = [
+        "plan",
+        "--isl",
+        "500",
+        "--osl",
+        "100",
+        "--rate",
+        "5",
+        "--slo",
+        "20",
+        "--method",
+        "mgc",
+        "--no-options",
+    ]
     done = fleetopt(tmp_path, *plan, redirect="2> /dev/full")
     assert done.returncode == 0 and "replicas" in done.stdout
 

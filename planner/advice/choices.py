@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from planner.advice.rows import answers
 from planner.advice.scheduler import capacity, pooled_replicas
-from planner.advice.within import within
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile, measured_profiles
@@ -22,12 +20,13 @@ from planner.fleet.assemble import fleet_of, noted
 from planner.fleet.explain import relaxed
 from planner.fleet.pool import gpus_by_type
 from planner.fleet.shapes import find_shape, standing_fleet
-from planner.fleet.types import ANY, MOST_TYPES, cheapest_types, guessed_cost, with_types
+from planner.fleet.types import ANY, MOST_TYPES, cheapest_types, least_cost
+from planner.methods import find_method
 from planner.plans import Plan, PoolPlan
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import compile_question
-from planner.question.files import question_of
-from planner.question.options import OPTIONS, PlanInputs
+from planner.question.files import engines_of, question_of, saved_pools
+from planner.question.options import PlanInputs, written
 from planner.routing import ROUTINGS, find_routing
 from planner.units import format_count, format_duration, round_up
 from planner.workload.workload import Workload
@@ -54,19 +53,8 @@ SHAPES = {"colocated": "prefill and decode together", "disaggregated": "prefill 
 SCHEDULER_ERROR = 0.1
 """Share of the throughput that the theory of a scheduler may have too much and it still pays."""
 
-WORTH = (
-    "precision", "gpu", "profile", "routing", "promise", "pools", "traffic", "engine", "redundancy", "compression", "shape",
-)  # fmt: skip
-"""Kinds of choices as they are sized: what saves much and is sized soon before what saves little or takes long."""
-
-GUESSED = ("precision", "gpu", "profile", "engine", "tp")
-"""Kinds that take other engines: the guess of a pool that orders searches tells their worth."""
-
-UNROUNDED = 1000.0
-"""Guesses are compared at this many times the rate: a part of a replica then tells them apart."""
-
-PAYS = 0.98
-"""A choice guessed below this share of what the plan is guessed to cost is sized before all that are not."""
+QUANTILES_CUT, GAMMAS_CUT = (0.5, 0.7, 0.85, 0.95, 0.99), (1.0, 1.5, 2.0)
+"""Quantiles of lengths at which rows about other cuts cut, and the bands of compression they try."""
 
 Progress = Callable[[int, int], None] | None
 
@@ -77,150 +65,92 @@ def with_formula(plan: Plan, inputs: PlanInputs, workload: Workload) -> Plan:
     return plan if found is None else noted(plan, found)
 
 
-def choices_of(
-    plan: Plan, inputs: PlanInputs, workload: Workload, seconds: float, progress: Progress = None
-) -> Choices:
+def choices_of(plan: Plan, inputs: PlanInputs, workload: Workload, progress: Progress = None) -> Choices:
     """The table of choices of a plan, as :func:`choices_after` makes it of nothing else."""
-    return choices_after([], plan, inputs, workload, seconds, progress)[1]
+    return choices_after([], plan, inputs, workload, progress)[1]
 
 
 def choices_after(
-    first: Sequence[Callable[[], Any]],
-    plan: Plan,
-    inputs: PlanInputs,
-    workload: Workload,
-    seconds: float,
-    progress: Progress = None,
+    first: Sequence[Callable[[], Any]], plan: Plan, inputs: PlanInputs, workload: Workload, progress: Progress = None
 ) -> tuple[list[Any], Choices]:
-    """Answers of some tasks, and the table of choices of a plan, on every core.
+    """Answers of some tasks, and the table of choices of a plan, on every core and in a fixed order.
 
     Parameters
     ----------
     first
-        Tasks that are answered whatever the time; answers must be picklable.
+        Tasks that are answered before.
     plan
         The plan.
     inputs, workload
         The question it answers.
-    seconds
-        Time allowed [s], that of the tasks included; choices it does not reach are rows without a price.
     progress
         Told (done, all) after every choice.
     """
-    end = time.monotonic() + seconds
     promise = _binding(plan, inputs)
     several = len(inputs.gpu) > 1 or ANY in inputs.gpu
     types = [*_types(inputs, workload, plan)]
     asked = [*(types if several else ()), *_settings(inputs, workload, plan), *_risks(inputs, plan)]
     asked += _limits(inputs, promise, [f * promise.limit_s for f in LIMITS])
     asked += _schedulers(plan, inputs, workload)
-    # types nobody asked for come last: they take longest
     asked += () if several else types
-    answers, rows = _sized(asked, inputs, workload, end, progress, first)
-    return answers, Choices(tuple(rows), plan.cost_usd_per_hour, plan.gpus, seconds, promise)
+    tasks: list[Callable[[], Any]] = [partial(_size, choice, inputs, workload, plan) for choice in asked]
+    found: list[Any] = answers([*first, *tasks], progress, partly=not first)
+    rows = tuple(row for row in found[len(first) :] if row is not None)
+    return found[: len(first)], Choices(
+        rows, plan.cost_usd_per_hour, plan.gpus, promise, waiting=len(asked) - len(rows)
+    )
 
 
 def cost_with(changes: Mapping[str, Any], inputs: PlanInputs, workload: Workload) -> float | None:
     """Cost of the fleet a plan would take with other options [USD/hour]; ``None`` where there is none."""
-    return _size(Choice("", "", changes, ""), inputs, workload).cost_usd_per_hour
+    return _size(Choice("", "", changes, ""), inputs, workload, None).cost_usd_per_hour
 
 
-def ways_out(
-    error: InfeasibleError, inputs: PlanInputs, workload: Workload, seconds: float, progress: Progress = None
-) -> Choices:
+def ways_out(error: InfeasibleError, inputs: PlanInputs, workload: Workload, progress: Progress = None) -> Choices:
     """What would make possible what is not, and at what price; parameters as of :func:`choices_of`.
 
     Limits that cost more than :data:`NEAR_KNEE` times what the knee of their curve costs are left out, and the error proposes
     the limit at the knee.
     """
-    end = time.monotonic() + seconds
     asked: list[Choice] = []
     promise = None
     if error.promise is not None and error.best_s is not None and math.isfinite(error.best_s):
         promise = error.promise.scaled(error.best_s / error.promise.limit_s)
         asked += _limits(inputs, promise, [f * error.best_s for f in LIMITS_BEYOND])
+    if inputs.confidence > MEDIAN and error.promise is not None:
+        asked.append(_choice("confidence", "the median, sure by half", confidence=MEDIAN))
     asked += [*_settings(inputs, workload, None), *_types(inputs, workload, None)]
-    rows = _sized(asked, inputs, workload, end, progress)[1]
-    found = Choices(tuple(rows), None, None, seconds, promise)
-    costs = dict(found.curve)
+    found = answers([partial(_size, choice, inputs, workload, None) for choice in asked], progress, partly=True)
+    rows = [row for row in found if row is not None]
+    table = Choices(tuple(rows), None, None, promise, waiting=len(asked) - len(rows))
+    costs = dict(table.curve)
     if costs:
-        most = NEAR_KNEE * costs[found.knee_s or max(costs)]
+        most = NEAR_KNEE * costs[table.knee_s or max(costs)]
         # the hint says what the table does: the knee, or the tightest limit where looser ones cost no less
-        proposed = found.knee_s or (min(costs) if min(costs.values()) == max(costs.values()) else None)
+        proposed = table.knee_s or (min(costs) if min(costs.values()) == max(costs.values()) else None)
         if promise is not None and proposed is not None:
             error.relaxations = (relaxed(error.promise, proposed), *error.relaxations[1:])
         rows = [c for c in rows if c.limit_s is None or c.cost_usd_per_hour is None or c.cost_usd_per_hour <= most]
-    # a setting that does not help is no way out; one that was not tried might be
-    rows = [c for c in rows if c.cost_usd_per_hour is not None or not c.reached]
-    return replace(found, rows=tuple(rows))
+    # a setting that does not help is no way out
+    return replace(table, rows=tuple(row for row in rows if row.cost_usd_per_hour is not None))
 
 
-def _sized(
-    asked: Sequence[Choice],
-    inputs: PlanInputs,
-    workload: Workload,
-    end: float,
-    progress: Progress,
-    first: Sequence[Callable[[], Any]] = (),
-) -> tuple[list[Any], list[Choice]]:
-    """Answers of what comes first, and the choices with the fleets they take, as far as the monotonic clock's `end` allows [s]."""
-    guesses = _guesses(asked, inputs, workload)
-    order = by_worth(asked, guesses)
-    tasks: list[Callable[[], Any]] = [*first, *(partial(_size, asked[k], inputs, workload) for k in order)]
-    found = within(end - time.monotonic(), tasks, progress, len(first))
-    answers = dict(zip(order, found[len(first) :], strict=True))
-    return found[: len(first)], [
-        answers[k] or replace(choice, reached=False, promising=guesses[k] < PAYS) for k, choice in enumerate(asked)
-    ]
+MEDIAN = 0.5
+"""Confidence at which promises are kept as often as not [1]."""
 
 
-def by_worth(asked: Sequence[Choice], guesses: Sequence[float] | None = None) -> list[int]:
-    """Positions in the order of sizing: what is guessed to pay, the cheapest first; then by kinds in turn; other shapes last.
-
-    Parameters
-    ----------
-    asked
-        The choices.
-    guesses
-        What each is guessed to cost over what the plan is [1]; 1 = nothing is known.
-    """
-    turns: Counter[str] = Counter()
-    keys = []
-    for k, choice in enumerate(asked):
-        rank = WORTH.index(choice.kind) if choice.kind in WORTH else len(WORTH)
-        pays = 1.0 if guesses is None or guesses[k] >= PAYS else guesses[k]
-        keys.append((choice.kind == "shape", pays, turns[choice.kind], rank, k))
-        turns[choice.kind] += 1
-    return [key[-1] for key in sorted(keys)]
-
-
-def _guesses(asked: Sequence[Choice], inputs: PlanInputs, workload: Workload) -> list[float]:
-    """What each choice of another engine is guessed to cost over what the question as it is does [1]; 1 of all others."""
-    own, _ = _guess(inputs, workload, UNROUNDED)
-    if math.isinf(own):
-        return [1.0] * len(asked)
-    return [
-        _guess(inputs.override(c.changes), workload, UNROUNDED)[0] / own if c.kind in GUESSED else 1.0 for c in asked
-    ]
-
-
-def _guess(inputs: PlanInputs, workload: Workload, times: float = 1.0) -> tuple[float, float]:
-    """What one pool is guessed to cost at so many times the rate, and at least [USD/hour]; infinite where there is none."""
-    try:
-        question = with_types(compile_question(inputs, workload))
-        return guessed_cost(question.at(times * question.traffic.rate_per_s))
-    except (InfeasibleError, InputError):
-        return math.inf, math.inf
-
-
-def _size(choice: Choice, inputs: PlanInputs, workload: Workload) -> Choice:
-    """One choice with the fleet a plan would take with it."""
+def _size(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Choice:
+    """One choice with the fleet a plan would take with it, cut where the plan is and decided by a sample of the requests."""
     if choice.kind == "scheduler":
-        # sizing it takes simulations: the row names it, the plan with it has the price
-        return replace(choice, reached=False)
+        return replace(choice, reason="sized by simulating it: plan with it for its price")
+    sure = None if plan is None else plan.sureness
     try:
-        question = compile_question(inputs.override(choice.changes), workload)
-        search = replace(question.search, explained=False)
+        question = compile_question(
+            inputs.override({**_cuts(choice, inputs, workload, plan), **choice.changes}), workload
+        )
+        search = replace(
+            question.search, explained=False, quick=True, deviations=None if sure is None else sure.deviations
+        )
         fleet = fleet_of(replace(question, search=search))
     except (InfeasibleError, InputError) as error:
         return replace(choice, reason=error.message)
@@ -228,6 +158,21 @@ def _size(choice: Choice, inputs: PlanInputs, workload: Workload) -> Choice:
     told = " + ".join(f"{p.bought:,} x {p.option.parallel} {p.option.gpu.name}" for p in pools)
     gpus = sum(gpus_by_type(pools).values())
     return replace(choice, cost_usd_per_hour=fleet.cost_usd_per_hour, gpus=gpus, fleet=told)
+
+
+def _cuts(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | None) -> dict[str, Any]:
+    """Options that cut the requests where a plan does, or at a few lengths where the choice is about that."""
+    if choice.kind == "" or inputs.boundaries is not None or not find_method(inputs.method).replays:
+        # what is asked for, or costs no replay
+        return {}
+    if choice.kind in ("pools", "compression", "shape"):
+        of = "input" if choice.kind == "pools" else "total"
+        few = sorted({float(round(workload.quantile(q, of))) for q in QUANTILES_CUT})
+        return {"boundaries": few, "gammas": GAMMAS_CUT}
+    if plan is None or len(plan.pools) == 1 or not find_shape(plan.shape).mixes:
+        return {"pools": 1}
+    named = engines_of(saved_pools(plan))
+    return {name: named[name] for name in ("pools", "boundaries", "gammas") if name in named}
 
 
 # --- which choices there are, in the order of the table ---------------------------------------------------------------
@@ -240,13 +185,12 @@ def _choice(kind: str, name: str, **changes: Any) -> Choice:
 
 def _flag(option: str, value: Any) -> str:
     """``--gpu h200``; a list repeats the flag, nothing at all takes it away."""
-    spelling = OPTIONS[option].spellings[0]
+    spelling = written(option, "").removesuffix("=").strip()
     if value is True:
         return spelling
     if value is False or value in ({}, None):
         return f"without {spelling}"
-    items = value if isinstance(value, (list, tuple)) else [value]
-    return " ".join(f"{spelling} {item:.10g}" if isinstance(item, float) else f"{spelling} {item}" for item in items)
+    return " ".join(written(option, item) for item in (value if isinstance(value, (list, tuple)) else [value]))
 
 
 def _settings(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:
@@ -299,7 +243,7 @@ def _schedulers(plan: Plan, inputs: PlanInputs, workload: Workload) -> Iterator[
 def _engines(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:
     """Measured iteration times that the plan does not rest on, the asked engine's first, and other engines.
 
-    Of the times measured with one engine and one dtype, those of the group that is guessed to be cheapest, and of groups that may
+    Of the times measured with one engine and one dtype, those of the group whose load alone costs least, and of groups that may
     cost less than the plan.
     """
     served = inputs.engine or DEFAULT_ENGINE
@@ -324,14 +268,18 @@ def _engines(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Itera
 
 
 def _near(profiles: Sequence[Profile], inputs: PlanInputs, workload: Workload, plan: Plan | None) -> list[Profile]:
-    """The profile guessed to be cheapest, and those that their load alone does not make dearer than the plan."""
+    """The profile whose load alone costs least, and those that it does not make dearer than the plan."""
     if len(profiles) == 1:
         return [*profiles]
-    guesses = [_guess(inputs.override({"profile": p.name}), workload) for p in profiles]
-    cheapest = min(range(len(profiles)), key=lambda k: guesses[k])
-    # a guess says little of a group that is nearly too slow: its bound does
+    bounds = []
+    for found in profiles:
+        try:
+            bounds.append(least_cost(compile_question(inputs.override({"profile": found.name}), workload)))
+        except (InfeasibleError, InputError):
+            bounds.append(math.inf)
+    cheapest = min(range(len(profiles)), key=lambda k: bounds[k])
     below = 0.0 if plan is None else plan.cost_usd_per_hour
-    return [p for k, p in enumerate(profiles) if k == cheapest or guesses[k][1] < below]
+    return [p for k, p in enumerate(profiles) if k == cheapest or bounds[k] < below]
 
 
 def _types(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.autoscale.path import STEP_S, WINDOW_S
-from planner.autoscale.policy import Policy, Scaler
+from planner.autoscale.signals import Signals
 from planner.autoscale.thresholds import Capacity
+from planner.monitor.policy import Policy, Scaler
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 LAG_S = 15.0
 """Age of what a scaler sees: half a scrape and the query [s]."""
-
-Running = Callable[[float, float], float]
-"""Mean requests running in all replicas at a rate [1/s] with so many serving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +33,20 @@ class Outcome:
     name
         Which.
     attained
-        Share of the windows expected within the promise [1].
+        Share of the windows, or of the requests, expected within the promise [1].
     replica_hours
-        Paid replicas [h].
+        Paid replicas, those that are drained included [h].
     most
         Most replicas at once.
-    changes
-        Times the number changed.
+    starts
+        Replicas started.
     """
 
     name: str
     attained: float
     replica_hours: float
     most: int
-    changes: int
+    starts: int
 
 
 def serving_of(paid: Ints, startup_s: float) -> Ints:
@@ -60,19 +58,16 @@ def serving_of(paid: Ints, startup_s: float) -> Ints:
     return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, late + 1).min(axis=1))
 
 
-def within(rates: Floats, serving: Ints, capacity: Capacity) -> Floats:
-    """Chance of every whole window to keep the promise, by what came and what its replicas are sized for, shape (windows,)."""
-    size = round(WINDOW_S / STEP_S)
+def by_window(rates: Floats, serving: Ints, capacity: Capacity) -> tuple[Floats, Floats]:
+    """What came in every whole window, and what its replicas are sized for [1/s], shapes (windows,)."""
+    size = round(capacity.window_s / STEP_S)
     windows = rates.size // size
-    room = np.array([capacity.rate_per_s(max(n, 1)) for n in range(int(serving.max()) + 1)])[serving]
-    came = rates[: windows * size].reshape(windows, size).mean(axis=1)
-    held = room[: windows * size].reshape(windows, size).mean(axis=1)
-    return capacity.windows.kept(came, held)
+    room = np.array([capacity.rate_per_s(n) for n in range(int(serving.max()) + 1)])[serving]
+    came, held = (x[: windows * size].reshape(windows, size).mean(axis=1) for x in (rates, room))
+    return came, held
 
 
-def run_policy(
-    policy: Policy, rates: Floats, startup_s: float, running: Running | None = None, tokens: float = 0.0
-) -> Ints:
+def run_policy(policy: Policy, rates: Floats, startup_s: float, signals: Signals, tokens: float = 0.0) -> Ints:
     """Paid replicas of every step, shape (steps,).
 
     Parameters
@@ -83,8 +78,8 @@ def run_policy(
         The path [1/s].
     startup_s
         From being paid until serving [s].
-    running
-        For policies on running requests.
+    signals
+        What is seen of the replicas.
     tokens
         Tokens of a request, for policies on tokens [tokens].
     """
@@ -92,17 +87,20 @@ def run_policy(
     late = round(LAG_S / STEP_S)
     total = np.concatenate(([0.0], np.cumsum(rates)))
     start = total[first] / first
-    scaler = Scaler(policy, policy.most)
+    begun = policy.most
     for _ in range(3):
-        scaler = Scaler(policy, scaler.decide(0.0, _seen(policy, start, scaler.replicas, running, tokens)))
+        begun = policy.wanted(_seen(policy, start, begun, signals, tokens))
+    scaler = Scaler(policy, begun)
     paid = np.empty(rates.size, dtype=np.int64)
     delay = max(1, round(startup_s / STEP_S))
+    backlog = 0.0
     for k in range(rates.size):
         end = k - late
         begin = max(0, end - first)
         seen = (total[end] - total[begin]) / (end - begin) if end > 0 else start
         serving = int(paid[max(0, k - delay) : k].min()) if k else scaler.replicas
-        paid[k] = scaler.decide(k * STEP_S, _seen(policy, seen, serving, running, tokens))
+        paid[k] = scaler.decide(k * STEP_S, _seen(policy, seen, serving, signals, tokens, backlog))
+        backlog = max(0.0, backlog + STEP_S * (rates[k] - serving * signals.top_per_s))
     return paid
 
 
@@ -125,17 +123,25 @@ def fast_counts(policy: Policy, rates: Floats) -> Ints:
     return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, back).max(axis=1))
 
 
-def _seen(policy: Policy, rate: float, serving: int, running: Running | None, tokens: float) -> dict[str, float]:
-    """What the scaler's metrics add up to."""
-    found = {"requests": max(0.0, rate + policy.offset_per_s), "tokens": rate * tokens}
-    if running is not None and "running" in policy.targets:
-        found["running"] = running(rate, serving)
-    return found
+def _seen(
+    policy: Policy, rate: float, serving: int, signals: Signals, tokens: float, backlog: float = 0.0
+) -> dict[str, float]:
+    """What the scaler's metrics add up to; a flat one is what it is of one replica."""
+    found = {"requests": max(0.0, rate + policy.offset_per_s), "tokens": rate * tokens, "queued": backlog}
+    if set(policy.targets) - set(found):
+        found |= signals.totals(rate, serving, backlog)
+    return {name: value / max(serving, 1) if name in policy.flat else value for name, value in found.items()}
+
+
+def window_mean(rates: Floats) -> float:
+    """Mean of the busiest whole window of five minutes [1/s]."""
+    size = round(WINDOW_S / STEP_S)
+    return float(rates[: rates.size // size * size].reshape(-1, size).mean(axis=1).max())
 
 
 def window_needs(rates: Floats, capacity: Capacity) -> Ints:
     """Replicas that every window needs, shape (windows,)."""
-    size = round(WINDOW_S / STEP_S)
+    size = round(capacity.window_s / STEP_S)
     windows = rates.size // size
     means = rates[: windows * size].reshape(windows, size).mean(axis=1)
     return np.array([capacity.needed(float(r)) for r in means])
@@ -143,7 +149,7 @@ def window_needs(rates: Floats, capacity: Capacity) -> Ints:
 
 def perfect_counts(rates: Floats, capacity: Capacity, startup_s: float) -> Ints:
     """Paid replicas of a scaler that knows the path: every window's need, started ahead, shape (steps,)."""
-    size = round(WINDOW_S / STEP_S)
+    size = round(capacity.window_s / STEP_S)
     needs = np.repeat(window_needs(rates, capacity), size)
     needs = np.concatenate((needs, np.full(rates.size - needs.size, needs[-1])))
     ahead = round(startup_s / STEP_S)
@@ -158,13 +164,11 @@ def clock_counts(by_hour: Sequence[int], steps: int, startup_s: float) -> Ints:
     return np.resize(np.lib.stride_tricks.sliding_window_view(padded, ahead + 1).max(axis=1), steps)
 
 
-def static_counts(rates: Floats, capacity: Capacity) -> Ints:
-    """The busiest window's need, always."""
-    return np.full(rates.size, int(window_needs(rates, capacity).max()))
-
-
-def outcome(name: str, rates: Floats, paid: Ints, capacity: Capacity, startup_s: float) -> Outcome:
-    """Attainment and cost of a course of paid replicas."""
-    kept = within(rates, serving_of(paid, startup_s), capacity)
-    changes = int((np.diff(paid) != 0).sum())
-    return Outcome(name, float(kept.mean()), float(paid.sum()) * STEP_S / 3600.0, int(paid.max()), changes)
+def outcome(
+    name: str, rates: Floats, paid: Ints, capacity: Capacity, startup_s: float, drain_s: float = 0.0
+) -> Outcome:
+    """What a course of paid replicas attains and costs; one that leaves is paid until what it has is done, `drain_s` [s]."""
+    came, held = by_window(rates, serving_of(paid, startup_s), capacity)
+    steps = np.diff(paid)
+    hours = (float(paid.sum()) * STEP_S + drain_s * float(-steps[steps < 0].sum())) / 3600.0
+    return Outcome(name, capacity.attained(came, held), hours, int(paid.max()), int(steps[steps > 0].sum()))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -14,23 +14,26 @@ import numpy as np
 from planner._version import __version__
 from planner.autoscale.backtest import (
     Outcome,
-    Running,
     clock_counts,
     fast_counts,
     outcome,
     perfect_counts,
     run_policy,
-    static_counts,
+    window_mean,
 )
 from planner.autoscale.path import STEP_S, hourly_path, swings
-from planner.autoscale.policy import Policy
+from planner.autoscale.signals import PeakPrefill, Signals, peak_prefill, signals_of
 from planner.autoscale.thresholds import UTILIZATION, Capacity, Threshold, capacity_of, threshold_of
+from planner.catalog.load import gpu as find_gpu
 from planner.deploy.startup import Startup
 from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
+from planner.fleet.shapes.disaggregated import Disaggregated
+from planner.monitor.policy import DAY_S, TOLERANCE, Pace, Policy, written
 from planner.notebook import InNotebooks
-from planner.units import format_count, format_percent
+from planner.studies.schedule import needs_of
+from planner.units import format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,27 +47,26 @@ DOWN_WINDOWS_S = (60.0, 120.0, 300.0, 600.0)
 RATE_WINDOWS_S = (60.0, 120.0, 180.0, 300.0, 600.0)
 """Stabilization before scaling down, and windows of the rates, that are tried [s]."""
 
-WANTED = 0.99
-"""Share of the windows a derived rule is expected to keep on the paths it is derived from [1]: two or more of the 24 of two
-hours are then broken in one case of forty, though 95% are promised."""
+WANTED, LATE = 0.99, 0.6
+"""Share of the windows a derived rule is expected to keep on the paths it is derived from: two or more of the 24 of two hours are
+then broken in one case of forty, though 95% are promised. And of the requests that may be late over the whole period, the share
+that is expected to be [1]."""
+
+ALIKE = 1.01
+"""Rules up to this many times as dear as the cheapest are alike [1]."""
 
 FINE = 0.0
 """Change that a derived rule ignores [1]; Kubernetes before 1.35 ignores 10% whatever it says."""
 
-GUARD = 1.2
-"""A replica that runs this many times the requests it does where the rule aims asks for more, whatever the rate says [1]."""
-
 USUAL = 0.7
 """The fixed share of the capacity that a derived rule is compared with [1]."""
 
+LLM_D = ({"saturation": 0.7, "in_flight": 16.0}, TOLERANCE, 300.0, 300.0)
+"""What llm-d's guide for KEDA ships: the saturation of the pool, a maximum that is not multiplied by its replicas, and requests in
+flight; up and down within 300 s of stabilization, at most twice as many in 15 s."""
+
 PATHS = 3
 """Paths of swings about the hours that a rule is derived from."""
-
-
-def clock_of(capacity: Capacity, mean_per_s: Floats) -> tuple[int, ...]:
-    """Replicas that the mean rate of each hour needs, swings left to the rule."""
-    hours = mean_per_s.reshape(-1, round(3600.0 / STEP_S)).mean(axis=1)
-    return tuple(capacity.needed(float(r)) for r in hours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +86,24 @@ class PoolScaler:
     startup
         From starting a replica until it serves.
     outcomes
-        The rule, the busiest window's fleet, a scaler that knows the future, a fixed 70% of capacity, and the user's own rule
-        where there is one, over the path.
+        Over the path: the rule, the plan held flat, the schedule, a scaler that knows the future, the plan's fleet at the
+        busiest hour, a fixed 70% of capacity, llm-d's defaults, and the user's own rule where there is one.
     usd_per_replica_hour
         Cost of a replica [USD/hour].
+    planned
+        Replicas of the plan, spares included.
+    guards
+        Metric -> value of a replica beyond which it needs help, of every metric that is seen.
+    peak
+        Prompt tokens a replica works off.
+    judged
+        What share of what is promised, in words.
     clock
         Replicas held by the hour whatever the metrics say, spares included; empty = none.
     nodes
         Nodes that a replica spans.
+    role
+        ``both``, or ``prefill`` or ``decode`` where these are pools of their own.
     """
 
     pool: str
@@ -101,8 +113,13 @@ class PoolScaler:
     startup: Startup
     outcomes: tuple[Outcome, ...]
     usd_per_replica_hour: float
+    planned: int
+    guards: Mapping[str, float]
+    peak: PeakPrefill
+    judged: str
     clock: tuple[int, ...] = ()
     nodes: int = 1
+    role: str = "both"
 
     def lines(self) -> list[str]:
         """In words."""
@@ -115,8 +132,9 @@ class PoolScaler:
         ]
         for o in self.outcomes:
             told.append(
-                f"{self.pool}, {o.name}: {format_percent(o.attained)} of five-minute windows within the promise, "
-                f"{o.replica_hours:,.0f} replica-hours ({o.replica_hours / perfect.replica_hours:.2f} of a perfect scaler's)"
+                f"{self.pool}, {o.name}: {format_percent(o.attained)} of {self.judged}, "
+                f"{o.replica_hours:,.0f} replica-hours ({o.replica_hours / perfect.replica_hours:.2f} of a perfect scaler's), "
+                f"{o.starts:,} starts"
             )
         return told
 
@@ -137,6 +155,8 @@ class Autoscaling(InNotebooks):
         The pools.
     engine
         Whose metrics its objects ask for; ``None`` = the default engine's.
+    rates_per_s
+        Of the fleet: ``mean``, ``busiest_hour`` and ``busiest_five_minutes`` of the path [1/s].
     notes
         Worth knowing.
     """
@@ -146,6 +166,7 @@ class Autoscaling(InNotebooks):
     source: str
     pools: tuple[PoolScaler, ...]
     engine: str | None = None
+    rates_per_s: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -161,7 +182,7 @@ class Autoscaling(InNotebooks):
                 "replica_hours": o.replica_hours,
                 "cost_usd": o.replica_hours * p.usd_per_replica_hour,
                 "most_replicas": o.most,
-                "changes": o.changes,
+                "starts": o.starts,
                 "threshold_requests_per_s": p.threshold.requests_per_s,
                 "threshold_running": p.threshold.running,
                 "threshold_kv_usage": p.threshold.kv_usage,
@@ -177,6 +198,7 @@ class Autoscaling(InNotebooks):
             "kind": "fleetopt-autoscaling",
             "version": __version__,
             "path": self.source,
+            "rates_per_s": dict(self.rates_per_s),
             "pools": [
                 {
                     "name": p.pool,
@@ -184,6 +206,9 @@ class Autoscaling(InNotebooks):
                     "headroom": p.headroom,
                     "startup_s": p.startup.seconds,
                     "clock_replicas": list(p.clock) or None,
+                    "planned_replicas": p.planned,
+                    "guards": dict(p.guards),
+                    "peak_prefill": p.peak.to_dict(),
                     "policy": {
                         "targets": dict(p.policy.targets),
                         "min_replicas": p.policy.least,
@@ -191,6 +216,8 @@ class Autoscaling(InNotebooks):
                         "tolerance": p.policy.tolerance,
                         "scale_down_window_s": p.policy.down_window_s,
                         "rate_window_s": p.policy.rate_window_s,
+                        "offset_per_s": p.policy.offset_per_s,
+                        "scale_to_zero_after_s": p.policy.idle_s,
                     },
                 }
                 for p in self.pools
@@ -200,55 +227,62 @@ class Autoscaling(InNotebooks):
         }
 
 
-def running_of(fleet: Fleet, pool: Pool, capacity: Capacity) -> Running:
-    """Mean requests running at a rate with so many replicas, from the plan's number of them; beyond capacity the slots fill."""
-    replicas = pool.size.replicas
-    top = pool.model.capacity_per_s
-    each = np.linspace(0.02, 0.98, 13) * top
-    found = [pool.model.predict(float(r) * replicas, replicas, fleet.levels).mean_running for r in each]
-    loads, busy = np.append(each, 1.2 * top), np.append(found, float(pool.setup.slots))
-
-    def running(rate_per_s: float, serving: float) -> float:
-        serving = max(serving, 1.0)
-        return float(serving * np.interp(rate_per_s / serving, loads, busy))
-
-    return running
+def wanted_of(capacity: Capacity) -> float:
+    """Share of the windows or requests that a derived rule is expected to keep on the paths it is derived from [1]."""
+    return WANTED if capacity.windows_s else 1.0 - LATE * (1.0 - capacity.promised)
 
 
 def derive_policy(
-    capacity: Capacity, threshold: Threshold, paths: Sequence[Floats], startup_s: float, running: Running
+    capacity: Capacity,
+    paths: Sequence[Floats],
+    startup_s: float,
+    signals: Signals,
+    guards: Sequence[str] = ("running",),
 ) -> tuple[Policy, float]:
-    """The cheapest rule that keeps the promise in :data:`WANTED` of the windows of the paths, and its headroom.
+    """The cheapest rule that keeps the promise as :func:`wanted_of` says on the paths, and its headroom.
 
-    The rule aims at requests per replica, with a guard on running requests for what the rate does not tell: longer requests,
-    slower engines. Where no rule keeps as many windows, the one that keeps most.
+    The rule aims at requests per replica, with guards on what the rate does not tell: longer requests, slower engines. Of rules
+    within a hundredth of the cheapest, what is drained counted, the one that starts the fewest replicas; where no rule keeps as
+    much as is wanted, the one that keeps most.
     """
     aim, start = _line(capacity, paths)
     lowest = min(float(p.min()) for p in paths) / capacity.windows.factor
     least = min(capacity.needed(lowest), capacity.most)
-    best: tuple[tuple[float, float], Policy, float] | None = None
+    wanted = wanted_of(capacity)
+    rules: list[tuple[float, float, int, Policy, float]] = []
     for down, window in product(DOWN_WINDOWS_S, RATE_WINDOWS_S):
 
-        def tried(headroom: float, down: float = down, window: float = window) -> tuple[float, float, Policy]:
-            target, offset = aim / headroom, start / headroom
+        def tried(headroom: float, down: float = down, window: float = window) -> tuple[float, float, int, Policy]:
+            target, offset = written(aim / headroom), float(f"{start / headroom:.6g}")
             policy = Policy({"requests": target}, least, capacity.most, FINE, 0.0, down, window, offset)
-            done = [outcome("", p, fast_counts(policy, p), capacity, startup_s) for p in paths]
-            return float(np.mean([o.attained for o in done])), math.fsum(o.replica_hours for o in done), policy
+            drain_s = signals.at("in_flight", aimed_at(policy)) / aimed_at(policy)
+            done = [outcome("", p, fast_counts(policy, p), capacity, startup_s, drain_s) for p in paths]
+            cost = math.fsum(o.replica_hours for o in done)
+            return float(np.mean([o.attained for o in done])), cost, sum(o.starts for o in done), policy
 
         # a lower aim keeps more windows and costs more: the highest that keeps as many as wanted
-        at = bisect_left(HEADROOMS, True, key=lambda headroom: tried(headroom)[0] >= WANTED)
+        at = bisect_left(HEADROOMS, True, key=lambda headroom: tried(headroom)[0] >= wanted)
         headroom = HEADROOMS[min(at, len(HEADROOMS) - 1)]
-        attained, cost, policy = tried(headroom)
-        rank = (0.0, cost) if attained >= WANTED else (1.0 - attained, cost)
-        if best is None or rank < best[0]:
-            best = rank, policy, headroom
-    assert best is not None
-    _, policy, headroom = best
-    target = policy.targets["requests"]
-    guard = max(
-        GUARD * running(target, 1.0), running(capacity.windows.factor * headroom * target, 1.0), threshold.running
-    )
-    return replace(policy, targets={"requests": target, "running": guard}), headroom - 1.0
+        rules.append((*tried(headroom), headroom))
+    most = max(attained for attained, *_ in rules)
+    enough = [rule for rule in rules if rule[0] >= min(wanted, most)]
+    cheapest = min(cost for _, cost, *_ in enough)
+    *_, policy, headroom = min((r for r in enough if r[1] <= ALIKE * cheapest), key=lambda r: (r[2], r[1]))
+    found = guard_values(policy, signals)
+    targets = {"requests": policy.targets["requests"], **{name: found[name] for name in guards}}
+    return replace(policy, targets=targets), headroom - 1.0
+
+
+def aimed_at(policy: Policy) -> float:
+    """The most requests/s that a rule leaves to one replica of the largest pool [1/s]."""
+    return policy.targets["requests"] - policy.offset_per_s / policy.most
+
+
+def guard_values(policy: Policy, signals: Signals) -> dict[str, float]:
+    """Values of a replica beyond which more is asked for, whatever the rate says, by metric; in a gateway's queue at least one."""
+    aim = aimed_at(policy)
+    found = {name: written(signals.guard(name, aim)) for name in signals.seen}
+    return found | {"queued": written(max(1.0, signals.guard("waiting", aim)))}
 
 
 def _line(capacity: Capacity, paths: Sequence[Floats]) -> tuple[float, float]:
@@ -263,15 +297,38 @@ def _line(capacity: Capacity, paths: Sequence[Floats]) -> tuple[float, float]:
     return float(slope), float(max(0.0, -start))
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of scalers beyond the plan.
+
+    Parameters
+    ----------
+    model, prefix
+        See :class:`Autoscaling`.
+    own
+        Pool -> a rule to be judged beside.
+    clock
+        Whether every hour holds what the schedule has for it, started ahead, beside the rule.
+    guards
+        What is watched beside requests/s.
+    idle_s
+        Without requests for so long no replica is kept [s]; ``None`` = the fewest always are.
+    """
+
+    model: str
+    prefix: str = "fleetopt"
+    own: Mapping[str, Policy] = field(default_factory=dict)
+    clock: bool = False
+    guards: tuple[str, ...] = ("running",)
+    idle_s: float | None = None
+
+
 def autoscaling(
     fleet: Fleet,
     rates_per_s: Sequence[float],
     source: str,
     startup: Callable[[Pool], Startup],
-    model: str,
-    prefix: str = "fleetopt",
-    own: Mapping[str, Policy] | None = None,
-    clock: bool = False,
+    asked: Asked,
     seed: int = 1,
 ) -> Autoscaling:
     """Scalers of every pool, derived from some paths about the hours and tried on another.
@@ -286,79 +343,115 @@ def autoscaling(
         Where they are from.
     startup
         Of a pool's replicas.
-    model, prefix
-        See :class:`Autoscaling`.
-    own
-        Pool -> a rule to be judged beside.
-    clock
-        Whether every hour holds what its mean rate needs, started ahead, beside the rule.
+    asked
+        What else is asked.
     seed
         Of the swings.
     """
-    day = hourly_path(rates_per_s)
-    arrivals = fleet.question.traffic.arrivals
-    found = []
+    day, arrivals = hourly_path(rates_per_s), fleet.question.traffic.arrivals
+    # the sizer is asked, as schedule and plan ask it
+    needs = needs_of(fleet, rates_per_s)
+    found, most = [], 0.0
     for k, pool in enumerate(fleet.pools):
         draws = [np.random.Generator(np.random.PCG64([seed, k, j])) for j in range(PATHS + 1)]
         paths = [pool.law.share * swings(day, arrivals, rng) for rng in draws]
-        begin = startup(pool)
-        peak = float(max(p.max() for p in paths))
-        capacity = capacity_of(
-            fleet,
-            k,
-            most=max(2 * pool.bought, math.ceil(1.5 * pool.bought * peak / max(pool.arrival_rate_per_s, 1e-9))),
-        )
-        capacity = replace(capacity, most=min(capacity.most, max(capacity.needed(1.25 * peak), 2)))
-        threshold = threshold_of(fleet, k, capacity)
-        running = running_of(fleet, pool, capacity)
-        # a step of fifteen seconds over a week is many: rules are derived from a day of it
-        short = [p[: round(86_400 / STEP_S)] for p in paths[:PATHS]]
-        policy, headroom = derive_policy(capacity, threshold, short, begin.seconds, running)
-        tokens = math.fsum(fleet.work_tokens(k))
-        outcomes = _outcomes(
-            capacity, policy, paths[-1], begin.seconds, running, pool, (own or {}).get(pool.name), tokens
-        )
-        held: tuple[int, ...] = ()
-        if clock:
-            held = clock_of(capacity, pool.law.share * day)
-            alone = run_policy(policy, paths[-1], begin.seconds, running)
-            both = np.maximum(alone, clock_counts(held, paths[-1].size, begin.seconds))
-            outcomes = (*outcomes, outcome("derived, with the clock", paths[-1], both, capacity, begin.seconds))
-        cost = pool.option.price.cost_usd_per_hour(pool.bought) / pool.bought
-        nodes = pool.option.gpu.nodes(pool.option.parallel.gpus)
-        found.append(PoolScaler(pool.name, threshold, policy, headroom, begin, outcomes, cost, held, nodes))
-    notes = [
-        found[0].startup.told,
-        f"path: {source}, with the swings of the measured arrivals"
-        if arrivals and arrivals.dispersion
-        else f"path: {source}, without swings (no arrivals measured)",
-    ]
-    if fleet.linked and sessions_of(fleet.pools[0]) is not None:
-        notes.append(
-            "windows of pools whose prompts come back are taken to break where the promises about all requests do"
-        )
-    engine = fleet.pools[0].option.profile.engine
-    return Autoscaling(model, prefix, source, tuple(found), engine, tuple(notes))
-
-
-def _outcomes(
-    capacity: Capacity,
-    policy: Policy,
-    path: Floats,
-    startup_s: float,
-    running: Running,
-    pool: Pool,
-    own: Policy | None,
-    tokens: float,
-) -> tuple[Outcome, ...]:
-    """What becomes of the path under every scaler; the user's own may count the tokens of requests [tokens]."""
-    usual = Policy({"requests": USUAL * pool.model.capacity_per_s}, policy.least, capacity.most)
-    courses = {
-        "derived": run_policy(policy, path, startup_s, running),
-        "perfect": perfect_counts(path, capacity, startup_s),
-        "static": static_counts(path, capacity),
-        "70% of capacity": run_policy(usual, path, startup_s),
+        most = max(most, window_mean(paths[-1]) / pool.law.share)
+        hours = tuple(pool.option.price.bought(needs[rate][k]) for rate in rates_per_s)
+        found.append(_scaler(fleet, k, paths, hours, startup(pool), asked))
+    told = {
+        "mean": math.fsum(rates_per_s) / len(rates_per_s),
+        "busiest_hour": max(rates_per_s),
+        "busiest_five_minutes": most,
     }
-    if own is not None:
-        courses["yours"] = run_policy(own, path, startup_s, running, tokens)
-    return tuple(outcome(name, path, paid, capacity, startup_s) for name, paid in courses.items())
+    notes = [_rates_told(told), found[0].startup.told, *_path_told(fleet, source)]
+    engine = fleet.pools[0].option.profile.engine
+    return Autoscaling(asked.model, asked.prefix, source, tuple(found), engine, told, tuple(notes))
+
+
+def _rates_told(rates_per_s: Mapping[str, float]) -> str:
+    """Which rate each number is for."""
+    mean, hour, window = (format_count(rates_per_s[k]) for k in ("mean", "busiest_hour", "busiest_five_minutes"))
+    return (
+        f"rates: schedule and static have what plan buys for every hour and the busiest ({hour} requests/s); the rule and a "
+        f"perfect scaler follow shorter windows, the busiest five minutes having {window}/s; the mean of the hours is {mean}/s"
+    )
+
+
+def _path_told(fleet: Fleet, source: str) -> Iterator[str]:
+    """Where the path is from, and what it does not know."""
+    arrivals = fleet.question.traffic.arrivals
+    measured = arrivals is not None and bool(arrivals.dispersion)
+    swings_told = "with the swings of the measured arrivals" if measured else "without swings (no arrivals measured)"
+    yield f"path: {source}, {swings_told}"
+    if fleet.linked and sessions_of(fleet.pools[0]) is not None:
+        yield "windows of pools whose prompts come back are taken to break where the promises about all requests do"
+
+
+def _judged(capacity: Capacity) -> str:
+    """What is within the promise, in words."""
+    told = f"windows of {format_duration(capacity.window_s)}" if capacity.windows_s else "requests"
+    return f"{told} within the promise"
+
+
+def most_in_stock(fleet: Fleet, pool: Pool) -> float:
+    """Replicas of a pool that the inventory holds where all pools on its GPU grow as one; inf without an inventory of it."""
+    stock = {find_gpu(name).name: count for name, count in fleet.question.purchase.inventory.items()}
+    if pool.option.gpu.name not in stock:
+        return math.inf
+    same = [p for p in fleet.pools if p.option.gpu.name == pool.option.gpu.name]
+    taken = sum(p.bought * p.option.price.gpus_per_replica for p in same)
+    return max(pool.bought, math.floor(pool.bought * stock[pool.option.gpu.name] / taken + 1e-9))
+
+
+def _scaler(
+    fleet: Fleet, k: int, paths: Sequence[Floats], hours: tuple[int, ...], begin: Startup, asked: Asked
+) -> PoolScaler:
+    """The scaler of the k-th pool: derived from all paths but the last, tried on that."""
+    pool, path = fleet.pools[k], paths[-1]
+    peak = float(max(p.max() for p in paths))
+    most = max(2 * pool.bought, math.ceil(1.5 * pool.bought * peak / max(pool.arrival_rate_per_s, 1e-9)))
+    capacity = capacity_of(fleet, k, most=most)
+    most = min(capacity.most, max(capacity.needed(1.25 * peak), 2))
+    capacity = replace(capacity, most=int(min(most, most_in_stock(fleet, pool))))
+    threshold, velocity = threshold_of(fleet, k, capacity), peak_prefill(pool)
+    signals = signals_of(fleet, k, velocity)
+    # a step of fifteen seconds over a week is many: rules are derived from a day of it
+    short = [p[: round(DAY_S / STEP_S)] for p in paths[:-1]]
+    policy, headroom = derive_policy(capacity, short, begin.seconds, signals, asked.guards)
+    policy = replace(policy, idle_s=asked.idle_s)
+    tokens = math.fsum(fleet.work_tokens(k))
+    held = clock_counts(hours, path.size, begin.seconds)
+    flat = Policy(
+        LLM_D[0], policy.least, capacity.most, *LLM_D[1:], flat=frozenset({"saturation"}), up=Pace(((100.0, 15.0),))
+    )
+    usual = Policy({"requests": USUAL * pool.model.capacity_per_s}, policy.least, capacity.most)
+    alone = run_policy(policy, path, begin.seconds, signals)
+    courses = {
+        "derived": alone,
+        **({"derived, with the clock": np.maximum(alone, held)} if asked.clock else {}),
+        "this plan, held flat": np.full(path.size, pool.bought),
+        "schedule": held,
+        "perfect": perfect_counts(path, capacity, begin.seconds),
+        "static": np.full(path.size, max(hours)),
+        "70% of capacity": run_policy(usual, path, begin.seconds, signals),
+        "llm-d's defaults": run_policy(flat, path, begin.seconds, signals),
+    }
+    if (own := asked.own.get(pool.name)) is not None:
+        courses["yours"] = run_policy(own, path, begin.seconds, signals, tokens)
+    drain_s = signals.at("in_flight", aimed_at(policy)) / aimed_at(policy)
+    return PoolScaler(
+        pool.name,
+        threshold,
+        policy,
+        headroom,
+        begin,
+        tuple(outcome(name, path, paid, capacity, begin.seconds, drain_s) for name, paid in courses.items()),
+        pool.option.price.cost_usd_per_hour(pool.bought) / pool.bought,
+        pool.bought,
+        guard_values(policy, signals),
+        velocity,
+        _judged(capacity),
+        hours if asked.clock else (),
+        pool.option.gpu.nodes(pool.option.parallel.gpus),
+        ("prefill", "decode")[k] if isinstance(fleet, Disaggregated) else "both",
+    )

@@ -20,7 +20,7 @@ STEP_S = 15.0
 """Step of a path [s]."""
 
 WINDOW_S = 300.0
-"""Time over which a promise is judged [s]."""
+"""Windows whose requests are replayed, unless the promises name theirs [s]."""
 
 FAST_S, SLOW_S = 60.0, 600.0
 """Correlation times of the swings [s]."""

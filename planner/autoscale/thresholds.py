@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.autoscale.windows import AS_SIZED, Windows, kept_windows
+from planner.autoscale.path import WINDOW_S
+from planner.autoscale.windows import Windows, as_sized, kept_windows
 from planner.errors import InfeasibleError
 from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
-from planner.methods.base import Prediction
+from planner.methods.base import MEAN_LEVELS
+from planner.promise import MEAN
 from planner.record import Record
+from planner.studies.capacity import largest, pool_keeps
 from planner.workload import pools as m
 
 UTILIZATION = "utilization"
 """What binds where no promise does: the cap on the share of the maximum throughput in use."""
 
-PRECISION = 1.0 / 250.0
-"""Share to which a largest rate is found: a path has too few requests to tell smaller steps apart [1]."""
-
-FAR = 20.0
-"""Values over their limit further from 1 than this say nothing of where they cross it [1]."""
-
 SOLVED = 6
 """Numbers of replicas that are solved; between them the rate per replica is taken as linear in log(n)."""
 
-MEAN_LEVELS = tuple((k + 0.5) / 10.0 for k in range(10))
-"""Levels whose quantiles are averaged for a mean."""
+PROMISED = 0.95
+"""Share of the windows that are to keep the promises, where they are about windows [1]."""
 
 SURE = 1.645
-"""Standard deviations below the rate at which every second window breaks where 95% are kept."""
+"""Standard deviations below the rate at which every second window breaks where so many are kept."""
 
 IDLE = 1e-6
 """Share of the capacity at which nobody waits [1]."""
@@ -45,14 +41,18 @@ class Capacity:
     Parameters
     ----------
     replicas, rates_per_s
-        Solved numbers of replicas that serve, ascending, and the rate each serves within all promises as a plan is sized, and in
-        95% of all windows [1/s].
+        Solved numbers of replicas that serve, ascending, and the rate each serves within all promises as a plan is sized, and
+        where they are about windows in 95% of them [1/s].
     spares
         Replicas kept beyond the need.
     least, most
         Fewest and most replicas, spares included.
     windows
-        Over those rates, at which windows break.
+        What windows keep, over those rates.
+    quantiles
+        Share of the requests within its limits that each promise of the pool asks for [1].
+    windows_s
+        Length of the windows that the promises are about [s]; ``None`` = they are about the whole period.
     """
 
     replicas: np.ndarray
@@ -60,7 +60,28 @@ class Capacity:
     spares: int
     least: int
     most: int
-    windows: Windows = AS_SIZED
+    windows: Windows
+    quantiles: tuple[float, ...] = ()
+    windows_s: float | None = None
+
+    @property
+    def window_s(self) -> float:
+        """Length of the windows that are looked at [s]."""
+        return self.windows_s or WINDOW_S
+
+    @property
+    def promised(self) -> float:
+        """Share of the windows, or of the requests, that are to be within the promises [1]."""
+        return PROMISED if self.windows_s else max(self.quantiles, default=1.0)
+
+    def attained(self, came: np.ndarray, held: np.ndarray) -> float:
+        """That share, of windows of rates whose replicas are sized for others [1/s]; with several promises, one minus the allowed
+        share times the largest part of it that is used."""
+        if self.windows_s or not self.quantiles:
+            return float(self.windows.kept(came, held).mean())
+        late = (self.windows.late_share(came, held) * came).sum(axis=1) / max(float(came.sum()), 1e-300)
+        used = max(share / (1.0 - q) for share, q in zip(late.tolist(), self.quantiles, strict=True))
+        return float(max(0.0, 1.0 - used * (1.0 - self.promised)))
 
     def rate_per_s(self, replicas: float) -> float:
         """Largest rate that many serving replicas are sized for [1/s]."""
@@ -126,7 +147,9 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
     InfeasibleError
         No rate keeps the promises.
     """
-    pool = fleet.pools[k]
+    pool, promises = fleet.pools[k], [p for p in fleet.promises_on(k) if p.quantile != MEAN]
+    # as sure as the plan is
+    slow = fleet.margins(fleet.promises.confidence)[k].slow
     spares = pool.bought - pool.size.replicas
     most = max(most or 2 * pool.bought, pool.bought)
     numbers = np.unique(np.round(np.geomspace(1, max(most, 1), SOLVED)).astype(int))
@@ -138,14 +161,23 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
         told = p.told if p else "the promises"
         raise InfeasibleError(f"pool {pool.name}: {told} cannot be kept at any rate by {numbers[-1]} replicas")
     some = rates > 0.0
-    found = Capacity(numbers[some].astype(float), rates[some], spares, fleet.promises.min_replicas + spares, most)
+    found = Capacity(
+        numbers[some].astype(float),
+        rates[some],
+        spares,
+        fleet.promises.min_replicas + spares,
+        most,
+        as_sized([p.quantile for p in promises]),
+        tuple(p.quantile for p in promises),
+        fleet.promises.windows_s,
+    )
     if fleet.linked and sessions_of(pool) is not None:
         return found
     replicas, least = pool.size.replicas, int(found.replicas[0])
 
     def held_by(n: int) -> tuple[Windows, float]:
-        windows = kept_windows(fleet, k, n, found.rate_per_s(n) / n, pool.capacity_per_s)
-        return windows, min(1.0, windows.factor * math.exp(-windows.spread * SURE))
+        windows = kept_windows(fleet, k, n, found.rate_per_s(n) / n, pool.capacity_per_s / slow, slow)
+        return windows, min(1.0, windows.factor * math.exp(-windows.spread * SURE)) if found.windows_s else 1.0
 
     windows, held = held_by(replicas)
     by_number = np.full(found.replicas.size, held)
@@ -155,46 +187,26 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
         share = np.log(found.replicas / least) / math.log(replicas / least)
         few = held_by(least)[1]
         by_number = few + np.minimum(share, 1.0) * (held - few)
-    return replace(
-        found, rates_per_s=by_number * found.rates_per_s, windows=replace(windows, factor=windows.factor / held)
-    )
+    moved = replace(windows, factor=windows.factor / held, log_rates=windows.log_rates - math.log(held))
+    return replace(found, rates_per_s=by_number * found.rates_per_s, windows=moved)
 
 
 def largest_rate(fleet: Fleet, k: int, replicas: int) -> float:
-    """Largest rate at which so many replicas of the k-th pool keep every promise on it with the margin of the method's error, and
-    the utilization cap, as a plan does [1/s]; 0 where there is none."""
-    promises, levels = fleet.promises_on(k), fleet.promises.levels()
+    """Largest rate at which so many replicas of the k-th pool keep every promise on it and the utilization cap, as a plan has
+    them [1/s]; 0 where there is none."""
+    promises, levels, pool = fleet.promises_on(k), fleet.promises.levels(), fleet.pools[k]
+    margin = fleet.margins(fleet.promises.confidence)[k]
+    own = replace(pool, size=replace(pool.size, replicas=replicas))
+    slowed = fleet.slowed(margin.deviations) if fleet.linked else fleet
 
-    def held(rate: float) -> float:
-        found = fleet.pool_at(k, rate, replicas, levels)
-        return _excess(found.held(p.metric, p.quantile) / p.limit_s for p in promises)
+    def keeps(rate: float) -> bool:
+        if not fleet.linked:
+            return pool_keeps(own, rate, fleet.promises.only(promises), margin.slow)
+        found = slowed.pool_at(k, rate, replicas, levels)
+        held = all(found.value(p.metric, p.quantile) <= p.limit_s for p in promises)
+        return held and pool_keeps(own, rate, fleet.promises.only(()))
 
-    return _last_kept(held, fleet.promises.utilization_cap * replicas * fleet.pools[k].model.capacity_per_s)
-
-
-def _excess(ratios: Iterable[float]) -> float:
-    """Logarithm of the largest value over its limit, within what a secant step can use."""
-    worst = max(ratios, default=0.0)
-    return math.log(min(max(worst, 1.0 / FAR), FAR))
-
-
-def _last_kept(excess: Callable[[float], float], top: float) -> float:
-    """Largest rate up to the top whose excess is not above 0, to :data:`PRECISION`; 0 where there is none."""
-    low, below, least, moved = 0.0, math.nan, PRECISION * top, 0
-    above = excess(top)
-    if above <= 0.0:
-        return top
-    while top - low > max(PRECISION * top, least):
-        # where one end stays, the middle closes the interval
-        secant = abs(moved) < 2 and not math.isnan(below)
-        part = min(max(below / (below - above), 0.05), 0.95) if secant else 0.5
-        middle = low + part * (top - low)
-        value = excess(middle)
-        if value <= 0.0:
-            low, below, moved = middle, value, max(moved, 0) + 1
-        else:
-            top, above, moved = middle, value, min(moved, 0) - 1
-    return low
+    return largest(keeps, replicas * pool.arrival_rate_per_s / pool.size.replicas)[0]
 
 
 def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:
@@ -206,13 +218,10 @@ def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:
     levels = tuple(sorted({*fleet.promises.levels(), *MEAN_LEVELS}))
     at, idle = (fleet.pool_at(k, r, replicas, levels) for r in (rate, IDLE * rate))
     full = fleet.promises.utilization_cap * replicas * pool.model.capacity_per_s
-    tightest = max(fleet.promises_on(k), key=lambda p: at.held(p.metric, p.quantile) / p.limit_s, default=None)
+    tightest = max(fleet.promises_on(k), key=lambda p: at.value(p.metric, p.quantile) / p.limit_s, default=None)
     law = pool.law
     inputs, outputs = fleet.work_tokens(k)
     context = law.mean(m.KV) / law.mean(m.DECODE) if outputs > 0.0 and law.mean(m.DECODE) > 0.0 else law.mean(m.INPUT)
-
-    def mean_ttft(prediction: Prediction) -> float:
-        return math.fsum(prediction.value("ttft_s", level) for level in MEAN_LEVELS) / len(MEAN_LEVELS)
 
     return Threshold(
         pool.name,
@@ -221,7 +230,7 @@ def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:
         each * inputs,
         each * outputs,
         at.mean_running,
-        each * max(0.0, mean_ttft(at) - mean_ttft(idle)),
+        each * max(0.0, at.mean("ttft_s") - idle.mean("ttft_s")),
         min(1.0, at.mean_running * context / max(pool.setup.kv_tokens, 1.0)),
         rate / (replicas * pool.model.capacity_per_s),
     )

@@ -1,8 +1,9 @@
-"""Which five-minute windows keep the promises at which rate: a few replicas simulated over windows that get busier and busier."""
+"""What short windows keep of the promises at which rate: a few replicas replayed over windows that get busier and busier."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,10 @@ from planner.autoscale.path import FAST_S, SLOW_S, STEP_S, WINDOW_S, swings, var
 from planner.fleet.fleet import Fleet
 from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.iteration.model import IterationModel
+from planner.methods.replayed import slowed
 from planner.predict.records import Decoders, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
+from planner.promise import MEAN
 from planner.simulate.arrivals import Dispersion, arrival_times
 from planner.simulate.plan import pair_engines, pool_engines
 from planner.simulate.traffic import cached_tokens, requests_of, whole_tokens
@@ -31,10 +34,14 @@ MOST_REPLICAS = 4
 MOST_IN_WINDOW = 8000.0
 """Requests of a window that are simulated, where one replica does not get more."""
 
-LADDER = (0.85, 2.4)
+LADDER = (0.5, 2.4)
 """From how much less to how much more than sizes hold the windows' rates go at first [1]."""
 
-ROUNDS = ((12, 12), (36, 60))
+NEIGHBOURS, BEYOND = 5, 0.3
+"""Windows next to each other in rate whose late requests are averaged, and how far beyond the busiest window, in the logarithm of
+the rate, every request is taken to be late."""
+
+ROUNDS = ((16, 16), (36, 60))
 """Windows simulated first over the whole ladder, then about where they break: fewest and most."""
 
 REQUESTS = 60_000
@@ -53,9 +60,9 @@ LAW_LEVELS = (*((k + 0.5) / 20.0 for k in range(19)), 0.96, 0.98, 0.99, 0.995, 0
 """Levels between which a law that is drawn from is taken as linear."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Windows:
-    """At which rate five-minute windows break.
+    """What windows keep by their rate.
 
     Parameters
     ----------
@@ -63,10 +70,15 @@ class Windows:
         Over the rate that a plan sizes for, the rate at which every second window keeps its promises [1].
     spread
         Standard deviation of the logarithm of the rate at which a window breaks [1].
+    log_rates, late
+        Logarithms of rates over the one that a plan sizes for, ascending, and the share of a window's requests beyond the limits
+        of each promise there, shapes (points,) and (promises, points) [1].
     """
 
     factor: float
     spread: float
+    log_rates: Floats
+    late: Floats
 
     def kept(self, came: Floats, held: Floats) -> Floats:
         """Chance that windows of a rate keep the promises whose replicas are sized for another, shape as theirs [1]."""
@@ -74,11 +86,18 @@ class Windows:
 
         with np.errstate(divide="ignore"):
             room = np.log(np.maximum(held, 1e-300) * self.factor) - np.log(np.maximum(came, 1e-300))
-        return np.asarray(ndtr(room / self.spread))
+        return np.where(came > 0.0, ndtr(room / self.spread), 1.0)
+
+    def late_share(self, came: Floats, held: Floats) -> Floats:
+        """Share of the requests of such windows beyond the limits of each promise, shape (promises, windows) [1]."""
+        more = np.log(np.maximum(came, 1e-300)) - np.log(np.maximum(held, 1e-300))
+        return np.stack([np.interp(more, self.log_rates, row) for row in self.late])
 
 
-AS_SIZED = Windows(1.0, SPREADS[0])
-"""Where nothing was simulated: windows break at what sizes hold."""
+def as_sized(quantiles: Sequence[float]) -> Windows:
+    """Where nothing was replayed: windows break, and as many requests are late as promised, at what sizes hold."""
+    late = np.array([[0.0, 1.0 - q, 1.0] for q in quantiles] or [[0.0, 0.0, 1.0]])
+    return Windows(1.0, SPREADS[0], np.array([-1.0, 0.0, BEYOND]), late)
 
 
 def between_swings(arrivals: Arrivals) -> Arrivals | None:
@@ -126,8 +145,10 @@ def arrivals_along(rates: Floats, arrivals: Arrivals | None, rng: np.random.Gene
     return np.asarray(times[np.isfinite(times)])
 
 
-def kept_windows(fleet: Fleet, k: int, replicas: int, sized_per_s: float, top_per_s: float, seed: int = 1) -> Windows:
-    """Simulate windows of rates about what a replica is sized for, and find where they break.
+def kept_windows(
+    fleet: Fleet, k: int, replicas: int, sized_per_s: float, top_per_s: float, slow: float = 1.0, seed: int = 1
+) -> Windows:
+    """Replay windows of rates about what a replica is sized for, and find where they break and how many requests are late.
 
     A promise about all requests is broken by a few busy minutes in many; a promise about windows loses those windows alone,
     and a scaler has followed what is slower. Both are the same requests on the same engines: here the windows are counted.
@@ -143,32 +164,44 @@ def kept_windows(fleet: Fleet, k: int, replicas: int, sized_per_s: float, top_pe
         Rate that a replica of this pool is sized for [1/s].
     top_per_s
         Largest throughput of a replica [1/s].
+    slow
+        How many times as long as in their profile iterations take [1].
     seed
         Of all draws.
     """
     rng = np.random.Generator(np.random.PCG64([seed, 300]))
-    few = int(np.clip(MOST_IN_WINDOW / (WINDOW_S * sized_per_s), 1, MOST_REPLICAS))
+    window_s = fleet.promises.windows_s or WINDOW_S
+    few = int(np.clip(MOST_IN_WINDOW / (window_s * sized_per_s), 1, MOST_REPLICAS))
     some = min(replicas, few)
     top = top_per_s / sized_per_s
     low, high = LADDER[0], max(min(LADDER[1], 1.1 * top), 1.1)
-    log_rates, kept = np.empty(0), np.empty(0, dtype=bool)
+    seen: list[tuple[Floats, NDArray[np.bool_], Floats]] = []
     for fewest, most in ROUNDS:
-        count = int(np.clip(REQUESTS / (WINDOW_S * some * sized_per_s * math.sqrt(low * high)), fewest, most))
-        more = _walk(fleet, k, (some, replicas), sized_per_s * np.geomspace(low, high, count), rng)
-        log_rates = np.append(log_rates, np.log(more[0] / sized_per_s))
-        kept = np.append(kept, more[1])
-        found = _fit(log_rates, kept)
-        room = math.exp(ABOUT * found.spread)
-        low, high = found.factor / room, found.factor * room
-    return found
+        count = int(np.clip(REQUESTS / (window_s * some * sized_per_s * math.sqrt(low * high)), fewest, most))
+        seen.append(_walk(fleet, k, (some, replicas), sized_per_s * np.geomspace(low, high, count), rng, slow))
+        log_rates = np.log(np.concatenate([rates for rates, _, _ in seen]) / sized_per_s)
+        kept = np.concatenate([good for _, good, _ in seen])
+        crossing, spread = _fit(log_rates, kept)
+        room = math.exp(ABOUT * spread)
+        low, high = crossing / room, crossing * room
+    return Windows(crossing, spread, *_late(log_rates, np.concatenate([late for _, _, late in seen], axis=1)))
+
+
+def _late(log_rates: Floats, late: Floats) -> tuple[Floats, Floats]:
+    """Late shares that do not fall with the rate, from those of single windows, shape (promises, windows)."""
+    order = np.argsort(log_rates)
+    few = min(NEIGHBOURS, order.size)
+    points = np.convolve(log_rates[order], np.full(few, 1.0 / few), "valid")
+    means = [np.maximum.accumulate(np.convolve(row[order], np.full(few, 1.0 / few), "valid")) for row in late]
+    return np.append(points, points[-1] + BEYOND), np.array([np.append(row, 1.0) for row in means])
 
 
 def _walk(
-    fleet: Fleet, k: int, some: tuple[int, int], means: Floats, rng: np.random.Generator
-) -> tuple[Floats, NDArray[np.bool_]]:
+    fleet: Fleet, k: int, some: tuple[int, int], means: Floats, rng: np.random.Generator, slow: float
+) -> tuple[Floats, NDArray[np.bool_], Floats]:
     """Windows of these mean rates per replica, one after the other, with swings, to some replicas of so many: the rates that came
-    [1/s], and which were kept."""
-    pool, steps = fleet.pools[k], round(WINDOW_S / STEP_S)
+    [1/s], which were kept, and the share of the requests beyond the limits of each promise [1]."""
+    pool, steps = fleet.pools[k], round((fleet.promises.windows_s or WINDOW_S) / STEP_S)
     replicas, of = some
     # the first one fills the replicas, and is not counted
     mean = replicas * np.repeat(np.concatenate((means[:1], means)), steps)
@@ -177,20 +210,21 @@ def _walk(
     rates = mean * swings(np.full(mean.size, whole), arrivals, rng) / whole
     times = arrivals_along(rates, arrivals, rng, pool.law.share * replicas / of)
     requests = drawn_requests(pool.law, times, rng)
-    if isinstance(fleet, Disaggregated):
-        values = _apart(fleet, k, replicas * pool.option.copies, requests, rng)
-    else:
-        engines = pool_engines(fleet, pool)
-        run = replay(requests, engines.pool(replicas * pool.option.copies))
-        values = _latencies(requests, run, engines.api_overhead_s)
-    good = np.ones(means.size, dtype=bool)
-    window = (times // WINDOW_S).astype(int) - 1
+    work = served(fleet, k, replicas * pool.option.copies, requests, slow)
+    values = _apart(fleet, k, work, requests, rng) if isinstance(fleet, Disaggregated) else latencies(work)
+    good, late = np.ones(means.size, dtype=bool), []
+    window = (times // (steps * STEP_S)).astype(int) - 1
     came = np.bincount(window[window >= 0], minlength=means.size)[: means.size]
     for promise in fleet.promises_on(k):
+        if promise.quantile == MEAN:
+            total = np.bincount(window[window >= 0], values[promise.metric][window >= 0], minlength=means.size)
+            good &= total[: means.size] <= promise.limit_s * came
+            continue
         inside = np.all([values[metric] <= limit for metric, limit in promise.limits.items()], axis=0)
         hits = np.bincount(window[window >= 0], inside[window >= 0], minlength=means.size)[: means.size]
         good &= hits >= promise.quantile * came
-    return rates.reshape(-1, steps).mean(axis=1)[1:] / replicas, good
+        late.append(1.0 - hits / np.maximum(came, 1))
+    return rates.reshape(-1, steps).mean(axis=1)[1:] / replicas, good, np.array(late or [np.zeros(means.size)])
 
 
 def drawn_requests(law: PoolLaw, times: Floats, rng: np.random.Generator) -> Requests:
@@ -202,36 +236,69 @@ def drawn_requests(law: PoolLaw, times: Floats, rng: np.random.Generator) -> Req
     return requests_of(times, lengths, rows, keys_of(np.arange(times.size), np.full(times.size, draw), WINDOWS))
 
 
-def _latencies(requests: Requests, run: Run, overhead_s: float) -> dict[str, Floats]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """Requests as the engines of one pool see them, and what became of them.
+
+    Parameters
+    ----------
+    requests, run
+        Of the pool; to a decode engine a request comes with its first token.
+    engine
+        One of the engines.
+    came_s
+        When each came to it [s].
+    owner
+        Which engine took it.
+    overhead_s
+        What is added to TTFT and E2E before it reaches an engine [s].
+    """
+
+    requests: Requests
+    run: Run
+    engine: Replicas
+    came_s: Floats
+    owner: NDArray[np.int32]
+    overhead_s: float
+
+
+def served(fleet: Fleet, k: int, copies: int, requests: Requests, slow: float = 1.0) -> Work:
+    """Replay requests by so many engines of the k-th pool, whose iterations take `slow` times as long [1]."""
+    if not isinstance(fleet, Disaggregated):
+        engines = pool_engines(fleet, fleet.pools[k])
+        run = replay(requests, slowed(engines.pool(copies), slow))
+        return Work(requests, run, engines.pool(1), requests.arrival_s, run.replica, engines.api_overhead_s)
+    prefill, decode = pair_engines(fleet)
+    if k == 0:
+        run = replay(requests, replace(slowed(prefill.pool(copies), slow), engine="prefill", kv_tokens=math.inf))
+        return Work(requests, run, prefill.pool(1), requests.arrival_s, run.replica, prefill.api_overhead_s)
+    # first tokens come as requests do
+    at_once = Replicas(1, IterationModel(t0=0.0), engine="prefill")
+    requests = replace(requests, output_tokens=np.maximum(requests.output_tokens - 1.0, 1.0) + 1.0)
+    moves = np.asarray(fleet.transfer_s(requests.input_tokens))
+    run = replay(requests, at_once, decoders=Decoders(slowed(decode.pool(copies), slow), moves))
+    return Work(requests, run, decode.pool(1), run.moved_s, run.decode_replica - run.decode_replica.min(), 0.0)
+
+
+def latencies(work: Work) -> dict[str, Floats]:
     """Latencies of requests that one engine serves from first to last [s]."""
+    run = work.run
     return {
-        "ttft_s": run.ttft_s + overhead_s,
-        "tpot_s": (run.done_s - run.first_s) / np.maximum(requests.output_tokens - 1.0, 1.0),
-        "e2e_s": run.e2e_s + overhead_s,
+        "ttft_s": run.ttft_s + work.overhead_s,
+        "tpot_s": (run.done_s - run.first_s) / np.maximum(work.requests.output_tokens - 1.0, 1.0),
+        "e2e_s": run.e2e_s + work.overhead_s,
     }
 
 
-def _apart(
-    fleet: Disaggregated, k: int, replicas: int, requests: Requests, rng: np.random.Generator
-) -> dict[str, Floats]:
+def _apart(fleet: Disaggregated, k: int, work: Work, requests: Requests, rng: np.random.Generator) -> dict[str, Floats]:
     """Latencies of requests of which the prefill (0) or the decode pool (1) is simulated [s]."""
-    prefill, decode = pair_engines(fleet)
-    steps = np.maximum(requests.output_tokens - 1.0, 1.0)
-    size = requests.size
+    found, size = latencies(work), requests.size
     if k == 0:
-        first = replace(prefill.pool(replicas), engine="prefill", kv_tokens=math.inf)
-        found = _latencies(requests, replay(requests, first), prefill.api_overhead_s)
-        tpot = _drawn(fleet, 1, "tpot_s", size, rng) if len(fleet.pools) > 1 else np.zeros(size)
         ttft = found["ttft_s"]
+        tpot = _drawn(fleet, 1, "tpot_s", size, rng) if len(fleet.pools) > 1 else np.zeros(size)
     else:
-        # first tokens come as requests do
-        at_once = Replicas(1, IterationModel(t0=0.0), engine="prefill")
-        requests = replace(requests, output_tokens=steps + 1.0)
-        moves = fleet.transfer_s(requests.input_tokens)
-        run = replay(requests, at_once, decoders=Decoders(decode.pool(replicas), moves))
-        tpot = _latencies(requests, run, 0.0)["tpot_s"]
-        ttft = _drawn(fleet, 0, "ttft_s", size, rng)
-    return {"ttft_s": ttft, "tpot_s": tpot, "e2e_s": ttft + np.where(requests.output_tokens > 1.0, steps * tpot, 0.0)}
+        ttft, tpot = _drawn(fleet, 0, "ttft_s", size, rng), found["tpot_s"]
+    return {"ttft_s": ttft, "tpot_s": tpot, "e2e_s": ttft + np.maximum(requests.output_tokens - 1.0, 0.0) * tpot}
 
 
 def _drawn(fleet: Disaggregated, k: int, metric: str, size: int, rng: np.random.Generator) -> Floats:
@@ -241,7 +308,7 @@ def _drawn(fleet: Disaggregated, k: int, metric: str, size: int, rng: np.random.
     return np.asarray(np.interp(rng.random(size), LAW_LEVELS, getattr(found, metric)))
 
 
-def _fit(log_rate: Floats, kept: NDArray[np.bool_]) -> Windows:
+def _fit(log_rate: Floats, kept: NDArray[np.bool_]) -> tuple[float, float]:
     """The rate at which every second window breaks, and how far windows scatter about it.
 
     Probit regression of what was seen: the mean of all crossings and spreads by their likelihood, each crossing within what was
@@ -258,4 +325,4 @@ def _fit(log_rate: Floats, kept: NDArray[np.bool_]) -> Windows:
     crossing, spread = crossings[:, :, 0], spreads[:, :, 0]
     mean = float((weight * crossing).sum())
     beyond = float((weight * ((crossing - mean) ** 2 + spread**2)).sum())
-    return Windows(math.exp(mean), math.sqrt(beyond))
+    return math.exp(mean), math.sqrt(beyond)

@@ -33,6 +33,7 @@ LEAST_MORE = 1e-6
 ROUNDS, SHORT_ROUNDS = 6, 3
 """Fixed-point steps from the load to the running sequences where TTFT was not measured [1]."""
 STEP = 1e-5
+"""Finite difference of a logarithm, between rounding (larger when it is smaller) and curvature [1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,23 +174,19 @@ class Loads:
         with np.errstate(invalid="ignore"):
             self.share = np.where(known, decode_s / (decode_s + self.ttft), math.nan)
         """Share of its life a request decodes, as measured; NaN where it is not known."""
-        # weights a batch touches: 1 for dense models, see `with_experts`
-        self.expert_part = 0.0
-        self.expert_share = 0.0
+        # whose experts a batch touches; `None` = a dense model, see `with_experts`
+        self.experts: IterationModel | None = None
 
     def with_experts(self, model: IterationModel | None) -> Loads:
         """The same loads for a mixture of experts like `model`, whose weight traffic depends on the batch."""
-        if model is not None and model.w_experts > 0.0:
-            self.expert_part = model.w_experts / (model.w + model.w_experts)
-            self.expert_share = model.expert_share
+        self.experts = model if model is not None and model.w_experts > 0.0 else None
         return self
 
     def weight_share(self, tokens: FloatArray) -> FloatArray | float:
         """Share of the weights a batch of `tokens` reads [1]."""
-        if self.expert_part == 0.0:
+        if self.experts is None:
             return 1.0
-        share: FloatArray = 1.0 - self.expert_part * (1.0 - self.expert_share) ** tokens
-        return share
+        return self.experts.weight_time(tokens) / (self.experts.w + self.experts.w_experts)
 
 
 def log_parameters(model: IterationModel, request_s: float, overhead_s: float) -> FloatArray:
@@ -207,7 +204,7 @@ def iteration_of(theta: FloatArray, like: IterationModel | None) -> IterationMod
         part = like.w_experts / (like.w + like.w_experts)
         return IterationModel(
             t0=t0, w=w * (1.0 - part), b=b, c=c, g=g, h=h, a=a, e=g, w_experts=w * part, expert_share=like.expert_share,
-            rows=rows,
+            uneven=like.uneven, rows=rows,
         )  # fmt: skip
     return IterationModel(t0=t0, w=w, b=b, c=c, g=g, h=h, a=a, e=g, rows=rows)
 
@@ -338,12 +335,6 @@ def log_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArray
     tpot, ttft = loop_times(moved, loads, rules)
     logs = np.log(np.concatenate([tpot, ttft[:, loads.alone]], axis=1)).reshape(1 + size, problems, -1)
     return logs[0], np.moveaxis((logs[1:] - logs[0]) / STEP, 0, -1)
-
-
-def idle_ttft(theta: FloatArray, input_tokens: float, rules: Rules) -> float:
-    """TTFT of a request that finds the server idle [s]."""
-    alone = Loads([ServerPoint(input_tokens, 2.0, 1.0, 1.0)])
-    return float(loop_times(theta[None], alone, rules)[1][0, 0])
 
 
 def closed_loop_tpot(

@@ -14,6 +14,7 @@ ASKING_S = 2.0
 """Longest wait for one page; a server that has none answers at once [s]."""
 
 MOST_SAMPLES = 100_000
+"""Lines of a page of metrics that are read."""
 _SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 

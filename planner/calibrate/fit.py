@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from planner.iteration.derived import Derived, with_uncertainty
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
 from planner.record import Record
+from planner.remarks import Remark
 
 FloatArray = NDArray[np.float64]
 
@@ -69,9 +70,13 @@ USUAL_MISS, USUAL_POINTS = 0.045, 8
 that on eleven measured configurations bands of 24, 12 and 6 points hold 93, 87 and 90% of all other batches [1]."""
 
 BAND_FLOOR = 0.02
+"""No band is narrower, however well the points agree [1]."""
 DRIFT_SD = 0.15
+"""Prior standard deviation of the slowdown over a run [1]."""
 DRIFT_WARNING = 0.02
+"""Drift from which on it is told [1]."""
 LEAVE_ONE_OUT_WARNING = 0.10
+"""Left-out error from which on it is told: about three times what 24 designed batches reach [1]."""
 
 _X = PARAMETERS.index("x")
 _B = PARAMETERS.index("b")
@@ -109,7 +114,7 @@ class Range(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class KindError:
+class KindError(Record):
     """Residuals of one kind of batch: count, mean, median and largest relative error, and the mean signed one [1]."""
 
     kind: str
@@ -117,11 +122,11 @@ class KindError:
     mean: float
     median: float
     largest: float
-    signed: float
+    signed: float = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fit:
+class Fit(Record):
     """A fitted iteration-time model and what is known about it.
 
     Parameters
@@ -178,6 +183,12 @@ class Fit:
     prior_error: float
     left_out_groups: int = 0
 
+    written: ClassVar[tuple[str, ...]] = (
+        "iteration", "intervals", "identified", "points", "fit_error", "leave_one_out_error", "left_out_groups", "error_band",
+        "kinds", "drift", "outliers", "covered", "warnings",
+    )  # fmt: skip
+    renamed: ClassVar[Mapping[str, str]] = {"intervals": "intervals_90", "kinds": "by_kind"}
+
     @property
     def sample_models(self) -> list[IterationModel]:
         """The resampled models; pass them to `planner.iteration.derived` for the uncertainty of anything derived."""
@@ -228,27 +239,6 @@ class Fit:
         """
         known = self.points * self.leave_one_out_rms**2 + USUAL_POINTS * USUAL_MISS**2
         return max(BAND_FLOOR, BAND_FACTOR * math.sqrt(known / (self.points + USUAL_POINTS)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "iteration": self.iteration.to_dict(),
-            "intervals_90": {k: list(v) for k, v in self.intervals.items()},
-            "identified": dict(self.identified),
-            "points": self.points,
-            "fit_error": self.fit_error,
-            "leave_one_out_error": self.leave_one_out_error,
-            "left_out_groups": self.left_out_groups,
-            "error_band": self.error_band,
-            "by_kind": [
-                {"kind": k.kind, "points": k.points, "mean": k.mean, "median": k.median, "largest": k.largest}
-                for k in self.kinds
-            ],
-            "drift": self.drift,
-            "outliers": list(self.outliers),
-            "covered": self.covered.to_dict(),
-            "warnings": list(self.warnings),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -584,7 +574,8 @@ def _model(values: FloatArray, tile: int, prior: IterationModel) -> IterationMod
         named |= {"m": prior.m, "h_m": prior.h_m, "e_m": prior.e_m / prior.a * named["a"] if prior.a > 0.0 else 0.0}
     if prior.w_experts > 0.0:
         share = prior.w_experts / (prior.w + prior.w_experts)
-        named |= {"w_experts": named["w"] * share, "w": named["w"] * (1.0 - share), "expert_share": prior.expert_share}
+        named |= {"w_experts": named["w"] * share, "w": named["w"] * (1.0 - share)}
+        named |= {"expert_share": prior.expert_share, "uneven": prior.uneven}
     return IterationModel(**named, tau=tile)
 
 
@@ -701,19 +692,10 @@ def _by_kind(points: Points, residuals: FloatArray) -> tuple[KindError, ...]:
     kinds = np.array(points.kinds)
     table = []
     for kind in ("decode", "prefill", "chunk", "mixed"):
-        chosen = residuals[kinds == kind]
-        if chosen.size:
-            size = np.abs(chosen)
-            table.append(
-                KindError(
-                    kind,
-                    chosen.size,
-                    float(size.mean()),
-                    float(np.median(size)),
-                    float(size.max()),
-                    float(chosen.mean()),
-                )
-            )
+        if (own := residuals[kinds == kind]).size:
+            size = np.abs(own)
+            told = size.mean(), np.median(size), size.max(), own.mean()
+            table.append(KindError(kind, own.size, *map(float, told)))
     return tuple(table)
 
 
@@ -727,42 +709,20 @@ def _warnings(
     leave_one_out: float,
 ) -> list[str]:
     """What is wrong with the points or with the fit, a sentence each."""
-    found = []
-    distinct = len(set(points.batches))
-    if distinct < ENOUGH_POINTS:
-        found.append(
-            f"{distinct} different batches: the prior carries much of the fit; {ENOUGH_POINTS}-24 designed ones bring "
-            "the error to 3-4%."
-        )
-    if points.composed:
-        found.append(
-            "Mixed batches were added up from separate kernels: interference x (and kappa) is not known, taken as 0."
-        )
-    elif not has_mixed:
-        found.append("No mixed batch was measured: interference x (and kappa) is not known and taken as 0.")
-    if not any(kind in ("prefill", "chunk", "mixed") for kind in points.kinds):
-        found.append("No prefill was measured: b, a and everything about prompts come from the prior.")
-    if not any(kind in ("decode", "mixed") for kind in points.kinds):
-        found.append("No decode was measured: g, h and everything about decoding come from the prior.")
-    if not any(kind == "chunk" for kind in points.kinds) and has_mixed:
-        found.append("No chunk after past tokens was measured: chunked prefill of long prompts extrapolates.")
+    kinds, batches = set(points.kinds), len(set(points.batches))
     vague = [name for name, known in identified.items() if not known and name not in ("x", "e")]
-    if vague:
-        found.append(
-            f"Not determined singly by these points: {', '.join(vague)} (W, H(context) and beta_p are known better than "
-            "their parts: see their intervals)."
-        )
     farthest = sorted(outliers, key=lambda i: -abs(residuals[i]))[:MOST_NAMED]
-    for i in sorted(farthest):
-        found.append(
-            f"Outlier: {points.batches[i]} took {100.0 * residuals[i]:+.0f}% against the fit; measure it again."
-        )
-    if len(outliers) > MOST_NAMED:
-        found.append(f"{len(outliers) - MOST_NAMED:,} more outliers, nearer to the fit than these.")
-    if drift is not None and abs(drift) > DRIFT_WARNING:
-        found.append(
-            f"The machine drifted by {100.0 * math.expm1(drift):+.1f}% over the run; parameters are those at its start."
-        )
-    if leave_one_out > LEAVE_ONE_OUT_WARNING:
-        found.append(f"Left-out points are missed by {100.0 * leave_one_out:.0f}% on average: treat plans with care.")
-    return found
+    found: list[tuple[object, str, dict[str, object]]] = [
+        (batches < ENOUGH_POINTS, "few_batches", {"batches": batches, "enough": ENOUGH_POINTS}),
+        (points.composed, "mixed_composed", {}),
+        (not points.composed and not has_mixed, "no_mixed", {}),
+        (kinds.isdisjoint(("prefill", "chunk", "mixed")), "no_prefill", {}),
+        (kinds.isdisjoint(("decode", "mixed")), "no_decode", {}),
+        (has_mixed and "chunk" not in kinds, "no_chunk", {}),
+        (vague, "not_identified", {"names": ", ".join(vague)}),
+        *((True, "outlier", {"batch": points.batches[i], "residual": residuals[i]}) for i in sorted(farthest)),
+        (len(outliers) > MOST_NAMED, "more_outliers", {"more": len(outliers) - MOST_NAMED}),
+        (drift is not None and abs(drift) > DRIFT_WARNING, "drifted", {"drift": math.expm1(drift or 0.0)}),
+        (leave_one_out > LEAVE_ONE_OUT_WARNING, "left_out_batches", {"error": leave_one_out}),
+    ]
+    return [str(Remark(code, values)) for holds, code, values in found if holds]

@@ -12,7 +12,9 @@ ASKING_S = 5.0
 SLOWED = 0.92
 """A clock below this share of its largest is not what the data sheet speaks of [1]."""
 POWER_FULL = 0.97
+"""Share of its power limit from which a GPU is taken to be held by it [1]."""
 HOT_C = 85.0
+"""Temperature from which a slowed GPU is taken to be held by it [degrees Celsius]."""
 
 QUERY = {
     "name": "name",

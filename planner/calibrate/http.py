@@ -24,15 +24,21 @@ from planner.documents import counted
 from planner.errors import InputError
 
 LARGEST_BODY = 16 * 2**20
+"""Of a page or an answer [bytes]."""
 LARGEST_LINE = 16 * 2**20
+"""Of a stream of events [bytes]."""
 DEEPEST_JSON = 64
+"""Levels of JSON from a server nobody vouches for."""
 CHUNK_BYTES = 65536
+"""Read at once [bytes]."""
 CUT_S = 0.01
+"""An answer that ends so close to its deadline was cut [s]."""
 GRACE_S = 0.5
 """How long the end of a body may take after its last event [s]."""
 KEPT_S = 2.0
 """An idle connection is not used again after this time: servers close theirs after five seconds [s]."""
 SHOWN = 200
+"""Characters of a text from outside that a message shows."""
 SHORTEST_SECRET = 6
 """Pieces of a key this long are blotted out of messages; shorter ones would blot out ordinary words [characters]."""
 

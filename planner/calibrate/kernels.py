@@ -27,6 +27,7 @@ FP4_BOUNDS = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)
 """Middles between the sizes that E2M1 has: 0, .5, 1, 1.5, 2, 3, 4 and 6."""
 
 AGREES = {"atol": 3e-2, "rtol": 3e-2}
+"""How far outputs of half precision may be from those of the plain form: eight bits of mantissa, summed up [1]."""
 
 Product = Callable[[Any], Any]
 """From activations, shape (rows, columns), to products with one weight matrix."""
@@ -309,11 +310,7 @@ def joined_attention(
     heads
         Query heads, KV heads and size of a head on this GPU.
     """
-    for find, called in (
-        (_flash3, FLASH_3),
-        (_torch_varlen, "torch varlen_attn"),
-        (_flash2, "FlashAttention 2"),
-    ):
+    for find, called in ((_flash3, FLASH_3), (_torch_varlen, "torch varlen_attn"), (_flash2, "FlashAttention 2")):
         try:
             joined, decode = find(torch, device, heads)
             if _agrees(torch, device, dtype, heads, joined, decode):

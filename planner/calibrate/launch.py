@@ -28,9 +28,13 @@ HOST = "127.0.0.1"
 STOPPING_S = 20.0
 """How long an engine may take to end by itself before it is killed [s]."""
 ASKING_S = 2.0
+"""Longest wait for one answer of an engine that is starting [s]."""
 EVERY_S = 0.5
+"""Time between two questions whether it is healthy [s]."""
 LOG_TAIL = 64 * 2**10
+"""End of a log that is looked through for what went wrong [bytes]."""
 LINES_SHOWN = 3
+"""Lines of it that an error shows."""
 
 SETTINGS: Mapping[str, str] = {
     "max_model_len": "max_model_len",

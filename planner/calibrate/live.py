@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planner.calibrate.closed_loop import ServerPoint
@@ -32,8 +32,11 @@ LOW_TOKEN, HIGH_TOKEN = 1000, 20000
 """Random prompts draw token ids from here: ordinary words in every vocabulary in use."""
 
 EVENT_BYTES = 4096
+"""Room for an event of the stream [bytes]."""
 EVENTS_TOO_MANY = 4
+"""Events per token asked for beyond which a stream is cut."""
 PROBE_TOKENS = 16
+"""Answer of the first request, which finds out what the server understands [tokens]."""
 ENDING_S = 2.0
 """How long workers may take to stop after their sockets were cut [s]."""
 
@@ -97,17 +100,6 @@ class Load:
 
     def __str__(self) -> str:
         return f"{self.concurrency} x ({self.input_tokens} in, {self.output_tokens} out)"
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """One request: time to first token, per token after it [s], tokens in and out, events of its stream."""
-
-    ttft_s: float
-    tpot_s: float
-    prompt_tokens: float
-    output_tokens: float
-    events: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +170,7 @@ class Dialect:
     extras: bool = True
 
 
-class _Client:
+class Client:
     """Sends one streaming completion at a time."""
 
     def __init__(self, server: Server, endpoint: Endpoint, dialect: Dialect, seed: int) -> None:
@@ -188,11 +180,13 @@ class _Client:
         self.random = random.Random(seed)
         self.connection = Connection(endpoint, server.timeout_s)
 
-    def _body(self, input_tokens: int, output_tokens: int) -> bytes:
-        ids = [self.random.randint(LOW_TOKEN, HIGH_TOKEN) for _ in range(input_tokens)]
+    def _body(self, input_tokens: int, output_tokens: int, shared: int) -> bytes:
+        common = random.Random(0)
+        ids = [common.randint(LOW_TOKEN, HIGH_TOKEN) for _ in range(shared)]
+        ids += [self.random.randint(LOW_TOKEN, HIGH_TOKEN) for _ in range(input_tokens - shared)]
         body: dict[str, object] = {
             "model": self.model,
-            # never the same prompt twice: a prefix cache would answer instead of the GPU
+            # beyond what is to be found there never the same prompt twice: a prefix cache would answer instead of the GPU
             "prompt": ids if self.dialect.token_ids else " ".join(f"{i:x}" for i in ids[: max(1, input_tokens // 3)]),
             # no temperature: tokens are sampled as the server does it for its users; greedy ones come cheaper
             "max_tokens": output_tokens,
@@ -202,7 +196,9 @@ class _Client:
             body |= {"ignore_eos": True, "stream_options": {"include_usage": True}}
         return json.dumps(body).encode()
 
-    def request(self, stream: Stream, seconds: float, began: Callable[[], None] | None = None) -> Timing:
+    def request(
+        self, stream: Stream, seconds: float, began: Callable[[], None] | None = None, shared: int = 0
+    ) -> Stream:
         """Send one request and write down when its events come, all within `seconds` [s].
 
         Parameters
@@ -213,8 +209,10 @@ class _Client:
             Longest time [s].
         began
             Called at the first event.
+        shared
+            Tokens that begin every prompt, for a prefix cache to find [tokens].
         """
-        body = self._body(stream.asked_input, stream.asked_output)
+        body = self._body(stream.asked_input, stream.asked_output, shared)
         stream.sent_s = time.perf_counter()
         events_s = stream.events_s
         prompt: float = stream.asked_input
@@ -253,9 +251,7 @@ class _Client:
         if chunks < 2 or events_s[-1] <= events_s[0]:
             raise HttpError(f"{count:g} tokens came back in one event: the server does not stream")
         stream.input_tokens, stream.output_tokens = prompt, count
-        # events of several tokens: the first brought as many as the others
-        tpot_s = (events_s[-1] - events_s[0]) / (count - count / chunks)
-        return Timing(stream.ttft_s, tpot_s, prompt, count, chunks)
+        return stream
 
     def _event(self, data: bytes) -> dict[str, Any]:
         event = parse_json(data, "the stream is not OpenAI's: an event of it")
@@ -307,12 +303,12 @@ class LiveServer:
         """Time left [s]."""
         return max(0.0, self.deadline - time.monotonic())
 
-    def _probe(self) -> tuple[Dialect, Timing]:
+    def _probe(self) -> tuple[Dialect, Stream]:
         """Find out what the server understands, waiting for one that is still starting."""
         waited_until = min(time.monotonic() + self.server.start_wait_s, self.deadline)
         dialect = Dialect()
         while True:
-            client = _Client(self.server, self.endpoint, dialect, self.seed)
+            client = Client(self.server, self.endpoint, dialect, self.seed)
             try:
                 stream = Stream(0, 32, PROBE_TOKENS, 0.0)
                 return dialect, client.request(stream, max(0.05, min(self.server.timeout_s, self.left_s)))
@@ -358,42 +354,33 @@ class LiveServer:
     def _run(self, load: Load, most_seconds: float, window_s: float) -> tuple[LoadResult, float]:
         """One load, and the cores the clients took [1]."""
         self.loads += 1
-        seed = self.seed + 1_000_003 * self.loads
         until = min(self.deadline, time.monotonic() + most_seconds)
         started = time.monotonic()
-        sent = self._send(load, seed, until, window_s)
+        sent = self._send(load, self.seed + 1_000_003 * self.loads, until, window_s)
         self.interrupted = sent.interrupted
         seconds = time.monotonic() - started
-        streams, reasons, done, cpu = sent.streams, sent.reasons, sent.done, sum(sent.cpu_s)
+        failed, cpu = len(sent.reasons), sum(sent.cpu_s)
         busy = max(sent.cpu_s) / seconds
-        events = sum(len(s.events_s) for s in streams)
-        found = steady_state(streams, load.concurrency)
-        good = max(done, found.starts) if isinstance(found, Steady) else done
-        per_event = found.tokens_per_event if isinstance(found, Steady) else 1.0
-        common: dict[str, Any] = {
-            "measured": good,
-            "failed": len(reasons),
-            "seconds": seconds,
-            "client_s_per_token": cpu / (events * per_event) if events else 0.0,
-            "tokens_per_event": per_event,
-            "started_s": started - self.born,
-        }
-        reason = reasons[-1] if reasons else ""
-        if isinstance(found, str) or len(reasons) > FAILED_SHARE * (len(reasons) + good):
-            return LoadResult(load, None, reason=reason or str(found), **common), cpu / seconds
+        events = sum(len(s.events_s) for s in sent.streams)
+        found = steady_state(sent.streams, load.concurrency)
+        good, per_event = sent.done, 1.0
+        if isinstance(found, Steady):
+            good, per_event = max(good, found.starts), found.tokens_per_event
+        result = LoadResult(
+            load, None, good, failed, sent.reasons[-1] if failed else "", seconds,
+            cpu / (events * per_event) if events else 0.0, per_event, started - self.born,
+        )  # fmt: skip
+        if isinstance(found, str) or failed > FAILED_SHARE * (failed + good):
+            return replace(result, reason=result.reason or str(found)), cpu / seconds
         if busy > BUSY_CLIENT:
             told = f"this client was busy for {100 * busy:.0f}% of the time: it was measured, not the server"
-            return LoadResult(load, None, reason=told, **common), cpu / seconds
+            return replace(result, reason=told), cpu / seconds
         point = ServerPoint(
-            input_tokens=found.input_tokens,
-            output_tokens=found.output_tokens,
-            concurrency=float(load.concurrency),
-            tpot_s=found.tpot_s,
-            ttft_s=found.ttft_s,
+            found.input_tokens, found.output_tokens, float(load.concurrency), found.tpot_s, found.ttft_s
         )
         if problems := point.problems():
-            return LoadResult(load, None, reason="; ".join(problems), **common), cpu / seconds
-        return LoadResult(load, point, reason=reason, **common), cpu / seconds
+            return replace(result, reason="; ".join(problems)), cpu / seconds
+        return replace(result, point=point), cpu / seconds
 
     def _send(self, load: Load, seed: int, until: float, window_s: float) -> Sent:
         """Send one load, from here or from processes of their own."""
@@ -448,7 +435,7 @@ class Crew:
         self.stop = threading.Event()
         self.ramp = threading.Event()
         self.ramping = self.remaining = len(self.places)
-        self.clients = {i: _Client(server, server.endpoint, dialect, seed + i) for i in self.places}
+        self.clients = {i: Client(server, server.endpoint, dialect, seed + i) for i in self.places}
         self.threads = [threading.Thread(target=self._work, args=(i,), daemon=True) for i in self.places]
 
     def start(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,16 +30,23 @@ LOAD_SHARE = 0.08
 CYCLES = 2
 """Requests measured per worker [1]."""
 ALONE = 3
+"""Requests measured where one is in flight."""
 POINT_SD = 0.02
 """What one load's TPOT is off by from one time to the next: two runs of a server differ by 2 to 4% [1]."""
 NEW_SHAPE = 3.0
 """How much more a length nobody sent yet is worth until there are six of them [1]."""
 MOST_LOADS = 60
+"""Loads sent at most, whatever time is left."""
 ENOUGH_LOADS = 4 * ENOUGH_SHAPES
+"""Loads from which a good fit may end the measuring."""
 CLUMPS = 0.5
+"""Requests in flight per output token beyond which prompts come in clumps [1]."""
 GOOD_ENOUGH = 0.015
+"""Left-out error at which nothing is gained any more: loads repeat to 2 to 4% [1]."""
 SHORTEST = (16, 8)
+"""Shortest prompt and answer sent [tokens]."""
 FEWEST_LEVELS = 2
+"""Requests in flight that make a batch."""
 LEAST_LOAD, FULL_LOAD, FEWEST_RUNNING = 0.02, 0.85, 4.0
 """A plan's replicas may run up to this share of their capacity [1], and a batch of this many is looked at in any case."""
 RESERVE = 0.03
@@ -208,98 +217,15 @@ def measure_range(
     ----------
     Fedorov, "Theory of Optimal Experiments", 1972, section 2.7 (criteria linear in the covariance).
     """
-    results: list[LoadResult] = []
+    run = _Measuring(live, reach, prior, rules)
     try:
-        _measure_into(results, live, reach, prior, rules, progress)
+        run.go(progress or (lambda done, total, what: None))
     except KeyboardInterrupt:
         # what is measured is there, and is fitted by whoever asked
-        if not results:
+        if not run.results:
             raise
         live.interrupted = True
-    return tuple(results)
-
-
-def _measure_into(
-    results: list[LoadResult],
-    live: LiveServer,
-    reach: OperatingRange,
-    prior: IterationModel | None,
-    rules: Rules,
-    progress: Progress | None,
-) -> None:
-    """Load after load, until nothing is left to do or to do it in."""
-    tried: dict[Load, int] = {}
-    total, sent = live.left_s, 0
-    speed = _Speed(live.first.tpot_s, live.first.ttft_s / live.first.prompt_tokens)
-    fit: ServerFit | None = None
-    for number in range(MOST_LOADS):
-        left = live.left_s - RESERVE * total
-        limit = min(left, LOAD_SHARE * total)
-        load = (
-            _next_load(reach, fit, speed, results, tried, limit, left / (MOST_LOADS - number)) if left > 0.0 else None
-        )
-        if load is not None and len(results) > len(AGAIN_AT) and _due(results, 1.0 - left / total):
-            load = results[len(AGAIN_AT)].load
-        if load is None or sent + load.sent > reach.max_requests or (number > ENOUGH_LOADS and _settled(fit)):
-            break
-        if progress is not None:
-            progress(round(total - live.left_s), round(total), f"{load}, {_told(fit, results)}")
-        tried[load] = tried.get(load, 0) + 1
-        result = live.run(load, 1.5 * limit, speed.window_s(load))
-        results.append(result)
-        sent += result.measured + result.failed + load.concurrency
-        if live.interrupted:
-            return
-        if result.point is not None:
-            speed = speed.after(result.point)
-            fit = _fit(results, prior, rules)
-        failed = results[-3:]
-        # nothing answers any more: the rest would only wait for its timeouts
-        if len(failed) == 3 and all(r.point is None and r.failed for r in failed):
-            raise CalibrationError(
-                f"{live.endpoint}: three loads in a row failed, the last with: {result.reason}", "Nothing was written."
-            )
-    if progress is not None:
-        progress(round(total), round(total), "done")
-
-
-def _settled(fit: ServerFit | None) -> bool:
-    return fit is not None and fit.tpot_error is not None and fit.tpot_error < GOOD_ENOUGH
-
-
-def _told(fit: ServerFit | None, results: Sequence[LoadResult]) -> str:
-    if fit is None or fit.tpot_error is None:
-        return f"{sum(r.point is not None for r in results)} loads measured"
-    return f"left-out error {100 * fit.tpot_error:.1f}% after {fit.points} loads"
-
-
-def _fit(results: Sequence[LoadResult], prior: IterationModel | None, rules: Rules) -> ServerFit | None:
-    """The fit so far, quick; ``None`` while there is nothing to fit."""
-    points = [r.point for r in results if r.point is not None]
-    if prior is None and len({p.shape for p in points}) < ENOUGH_SHAPES:
-        return None
-    return fit_server(points, prior, scheduling=rules.scheduling, token_budget=rules.budget, resamples=2)
-
-
-def _next_load(
-    reach: OperatingRange,
-    fit: ServerFit | None,
-    speed: _Speed,
-    results: Sequence[LoadResult],
-    tried: dict[Load, int],
-    limit: float,
-    share_s: float,
-) -> Load | None:
-    """The first four show how fast the server is, alone and full; then whichever tells most."""
-    opening = (
-        (reach.inputs[0], reach.outputs[0], 1),
-        (reach.inputs[-1], reach.outputs[0], 1),
-        (reach.inputs[0], reach.outputs[-1], reach.levels[len(reach.levels) // 2]),
-        (reach.inputs[len(reach.inputs) // 2], reach.outputs[-1], reach.levels[-1]),
-    )
-    if len(results) < len(opening):
-        return _load(*speed.shortened(*opening[len(results)], limit))
-    return _most_telling(reach, fit, speed, results, tried, limit, share_s)
+    return tuple(run.results)
 
 
 def _load(input_tokens: int, output_tokens: int, level: int) -> Load:
@@ -352,47 +278,104 @@ class _Speed:
         return input_tokens, output_tokens, level
 
 
-def _most_telling(
-    reach: OperatingRange,
-    fit: ServerFit | None,
-    speed: _Speed,
-    results: Sequence[LoadResult],
-    tried: dict[Load, int],
-    limit: float,
-    share_s: float,
-) -> Load | None:
-    """The load that lowers the variance of the reference loads most for what it takes; without a fit, a shape not sent yet.
+class _Measuring:
+    """Loads sent one after the other, and what is known after each."""
 
-    It takes its seconds, and one of the loads left, which is worth `share_s`: where there is more time than loads, long ones
-    cost no more than short ones.
-    """
-    shapes = {(r.load.input_tokens, r.load.output_tokens) for r in results if r.point is not None}
-    candidates = {
-        _load(*speed.shortened(isl, osl, level, limit))
-        for isl in reach.inputs
-        for osl in reach.outputs
-        for level in reach.levels
-    }
-    # with more in flight than half the answer's length prompts come in clumps, which no mean describes
-    candidates = {c for c in candidates if c.concurrency == 1 or c.concurrency <= c.output_tokens * CLUMPS}
-    fitting = [c for c in candidates if speed.seconds(c) <= 2.0 * limit and tried.get(c, 0) < 2]
-    ordered = sorted(fitting, key=lambda c: (c.input_tokens, c.output_tokens, c.concurrency))
-    if not ordered:
-        return None
-    new = np.array([(c.input_tokens, c.output_tokens) not in shapes for c in ordered])
-    if fit is None:
-        middle = [i for i, c in enumerate(ordered) if new[i] and c.concurrency > 1] or list(range(len(ordered)))
-        return min((ordered[i] for i in middle), key=lambda c: (tried.get(c, 0), speed.seconds(c)))
-    measured = [r.point for r in results if r.point is not None]
-    gain = _gain(fit, ordered, reach.reference(), measured)
-    seconds = np.array([speed.seconds(c) for c in ordered])
-    again = np.array([0.5 ** tried.get(c, 0) for c in ordered])
-    worth = gain / (seconds + share_s) * again
-    if len(shapes) < ENOUGH_SHAPES:
-        worth = worth * np.where(new, NEW_SHAPE, 1.0)
-        if len(results) >= ENOUGH_SHAPES and new.any():
-            worth = np.where(new, worth, 0.0)
-    return ordered[int(np.argmax(worth))]
+    def __init__(self, live: LiveServer, reach: OperatingRange, prior: IterationModel | None, rules: Rules) -> None:
+        self.live, self.reach, self.prior, self.rules = live, reach, prior, rules
+        self.results: list[LoadResult] = []
+        self.fit: ServerFit | None = None
+        self.speed = _Speed(live.first.tpot_s, live.first.ttft_s / live.first.input_tokens)
+
+    @property
+    def points(self) -> list[ServerPoint]:
+        """What was measured."""
+        return [r.point for r in self.results if r.point is not None]
+
+    def go(self, progress: Progress) -> None:
+        """Load after load, until nothing is left to do or to do it in."""
+        live, results, total, sent = self.live, self.results, self.live.left_s, 0
+        for number in range(MOST_LOADS):
+            left = live.left_s - RESERVE * total
+            limit = min(left, LOAD_SHARE * total)
+            load = self._next(limit, left / (MOST_LOADS - number)) if left > 0.0 else None
+            if load is not None and len(results) > len(AGAIN_AT) and _due(results, 1.0 - left / total):
+                load = results[len(AGAIN_AT)].load
+            error = None if self.fit is None else self.fit.tpot_error
+            settled = number > ENOUGH_LOADS and error is not None and error < GOOD_ENOUGH
+            if load is None or sent + load.sent > self.reach.max_requests or settled:
+                break
+            told = f"{len(self.points)} loads measured"
+            if self.fit is not None and error is not None:
+                told = f"left-out error {100 * error:.1f}% after {self.fit.points} loads"
+            progress(round(total - live.left_s), round(total), f"{load}, {told}")
+            result = live.run(load, 1.5 * limit, self.speed.window_s(load))
+            results.append(result)
+            sent += result.measured + result.failed + load.concurrency
+            if live.interrupted:
+                return
+            if result.point is not None:
+                self.speed = self.speed.after(result.point)
+                self._fit()
+            failed = results[-3:]
+            # nothing answers any more: the rest would only wait for its timeouts
+            if len(failed) == 3 and all(r.point is None and r.failed for r in failed):
+                raise CalibrationError(
+                    f"{live.endpoint}: three loads in a row failed, the last with: {result.reason}",
+                    "Nothing was written.",
+                )
+        progress(round(total), round(total), "done")
+
+    def _fit(self) -> None:
+        """The fit so far, quick; none while there is nothing to fit."""
+        points = self.points
+        self.fit = None
+        if self.prior is not None or len({p.shape for p in points}) >= ENOUGH_SHAPES:
+            self.fit = fit_server(
+                points, self.prior, scheduling=self.rules.scheduling, token_budget=self.rules.budget, resamples=2
+            )
+
+    def _next(self, limit: float, share_s: float) -> Load | None:
+        """The first four show how fast the server is, alone and full; then whichever tells most."""
+        inputs, outputs, levels = self.reach.inputs, self.reach.outputs, self.reach.levels
+        opening = (
+            (inputs[0], outputs[0], 1),
+            (inputs[-1], outputs[0], 1),
+            (inputs[0], outputs[-1], levels[len(levels) // 2]),
+            (inputs[len(inputs) // 2], outputs[-1], levels[-1]),
+        )
+        if len(self.results) < len(opening):
+            return _load(*self.speed.shortened(*opening[len(self.results)], limit))
+        return self._most_telling(limit, share_s)
+
+    def _most_telling(self, limit: float, share_s: float) -> Load | None:
+        """The load that lowers the variance of the reference loads most for what it takes; without a fit, a shape not sent yet.
+
+        It takes its seconds, and one of the loads left, which is worth `share_s`: where there is more time than loads, long ones
+        cost no more than short ones.
+        """
+        reach, speed, tried = self.reach, self.speed, Counter(r.load for r in self.results)
+        shapes = {(r.load.input_tokens, r.load.output_tokens) for r in self.results if r.point is not None}
+        lengths = itertools.product(reach.inputs, reach.outputs, reach.levels)
+        candidates = {_load(*speed.shortened(*one, limit)) for one in lengths}
+        # with more in flight than half the answer's length prompts come in clumps, which no mean describes
+        candidates = {c for c in candidates if c.concurrency == 1 or c.concurrency <= c.output_tokens * CLUMPS}
+        fitting = [c for c in candidates if speed.seconds(c) <= 2.0 * limit and tried[c] < 2]
+        ordered = sorted(fitting, key=lambda c: (c.input_tokens, c.output_tokens, c.concurrency))
+        if not ordered:
+            return None
+        new = np.array([(c.input_tokens, c.output_tokens) not in shapes for c in ordered])
+        if self.fit is None:
+            middle = [i for i, c in enumerate(ordered) if new[i] and c.concurrency > 1] or list(range(len(ordered)))
+            return min((ordered[i] for i in middle), key=lambda c: (tried[c], speed.seconds(c)))
+        seconds = np.array([speed.seconds(c) for c in ordered])
+        again = np.array([0.5 ** tried[c] for c in ordered])
+        worth = _gain(self.fit, ordered, reach.reference(), self.points) / (seconds + share_s) * again
+        if len(shapes) < ENOUGH_SHAPES:
+            worth = worth * np.where(new, NEW_SHAPE, 1.0)
+            if len(self.results) >= ENOUGH_SHAPES and new.any():
+                worth = np.where(new, worth, 0.0)
+        return ordered[int(np.argmax(worth))]
 
 
 def _gain(

@@ -115,10 +115,7 @@ def profile_of_server(fit: ServerFit, gpu: str, model: ModelSpec, tp: int, engin
     """Profile of a server; `details` are further fields of it."""
     low_in, high_in = fit.covered["input_tokens"]
     notes = [*details.pop("notes", ()), *fit.warnings]
-    settings: dict[str, str | float | bool] = {
-        "scheduling": fit.rules.scheduling,
-        "token_budget": fit.rules.budget,
-    }
+    settings: dict[str, str | float | bool] = {"scheduling": fit.rules.scheduling, "token_budget": fit.rules.budget}
     if fit.api_overhead_idle_s is not None:
         settings["api_overhead_idle_s"] = round(fit.api_overhead_idle_s, 6)
     if fit.limits.slots is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +18,8 @@ from planner.units import LEAST, MOST, MOST_SECONDS, is_measurable
 FloatArray = NDArray[np.float64]
 
 COLUMNS = (
-    "n_decode",
-    "decode_ctx",
-    "prefill_seqs",
-    "prefill_new_tokens_per_seq",
-    "prefill_past_tokens",
-    "measured_ms",
-)
+    "n_decode", "decode_ctx", "prefill_seqs", "prefill_new_tokens_per_seq", "prefill_past_tokens", "measured_ms",
+)  # fmt: skip
 """Columns a CSV of iterations needs; `gpu`, `model`, `tp`, `design_rank`, `order` and `composed`
 (mixed batches added up from separate kernels) are used where present."""
 
@@ -207,11 +203,22 @@ def _integer(text: str) -> int:
     return int(value)
 
 
+def opened(path: Path, text: str | None = None) -> tuple[csv.DictReader[str], list[str]]:
+    """Rows of a CSV, of its content where that is already read, and the names of its columns without blanks around them."""
+    reader = rows_by_column(read_text(path) if text is None else text, path.name)
+    reader.fieldnames = header = [name.strip() for name in reader.fieldnames or ()]
+    return reader, header
+
+
+def refuse(problems: Sequence[str], name: str) -> None:
+    """All that is wrong with the rows of a file as one error, the first twenty told."""
+    if problems:
+        more = [f"... and {len(problems) - 20} more"] if len(problems) > 20 else []
+        raise InputError.from_problems([*problems[:20], *more], heading=f"{name}: {len(problems)} problems")
+
+
 def read_iterations_csv(
-    path: Path,
-    *,
-    where: Mapping[str, str] | None = None,
-    text: str | None = None,
+    path: Path, *, where: Mapping[str, str] | None = None, text: str | None = None
 ) -> dict[tuple[str, str, int], Points]:
     """Read a CSV of iterations: one row per iteration, columns :data:`COLUMNS`, grouped by (gpu, model, tp).
 
@@ -235,22 +242,19 @@ def read_iterations_csv(
     InputError
         With every problem of the file: missing columns, rows that are not numbers, times that are not positive.
     """
-    if text is None:
-        text = read_text(path)
-    reader = rows_by_column(text, path.name)
-    header = [name.strip() for name in reader.fieldnames or ()]
-    reader.fieldnames = header
-    missing = [c for c in COLUMNS if c not in header]
-    if missing:
-        problems = [f"{path.name}: column {c!r} is missing{did_you_mean(c, header)}" for c in missing]
-        raise InputError.from_problems(problems, f"A CSV of iterations has the columns {', '.join(COLUMNS)}.")
+    reader, header = opened(path, text)
+    if missing := [c for c in COLUMNS if c not in header]:
+        raise InputError.from_problems(
+            [f"{path.name}: column {c!r} is missing{did_you_mean(c, header)}" for c in missing],
+            f"A CSV of iterations has the columns {', '.join(COLUMNS)}.",
+        )
     wanted = {key: value.lower() for key, value in (where or {}).items()}
     absent = [key for key in wanted if key not in header]
     if absent:
         raise InputError(f"{path.name}: there is no column {absent[0]!r} to select by")
     groups: dict[tuple[str, str, int], list[tuple[float, Batch, float, float]]] = {}
     composed: set[tuple[str, str, int]] = set()
-    problems = []
+    problems: list[str] = []
     for line, row in enumerate(reader, 2):
         if any((row.get(key) or "").strip().lower() != value for key, value in wanted.items()):
             continue
@@ -270,9 +274,7 @@ def read_iterations_csv(
         groups.setdefault(key, []).append((rank, batch, time_s, order))
         if batch.kind == "mixed" and (row.get("composed") or "").strip():
             composed.add(key)
-    if problems:
-        shown = problems[:20] + ([f"... and {len(problems) - 20} more"] if len(problems) > 20 else [])
-        raise InputError.from_problems(shown, heading=f"{path.name}: {len(problems)} problems")
+    refuse(problems, path.name)
     if not groups:
         chosen = ", ".join(f"{k}={v}" for k, v in wanted.items())
         raise InputError(f"{path.name}: no iterations in it" + (f" with {chosen}" if chosen else ""))

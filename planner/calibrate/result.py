@@ -56,10 +56,14 @@ class Calibration:
     doubts: tuple[str, ...] = ()
 
     @property
+    def found(self) -> Fit | ServerFit | None:
+        """The fit, whatever it is of."""
+        return self.fit or self.server_fit
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Of the fit."""
-        found = self.fit or self.server_fit
-        return found.warnings if found is not None else ()
+        return self.found.warnings if self.found is not None else ()
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -140,8 +144,7 @@ class Calibration:
         from planner.iteration.model import PARAMETER_UNITS
 
         model = self.profile.iteration
-        found = self.fit or self.server_fit
-        intervals: Mapping[str, tuple[float, float]] = found.intervals if found is not None else {}
+        intervals: Mapping[str, tuple[float, float]] = self.found.intervals if self.found is not None else {}
         identified: Mapping[str, bool] = self.fit.identified if self.fit is not None else {}
 
         def row(name: str, unit: str, value: float, low: float, high: float, known: bool | None) -> dict[str, Any]:
@@ -165,12 +168,11 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        found = self.fit or self.server_fit
         return {
             "schema_version": 1,
             "profile": self.profile.to_dict(),
             "parameters": self.parameters(),
-            "fit": found.to_dict() if found is not None else None,
+            "fit": self.found.to_dict() if self.found is not None else None,
             "notes": list(self.notes),
             "warnings": list(self.warnings),
             "problems": list(self.problems),

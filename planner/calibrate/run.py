@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.calibrate.making import (
-    known_gpu,
-    known_model,
-    profile_of_iterations,
-    profile_of_server,
-    same_device,
-)
+from planner.calibrate.making import known_gpu, known_model, profile_of_iterations, profile_of_server, same_device
 from planner.calibrate.raw import UNKNOWN_GPU
 from planner.calibrate.result import Calibration, CalibrationSet, checked_set
 from planner.catalog import gpu as find_gpu
@@ -42,6 +36,7 @@ if TYPE_CHECKING:
     from planner.catalog.profiles import Profile
 
 CPU_PRIOR_WIDTH = 3.0
+"""How much wider than for a GPU the prior of a processor is, whose data sheet is a guess [1]."""
 CACHED_SHARE = 0.05
 """Share of prompt tokens from the prefix cache above which what was measured is the cache [1]."""
 
@@ -55,52 +50,36 @@ UNSTEADY = 0.05
 """Two runs of a server that does nothing else differ by 2 to 4% [1]."""
 
 DEVICE_SECONDS = 60.0
+"""Bound of measuring a device where none is given [s]."""
 SERVER_SECONDS = 300.0
+"""Bound of measuring a server where none is given [s]."""
 
 
-def calibrate(
-    *,
-    server: Server | str | None = None,
-    launch: Launch | None = None,
-    files: Sequence[str | Path] = (),
-    gpu: str | None = None,
-    model: str | None = None,
-    tp: int | None = None,
-    device: str = "cuda",
-    reach: OperatingRange | None = None,
-    scheduling: str | None = None,
-    token_budget: float | None = None,
-    engine: str | None = None,
-    where: Mapping[str, str] | None = None,
-    points: int | None = None,
-    assumed: Assumed | None = None,
-    max_seconds: float | None = None,
-    force: bool = False,
-    command: str | None = None,
-    source: str = "",
-    progress: Progress | None = None,
-) -> CalibrationSet:
-    """Measure a running server, or this machine, or read measurements; fit; return profiles to save and plan with.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What to calibrate from, of what, and how.
 
     Parameters
     ----------
     server
-        Address (or :class:`~planner.calibrate.live.Server`) of an OpenAI-compatible server to measure.
+        Address (or :class:`~planner.calibrate.live.Server`) of an OpenAI-compatible server to measure; an empty model name is
+        filled in where it serves one model only.
     launch
         Engine to start here, to measure and to stop, instead of a server that runs already.
     files
         Measurements to read instead: results of load generators, raw points, CSVs of iterations or server points. With
         neither, this machine's device is measured.
     gpu, model, tp
-        What the measurements are of; `model` defaults to the one the server serves, to Llama 3.1 8B on a device.
+        What the measurements are of; `model` defaults to the one the server serves, to Llama 3.1 8B on a device. Where the
+        catalog knows neither GPU nor model of a server, no estimate holds the fit.
     device
         ``cuda``, or ``cpu`` to try the path.
     reach
         What the measuring of a server is for.
     scheduling, token_budget
         How the server runs prompts; ``None`` = chosen by the error of left-out shapes.
-    engine
-        Name of the engine a server runs, where it does not say.
+    engine, slots, kv_tokens
+        Name of the engine a server runs, its sequences at once and the size of its KV cache [tokens], where it does not say.
     where
         Of files: keep CSV rows whose column equals the value.
     points
@@ -116,6 +95,61 @@ def calibrate(
     progress
         Called before each point or load.
 
+    Raises
+    ------
+    InputError
+        Two sources of measurements, or a time that is none.
+    """
+
+    server: Server | str | None = None
+    launch: Launch | None = None
+    files: Sequence[str | Path] = ()
+    gpu: str | None = None
+    model: str | None = None
+    tp: int | None = None
+    device: str = "cuda"
+    reach: OperatingRange | None = None
+    scheduling: str | None = None
+    token_budget: float | None = None
+    engine: str | None = None
+    slots: int | None = None
+    kv_tokens: int | None = None
+    where: Mapping[str, str] | None = None
+    points: int | None = None
+    assumed: Assumed | None = None
+    max_seconds: float | None = None
+    force: bool = False
+    command: str | None = None
+    source: str = ""
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        if self.server is not None and self.files:
+            raise InputError("a server and files are two sources of measurements", "Give one of them.")
+        if self.max_seconds is not None and not 0.0 < self.max_seconds < 1e6:
+            raise InputError(f"max_seconds must be positive, got {self.max_seconds!r}")
+        if self.launch is not None and (self.server is not None or self.files):
+            raise InputError(
+                "an engine to start and a server or files are two sources of measurements", "Give one of them."
+            )
+
+    def wants(self, device: GpuSpec, network: ModelSpec, size: int) -> bool:
+        """Whether a group of measurements is of the GPU, model and parallelism that were named."""
+        if self.gpu is not None and find_gpu(self.gpu).name != device.name:
+            return False
+        if self.model is not None and known_model(self.model).name != network.name:
+            return False
+        return self.tp is None or self.tp == size
+
+
+def calibrate(**options: Any) -> CalibrationSet:
+    """Measure a running server, or this machine, or read measurements; fit; return profiles to save and plan with.
+
+    Parameters
+    ----------
+    **options
+        Fields of :class:`Asked`.
+
     Returns
     -------
     CalibrationSet
@@ -124,9 +158,9 @@ def calibrate(
     Raises
     ------
     InputError
-        For what cannot be asked.
+        For what cannot be asked, and files that cannot be read.
     CalibrationError
-        When nothing could be measured or fitted, or the profile fails its checks (see `force`).
+        When nothing could be measured or fitted, or the profile fails its checks.
 
     Examples
     --------
@@ -135,73 +169,25 @@ def calibrate(
     planner.errors.InputError: a server and files are two sources of measurements
     Give one of them.
     """
-    if server is not None and files:
-        raise InputError("a server and files are two sources of measurements", "Give one of them.")
-    if max_seconds is not None and not 0.0 < max_seconds < 1e6:
-        raise InputError(f"max_seconds must be positive, got {max_seconds!r}")
-    if launch is not None and (server is not None or files):
-        raise InputError(
-            "an engine to start and a server or files are two sources of measurements", "Give one of them."
-        )
-    if files:
-        return calibrate_files(
-            files, gpu=gpu, model=model, tp=tp, where=where, points=points, assumed=assumed, scheduling=scheduling,
-            token_budget=token_budget, force=force, command=command, source=source,
-        )  # fmt: skip
-    if launch is not None:
-        one = calibrate_launched(
-            launch, reach, gpu=gpu, model=model, tp=tp or 1, scheduling=scheduling, token_budget=token_budget,
-            max_seconds=max_seconds or SERVER_SECONDS, force=force, command=command, progress=progress,
-        )  # fmt: skip
-    elif server is not None:
-        if isinstance(server, str):
-            from planner.calibrate.live import Server
-
-            server = Server(server, model or "")
-        one = calibrate_server(
-            server, reach, gpu=gpu, model=model, tp=tp or 1, scheduling=scheduling, token_budget=token_budget,
-            engine=engine, max_seconds=max_seconds or SERVER_SECONDS, force=force, command=command, progress=progress,
-        )  # fmt: skip
-    else:
-        one = calibrate_device(
-            gpu, model or ("tiny" if device == "cpu" else "llama-3.1-8b"), tp=tp or 1, device=device, points=points or 24,
-            max_seconds=max_seconds or DEVICE_SECONDS, force=force, command=command, progress=progress,
-        )  # fmt: skip
-    return CalibrationSet((one,))
+    asked = Asked(**options)
+    if asked.files:
+        return _files(asked)
+    if asked.launch is not None:
+        return CalibrationSet((_launched(asked, asked.launch),))
+    return CalibrationSet((_device(asked) if asked.server is None else _server(asked, asked.server),))
 
 
-def calibrate_files(
-    paths: Sequence[str | Path],
-    *,
-    gpu: str | None = None,
-    model: str | None = None,
-    tp: int | None = None,
-    where: Mapping[str, str] | None = None,
-    points: int | None = None,
-    assumed: Assumed | None = None,
-    scheduling: str | None = None,
-    token_budget: float | None = None,
-    force: bool = False,
-    command: str | None = None,
-    source: str = "",
-) -> CalibrationSet:
-    """Fit every group of measurements in files; parameters as in :func:`calibrate`.
-
-    Raises
-    ------
-    InputError, CalibrationError
-        For unreadable files, or measurements that determine nothing or give no profile fit to plan with.
-    """
+def _files(asked: Asked) -> CalibrationSet:
+    """A fit of every group of measurements in files that was asked for."""
     from planner.calibrate.files import read_measurements
 
-    found = read_measurements(paths, where=where, assumed=assumed)
-    results = [*_iteration_groups(found, gpu, model, tp, points, command, source)]
-    results += _server_groups(found, gpu, model, tp, scheduling, token_budget, command, source)
+    found = read_measurements(asked.files, where=asked.where, assumed=asked.assumed)
+    results = [*_iteration_groups(asked, found), *_server_groups(asked, found)]
     if not results:
-        asked = ", ".join(f"{k}={v}" for k, v in (("gpu", gpu), ("model", model), ("tp", tp)) if v is not None)
+        named = ", ".join(f"{k}={v}" for k in ("gpu", "model", "tp") if (v := getattr(asked, k)) is not None)
         groups = sorted({" ".join(str(k) for k in key if k) for key in (*found.iterations, *found.servers)})
-        raise InputError(f"no measurements with {asked} in the files", f"They hold: {'; '.join(groups)}.")
-    return checked_set(results, force)
+        raise InputError(f"no measurements with {named} in the files", f"They hold: {'; '.join(groups)}.")
+    return checked_set(results, asked.force)
 
 
 def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) -> Calibration:
@@ -263,7 +249,7 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
         kv_tokens=number["kv_tokens"], source=text["source"] or f"file {raw.name}",
         automatic=prior_of is not None, **details,
     )  # fmt: skip
-    doubts = _impossible(fit, prior_of, tp) if prior_of is not None else ()
+    doubts = _impossible(fit, raw.server_points(), prior_of, tp) if prior_of is not None else ()
     return Calibration(profile, server_fit=fit, raw=raw, doubts=doubts).checked(force)
 
 
@@ -279,111 +265,63 @@ def _catalog_pair(gpu: str | None, model: str | None, precision: str = "") -> tu
         return None
 
 
-def _iteration_groups(
-    found: Measurements,
-    gpu: str | None,
-    model: str | None,
-    tp: int | None,
-    points: int | None,
-    command: str | None,
-    source: str,
-) -> list[Calibration]:
+def _iteration_groups(asked: Asked, found: Measurements) -> Iterator[Calibration]:
     """A calibration of every group of iterations that was asked for."""
     from planner.calibrate.design import most_telling
     from planner.calibrate.fit import scaled_prior
 
-    results = []
     for (gpu_here, model_here, tp_here), measured in found.iterations.items():
-        size = tp_here if (gpu_here or tp is None) else tp
+        size = tp_here if (gpu_here or asked.tp is None) else asked.tp
         prior = None
         notes: tuple[str, ...] = ()
         try:
-            device, network = known_gpu(gpu_here or gpu), known_model(model_here or model)
+            device, network = known_gpu(gpu_here or asked.gpu), known_model(model_here or asked.model)
         except InputError as error:
-            if not (gpu_here and model_here) or gpu is not None or model is not None:
+            if not (gpu_here and model_here) or asked.gpu is not None or asked.model is not None:
                 raise
             # the file names something the catalog does not know: any shape will do, scaled to what was measured
             known = find_gpu("h100"), find_model("llama-3.1-8b")
             device, network = replace(known[0], name=gpu_here), replace(known[1], name=model_here)
             prior = scaled_prior(measured, roofline(*known))
             notes = (f"{error.message}: the prior is another model's, scaled; give --gpu and --model to name it",)
-        if not _asked_for(device, network, size, gpu, model, tp):
-            continue
-        prior = prior or roofline(device, network, size)
-        used = measured if points is None else measured.select(most_telling(measured, prior, points))
-        one = _device_calibration(
-            used, device, network, size, prior=prior, notes=notes,
-            engine="iterations from a file", command=command, source=source or f"file {measured.source}",
-        )  # fmt: skip
-        results.append(one)
-    return results
+        if asked.wants(device, network, size):
+            prior = prior or roofline(device, network, size)
+            used = measured
+            if asked.points is not None:
+                used = measured.select(most_telling(measured, prior, asked.points))
+            yield _device_calibration(
+                used, device, network, size, prior=prior, notes=notes, engine="iterations from a file",
+                command=asked.command, source=asked.source or f"file {measured.source}",
+            )  # fmt: skip
 
 
-def _asked_for(
-    device: GpuSpec, network: ModelSpec, size: int, gpu: str | None, model: str | None, tp: int | None
-) -> bool:
-    """Whether a group is of the GPU, model and parallelism that were named."""
-    if gpu is not None and find_gpu(gpu).name != device.name:
-        return False
-    if model is not None and known_model(model).name != network.name:
-        return False
-    return tp is None or tp == size
-
-
-def _server_groups(
-    found: Measurements,
-    gpu: str | None,
-    model: str | None,
-    tp: int | None,
-    scheduling: str | None,
-    token_budget: float | None,
-    command: str | None,
-    source: str,
-) -> list[Calibration]:
+def _server_groups(asked: Asked, found: Measurements) -> Iterator[Calibration]:
     """A calibration of every group of server points that was asked for."""
     from planner.calibrate.servers import fit_server
 
-    results = []
     for key, measured in found.servers.items():
         model_here, gpu_here, engine, version, precision, tp_text = (*key, *[""] * 6)[:6]
-        if not (gpu_here or gpu) or not (model_here or model):
+        if not (gpu_here or asked.gpu) or not (model_here or asked.model):
             raise InputError(
                 "the files do not say what the server ran", "Give --gpu and --model (and --tp) of the measured server."
             )
-        device = known_gpu(gpu_here or gpu)
-        network = known_model(model_here or model, precision)
-        size = int(float(tp_text)) if tp_text else (tp or 1)
-        if not _asked_for(device, network, size, gpu, model, tp):
+        device, network = known_gpu(gpu_here or asked.gpu), known_model(model_here or asked.model, precision)
+        size = int(float(tp_text)) if tp_text else (asked.tp or 1)
+        if not asked.wants(device, network, size):
             continue
-        kind = scheduling or SCHEDULING_OF.get(engine)
-        fit = fit_server(
-            measured, _server_prior(device, network, size, engine), scheduling=kind, token_budget=token_budget
-        )
+        kind = asked.scheduling or SCHEDULING_OF.get(engine)
+        said: dict[str, Any] = {"scheduling": kind, "token_budget": asked.token_budget}
+        fit = fit_server(measured, _server_prior(device, network, size, engine), **said)
         profile = profile_of_server(
-            fit, device.name, network, size, engine or "server", engine_version=version or None, command=command,
-            source=source or "server measurements from a file",
+            fit, device.name, network, size, engine or "server", engine_version=version or None, command=asked.command,
+            source=asked.source or "server measurements from a file",
         )  # fmt: skip
-        doubts = _impossible(fit, (device, network), size)
-        said = {"scheduling": kind, "token_budget": token_budget}
-        results.append(
-            Calibration(profile, server_fit=fit, raw=_raw_server(profile, fit, measured, said), doubts=doubts)
-        )
-    return results
+        raw, doubts = _raw_server(profile, fit, measured, said), _impossible(fit, measured, (device, network), size)
+        yield Calibration(profile, server_fit=fit, raw=raw, doubts=doubts)
 
 
-def calibrate_device(
-    gpu: str | None,
-    model: str,
-    *,
-    tp: int = 1,
-    device: str = "cuda",
-    points: int = 24,
-    max_seconds: float = DEVICE_SECONDS,
-    force: bool = False,
-    command: str | None = None,
-    progress: Progress | None = None,
-) -> Calibration:
-    """Measure this machine and fit; parameters as in :func:`calibrate`.
+def _device(asked: Asked) -> Calibration:
+    """Measure this machine and fit.
 
     Raises
     ------
@@ -391,45 +329,51 @@ def calibrate_device(
         Without torch or GPU, on another GPU than named, or when nothing could be fitted.
     """
     from planner.calibrate.gpu_state import GpuState, read_gpu_state
-    from planner.calibrate.microbench import CPU, TINY_MODEL, load_torch, measure
+    from planner.calibrate.microbench import CPU, TINY_MODEL, measure
 
+    on_cpu, tp = asked.device == "cpu", asked.tp or 1
+    model = asked.model or ("tiny" if on_cpu else "llama-3.1-8b")
     network = TINY_MODEL if model.lower() == "tiny" else known_model(model)
-    if device == "cpu":
-        spec = CPU
-    else:
-        if gpu is None:
-            raise InputError("which GPU is this?", "Give --gpu, e.g. --gpu a100.")
-        spec = find_gpu(gpu)
-        torch = load_torch()
-        if not torch.cuda.is_available():
-            raise CalibrationError(
-                "torch sees no GPU on this machine",
-                "Run it where the GPU is, measure a running server (--server URL), or try the path with --device cpu.",
-            )
-        seen = torch.cuda.get_device_name(0)
-        if not force and not same_device(gpu, seen):
-            raise CalibrationError(
-                f"this machine has a {seen}, not a {spec.name}", "Name the GPU it has; nothing was measured."
-            )
-        before = read_gpu_state()
-        if before.sliced and not force:
-            raise CalibrationError(
-                f"this {seen} is cut into slices (MIG): what is measured is one of them, not a {spec.name}",
-                "Switch MIG off, or measure the slice with --force under a name of its own.",
-            )
-    prior = roofline(spec, network, tp)
+    spec = CPU if on_cpu else _named_device(asked)
     measured = measure(
-        spec, network, prior, tp=tp, device=device, points=points, max_seconds=max_seconds, progress=progress
-    )
-    state = read_gpu_state() if device != "cpu" else GpuState()
+        spec, network, roofline(spec, network, tp), tp=tp, device=asked.device, points=asked.points or 24,
+        max_seconds=asked.max_seconds or DEVICE_SECONDS, progress=asked.progress,
+    )  # fmt: skip
+    state = GpuState() if on_cpu else read_gpu_state()
     seen_then = [line for line in (state.note(), *state.doubts()) if line]
     one = _device_calibration(
-        measured.points, spec, network, tp, on_cpu=device == "cpu",
+        measured.points, spec, network, tp, on_cpu=on_cpu,
         notes=(*measured.notes, *seen_then), recorded={"gpu_state": state.to_dict()} if state != GpuState() else {},
-        engine="fleetopt microbenchmark", engine_version=measured.versions, command=command,
-        source=f"measured on {measured.device} in {measured.seconds:.0f} s", automatic=device != "cpu",
+        engine="fleetopt microbenchmark", engine_version=measured.versions, command=asked.command,
+        source=f"measured on {measured.device} in {measured.seconds:.0f} s", automatic=not on_cpu,
     )  # fmt: skip
-    return one.checked(force)
+    return one.checked(asked.force)
+
+
+def _named_device(asked: Asked) -> GpuSpec:
+    """The GPU that was named, which must be the one that is here, whole."""
+    from planner.calibrate.gpu_state import read_gpu_state
+    from planner.calibrate.microbench import load_torch
+
+    if asked.gpu is None:
+        raise InputError("which GPU is this?", "Give --gpu, e.g. --gpu a100.")
+    spec, torch = find_gpu(asked.gpu), load_torch()
+    if not torch.cuda.is_available():
+        raise CalibrationError(
+            "torch sees no GPU on this machine",
+            "Run it where the GPU is, measure a running server (--server URL), or try the path with --device cpu.",
+        )
+    seen = torch.cuda.get_device_name(0)
+    if not asked.force and not same_device(asked.gpu, seen):
+        raise CalibrationError(
+            f"this machine has a {seen}, not a {spec.name}", "Name the GPU it has; nothing was measured."
+        )
+    if not asked.force and read_gpu_state().sliced:
+        raise CalibrationError(
+            f"this {seen} is cut into slices (MIG): what is measured is one of them, not a {spec.name}",
+            "Switch MIG off, or measure the slice with --force under a name of its own.",
+        )
+    return spec
 
 
 def _device_calibration(
@@ -460,115 +404,46 @@ def _device_calibration(
     return Calibration(profile, fit=fit, raw=RawPoints("iterations", header, rows), notes=notes)
 
 
+_HEADER = (
+    "name", "gpu", "model", "tp", "weight_dtype", "kv_dtype", "engine", "engine_version", "date", "source", "kv_tokens",
+)  # fmt: skip
+"""What raw points must say to be fitted again."""
+
+
 def _header(profile: Profile) -> dict[str, Any]:
-    """What raw points must say to be fitted again."""
-    keys = (
-        "name",
-        "gpu",
-        "model",
-        "tp",
-        "weight_dtype",
-        "kv_dtype",
-        "engine",
-        "engine_version",
-        "date",
-        "source",
-        "kv_tokens",
-    )
-    return {k: getattr(profile, k) for k in keys if getattr(profile, k) is not None}
+    return {k: getattr(profile, k) for k in _HEADER if getattr(profile, k) is not None}
 
 
-def calibrate_launched(
-    launch: Launch,
-    reach: OperatingRange | None = None,
-    *,
-    model: str | None = None,
-    tp: int = 1,
-    token_budget: float | None = None,
-    timeout_s: float = 60.0,
-    progress: Progress | None = None,
-    **options: Any,
-) -> Calibration:
-    """Start an engine, measure it, stop it.
-
-    Parameters
-    ----------
-    launch
-        What to start.
-    reach
-        What the measuring is for.
-    model
-        Of the catalog; what the engine loads when ``None``.
-    timeout_s
-        Longest silence of a request [s].
-    tp, token_budget, progress, options
-        See :func:`calibrate_server`; tp and budget are those of the launch where it sets them.
-
-    Returns
-    -------
-    Calibration
+def _launched(asked: Asked, launch: Launch) -> Calibration:
+    """Start an engine, measure it, stop it; parallelism and budget are those of the launch where it sets them.
 
     Raises
     ------
     CalibrationError
-        As :func:`calibrate_server`, and when the engine does not start.
+        As :func:`_server`, and when the engine does not start.
     """
     from planner.calibrate.launch import launched
     from planner.calibrate.live import Server
 
-    known = _network(model or launch.model, required=model is not None)
-    if progress is not None:
-        progress(0, 1, f"starting {launch.engine.title}")
+    known = _network(asked.model or launch.model, required=asked.model is not None)
+    if asked.progress is not None:
+        asked.progress(0, 1, f"starting {launch.engine.title}")
     with launched(launch) as running:
         said = {**running.said, **{k: v for k, v in launch.settings.items() if not isinstance(v, str)}}
-        one = calibrate_server(
-            Server(running.url, launch.served_name, timeout_s=timeout_s), reach,
-            model=None if known is None else model or launch.model, tp=int(said.get("tp", tp)),
-            token_budget=token_budget or said.get("token_budget"), slots=None if "slots" not in said else int(said["slots"]),
-            kv_tokens=running.said.get("kv_tokens"), engine=launch.engine.name, progress=progress, **options,
+        own = replace(
+            asked, model=None if known is None else asked.model or launch.model, tp=int(said.get("tp", asked.tp or 1)),
+            token_budget=asked.token_budget or said.get("token_budget"),
+            slots=None if "slots" not in said else int(said["slots"]),
+            kv_tokens=running.said.get("kv_tokens"), engine=launch.engine.name, launch=None,
         )  # fmt: skip
+        one = _server(own, Server(running.url, launch.served_name))
     return replace(
         one, notes=(*one.notes, f"{launch.engine.title} was started here and answered after {running.seconds:.0f} s")
     )
 
 
-def calibrate_server(
-    server: Server,
-    reach: OperatingRange | None = None,
-    *,
-    gpu: str | None = None,
-    model: str | None = None,
-    tp: int = 1,
-    scheduling: str | None = None,
-    token_budget: float | None = None,
-    slots: int | None = None,
-    kv_tokens: int | None = None,
-    engine: str | None = None,
-    max_seconds: float = SERVER_SECONDS,
-    force: bool = False,
-    command: str | None = None,
-    progress: Progress | None = None,
-) -> Calibration:
+def _server(asked: Asked, server: Server | str) -> Calibration:
     """Measure a running server and fit.
-
-    Parameters
-    ----------
-    server
-        Where; an empty model name is filled in where the server serves one model only.
-    reach
-        What the measuring is for.
-    gpu, model, tp
-        What it runs on, for the estimate the fit starts from and the profile's name; `model` defaults to the server's own
-        name for it. Where the catalog knows neither, no estimate holds the fit.
-    slots, kv_tokens, engine
-        Sequences at once, size of the KV cache [tokens] and name of the engine, where they are known; else what the server
-        says.
-    scheduling, token_budget, max_seconds, force, command, progress
-        See :func:`calibrate`.
-
-    Returns
-    -------
-    Calibration
 
     Raises
     ------
@@ -577,54 +452,54 @@ def calibrate_server(
     """
     from planner.calibrate.closed_loop import DEFAULT_BUDGET, Rules
     from planner.calibrate.facts import read_counters, read_facts
-    from planner.calibrate.live import LiveServer
+    from planner.calibrate.live import LiveServer, Server
     from planner.calibrate.loads import OperatingRange, measure_range
     from planner.calibrate.servers import fit_server
 
-    deadline = time.monotonic() + max_seconds
-    spec = find_gpu(gpu) if gpu is not None else None
-    asking = min(2.0, 0.05 * max_seconds)
+    if isinstance(server, str):
+        server = Server(server, asked.model or "")
+    seconds, tp = asked.max_seconds or SERVER_SECONDS, asked.tp or 1
+    deadline, asking = time.monotonic() + seconds, min(2.0, 0.05 * seconds)
+    spec = find_gpu(asked.gpu) if asked.gpu is not None else None
     facts = None
     if not server.model:
         facts = read_facts(server.endpoint, asking)
         server = replace(server, model=_served_model(facts, server))
-    network = _network(model or server.model, required=model is not None)
+    network = _network(asked.model or server.model, required=asked.model is not None)
     live = LiveServer(server, deadline)
     facts = facts or read_facts(server.endpoint, asking)
-    facts = replace(
-        facts, engine=engine or facts.engine, slots=slots or facts.slots, kv_tokens=kv_tokens or facts.kv_tokens
-    )  # fmt: skip
-    prior = _server_prior(spec, network, tp, facts.engine) if spec is not None and network is not None else None
-    budget = token_budget or facts.token_budget
-    kind = scheduling or SCHEDULING_OF.get(facts.engine or "")
+    facts = replace(facts, **{k: v for k in ("engine", "slots", "kv_tokens") if (v := getattr(asked, k))})
+    what = None if spec is None or network is None else (spec, network)
+    prior = None if what is None else _server_prior(*what, tp, facts.engine)
+    budget = asked.token_budget or facts.token_budget
+    kind = asked.scheduling or SCHEDULING_OF.get(facts.engine or "")
+    said: dict[str, Any] = {"scheduling": kind, "token_budget": budget}
     rules = Rules(kind or "mixed", budget or DEFAULT_BUDGET)
-    results = measure_range(live, _within(reach or OperatingRange(), facts), prior, rules, progress=progress)
+    reach = _within(asked.reach or OperatingRange(), facts)
+    results = measure_range(live, reach, prior, rules, progress=asked.progress)
     counters = read_counters(server.endpoint, min(asking, max(0.2, live.left_s)))
     measured = [r.point for r in results if r.point is not None]
     failures = [f"{r.load}: {r.reason}" for r in results if r.point is None]
     try:
-        fit = fit_server(
-            measured, prior, scheduling=kind, token_budget=budget, slots=facts.slots, steady=True
-        )  # fmt: skip
+        fit = fit_server(measured, prior, slots=facts.slots, steady=True, **said)
     except CalibrationError as error:
         raise CalibrationError(error.message, "; ".join(failures[:3]) or error.hint) from None
     shown = network or ModelSpec(server.model, 1, 1, 1, 1, 1, 1, 1, 1)
     notes = _notes(live, facts, results, failures)
     profile = profile_of_server(
-        fit, spec.name if spec is not None else UNKNOWN_GPU, replace(shown, name=shown.name), tp,
-        facts.engine or "server", engine_version=facts.version, kv_tokens=facts.kv_tokens, command=command,
+        fit, spec.name if spec is not None else UNKNOWN_GPU, shown, tp,
+        facts.engine or "server", engine_version=facts.version, kv_tokens=facts.kv_tokens, command=asked.command,
         source=f"measured on a live server serving {server.model}", automatic=prior is not None, notes=notes,
     )  # fmt: skip
-    doubts = [*_impossible(fit, (spec, network), tp)] if spec is not None and network is not None else []
+    doubts = [*_impossible(fit, measured, what, tp)] if what is not None else []
     cached = counters.cached_share(facts.counters)
     if cached is not None and cached > CACHED_SHARE:
         doubts.append(
             f"{100 * cached:.0f}% of the prompt tokens came from the prefix cache although no prompt was sent twice: "
             "others use the server meanwhile, or a proxy rewrites prompts"
         )
-    said = {"scheduling": kind, "token_budget": budget}
     raw = _raw_server(profile, fit, measured, said, [_recorded(r) for r in results if r.point is not None])
-    return Calibration(profile, server_fit=fit, raw=raw, notes=notes, doubts=tuple(doubts)).checked(force)
+    return Calibration(profile, server_fit=fit, raw=raw, notes=notes, doubts=tuple(doubts)).checked(asked.force)
 
 
 def _server_prior(device: GpuSpec, network: ModelSpec, tp: int, name: str | None) -> IterationModel:
@@ -657,9 +532,11 @@ def _within(reach: OperatingRange, facts: ServerFacts) -> OperatingRange:
     return replace(reach, max_output=output, max_input=max(32, facts.max_context - output - 8))
 
 
-def _impossible(fit: ServerFit, what: tuple[GpuSpec, ModelSpec], tp: int) -> tuple[str, ...]:
-    """What about a fit no such hardware can do."""
-    from planner.calibrate.servers import hardware_limit
+def _impossible(
+    fit: ServerFit, measured: Sequence[ServerPoint], what: tuple[GpuSpec, ModelSpec], tp: int
+) -> tuple[str, ...]:
+    """What about a fit, or the loads behind it, no such hardware can do."""
+    from planner.calibrate.servers import faster_than_hardware, hardware_limit
 
     floor = hardware_limit(*what, tp)
     found = []
@@ -673,6 +550,14 @@ def _impossible(fit: ServerFit, what: tuple[GpuSpec, ModelSpec], tp: int) -> tup
                 f"an iteration of {label} would take {got * 1e3:.3g} ms where the data sheet allows {least * 1e3:.3g} ms at "
                 "best: a prefix cache, several tokens per step (speculative decoding), or another GPU, model or dtype"
             )
+    needed = faster_than_hardware(measured, floor)
+    if (beyond := int((needed > 1.0).sum())) > 0:
+        p = measured[int(needed.argmax())]
+        found.append(
+            f"{beyond} of {len(measured)} loads are faster than the data sheet allows: {p.input_tokens:g} in, {p.output_tokens:g} "
+            f"out, {p.concurrency:g} in flight would need {needed.max():.0%} of the GPUs' time at their peak. Their prompts came "
+            "from a prefix cache, or GPU, model or dtype are not the ones named: leave such loads out"
+        )
     return tuple(found)
 
 

@@ -29,6 +29,7 @@ from planner.errors import CalibrationError, InputError
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
+from planner.remarks import Remark
 from planner.shard import shard
 
 FloatArray = NDArray[np.float64]
@@ -509,13 +510,7 @@ def _covariance(x: Loads, theta: FloatArray, prior: _Prior, rules: Rules) -> Flo
 
 
 def _intervals(
-    x: Loads,
-    theta: FloatArray,
-    prior: _Prior,
-    rules: Rules,
-    covariance: FloatArray,
-    resamples: int,
-    seed: int,
+    x: Loads, theta: FloatArray, prior: _Prior, rules: Rules, covariance: FloatArray, resamples: int, seed: int
 ) -> dict[str, tuple[float, float]]:
     """90% intervals: resampled points where there are enough, draws from the posterior otherwise."""
     rng = np.random.default_rng(seed + 1)
@@ -592,35 +587,22 @@ def _warnings(
     x: Loads, shapes: int, prior: IterationModel | None, left_out: _LeftOut | None, limits: Limits
 ) -> tuple[str, ...]:
     """What the points cannot tell apart, and where the fit is no better than its prior."""
-    found = []
-    if shapes < ENOUGH_SHAPES:
-        found.append(
-            f"{shapes} shape{'s' if shapes > 1 else ''}: the estimate was rescaled to what was measured; "
-            f"{ENOUGH_SHAPES} shapes tell its parts apart."
-        )
-    levels = sorted(set(x.concurrency.tolist()))
-    if len(levels) < 2:
-        found.append(f"Only concurrency {levels[0]:g} was measured: W and H are told apart by the lengths alone.")
-    if not x.alone.any():
-        found.append("TTFT at concurrency 1 was not measured: prefill and API overhead come from TPOT and the prior.")
-    if not np.isfinite(x.ttft).all():
-        found.append("Some loads have no TTFT: how many of their requests were decoding is the model's word.")
-    if prior is None:
-        found.append("GPU or model are not known: no estimate held the fit.")
-    if left_out is not None and left_out.tpot.mean() > 0.10:
-        found.append(
-            f"Left-out shapes are missed by {100 * left_out.tpot.mean():.0f}% on average: the server does something else too."
-        )
-    if limits.slots is not None:
-        found.append(f"Requests waited for a slot: about {limits.slots:g} ran at once, however many were in flight.")
-    elif limits.kv_tokens is not None:
-        found.append(f"Requests waited for memory: about {limits.kv_tokens:,.0f} KV tokens were in use at most.")
-    if limits.requests_per_s is not None:
-        found.append(
-            f"Not more than {limits.requests_per_s:.3g} requests/s were answered, however long: the server's front end or the "
-            "client was the limit, which a plan does not know of. Loads at it say nothing of the GPU."
-        )
-    return tuple(found)
+    levels = set(x.concurrency.tolist())
+    missed = 0.0 if left_out is None else left_out.tpot.mean()
+    waited = limits.slots is not None
+    told = "1 shape" if shapes == 1 else f"{shapes} shapes"
+    found = [
+        (shapes < ENOUGH_SHAPES, "few_shapes", {"shapes": told, "enough": ENOUGH_SHAPES}),
+        (len(levels) < 2, "one_concurrency", {"concurrency": min(levels)}),
+        (not x.alone.any(), "no_alone", {}),
+        (not np.isfinite(x.ttft).all(), "no_ttft", {}),
+        (prior is None, "no_prior", {}),
+        (missed > 0.10, "left_out_shapes", {"error": missed}),
+        (waited, "slots_full", {"slots": limits.slots}),
+        (not waited and limits.kv_tokens is not None, "kv_full", {"tokens": limits.kv_tokens}),
+        (limits.requests_per_s is not None, "front_end_limit", {"rate": limits.requests_per_s}),
+    ]
+    return tuple(str(Remark(code, values)) for holds, code, values in found if holds)
 
 
 def hardware_limit(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> IterationModel:
@@ -654,3 +636,35 @@ def hardware_limit(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> IterationMode
         w_experts=experts * element / gpu.bandwidth_bytes_per_s,
         expert_share=model.experts_per_token / model.experts if experts else 0.0,
     )
+
+
+def faster_than_hardware(points: Sequence[ServerPoint], limit: IterationModel) -> FloatArray:
+    """Share of its GPUs' time that a load would have needed at 100% of the data sheet, shape (points,) [1].
+
+    Beyond 1 the server did not do the work that the table says: prompts came from a prefix cache, several tokens came with a
+    step, or model, dtype or number of GPUs are others. Loads without a measured TTFT are judged by their TPOT alone.
+
+    Parameters
+    ----------
+    points
+        Loads in closed loops.
+    limit
+        :func:`hardware_limit` of what is said to run.
+
+    Examples
+    --------
+    >>> from planner.catalog import gpu, model
+    >>> best = hardware_limit(gpu("h100"), model("llama-3.1-8b"))
+    >>> told = [ServerPoint(4000.0, 100.0, 64.0, 0.012, ttft) for ttft in (1.5, 0.05)]
+    >>> faster_than_hardware(told, best).round(2).tolist()
+    [0.69, 1.49]
+    """
+    found = []
+    for p in points:
+        decode_s = (p.output_tokens - 1.0) * p.tpot_s
+        needed = float(limit.weight_time(1.0)) / p.tpot_s
+        if p.ttft_s is not None:
+            per_s = p.concurrency / (p.ttft_s + decode_s)
+            needed = max(needed, per_s * limit.b * (p.input_tokens + p.output_tokens))
+        found.append(needed)
+    return np.array(found)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from planner.calibrate.closed_loop import ServerPoint
 from planner.calibrate.load_generators import Assumed, point
-from planner.documents import read_text, rows_by_column
+from planner.calibrate.points import opened, refuse
 from planner.errors import InputError, did_you_mean
 
 _ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -46,11 +46,7 @@ def read_servers_csv(
         With every problem of the file.
     """
     assumed = assumed or Assumed()
-    if text is None:
-        text = read_text(path)
-    reader = rows_by_column(text, path.name)
-    header = [name.strip() for name in reader.fieldnames or ()]
-    reader.fieldnames = header
+    reader, header = opened(path, text)
     found = {key: next((n for n in names if n in header), None) for key, names in _ALIASES.items()}
     spare = {"ttft", "throughput"} | ({"tpot"} if found["throughput"] else set())
     spare |= {k for k in ("input_tokens", "output_tokens", "concurrency") if getattr(assumed, k) is not None}
@@ -77,9 +73,7 @@ def read_servers_csv(
             problems += error.problems or (error.message,)
             continue
         groups.setdefault(tuple((row.get(c) or "").strip() for c in GROUP_COLUMNS), []).append(made)
-    if problems:
-        shown = problems[:20] + ([f"... and {len(problems) - 20} more"] if len(problems) > 20 else [])
-        raise InputError.from_problems(shown, heading=f"{path.name}: {len(problems)} problems")
+    refuse(problems, path.name)
     if not groups:
         raise InputError(f"{path.name}: no server points in it")
     return groups

@@ -10,14 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Profile", "gpu", "gpus", "model", "models", "profile"]
 
-_HOME = {
-    "gpu": "load",
-    "gpus": "load",
-    "model": "load",
-    "models": "load",
-    "Profile": "profiles",
-    "profile": "profiles",
-}
+_HOME = {"gpu": "load", "gpus": "load", "model": "load", "models": "load", "Profile": "profiles", "profile": "profiles"}
 
 
 def __getattr__(name: str) -> Any:

@@ -24,6 +24,7 @@ _KINDS: Mapping[str, str] = _KNOWN["kinds"]
 _REQUIRED = ("hidden_size", "num_attention_heads", "vocab_size", "max_position_embeddings")
 
 _STATE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
+"""Of a number of a recurrent state [bytes]."""
 
 
 def model_from_config(path: Path, like: str | None = None) -> ModelSpec:
@@ -112,7 +113,7 @@ class _Reader:
         """Raise what was found wrong so far."""
         raise InputError.from_problems(
             [f"{self.where}: {p}" for p in self.problems],
-            f"Give the config.json of a model of one of these families: {', '.join(FAMILIES)}; or --like FAMILY takes "
+            f"Give the config.json of a model of one of these families: {', '.join(FAMILIES)}; or --set like=FAMILY takes "
             "one's arithmetic, with a wider band.",
         )
 

@@ -363,12 +363,7 @@ def kv_capacity_tokens(
     30784
     """
     return kv_capacity(
-        model,
-        gpu,
-        tp,
-        max_num_seqs=max_num_seqs,
-        token_budget=token_budget,
-        memory_utilization=memory_utilization,
+        model, gpu, tp, max_num_seqs=max_num_seqs, token_budget=token_budget, memory_utilization=memory_utilization
     ).tokens
 
 
@@ -445,12 +440,7 @@ def smallest_tp(
     tried: list[tuple[int, KvCapacity]] = []
     for tp in tensor_parallel_sizes(model, gpu):
         capacity = kv_capacity(
-            model,
-            gpu,
-            tp,
-            max_num_seqs=max_num_seqs,
-            token_budget=token_budget,
-            memory_utilization=memory_utilization,
+            model, gpu, tp, max_num_seqs=max_num_seqs, token_budget=token_budget, memory_utilization=memory_utilization
         )
         if capacity.tokens >= need:
             return tp

@@ -26,7 +26,7 @@ def normalized(name: str) -> str:
     >>> normalized("H100_SXM"), normalized("meta-llama/Llama-3.1-8B-Instruct"), normalized("RTX 6000 Ada")
     ('h100-sxm', 'llama-3.1-8b-instruct', 'rtx-6000-ada')
     """
-    return "-".join(name.strip().rstrip("/").rpartition("/")[2].lower().replace("_", " ").split())
+    return "-".join(name.strip().rstrip("/").rpartition("/")[2].lower().replace("_", " ").replace(":", " ").split())
 
 
 def shipped(file: str) -> Any:
@@ -122,11 +122,32 @@ def gpu(name: str) -> GpuSpec:
     index = _gpu_index()
     key = normalized(name)
     if key not in index:
-        raise InputError(
-            f"unknown GPU {name!r}{did_you_mean(key, index)}",
-            f"Known: {', '.join(gpus())}.",
-        )
+        key = _without_makers(key)
+    if key not in index:
+        count = re.fullmatch(r"(\d+)[-x*]+(.+)|(.+?)[-x*:]+(\d+)", key)
+        of, number = (None, None) if count is None else (count[2] or count[3], count[1] or count[4])
+        if of is not None and _without_makers(of) in index:
+            raise InputError(
+                f"unknown GPU {name!r}: a type, without how many; did you mean {of!r}?",
+                f"How many there are: --inventory {of}={number}; how many serve one copy of the model: --tp {number}.",
+            )
+        raise InputError(f"unknown GPU {name!r}{did_you_mean(key, [*gpus(), *index])}", f"Known: {', '.join(gpus())}.")
     return gpus()[index[key]]
+
+
+_MAKERS = re.compile(r"nvidia|amd|instinct|geforce|tesla|gpus?|sxm\d?|hbm\d?e?|accelerator|tensor|core")
+"""Words around the name of a GPU that tell nothing of which one it is."""
+
+
+def _without_makers(key: str) -> str:
+    """A spelling of the catalog for a name with words of its maker, or the name.
+
+    >>> _without_makers("nvidia-h100"), _without_makers("nvidia-tesla-a100"), _without_makers("h100-80-gb-hbm3")
+    ('h100', 'a100', 'h100-80gb')
+    """
+    squashed = {spelling.replace("-", ""): spelling for spelling in reversed([*_gpu_index()])}
+    bare = "".join(word for word in key.split("-") if not _MAKERS.fullmatch(word))
+    return squashed.get(bare, key)
 
 
 @cache
@@ -246,11 +267,28 @@ def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
         for base in (key.removesuffix(ending) for ending in endings if key.endswith(ending)):
             if base in index:
                 return replace(_model(index[base]), name=f"{index[base]}-{dtype}", weight_dtype=dtype)
+    closed = next((like for maker, like in _CLOSED.items() if key.startswith(maker) and not path.exists()), None)
+    if closed is not None:
+        raise InputError(
+            f"model {str(name)!r} cannot be hosted: its weights are not published; sized like it: {closed[0]!r}",
+            f"Open models that people host instead: {', '.join(closed)}. What its API costs beside a fleet: fleetopt cost --api.",
+        )
     raise InputError(
         f"unknown model {str(name)!r}{did_you_mean(key, index)}",
         f"Known: {', '.join(_entries())}. Or give the path of a Hugging Face config.json.",
     )
 
+
+_LARGE, _SMALL = ("deepseek-v3.2", "kimi-k2", "gpt-oss-120b"), ("gpt-oss-20b", "qwen3-30b-a3b", "llama-3.1-8b")
+# makers publish no sizes: what stands beside them is what is hosted for such work, the larger for the larger
+_CLOSED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("gpt-3.5", "gpt-4o-mini", "gpt-4.1-mini", "gpt-4.1-nano", "gpt-5-mini", "gpt-5-nano"), _SMALL),
+    **dict.fromkeys(("claude-haiku", "claude-3-haiku", "gemini-flash", "gemini-1.5-flash", "gemini-2.0-flash"), _SMALL),
+    **dict.fromkeys(("gemini-2.5-flash", "mistral-tiny"), _SMALL),
+    **dict.fromkeys(("gpt-4", "gpt-5", "chatgpt", "claude", "opus", "sonnet", "gemini", "o1", "o3", "o4"), _LARGE),
+    **dict.fromkeys(("mistral-large", "mistral-medium", "grok", "command-r", "palm", "nova"), _LARGE),
+}
+"""What the name of a model begins with that nobody can host -> open models instead."""
 
 _REPOSITORY = re.compile(r"huggingface\.co/([\w.-]+/[\w.-]+)")
 

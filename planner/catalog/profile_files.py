@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,16 +110,16 @@ def _covered(value: Any, path: str, report: Report) -> dict[str, tuple[float, fl
 
 def _reserved(value: Any, path: str, report: Report) -> ReservedSlots | None:
     """Slots of an engine that reserves whole contexts."""
-    entries = _mapping(value, path, report, ("slots", "context_tokens"))
-    numbers = {}
-    for key in ("slots", "context_tokens"):
-        if key not in entries:
-            report(f"{path}.{key}", "missing")
-        else:
-            numbers[key] = _number(entries[key], f"{path}.{key}", report, 1.0)
-    if len(numbers) < 2 or None in numbers.values():
+    entries = _mapping(value, path, report, _RESERVED)
+    for key in (key for key in _RESERVED if key not in entries):
+        report(f"{path}.{key}", "missing")
+    numbers = {key: _number(entry, f"{path}.{key}", report, 1.0) for key, entry in entries.items()}
+    if len(numbers) < len(_RESERVED) or None in numbers.values():
         return None
     return ReservedSlots(**numbers)  # type: ignore[arg-type]
+
+
+_RESERVED = ("slots", "context_tokens")
 
 
 def _settings(value: Any, path: str, report: Report) -> dict[str, Any]:
@@ -131,20 +132,17 @@ def _settings(value: Any, path: str, report: Report) -> dict[str, Any]:
     return value
 
 
-def _notes(value: Any, path: str, report: Report) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
-        report(path, "expected a list of lines of text")
-        return ()
-    return tuple(value)
+def _list(of: type, told: str) -> Callable[[Any, str, Report], tuple[Any, ...]]:
+    """A reader of lists of that; of texts one alone is a list too."""
 
+    def check(value: Any, path: str, report: Report) -> tuple[Any, ...]:
+        entries = [value] if of is str and isinstance(value, str) else value
+        if not isinstance(entries, list) or not all(isinstance(one, of) for one in entries):
+            report(path, told)
+            return ()
+        return tuple(entries)
 
-def _measurements(value: Any, path: str, report: Report) -> tuple[dict[str, Any], ...]:
-    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        report(path, "expected a list of mappings, as `profile share` prints it")
-        return ()
-    return tuple(value)
+    return check
 
 
 def _choice(known: tuple[str, ...] | Mapping[str, Any]) -> Callable[[Any, str, Report], Any]:
@@ -162,43 +160,25 @@ def _flag(value: Any, path: str, report: Report) -> bool:
     return bool(value)
 
 
-def _positive(value: Any, path: str, report: Report) -> int | None:
-    return _whole(value, path, report, 1)
-
+_LINES = _list(str, "expected a list of lines of text")
 
 READERS: Mapping[str, Callable[[Any, str, Report], Any]] = {
-    "name": _text,
-    "gpu": _text,
-    "model": _text,
-    "tp": _positive,
-    "pp": _positive,
-    "dp": _positive,
-    "ep": _positive,
-    "weight_dtype": _choice(DTYPE_BYTES),
-    "kv_dtype": _choice(DTYPE_BYTES),
+    **dict.fromkeys(("name", "gpu", "model", "date", "engine", "engine_version", "command", "source"), _text),
+    **dict.fromkeys(("tp", "pp", "dp", "ep"), partial(_whole, low=1)),
+    **dict.fromkeys(("points", "kv_tokens"), _whole),
+    **dict.fromkeys(
+        ("band", "band_prefill", "error_mean", "error_p95", "api_overhead_s", "request_s", "wake_s"), _number
+    ),
+    "replica_usd_per_hour": _number,
+    **dict.fromkeys(("weight_dtype", "kv_dtype"), _choice(DTYPE_BYTES)),
     "provenance": _choice(PROVENANCES),
     "automatic": _flag,
     "iteration": _iteration,
-    "band": _number,
-    "date": _text,
-    "engine": _text,
-    "engine_version": _text,
-    "command": _text,
-    "points": _whole,
-    "error_mean": _number,
-    "error_p95": _number,
     "covered": _covered,
-    "kv_tokens": _whole,
-    "api_overhead_s": _number,
-    "request_s": _number,
-    "wake_s": _number,
     "reserved": _reserved,
-    "replica_usd_per_hour": _number,
     "settings": _settings,
-    "source": _text,
-    "notes": _notes,
-    "untested": _notes,
-    "measurements": _measurements,
+    **dict.fromkeys(("notes", "untested"), _LINES),
+    "measurements": _list(dict, "expected a list of mappings, as `profile share` prints it"),
 }
 """Every key of a profile file besides ``schema``: how its value is checked and read."""
 
@@ -245,7 +225,7 @@ def parse_profile(data: Any, where: str = "profile", lines: Mapping[str, int] | 
 
     values: dict[str, Any] = {}
     if not isinstance(data, dict):
-        report("", f"expected a mapping with the keys {', '.join(READERS)}")
+        report("", f"expected a mapping with the keys {', '.join(f.name for f in fields(Profile))}")
     else:
         if data.get("schema") != SCHEMA:
             report("schema", f"expected {SCHEMA!r}, got {data.get('schema')!r}")

@@ -61,7 +61,9 @@ class Profile:
     provenance
         ``"measured"`` (kernels or iterations timed on this hardware), ``"fitted"`` (to a server's own figures) or ``"estimated"``.
     band
-        Relative half-width of what the iteration time may be off by, 0.30 = +-30% [1].
+        Relative half-width of what the iteration time may be off by, 0.30 = +-30% [1]; of an estimate it holds 80%.
+    band_prefill
+        The same of the time of prompts alone; ``None`` = as `band` [1].
     weight_dtype, kv_dtype
         What it was measured in.
     date, engine, engine_version, command
@@ -110,6 +112,7 @@ class Profile:
     automatic: bool = True
     iteration: IterationModel
     band: float
+    band_prefill: float | None = None
     date: str | None = None
     engine: str | None = None
     engine_version: str | None = None

@@ -112,7 +112,7 @@ def estimated_profile(
     >>> found.provenance, found.engine, found.api_overhead_s
     ('estimated', 'vllm', 0.014)
     """
-    from planner.iteration.roofline import prior_band, roofline
+    from planner.iteration.roofline import prefill_band, prior_band, roofline
 
     host = find_engine(engine)
     spread = tp if isinstance(tp, Parallelism) else Parallelism(tp)
@@ -126,14 +126,17 @@ def estimated_profile(
         ep=spread.ep,
         weight_dtype=model.weight_dtype,
         kv_dtype=model.kv_dtype,
-        iteration=roofline(gpu, model, spread, engine=host.name),
+        iteration=roofline(gpu, model, spread, engine=engine),
         provenance="estimated",
         band=prior_band(gpu, model, host.name),
+        band_prefill=prefill_band(gpu, model),
         engine=host.name,
+        engine_version=host.version or None,
+        notes=(host.age,) if host.version else (),
         api_overhead_s=host.api_overhead_s,
         request_s=host.request_s,
         wake_s=host.wake_s,
-        source="roofline estimate: data-sheet peaks times the shares of them that kernels reach, and the engine's host time",
+        source=f"roofline estimate: data-sheet peaks times the shares of them that kernels reach, and {host.age}",
     )
 
 
@@ -146,7 +149,7 @@ def engine_of(inputs: Mapping[str, Any]) -> Engine:
     named = inputs.get("profile")
     asked = inputs.get("engine") or (profile(named).engine if named else None)
     name = (asked or "").lower()
-    return find_engine(name if name in engines() else DEFAULT_ENGINE)
+    return find_engine(name if name.partition("@")[0] in engines() else DEFAULT_ENGINE)
 
 
 def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
@@ -259,7 +262,11 @@ def profile(
         if gpu_name != device.name:
             continue
         own = (found.engine or "").lower()
-        if engine is not None and own != engine and (own in engines() or found.provenance == "fitted"):
+        if (
+            engine is not None
+            and own != engine.partition("@")[0]
+            and (own in engines() or found.provenance == "fitted")
+        ):
             continue
         if model_name == network.name:
             return served_by(found, engine or DEFAULT_ENGINE)

@@ -15,7 +15,9 @@ def autoscale(
     to: Annotated[
         str | None,
         opt.told(
-            "hpa, keda or wva (llm-d's variant autoscaler). Default: a table of thresholds and outcomes.", "--to", "-t"
+            "hpa, keda or wva (llm-d's variant autoscaler, deprecated there). Default: a table of thresholds and outcomes.",
+            "--to",
+            "-t",
         ),
     ] = None,
     hours: Annotated[
@@ -38,6 +40,16 @@ def autoscale(
         bool,
         opt.told("Every hour also holds what its mean rate needs, started ahead: KEDA's cron triggers.", "--clock"),
     ] = False,
+    deployed: Annotated[
+        str, opt.told("What `deploy --to` the fleet was written with: k8s, llm-d, kserve or dynamo.")
+    ] = "k8s",
+    windows: Annotated[
+        str | None, opt.told("Promises hold in 95% of windows of this length: 5min. Default: as the plan takes them.")
+    ] = None,
+    scale_to_zero: Annotated[
+        str | None,
+        opt.told("Without requests for so long (5min) no replica is kept; --to keda with --deployed llm-d or kserve."),
+    ] = None,
     name: Annotated[str, opt.told("Objects are called NAME-POOL, as `deploy` names them.")] = "fleetopt",
     namespace: Annotated[str | None, opt.told("Kubernetes namespace. Default: not written.")] = None,
     prometheus: Annotated[str | None, opt.told("Address of Prometheus, for KEDA.")] = None,
@@ -53,21 +65,31 @@ def autoscale(
     from planner.autoscale import objects
     from planner.cli.output import draw, emit, say, writer
     from planner.errors import InputError
+    from planner.monitor.names import find_deployed
 
     if to is not None and output_format is not None:
         raise InputError("--to and --format", "Objects are YAML; give one of them.")
     if to is not None:
-        objects.find_kind(to)
+        objects.find_kind(to, find_deployed(deployed), scale_to_zero is not None)
     if clock and to not in (None, "keda"):
         raise InputError(f"--clock: {to} has no triggers by the clock", "--to keda has.")
     write = writer(output_format, output)
     found = api.autoscale(
-        plan, hours=hours, rate_is=rate_is, startup=startup, policy=policy or (), name=name, clock=clock
+        plan,
+        hours=hours,
+        rate_is=rate_is,
+        startup=startup,
+        policy=policy or (),
+        name=name,
+        clock=clock,
+        deployed=deployed,
+        windows=windows,
+        scale_to_zero=scale_to_zero,
     )
     if to is None:
         write(found)
         draw(found, plot)
     else:
-        emit(objects.render(found, to, prometheus or objects.SERVER, namespace), output)
+        emit(objects.render(found, to, objects.Place(deployed, prometheus or objects.SERVER, namespace)), output)
     say(line for pool in found.pools for line in pool.lines())
     say(f"note: {line}" for line in found.notes)

@@ -26,12 +26,44 @@ def check(
     emit_rules: Annotated[
         Path | None, opt.told("Write Prometheus rules and a Grafana dashboard of the plan into this folder.")
     ] = None,
+    to: Annotated[
+        str,
+        opt.told(
+            "With --emit-rules: files, or kubernetes (PodMonitor, PrometheusRule, the dashboard's ConfigMap, and Google's).",
+            "--to",
+            "-t",
+        ),
+    ] = "files",
+    deployed: Annotated[
+        str | None, opt.told("What `deploy --to` the fleet was written with: k8s, llm-d, kserve or dynamo.")
+    ] = None,
+    namespace: Annotated[str | None, opt.told("Kubernetes namespace of the fleet, for --emit-rules.")] = None,
+    policy: Annotated[
+        list[Path] | None,
+        opt.told(
+            "The scaler of the fleet (what `autoscale --to` wrote, or yours): it says how many replicas to expect."
+        ),
+    ] = None,
+    replay: Annotated[
+        str | None,
+        opt.told(
+            "Send the planned traffic to this address and judge the promises by the answers; or judge a file of a load generator "
+            "(vllm bench serve --save-detailed, GuideLLM)."
+        ),
+    ] = None,
+    replay_requests: Annotated[int, opt.told("Requests sent at most.")] = 2000,
+    replay_for: Annotated[str, opt.told("How long they are sent at most.")] = "5min",
+    rate: Annotated[float | None, opt.told("Requests sent a second. Default: the plan's rate.")] = None,
+    served_model_name: Annotated[
+        str | None, opt.told("Name the server knows the model by. Default: the repository of its weights.")
+    ] = None,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
     """Metrics of a running fleet against its plan at the traffic measured: what moved, which promises hold, what it would be now.
 
-    Exit code 6 when a promise is broken or about to be. Example: fleetopt check plan.yaml --prometheus http://localhost:9090
+    With --replay it accepts a fleet before its users come. Exit code 6 when a promise is broken or about to be, or was not shown
+    to be kept. Example: fleetopt check plan.yaml --prometheus http://localhost:9090
     """
     import os
 
@@ -41,20 +73,46 @@ def check(
 
     write = writer(output_format, output)
     if emit_rules is not None:
-        emit_files(api.monitoring_rules(plan, name=name, selector=selector), emit_rules)
+        files = api.monitoring_rules(
+            plan,
+            name=name,
+            selector=selector,
+            to=to,
+            deployed=deployed,
+            namespace=namespace,
+            policy=policy or (),
+        )
+        emit_files(files, emit_rules)
         if prometheus is None:
             return
-    if prometheus is None:
-        raise InputError("no metrics to look at", "Give --prometheus URL or FILE, or --emit-rules FOLDER.")
     key = None
     if api_key_env is not None and (key := os.environ.get(api_key_env)) is None:
         raise InputError(f"--api-key-env: {api_key_env} is not set")
+    if replay is not None:
+        accepted = api.accept(
+            plan,
+            replay,
+            rate=rate,
+            requests=replay_requests,
+            seconds=replay_for,
+            served_model=served_model_name,
+            api_key=key,
+        )
+        write(accepted)
+        say(accepted.lines())
+        if accepted.state != "kept":
+            raise CheckFailedError(f"the promises are {accepted.state}")
+        return
+    if prometheus is None:
+        raise InputError(
+            "no metrics to look at", "Give --prometheus URL or FILE, --replay URL, or --emit-rules FOLDER."
+        )
     series = api.metrics(prometheus, window=window, selector=selector, api_key=key)
     if save is not None:
         from planner.monitor.prometheus import to_file
 
         emit(to_file(series), save)
-    found = api.check(plan, series, name=name)
+    found = api.check(plan, series, name=name, policy=policy or ())
     write(found)
     say(found.lines())
     if found.state != "kept":

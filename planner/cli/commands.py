@@ -18,11 +18,20 @@ from planner.errors import InputError
 from planner.units import MOST
 
 COMMANDS = (
-    "init", "plan", "evaluate", "what-if", "schedule", "cost", "report", "autoscale", "deploy", "check", "simulate", "stability",
-    "batching", "wait", "calibrate", "reproduce", "compress", "profile", "gpu", "model", "prices", "workload", "doctor",
+    "init", "plan", "explain", "options", "evaluate", "what-if", "capacity", "diff", "schedule", "cost", "report", "autoscale",
+    "deploy", "check", "simulate", "stability", "batching", "wait", "calibrate", "reproduce", "compress", "profile", "gpu", "model",
+    "prices", "workload", "doctor",
 )  # fmt: skip
 """In the order of help: ``what-if`` is the function ``what_if`` of planner/cli/what_if.py, or the group ``app`` there."""
 
+
+OFTEN = {
+    "plan": (
+        "cdf", "rate", "users", "isl", "osl", "slo", "tpot", "e2e", "confidence", "gpu", "model", "weights", "tp", "price",
+        "config", "output_format", "output", "change", "help_all",
+    )
+}  # fmt: skip
+"""What the short help of a command shows, by the names of its parameters."""
 
 USAGE: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "UsageError")
 """What the framework raises on any wrong usage."""
@@ -78,6 +87,20 @@ class Once(TyperCommand):
         unchecked([option])
         return option
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The options that most questions need; all of them for ``--help-all``."""
+        often = OFTEN.get(str(self.name), ())
+        rare: list[Any] = [
+            p
+            for p in self.params
+            if often and not ctx.meta.get("all") and p.name not in often and not getattr(p, "hidden", False)
+        ]
+        for option in rare:
+            option.hidden = True
+        super().format_help(ctx, formatter)
+        for option in rare:
+            option.hidden = False
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Complete flags that stand alone, count the options, parse as usual, and refuse numbers that nothing has."""
         args = [*self._completed(args)]
@@ -103,14 +126,23 @@ class Once(TyperCommand):
         from planner.question.options import OPTIONS
 
         alone = {s: o.kind.bare for o in OPTIONS.values() if o.kind.bare for s in o.spellings}
+        alone |= {"--verify": "kernel"} if self.name == "plan" else {}
         for word, following in zip(args, [*args[1:], "--"], strict=False):
             yield word
             if word in alone and following.startswith("-"):
                 yield alone[word]
 
 
-def _wide() -> TyperOption:
-    """``--wide`` of every command that prints tables, as the framework makes it of a command that has nothing else."""
+def _all_help(ctx: typer.Context, value: bool) -> None:
+    """Print the help with every option, and be done."""
+    if value:
+        ctx.meta["all"] = True
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+
+
+def _framed() -> Any:
+    """``--wide`` of every command that prints tables and ``--help-all``, as the framework makes them of a command without more."""
     alone = typer.Typer(add_completion=False)
 
     def command(
@@ -121,15 +153,16 @@ def _wide() -> TyperOption:
                 is_eager=True, expose_value=False, rich_help_panel="Output",
             ),
         ] = False,
+        help_all: Annotated[
+            bool, typer.Option("--help-all", help="Every option, by panel.", callback=_all_help, is_eager=True, expose_value=False)
+        ] = False,
     ) -> None:  # fmt: skip
         pass
 
     # names of annotations are looked up in the module, where those of a function are not
     command.__annotations__ = get_type_hints(command, include_extras=True)
     alone.command()(command)
-    found = get_command(alone).params[0]
-    assert isinstance(found, TyperOption)
-    return found
+    return get_command(alone)
 
 
 class Built(MutableMapping[str, Any]):
@@ -142,7 +175,7 @@ class Built(MutableMapping[str, Any]):
         if name not in self._built:
             if name not in COMMANDS:
                 raise KeyError(name)
-            module = import_module(f"planner.cli.{name.replace('-', '_')}")
+            module = import_module(f"planner.cli.{'choices' if name == 'options' else name.replace('-', '_')}")
             alone = typer.Typer(rich_markup_mode="markdown")
             if hasattr(module, "app"):
                 alone.add_typer(module.app, name=name)
@@ -156,7 +189,9 @@ class Built(MutableMapping[str, Any]):
                 leaf.__class__ = Once
                 unchecked(leaf.params)
                 if any(option.name == "output_format" for option in leaf.params):
-                    leaf.params.append(_wide())
+                    leaf.params.append(_framed().params[0])
+                if leaf.name in OFTEN:
+                    leaf.params.append(_framed().params[1])
         return self._built[name]
 
     def __setitem__(self, name: str, command: Any) -> None:

@@ -1,4 +1,4 @@
-"""``fleetopt init``: a commented configuration file from three questions or flags."""
+"""``fleetopt init``: a commented configuration file from four questions or flags."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def init(
     ] = Path("fleetopt.yaml"),
     **given: Any,
 ) -> None:
-    """A configuration file with comments, from flags, or from three questions where none is given and a terminal is there.
+    """A configuration file with comments, from flags, or from four questions where none is given and a terminal is there.
 
     Example: fleetopt init --cdf azure --model qwen3-32b --gpu h200 --slo 500ms -o fleet.yaml
     """
@@ -29,7 +29,7 @@ def init(
     from planner.cli.output import emit, say
     from planner.errors import InputError
     from planner.fleet.types import ANY
-    from planner.question.starter import QUESTIONS, answers, starter_file
+    from planner.question.starter import QUESTIONS, answers, as_command, starter_file
 
     if output.exists():
         raise InputError(f"{output}: exists already", "Name another file: -o FILE.")
@@ -43,7 +43,7 @@ def init(
         for question, text, default in QUESTIONS:
             told |= answers(question, typer.prompt(text, default=default, err=True) if asking else default)
     if not {"slo", "tpot", "e2e"} & set(told):
-        told |= answers("slo", QUESTIONS[2][2])
+        told |= answers("slo", QUESTIONS[3][2])
     text = starter_file(told)
     for name in given["gpu"] or ():
         if name != ANY:
@@ -51,4 +51,4 @@ def init(
     if given["model"]:
         model(given["model"])
     emit(text, output)
-    say([f"next: fleetopt plan --config {output}"])
+    say([f"it amounts to: {as_command(told)}", f"next: fleetopt plan --config {output}"])

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from planner._version import __version__
-from planner.cli.commands import Commands
+from planner.cli.commands import USAGE, Commands
 from planner.cli.output import forget_no_width, open_streams, say, stdout_failed
 from planner.documents import is_text, printable
 from planner.errors import FleetOptError, InputError
@@ -57,16 +57,30 @@ def run(arguments: list[str] | None = None) -> None:
         os.environ.setdefault(variable, "1")
     open_streams()
     forget_no_width()
+    words = sys.argv[1:] if arguments is None else arguments
     try:
         # bytes that are no text name a file, or nothing
-        for word in sys.argv[1:] if arguments is None else arguments:
+        for word in words:
             if not is_text(word) and not os.path.exists(word):
                 raise InputError(f"{printable(word)}: is neither text (UTF-8) nor the name of a file")
-        # the framework itself exits with 2 on wrong usage and with 130 when interrupted
-        app(args=arguments)
+        # the framework itself exits with 130 when interrupted
+        sys.exit(app(args=arguments, standalone_mode=False) or 0)
     except FleetOptError as error:
-        say([f"error: {error}"])
+        from planner.cli.mistakes import explained
+
+        say(explained(error, words))
         sys.exit(error.exit_code)
+    except USAGE as error:
+        from planner.cli.mistakes import misused
+
+        # a group without its command shows its help
+        context = getattr(error, "ctx", None)
+        said = context.get_help() if context is not None and type(error).__name__ == "NoArgsIsHelpError" else None
+        say(misused(error, words) if said is None else [said])
+        sys.exit(2)
+    except typer.Abort:
+        say(["aborted"])
+        sys.exit(130)
     except BrokenPipeError:
         # the reader of the pipe has gone: nothing to report, and nothing left to flush
         sys.stderr.close()

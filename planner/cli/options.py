@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from planner.errors import InputError
-from planner.question.options import HARDWARE, OPTIONS, PANELS, WORKLOAD, Option
-from planner.question.values import TOKENS
+from planner.question.options import HARDWARE, OPTIONS, PANELS, WORKLOAD, Option, canonical, unknown_option
 from planner.report import PICTURES, formats
+from planner.writing import refuse_unwritable
 
 __all__ = [
     "HARDWARE",
@@ -24,7 +24,9 @@ __all__ = [
     "PlanFormat",
     "Plot",
     "ScheduleFormat",
+    "Set",
     "asks",
+    "settings",
     "told",
 ]
 
@@ -49,7 +51,7 @@ PlanFormat = Annotated[str | None, _format("plan")]
 ScheduleFormat = Annotated[str | None, _format("schedule")]
 OutputFile = Annotated[
     Path | None,
-    told("Write to this file instead of stdout, after success, atomically.", "-o", "--output", panel=OUTPUT),
+    told("Write to this file, after success, atomically.", "-o", "--output", panel=OUTPUT),
 ]
 
 
@@ -57,6 +59,8 @@ def _picture(path: Path | None) -> Path | None:
     """Refused before anything is computed where it names no kind of picture."""
     if path is not None and path.suffix.lower() not in PICTURES:
         raise InputError(f"--plot: {path}: a picture is one of {', '.join(PICTURES)}", "Name the file so.")
+    if path is not None:
+        refuse_unwritable(path)
     return path
 
 
@@ -68,20 +72,53 @@ Plot = Annotated[
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def asks(names: Collection[str] | None = None) -> Callable[[Command], Command]:
+Set = Annotated[
+    list[str] | None,
+    told("Any other option by its name, as in a configuration file: max_queue=40 (docs/cli.md lists them). Repeat.", "--set",
+         panel=OUTPUT),
+]  # fmt: skip
+
+
+def settings(given: dict[str, Any], change: Sequence[str] | None) -> dict[str, Any]:
+    """The options given, with those of ``--set`` under their own names.
+
+    Raises
+    ------
+    InputError
+        One that is no ``NAME=VALUE``, or is given twice.
+    """
+    result = dict(given)
+    for item in change or ():
+        name, equals, value = item.partition("=")
+        key = canonical(name.strip())
+        if not (name and equals and value):
+            raise InputError(f"--set: {item!r} is not NAME=VALUE", "For example --set max_queue=40.")
+        if wrong := unknown_option(name.strip()):
+            raise InputError(f"--set: {name!r}: {wrong}", "All of them: docs/cli.md, Options in files.")
+        if result.get(key) is not None:
+            raise InputError(f"--set: {name} is given twice")
+        result[key] = value
+    return result
+
+
+def asks(names: Collection[str] | None = None, hidden: bool = False) -> Callable[[Command], Command]:
     """Gives a command, in place of its ``**given``, the options of a plan.
 
     Parameters
     ----------
     names
         Which ones; default all that have a flag. An option the command has itself stays as it is.
+    hidden
+        Whether help leaves them to that of ``plan``.
     """
 
     def extended(command: Command) -> Command:
         hints = get_type_hints(command, include_extras=True)
         own = [p for p in inspect.signature(command).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
         asked = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(option))
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(option, hidden)
+            )
             for name, option in OPTIONS.items()
             if option.spellings and name not in hints and (names is None or name in names)
         ]
@@ -101,20 +138,9 @@ def _place(parameter: inspect.Parameter) -> int:
     return [*PANELS, OUTPUT].index(panel) if panel in (*PANELS, OUTPUT) else -1
 
 
-def _annotation(option: Option) -> Any:
+def _annotation(option: Option, hidden: bool) -> Any:
     """The option as the command line declares it."""
     kind = option.kind
-    facts: dict[str, Any] = {"help": option.told, "rich_help_panel": option.panel}
-    if kind is TOKENS:
-        facts |= {"parser": _tokens, "metavar": "TOKENS"}
+    facts: dict[str, Any] = {"help": option.told, "rich_help_panel": option.panel, "hidden": hidden}
     written = list[str] if kind.flag is list else kind.flag
     return Annotated[written | None, typer.Option(*option.spellings, **facts)]
-
-
-def _tokens(text: str) -> int:
-    """``8192``, ``8k`` or ``8Ki``; anything else is wrong usage."""
-    try:
-        number: int = TOKENS.read(text, "")
-    except InputError as error:
-        raise typer.BadParameter(f"{text!r} is not a whole number of tokens", param_hint=None) from error
-    return number

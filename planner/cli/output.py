@@ -17,7 +17,7 @@ from typing import Any
 
 from planner.documents import printable
 from planner.errors import InputError
-from planner.writing import write_text
+from planner.writing import refuse_unwritable, write_text
 
 
 def emit(text: str, output: Path | None) -> None:
@@ -163,6 +163,8 @@ def writer(output_format: str | None, output: Path | None, of: str = "") -> Call
         ``plan`` or ``schedule``, which have formats of their own.
     """
     render = renderer(output_format, output, of)
+    if output is not None:
+        refuse_unwritable(output)
     return lambda result: emit(render(result), output)
 
 

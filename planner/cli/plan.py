@@ -32,56 +32,47 @@ def plan(
         opt.told("Plan file of the fleet there is: what to keep, restart, add and retire.", "--from", panel=opt.OUTPUT),
     ] = None,
     verify: Annotated[
-        bool,
+        str | None,
         opt.told(
-            "Replay other draws of the traffic and judge every promise (exit 6 when one fails).",
+            "Replay other draws of the traffic and judge every promise (exit 6 when one fails); with kernel (the default) or "
+            "python, its reference.",
             "--verify",
             panel=opt.OUTPUT,
         ),
-    ] = False,
-    verify_with: Annotated[
-        str,
-        opt.told("What --verify replays with: kernel, or python, its reference.", "--verify-with", panel=opt.OUTPUT),
-    ] = "kernel",
-    choices: Annotated[
-        str,
-        opt.told(
-            "Time for what other choices would cost, sized and priced beside the plan.",
-            "--options-seconds",
-            panel=opt.OUTPUT,
-            envvar="FLEETOPT_OPTIONS_SECONDS",
-        ),
-    ] = "1.4",
+    ] = None,
     no_choices: Annotated[
-        bool, opt.told("Without what other choices would cost.", "--no-options", panel=opt.OUTPUT)
+        bool,
+        opt.told(
+            "Without what other choices would cost.", "--no-options", panel=opt.OUTPUT, envvar="FLEETOPT_NO_OPTIONS"
+        ),
     ] = False,
+    quiet: Annotated[bool, opt.told("The answer in one line.", "--quiet", "-q", panel=opt.OUTPUT)] = False,
+    change: opt.Set = None,
     output_format: opt.PlanFormat = None,
     output: opt.OutputFile = None,
     plot: opt.Plot = None,
     **given: Any,
 ) -> None:
-    """The cheapest fleet that keeps the promises: pools, replicas, engine settings, cost, and how sure.
+    """The cheapest fleet that keeps the promises: what to buy, what it costs, how sure that is, and what would be cheaper.
 
-    Below it what other choices would cost: routing, precision, GPU, engine, more traffic, a node's failure, other limits.
+    Example: fleetopt plan --cdf azure --slo 500ms
 
-    Example: fleetopt plan --cdf azure.csv --slo 0.5
+    fleetopt plan --isl 2000 --osl 300 --rate 40 --tpot 50ms --model llama-3.1-70b --gpu h200 -o plan.yaml
     """
     from planner import api
-    from planner.cli.output import draw, format_of, progress_bar, say, tell, writer
+    from planner.cli.output import draw, emit, format_of, progress_bar, renderer, say, tell, writer
     from planner.errors import InfeasibleError, InputError
     from planner.question.files import load_question
-    from planner.units import parse_duration
+    from planner.report.text.plan import one_line
+    from planner.writing import is_stream
 
+    given = opt.settings(given, change)
     write = writer(output_format, output, of="plan")
     # a file to deploy has no room for what was not chosen
-    seconds = parse_duration(choices, "--options-seconds")
-    if seconds < 0.0:
-        raise InputError(f"--options-seconds: must not be negative, got {choices}", "0 sizes no other choice.")
-    if no_choices or (output_format or format_of(output)) not in WITH_CHOICES:
-        seconds = 0.0
+    choices = not (no_choices or quiet) and (output_format or format_of(output)) in WITH_CHOICES
     if config is not None and load_question(config).classes:
-        if verify or scenario is not None or current is not None:
-            option = "--verify" if verify else "--scenario" if scenario is not None else "--from"
+        if verify is not None or scenario is not None or current is not None:
+            option = "--verify" if verify is not None else "--scenario" if scenario is not None else "--from"
             raise InputError(f"{option}: not for a file with classes", "Plan each class by itself to use it.")
         tiers = api.plan_tiers(config, **{k: v for k, v in given.items() if v is not None})
         write(tiers)
@@ -92,7 +83,7 @@ def plan(
         )
         say(f"assumed: {line}" for line in tiers.assumptions)
         return
-    asked = {"config": config, "scenario": scenario, "current": current, "choices": seconds, **given}
+    asked = {"config": config, "scenario": scenario, "current": current, "choices": choices, **given}
     try:
         with progress_bar("planning") as progress:
             result = api.plan(asked.pop("cdf"), progress=progress, **asked)
@@ -101,11 +92,16 @@ def plan(
         if output is None and (error.choices is not None or output_format in FOR_PROGRAMS):
             write(error)
         raise
-    write(result)
+    shown = quiet or output is not None or (output_format or "table") == "table"
+    if output is not None or not shown:
+        write(result)
+    if shown and not (output is not None and is_stream(output)):
+        emit(one_line(result) if quiet else renderer("table", None)(result), None)
+    elif not shown:
+        tell(result)
     draw(result, plot)
-    tell(result)
-    if verify:
-        _verify(result, verify_with)
+    if verify is not None:
+        _verify(result, verify)
 
 
 def _verify(plan: Plan, program: str) -> None:

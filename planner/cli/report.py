@@ -16,9 +16,7 @@ PAGES, WORDS = (".html", ".htm"), (".md", ".markdown")
 def report(
     plan: Annotated[Path, typer.Argument(help="Plan or configuration file (YAML or JSON).")],
     output: opt.OutputFile = None,
-    choices: Annotated[
-        str, opt.told("Time for other choices and what else is sized; 0 leaves the choices out.", "--options-seconds")
-    ] = "1.4s",
+    no_choices: Annotated[bool, opt.told("Without what other choices would cost.", "--no-options")] = False,
 ) -> None:
     """One self-contained page (HTML, or Markdown by the file's name) about a plan: answer, choices, pictures, assumptions.
 
@@ -33,5 +31,5 @@ def report(
     if kind and kind not in (*PAGES, *WORDS):
         raise InputError(f"{output}: a report is a page (.html) or Markdown (.md)", "A browser prints the page as PDF.")
     with progress_bar("looking at other choices") as progress:
-        found = api.overview(plan, choices=choices, progress=progress)
+        found = api.overview(plan, choices=not no_choices, progress=progress)
     emit(as_markdown(found) if kind in WORDS else as_html(found), output)

@@ -11,16 +11,23 @@ from planner.cli import options as opt
 
 def reproduce(
     paper: Annotated[str, typer.Argument(help="fleetopt, rad-slai, exclusive-batching, wait or all.")] = "all",
+    every: Annotated[bool, opt.told("Every number, printed beside ours.", "--all")] = False,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
 ) -> None:
-    """The numbers the papers print beside ours, and why they differ."""
+    """Whether the numbers that papers print come out: the verdict by paper, and with --all each beside ours and why it differs."""
     from planner import api
-    from planner.cli.output import progress_bar, say, writer
+    from planner.cli.output import emit, page_width, progress_bar, say, writer
+    from planner.report.blocks import to_terminal
+    from planner.report.text.reproduction import summary
 
     write = writer(output_format, output)
+    brief = not every and output is None and output_format in (None, "table")
     with progress_bar("reproducing") as progress:
         result = api.reproduce(paper, progress=progress)
-    write(result)
+    if brief:
+        emit(to_terminal([summary(result)], page_width()), None)
+    else:
+        write(result)
     counts = ", ".join(f"{n} {verdict}" for verdict, n in result.counts().items())
-    say([f"{len(result.best())} printed numbers: {counts}"])
+    say([f"{len(result.best())} printed numbers: {counts}" + ("; each: --all" if brief else "")])

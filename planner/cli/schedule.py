@@ -14,7 +14,7 @@ TIME = "Time"
 GROWTH = "Growing traffic"
 
 
-@opt.asks()
+@opt.asks(hidden=True)
 def schedule(
     base: Annotated[
         Path | None,
@@ -35,7 +35,6 @@ def schedule(
     dwell: Annotated[
         str, opt.told("Least time a pool keeps its number of replicas, in whole hours.", panel=TIME)
     ] = "1h",
-    buffer: Annotated[str | None, opt.told("The older name of --headroom.", panel=TIME)] = None,
     policy: Annotated[
         list[Path] | None,
         opt.told(
@@ -54,6 +53,7 @@ def schedule(
     ] = None,
     config: Config = None,
     scenario: Scenario = None,
+    change: opt.Set = None,
     output_format: opt.ScheduleFormat = None,
     output: opt.OutputFile = None,
     plot: opt.Plot = None,
@@ -61,7 +61,7 @@ def schedule(
 ) -> None:
     """Replicas per hour and pool from an hourly or weekly profile: peak, mean, GPU-hours, static against scaled cost.
 
-    With --monthly-growth: GPUs to order by when, month by month.
+    Every option of `fleetopt plan` holds here too. With --monthly-growth: GPUs to order by when, month by month.
 
     Example: fleetopt schedule plan.yaml --hours servegen-m-small --startup 4min --dwell 2h
 
@@ -71,6 +71,7 @@ def schedule(
     from planner.cli.output import draw, progress_bar, say, writer
     from planner.errors import InputError
 
+    given = opt.settings(given, change)
     write = writer(output_format, output, of="" if monthly_growth is not None else "schedule")
     if base is not None and config is not None:
         raise InputError("a plan file and --config", "Give one of them.")
@@ -82,7 +83,7 @@ def schedule(
         return
     if policy and base is None:
         raise InputError("--policy: judges the scaler of a standing fleet", "Give a plan file.")
-    time: dict[str, Any] = {"hours": hours, "startup": startup, "dwell": dwell, "buffer": buffer or 0.0}
+    time: dict[str, Any] = {"hours": hours, "startup": startup, "dwell": dwell}
     with progress_bar("sizing") as progress:
         result = api.schedule(
             base or config, scenario=scenario, workload=given.pop("cdf"), progress=progress, **time, **given

@@ -22,11 +22,12 @@ def what_if(
     scenario: Annotated[
         list[str] | None, opt.told("Scenario of the file; repeat. `all` takes every one.", "--scenario")
     ] = None,
-    research: Annotated[
-        bool, opt.told("Of a plan: search anew at every point, instead of keeping what is not changed.", "--research")
+    keep: Annotated[
+        bool,
+        opt.told("Keep the plan's pools, engines and boundaries but for what is changed; rows say so.", "--keep"),
     ] = False,
     zipped: Annotated[bool, opt.told("One point per position instead of all combinations.", "--zip")] = False,
-    jobs: Annotated[int, opt.told("Processes that plan the points; 0 = one for each core.")] = 0,
+    jobs: Annotated[int, opt.told("Threads that plan the points; 0 = one for each core.")] = 0,
     resume: Annotated[
         Path | None,
         opt.told(
@@ -41,7 +42,7 @@ def what_if(
     output: opt.OutputFile = None,
     plot: opt.Plot = None,
 ) -> None:
-    """Plan again with options changed; an infeasible point is a row with its reason.
+    """Plan again with options changed, searching anew; an infeasible point is a row with its reason, savings are against the base.
 
     Example: fleetopt what-if plan.yaml --set rate=500,1000,2000 --set gpu=h100,h200 --resume points.jsonl --format csv
     """
@@ -66,7 +67,7 @@ def what_if(
         result = api.what_if(
             base,
             zipped=zipped,
-            research=research,
+            keep=keep,
             scenarios=names,
             progress=progress,
             jobs=jobs or cores(),

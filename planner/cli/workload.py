@@ -36,7 +36,7 @@ def list_shipped(output_format: opt.Format = None, output: opt.OutputFile = None
     """The workloads that come with the program."""
     from planner.cli.output import writer
     from planner.report.text.workload_list import WorkloadList
-    from planner.workload.profiles import load_profile, profile_names
+    from planner.workload.hours import load_profile, profile_names
     from planner.workload.resolve import shipped_names
     from planner.workload.workload import Workload
 
@@ -249,7 +249,7 @@ def mix(
     from planner.cli.output import emit
     from planner.errors import InputError
     from planner.workload import combine
-    from planner.workload.profiles import load_profile
+    from planner.workload.hours import load_profile
     from planner.workload.writer import csv_text
 
     loaded, weights = [], []

@@ -46,8 +46,10 @@ _HOP_BY_HOP = frozenset(
 """Headers that belong to one connection (RFC 9110, section 7.6.1), and those the proxy sets itself."""
 
 MOST_PORTS = 65_535
+"""Largest port there is."""
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
+"""Bounds of the histogram of compressing times [s]."""
 
 
 @dataclass(frozen=True, slots=True)

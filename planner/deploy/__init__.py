@@ -47,10 +47,13 @@ class Target:
         What is written, in one line.
     render
         A fleet as files.
+    address
+        Where requests go inside a cluster; nothing where there is no cluster.
     """
 
     about: str
     render: Callable[[Serving], Rendered]
+    address: Callable[[Serving], str] = lambda serving: ""
 
 
 @cache

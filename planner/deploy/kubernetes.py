@@ -1,4 +1,4 @@
-"""Kubernetes objects of a fleet as plain data: pods that know how long they load, services, budgets for disruptions."""
+"""Kubernetes objects of a fleet as plain data: workloads, services, budgets for disruptions, network policies, and their files."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from planner.catalog.kv import weight_bytes
+import yaml
+
+from planner.deploy import Rendered
+from planner.deploy.pods import LEAVES_S, grace_s, patience_s, placement_notes, pod_spec, sleeping
 from planner.deploy.serving import PORT, Serving, ServingPool
 from planner.errors import InputError
+from planner.units import format_duration
 
-GIB = 2**30
+Object = dict[str, Any]
+"""One object."""
 
-PROBE_S = 10
-"""Seconds between two looks at a replica that loads [s]."""
+NAME = "app.kubernetes.io/name"
+PART_OF = "app.kubernetes.io/part-of"
+COMPONENT = "app.kubernetes.io/component"
+NODE = "kubernetes.io/hostname"
 
-PATIENCE = 3.0
-"""A replica that loads is given up after this many times its start-up time [1]."""
 
-LEAST_PATIENCE_S = 600.0
-"""But not before [s]."""
-
-SHARED_MEMORY_GIB = 16
-"""Shared memory of a pod, for the collectives of a group [GiB]."""
-
-PRODUCT_WORDS = {"ada", "blackwell", "edition", "generation", "geforce", "max", "pro", "server", "workstation"}
-"""Words of a GPU's name that its node label does not write in capitals."""
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""libyaml's where PyYAML was built with it: the same text, several times as fast."""
 
 
 def to_yaml(document: Mapping[str, Any]) -> str:
@@ -35,9 +34,8 @@ def to_yaml(document: Mapping[str, Any]) -> str:
 
 def dump(documents: Sequence[Mapping[str, Any]], head: Iterable[str] = ()) -> str:
     """Documents as one file, with lines of comment before them."""
-    import yaml
 
-    class Dumper(yaml.SafeDumper):
+    class Dumper(_DUMPER):  # type: ignore[misc]
         """Writes texts of several lines as blocks, and no aliases."""
 
         def ignore_aliases(self, data: Any) -> bool:
@@ -54,110 +52,56 @@ def dump(documents: Sequence[Mapping[str, Any]], head: Iterable[str] = ()) -> st
 
 def labels(serving: Serving, pool: ServingPool | None = None) -> dict[str, str]:
     """Labels of the objects of a pool, or of the router."""
-    found = {"app.kubernetes.io/part-of": serving.options.name, "app.kubernetes.io/managed-by": "fleetopt"}
-    return found | {"app.kubernetes.io/name": pool.object if pool else f"{serving.options.name}-router"}
+    name = pool.object if pool else f"{serving.options.name}-router"
+    return {
+        PART_OF: serving.options.name,
+        "app.kubernetes.io/managed-by": "fleetopt",
+        COMPONENT: "engine" if pool else "router",
+        NAME: name,
+    }
 
 
-def metadata(serving: Serving, name: str, **more: Any) -> dict[str, Any]:
+def metadata(serving: Serving, name: str, **more: Any) -> Object:
     """Name and namespace."""
-    found: dict[str, Any] = {"name": name}
+    found: Object = {"name": name}
     if serving.options.namespace:
         found["namespace"] = serving.options.namespace
     return found | more
 
 
-def gpu_resource(pool: ServingPool) -> str:
-    """The name under which nodes offer the GPU."""
-    return "amd.com/gpu" if pool.gpu.gpu_class == "amd" else "nvidia.com/gpu"
+def tagged(serving: Serving, name: str) -> Object:
+    """Metadata of an object that is no workload."""
+    own = {PART_OF: serving.options.name, "app.kubernetes.io/managed-by": "fleetopt", NAME: name}
+    return metadata(serving, name, labels=own)
 
 
-def node_selector(pool: ServingPool) -> dict[str, str]:
-    """Label of nodes with the GPU as NVIDIA's feature discovery writes it; empty where its spelling is not known."""
-    product = next((a for a in pool.gpu.aliases if a.startswith("nvidia-")), "")
-    if not product or PRODUCT_WORDS & set(product.split("-")):
-        return {}
-    return {"nvidia.com/gpu.product": product.upper()}
+def counted(serving: Serving, pool: ServingPool) -> dict[str, int]:
+    """How many replicas an object asks for; nothing where a scaler says it."""
+    return {"replicas": pool.replicas} if serving.options.replicas_by == "plan" else {}
 
 
-def selector_notes(serving: Serving) -> list[str]:
-    """GPUs whose nodes the objects do not name."""
-    missing = sorted({p.gpu.name for p in serving.pools if not node_selector(p)})
-    return [
-        f"no node label of {name} is known: add a nodeSelector where a cluster has several GPU types"
-        for name in missing
-    ]
-
-
-def probes(serving: Serving) -> dict[str, Any]:
-    """Started within three times the expected time; then ready and alive."""
-    patience = max(LEAST_PATIENCE_S, PATIENCE * serving.startup.seconds)
-    look = {"httpGet": {"path": "/health", "port": "http"}}
-    return {
-        "startupProbe": look | {"periodSeconds": PROBE_S, "failureThreshold": math.ceil(patience / PROBE_S)},
-        "readinessProbe": look | {"periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
-        "livenessProbe": look | {"periodSeconds": 15, "timeoutSeconds": 10, "failureThreshold": 4},
-    }
-
-
-def resources(serving: Serving, pool: ServingPool) -> dict[str, Any]:
-    """GPUs of a replica on one node, and what its host part needs: a core per GPU and four more, weights once in memory at the
-    limit."""
-    count = pool.gpus_per_node
-    gpus = {gpu_resource(pool): str(count)}
-    least = 16 + 4 * count
-    most = least + SHARED_MEMORY_GIB + math.ceil(weight_bytes(serving.model) / GIB)
-    return {
-        "requests": {"cpu": str(4 + count), "memory": f"{least}Gi", **gpus},
-        "limits": {"memory": f"{most}Gi", **gpus},
-    }
-
-
-def pod_spec(serving: Serving, pool: ServingPool, container: str = "engine") -> dict[str, Any]:
-    """What runs in a pod of a pool."""
-    cache = serving.options.cache
-    program = {
-        "name": container,
-        "image": serving.image,
-        "command": [pool.command[0]],
-        "args": [*pool.command[1:]],
-        "ports": [{"name": "http", "containerPort": PORT}],
-        "env": [
-            {"name": "HF_HOME", "value": "/models"},
-            # a gated model needs a token; without the secret the variable stays empty
-            {
-                "name": "HF_TOKEN",
-                "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token", "optional": True}},
-            },
-        ],
-        "resources": resources(serving, pool),
-        **probes(serving),
-        # a replica leaves the endpoints before it stops taking requests
-        "lifecycle": {"preStop": {"exec": {"command": ["sleep", "15"]}}},
-        "volumeMounts": [{"name": "models", "mountPath": "/models"}, {"name": "shm", "mountPath": "/dev/shm"}],
-    }
-    spec: dict[str, Any] = {
-        "terminationGracePeriodSeconds": math.ceil(pool.drain_s) + 15,
-        "containers": [program],
-        "volumes": [
-            {"name": "models", **({"persistentVolumeClaim": {"claimName": cache}} if cache else {"emptyDir": {}})},
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHARED_MEMORY_GIB}Gi"}},
-        ],
-    }
-    if selector := node_selector(pool):
-        spec["nodeSelector"] = selector
-    if gpu_resource(pool).startswith("nvidia"):
-        spec["tolerations"] = [{"key": gpu_resource(pool), "operator": "Exists", "effect": "NoSchedule"}]
-    return spec
-
-
-def workload(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None = None) -> dict[str, Any]:
+def workload(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None = None) -> Object:
     """The replicas of a pool: a deployment, or groups of pods where a replica spans nodes; `more` labels mark those that answer."""
     return deployment(serving, pool, more) if pool.nodes == 1 else groups(serving, pool, more)
 
 
 def _rolling(pool: ServingPool) -> dict[str, int]:
-    """A spare replica may be missing while a new one starts; without one a new replica starts first."""
-    return {"maxUnavailable": pool.spares, "maxSurge": 0} if pool.spares else {"maxUnavailable": 0, "maxSurge": 1}
+    """As many replicas may be missing as are spare, one where none is: no GPU is needed beyond the plan's."""
+    return {"maxUnavailable": max(1, pool.spares), "maxSurge": 0}
+
+
+def rollout_notes(serving: Serving) -> list[str]:
+    """How long a new version takes to be everywhere."""
+    found = []
+    for pool in serving.pools:
+        at_once = max(1, pool.spares)
+        rounds = math.ceil(pool.replicas / at_once)
+        longest = rounds * (grace_s(pool) + serving.startup.seconds)
+        found.append(
+            f"a rollout of {pool.name} needs no spare GPU and takes up to {format_duration(longest)}: {rounds} times "
+            f"{at_once} of {pool.replicas} replicas, draining up to {format_duration(grace_s(pool))} and starting"
+        )
+    return found
 
 
 def _scraped(serving: Serving) -> dict[str, str]:
@@ -169,7 +113,7 @@ def _scraped(serving: Serving) -> dict[str, str]:
     }
 
 
-def groups(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None = None) -> dict[str, Any]:
+def groups(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None = None) -> Object:
     """Replicas of a pod per node each, which start and end together; the first pod answers, the others follow it.
 
     Raises
@@ -191,16 +135,17 @@ def groups(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None =
     leader["containers"][0]["args"] += joins
     started = follower["containers"][0]
     started["args"] += [*joins, *engine.follows]
-    # what follows answers nobody, and its group ends with it
-    for name in ("ports", "startupProbe", "readinessProbe", "livenessProbe", "lifecycle"):
+    # what follows answers nobody, and is not to leave before the first one has drained
+    for name in ("ports", "startupProbe", "readinessProbe", "livenessProbe"):
         del started[name]
+    started["lifecycle"] = sleeping(LEAVES_S + pool.drain_s)
     own = labels(serving, pool)
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
         "metadata": metadata(serving, pool.object, labels=own),
         "spec": {
-            "replicas": pool.replicas,
+            **counted(serving, pool),
             "rolloutStrategy": {"type": "RollingUpdate", "rollingUpdateConfiguration": _rolling(pool)},
             "leaderWorkerTemplate": {
                 "size": pool.nodes,
@@ -218,7 +163,7 @@ def groups(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None =
     }
 
 
-def deployment(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None = None) -> dict[str, Any]:
+def deployment(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None = None) -> Object:
     """The replicas of a pool; `more` labels mark its pods."""
     own = labels(serving, pool)
     return {
@@ -226,10 +171,10 @@ def deployment(serving: Serving, pool: ServingPool, more: Mapping[str, str] | No
         "kind": "Deployment",
         "metadata": metadata(serving, pool.object, labels=own),
         "spec": {
-            "replicas": pool.replicas,
+            **counted(serving, pool),
             "selector": {"matchLabels": {"app.kubernetes.io/name": pool.object}},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(pool)},
-            "progressDeadlineSeconds": math.ceil(max(LEAST_PATIENCE_S, PATIENCE * serving.startup.seconds)) + 300,
+            "progressDeadlineSeconds": patience_s(serving) + grace_s(pool) + 300,
             "template": {
                 "metadata": {
                     "labels": {**own, **(more or {})},
@@ -242,31 +187,96 @@ def deployment(serving: Serving, pool: ServingPool, more: Mapping[str, str] | No
 
 
 def service(
-    serving: Serving, name: str, selected: str, port: int, target: int | str, headless: bool = False
-) -> dict[str, Any]:
-    """A service of the pods called `selected`; a headless one resolves to every pod."""
-    spec: dict[str, Any] = {
-        "selector": {"app.kubernetes.io/name": selected},
-        "ports": [{"name": "http", "port": port, "targetPort": target}],
-    }
-    if headless:
-        spec = {"clusterIP": "None", **spec}
-    own = {**labels(serving), "app.kubernetes.io/name": selected}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata(serving, name, labels=own), "spec": spec}
+    serving: Serving, name: str, selected: str, ports: Mapping[str, tuple[int, int | str]], headless: bool = False
+) -> Object:
+    """A service of the pods called `selected`: name of a port -> port and target; a headless one resolves to every pod."""
+    spec: Object = {"clusterIP": "None"} if headless else {}
+    spec["selector"] = {NAME: selected}
+    spec["ports"] = [{"name": key, "port": port, "targetPort": target} for key, (port, target) in ports.items()]
+    return {"apiVersion": "v1", "kind": "Service", "metadata": tagged(serving, name), "spec": spec}
 
 
-def disruption_budget(serving: Serving, pool: ServingPool) -> dict[str, Any]:
-    """No more replicas of a pool are taken down at once than are spare; one where none is. Of a group every pod counts."""
-    pods = {"app.kubernetes.io/name": pool.object}
-    if pool.nodes > 1:
-        pods = {"leaderworkerset.sigs.k8s.io/name": pool.object}
+def budget(serving: Serving, name: str, pods: Mapping[str, str], gone: int = 1) -> Object:
+    """No more of these pods are taken down at once; those that are not ready may always go, they serve nobody."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": metadata(serving, pool.object, labels=labels(serving, pool)),
+        "metadata": tagged(serving, name),
         "spec": {
-            "maxUnavailable": max(1, pool.spares),
-            "selector": {"matchLabels": pods},
+            "maxUnavailable": gone,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": dict(pods)},
+        },
+    }
+
+
+def pool_budget(serving: Serving, pool: ServingPool, pods: Mapping[str, str] | None = None) -> Object:
+    """No more replicas of a pool are taken down at once than are spare; one where none is. Of a group every pod counts."""
+    own = NAME if pool.nodes == 1 else "leaderworkerset.sigs.k8s.io/name"
+    return budget(serving, pool.object, pods or {own: pool.object}, max(1, pool.spares))
+
+
+def network_policy(
+    serving: Serving, name: str, pods: Mapping[str, str], callers: Sequence[Object], metrics: int, leaves: bool = True
+) -> Object:
+    """Who may call these pods: `callers`, and Prometheus at the port of their metrics; where they may call: each other, names, and
+    the hub of the weights over TLS.
+
+    Parameters
+    ----------
+    serving, name, pods
+        The fleet; name of the policy, and labels of the pods.
+    callers
+        Rules of those who may call; an empty one is everybody.
+    metrics
+        Port of the metrics.
+    leaves
+        Whether it also says where the pods may call.
+    """
+    watching = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": serving.options.prometheus_namespace}}
+    }
+    rules = [*callers, {"from": [watching], "ports": [{"port": metrics, "protocol": "TCP"}]}]
+    spec: Object = {"podSelector": {"matchLabels": dict(pods)}, "policyTypes": ["Ingress"], "ingress": rules}
+    if leaves:
+        spec["policyTypes"].append("Egress")
+        spec["egress"] = [
+            {"to": [{"podSelector": {"matchLabels": {PART_OF: serving.options.name}}}]},
+            {"ports": [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]},
+            {"ports": [{"port": 443, "protocol": "TCP"}]},
+        ]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": tagged(serving, name),
+        "spec": spec,
+    }
+
+
+def from_pods(*pods: Mapping[str, str]) -> Object:
+    """A rule of a network policy: pods of the same namespace with these labels."""
+    return {"from": [{"podSelector": {"matchLabels": dict(one)}} for one in pods]}
+
+
+def engine_policy(serving: Serving, *callers: Object) -> Object:
+    """The engines of a fleet are called by its router, by each other, and by Prometheus."""
+    fleet = {PART_OF: serving.options.name}
+    name = f"{serving.options.name}-engines"
+    return network_policy(serving, name, {**fleet, COMPONENT: "engine"}, [from_pods(fleet), *callers], PORT)
+
+
+def router(serving: Serving, name: str, spec: Object, replicas: int, **more: Any) -> Object:
+    """A deployment of what stands in front of the replicas."""
+    own = labels(serving) | {NAME: name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(serving, name, labels=own),
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {NAME: name}},
+            **more,
+            "template": {"metadata": {"labels": own}, "spec": spec},
         },
     }
 
@@ -279,22 +289,89 @@ def budget_notes(serving: Serving) -> list[str]:
     return [f"no spare replica in {', '.join(bare)}: while one is drained promises may break (--redundancy 1)"]
 
 
-def config_map(serving: Serving, name: str, data: Mapping[str, str]) -> dict[str, Any]:
+def config_map(serving: Serving, name: str, data: Mapping[str, str]) -> Object:
     """Files for pods."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata(serving, name, labels=labels(serving)),
+        "metadata": tagged(serving, name),
         "data": dict(data),
     }
 
 
-def cron_trigger(start: str, end: str, replicas: int, timezone: str = "UTC") -> dict[str, Any]:
+def cron_trigger(start: str, end: str, replicas: int, timezone: str = "UTC") -> Object:
     """KEDA's trigger that holds replicas between two times of a crontab."""
     metadata = {"timezone": timezone, "start": start, "end": end, "desiredReplicas": str(replicas)}
     return {"type": "cron", "metadata": metadata}
 
 
-def scaled_object(name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+def scaled_object(name: str, spec: Mapping[str, Any]) -> Object:
     """KEDA's object around what it scales, by how much and why."""
     return {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": name}, "spec": dict(spec)}
+
+
+def manifests(
+    serving: Serving, file: str, objects: Sequence[Object], about: str, notes: Iterable[str] = ()
+) -> Rendered:
+    """Objects as one file, or as a base of kustomize and an overlay.
+
+    Parameters
+    ----------
+    serving
+        The fleet.
+    file
+        Name of the file, without its ending.
+    objects
+        The objects.
+    about
+        Where requests go.
+    notes
+        What the target says beside what every one says.
+    """
+    told = [*serving.notes, *notes, *budget_notes(serving), *rollout_notes(serving), *placement_notes(serving)]
+    if any(o["kind"] == "NetworkPolicy" for o in objects):
+        told.append(
+            f"network policies let in Prometheus from namespace {serving.options.prometheus_namespace} (--prometheus-namespace); "
+            "a cluster without a plugin for them ignores them"
+        )
+    if serving.options.replicas_by == "scaler":
+        told.append(
+            "no object says how many replicas there are: apply the scaler with it, or one of each starts (fleetopt autoscale)"
+        )
+    head = [f"{about}; model {serving.repository}", *told]
+    if serving.options.layout == "file":
+        return Rendered({f"{file}.yaml": dump(objects, head)}, tuple(told))
+    return Rendered(_kustomized(serving, file, objects, head), tuple(told))
+
+
+def _kustomized(serving: Serving, file: str, objects: Sequence[Object], head: Iterable[str]) -> dict[str, str]:
+    """The base has no namespace and no number of replicas; the overlay sets them, and the images."""
+    base, sizes, images = [], [], {}
+    for found in objects:
+        meta = {k: v for k, v in found["metadata"].items() if k != "namespace"}
+        found = {**found, "metadata": meta}
+        spec = found.get("spec", {})
+        if "replicas" in spec:
+            found["spec"] = {k: v for k, v in spec.items() if k != "replicas"}
+            who = {"apiVersion": found["apiVersion"], "kind": found["kind"], "metadata": {"name": meta["name"]}}
+            sizes.append({**who, "spec": {"replicas": spec["replicas"]}})
+        base.append(found)
+        pod = spec.get("template", {}).get("spec", {})
+        for container in (*pod.get("initContainers", ()), *pod.get("containers", ())):
+            name, _, digest = container.get("image", "").partition("@")
+            name, _, tag = name.rpartition(":") if ":" in name.rpartition("/")[2] else (name, "", "")
+            if name:
+                images[name] = {"name": name, **({"digest": digest} if digest else {"newTag": tag})}
+    kind = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    overlay: Object = {**kind, "resources": ["../../base"]}
+    if serving.options.namespace:
+        overlay["namespace"] = serving.options.namespace
+    overlay["images"] = list(images.values())
+    files = {
+        "base/kustomization.yaml": to_yaml({**kind, "resources": [f"{file}.yaml"]}),
+        f"base/{file}.yaml": dump(base, head),
+    }
+    if sizes:
+        overlay["patches"] = [{"path": "replicas.yaml"}]
+        files["overlays/plan/replicas.yaml"] = dump(sizes)
+    return {**files, "overlays/plan/kustomization.yaml": to_yaml(overlay)}

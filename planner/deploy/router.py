@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from planner.deploy.serving import Serving
+from planner.deploy.serving import Serving, ServingPool
 from planner.routing import Routing
 
 POOL_HEADER = "x-fleetopt-pool"
@@ -17,14 +17,48 @@ SESSION_HEADER = "x-session-id"
 BYTES_PER_TOKEN = 4
 """Bytes of a request's body taken for one token where nobody counts them [bytes]."""
 
-ROUTER_PORT = 8080
-"""Port of the router."""
+ROUTER_PORT, STATUS_PORT, ADMIN_PORT = 8080, 8081, 9901
+"""Ports of the router: for requests, for probes and metrics, and for orders from its own pod."""
+
+ENVOY_IMAGE = "envoyproxy/envoy:v1.39.3"
+
+DNS_S = 5
+"""Envoy asks so often which replicas there are [s]."""
+
+KEPT_S = 4
+"""Idle connections to a replica are closed after so long [s]: before the servers do, after 5 s, and lose what comes just then."""
+
+PROMETHEUS_PATH = "/stats/prometheus"
 
 LARGEST_BODY = 16 << 20
 """Largest request that is looked at whole [bytes]."""
 
-_POLICIES = "type.googleapis.com/envoy.extensions.load_balancing_policies"
-_FILTERS = "type.googleapis.com/envoy.extensions.filters"
+_TYPES = "type.googleapis.com/envoy.extensions"
+_POLICIES = f"{_TYPES}.load_balancing_policies"
+_MANAGER = f"{_TYPES}.filters.network.http_connection_manager.v3.HttpConnectionManager"
+_ROUTER = {"name": "envoy.filters.http.router", "typed_config": {"@type": f"{_TYPES}.filters.http.router.v3.Router"}}
+
+# a replica that takes no connection has not seen the request: another one gets it. Nothing is sent again that may have begun.
+_RETRY = {
+    "retry_on": "connect-failure,refused-stream,reset-before-request",
+    "num_retries": 3,
+    "retry_host_predicate": [
+        {
+            "name": "envoy.retry_host_predicates.previous_hosts",
+            "typed_config": {"@type": f"{_TYPES}.retry.host.previous_hosts.v3.PreviousHostsPredicate"},
+        }
+    ],
+    "host_selection_retry_max_attempts": 5,
+}
+
+# what two connections find dead gets nothing more for a while; what the server itself answers is no local origin
+_OUTLIERS = {
+    "split_external_local_origin_errors": True,
+    "consecutive_local_origin_failure": 2,
+    "interval": "1s",
+    "base_ejection_time": "30s",
+    "max_ejection_percent": 50,
+}
 
 
 def length_notes(serving: Serving) -> Iterator[str]:
@@ -42,7 +76,7 @@ def length_notes(serving: Serving) -> Iterator[str]:
     if serving.sees_output:
         counted += (
             f"; the plan cuts input + output, which only max_tokens tells (else the mean output of "
-            f"{serving.mean_output_tokens:,.0f} is taken): plan with --route-on input for what a router sees"
+            f"{serving.mean_output_tokens:,.0f} is taken): plan with route_on input for what a router sees"
         )
     yield counted
 
@@ -81,77 +115,123 @@ def envoy(serving: Serving, backends: Mapping[str, Sequence[tuple[str, int]]]) -
         Pool -> addresses and ports of its replicas; a name may stand for several.
     """
     pools = serving.pools
+
+    def route(pool: ServingPool) -> dict[str, Any]:
+        # a stream lasts as long as it lasts
+        found: dict[str, Any] = {"cluster": pool.object, "timeout": "0s", "retry_policy": _RETRY}
+        return found | (
+            {"hash_policy": [{"header": {"header_name": SESSION_HEADER}}]} if serving.routing.affinity else {}
+        )
+
     routes: list[dict[str, Any]] = [
         {
             "match": {"prefix": "/", "headers": [{"name": POOL_HEADER, "string_match": {"exact": p.object}}]},
-            # a stream lasts as long as it lasts
-            "route": {"cluster": p.object, "timeout": "0s"},
+            "route": route(p),
         }
         for p in pools[:-1]
     ]
-    routes.append({"match": {"prefix": "/"}, "route": {"cluster": pools[-1].object, "timeout": "0s"}})
-    if serving.routing.affinity:
-        for route in routes:
-            route["route"]["hash_policy"] = [{"header": {"header_name": SESSION_HEADER}}]
-    filters: list[dict[str, Any]] = []
+    routes.append({"match": {"prefix": "/"}, "route": route(pools[-1])})
+    filters: list[dict[str, Any]] = [_ROUTER]
     if len(pools) > 1:
-        filters.append(
-            {
-                "name": "envoy.filters.http.lua",
-                "typed_config": {
-                    "@type": f"{_FILTERS}.http.lua.v3.Lua",
-                    "default_source_code": {"inline_string": _lua(serving)},
-                },
-            }
-        )
-    filters.append(
-        {"name": "envoy.filters.http.router", "typed_config": {"@type": f"{_FILTERS}.http.router.v3.Router"}}
-    )
-    manager = {
-        "@type": f"{_FILTERS}.network.http_connection_manager.v3.HttpConnectionManager",
-        "stat_prefix": "fleetopt",
-        "stream_idle_timeout": "0s",
-        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]},
-        "http_filters": filters,
+        script = {"@type": f"{_TYPES}.filters.http.lua.v3.Lua", "default_source_code": {"inline_string": _lua(serving)}}
+        filters.insert(0, {"name": "envoy.filters.http.lua", "typed_config": script})
+    requests = _listener("requests", ROUTER_PORT, "fleetopt", routes, filters) | {
+        "per_connection_buffer_limit_bytes": LARGEST_BODY
     }
-    listener = {
-        "name": "requests",
-        "address": {"socket_address": {"address": "0.0.0.0", "port_value": ROUTER_PORT}},
-        "per_connection_buffer_limit_bytes": LARGEST_BODY,
-        "filter_chains": [
-            {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
-        ],
-    }
+    shown = [{"match": {"path": path}, "route": {"cluster": "admin"}} for path in ("/ready", PROMETHEUS_PATH)]
+    admin = ("127.0.0.1", ADMIN_PORT)
     clusters = [_cluster(serving, p.object, p.replicas * p.slots, backends[p.object]) for p in pools]
+    clusters.append(
+        {"name": "admin", "type": "STATIC", "connect_timeout": "1s", "load_assignment": _assigned("admin", [admin])}
+    )
     return {
-        "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 9901}}},
-        "static_resources": {"listeners": [listener], "clusters": clusters},
+        "admin": {"address": _address(*admin)},
+        "static_resources": {
+            "listeners": [requests, _listener("status", STATUS_PORT, "status", shown, [_ROUTER])],
+            "clusters": clusters,
+        },
     }
+
+
+def _address(host: str, port: int) -> dict[str, Any]:
+    return {"socket_address": {"address": host, "port_value": port}}
+
+
+def _assigned(name: str, addresses: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    endpoints = [{"endpoint": {"address": _address(host, port)}} for host, port in addresses]
+    return {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]}
+
+
+def _listener(
+    name: str, port: int, prefix: str, routes: Sequence[dict[str, Any]], filters: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """A port, and where its requests go; its figures are called by `prefix`."""
+    manager = {
+        "@type": _MANAGER,
+        "stat_prefix": prefix,
+        "stream_idle_timeout": "0s",
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": list(routes)}]},
+        "http_filters": list(filters),
+    }
+    chain = {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
+    return {"name": name, "address": _address("0.0.0.0", port), "filter_chains": [chain]}
+
+
+def draining(leaves_s: float) -> list[str]:
+    """Command that ends an Envoy in good order: clients are told to come back elsewhere, and it goes on until nothing is under way.
+
+    Parameters
+    ----------
+    leaves_s
+        Until nobody sends new connections here [s].
+    """
+    # bash is all that its image has to speak HTTP with
+    script = [
+        "ask() {",
+        f"  exec 3<>/dev/tcp/127.0.0.1/{ADMIN_PORT} || return 1",
+        r"""  printf '%s HTTP/1.1\r\nHost: envoy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n' "$1" >&3""",
+        "  cat <&3",
+        "  exec 3>&-",
+        "}",
+        "ask 'POST /healthcheck/fail' > /dev/null",
+        f"sleep {leaves_s:.0f}",
+        "active='http.fleetopt.downstream_rq_active: [1-9]'",
+        "while ask 'GET /stats?filter=downstream_rq_active' | grep -q \"$active\"; do sleep 1; done",
+    ]
+    return ["/bin/bash", "-c", "\n".join(script)]
 
 
 def _cluster(serving: Serving, name: str, slots: int, addresses: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    endpoints = [
-        {"endpoint": {"address": {"socket_address": {"address": host, "port_value": port}}}} for host, port in addresses
-    ]
-    # Envoy refuses beyond 1,024 requests of a cluster by itself: queues belong to the engines
+    # Envoy refuses beyond 1,024 requests of a cluster, and beyond 3 tried again, by itself: queues belong to the engines
     most = max(4096, 16 * slots)
-    limits = {"max_connections": most, "max_pending_requests": most, "max_requests": most}
+    limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), most)
+    protocol = {
+        "@type": f"{_TYPES}.upstreams.http.v3.HttpProtocolOptions",
+        "common_http_protocol_options": {"idle_timeout": f"{KEPT_S}s"},
+        "explicit_http_config": {"http_protocol_options": {}},
+    }
     return {
         "name": name,
         "type": "STRICT_DNS",
-        "connect_timeout": "5s",
+        "dns_refresh_rate": f"{DNS_S}s",
+        "connect_timeout": "2s",
         "load_balancing_policy": _balancer(serving.routing),
         "circuit_breakers": {"thresholds": [limits]},
+        # a replica whose name is gone gets nothing more, though it still answers health checks
+        "ignore_health_on_host_removal": True,
+        "outlier_detection": _OUTLIERS,
+        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": protocol},
         "health_checks": [
             {
                 "timeout": "5s",
                 "interval": "5s",
+                "no_traffic_interval": "5s",
                 "unhealthy_threshold": 3,
                 "healthy_threshold": 1,
                 "http_health_check": {"path": "/health"},
             }
         ],
-        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]},
+        "load_assignment": _assigned(name, addresses),
     }
 
 

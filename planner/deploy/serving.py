@@ -17,7 +17,7 @@ from planner.catalog.profiles import profile as find_profile
 from planner.deploy.startup import Startup, estimated_startup
 from planner.engines import Engine
 from planner.engines import engine as find_engine
-from planner.errors import InputError
+from planner.errors import InputError, did_you_mean
 from planner.fleet.shapes import find_shape, shape_names
 from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.question.files import SavedPool
@@ -29,6 +29,19 @@ PORT = 8000
 
 NATIVE = ("bf16", "fp16")
 """Dtypes of weights and KV cache that need no flag."""
+
+DRAIN = 1.5
+"""Requests under way are longer ones than those that come: they get this many times the plan's P99 E2E to finish [1]."""
+
+LEAST_DRAIN_S, DRAIN_UNKNOWN_S = 30, 90
+"""But so long at least; and so long where the plan says no latency [s]."""
+
+CHOICES = {
+    "platform": ("generic", "gke", "eks", "aks"),
+    "replicas_by": ("plan", "scaler"),
+    "layout": ("file", "kustomize"),
+}
+"""Options of few values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +60,20 @@ class DeployOptions:
         From starting a replica until it serves [s]; ``None`` = estimated.
     cache
         Kubernetes claim or folder of the host that keeps the weights; ``None`` = downloaded at every start.
+    revision
+        Commit or tag of the weights' repository; ``None`` = its newest.
+    api_key_secret
+        Secret whose ``api-key`` requests must bear; ``None`` = they need none.
+    router_image
+        Instead of the image of what stands in front of the replicas.
+    platform
+        Whose node labels name the GPUs: ``generic``, ``gke``, ``eks``, ``aks``.
+    replicas_by
+        Whether the ``plan`` or a ``scaler`` says how many replicas there are.
+    layout
+        ``file``, or ``kustomize``: a base, and an overlay with what the plan and the options say.
+    prometheus_namespace
+        Where Prometheus runs, which network policies let in.
     """
 
     name: str = "fleetopt"
@@ -56,16 +83,56 @@ class DeployOptions:
     model_id: str | None = None
     startup_s: float | None = None
     cache: str | None = None
+    revision: str | None = None
+    api_key_secret: str | None = None
+    router_image: str | None = None
+    platform: str = "generic"
+    replicas_by: str = "plan"
+    layout: str = "file"
+    prometheus_namespace: str = "monitoring"
 
     def __post_init__(self) -> None:
-        for field in ("name", "namespace"):
-            value = getattr(self, field)
-            if value is not None and not re.fullmatch(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", value):
-                raise InputError(
-                    f"--{field}: {value!r} is no name of an object: lower-case letters, digits, -, at most 40"
-                )
+        wrong = [
+            f"{_option(field)}: {value!r} is no name of an object: lower-case letters, digits, -, at most 40"
+            for field in ("name", "namespace", "api_key_secret", "prometheus_namespace")
+            if (value := getattr(self, field)) is not None
+            and not re.fullmatch(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", value)
+        ]
+        wrong += [
+            f"{_option(field)}: {value!r} is none of {', '.join(known)}{did_you_mean(value, known)}"
+            for field, known in CHOICES.items()
+            if (value := getattr(self, field)) not in known
+        ]
+        wrong += [
+            f"{_option(field)}: {value!r} names no release: write NAME:TAG, not latest, or NAME@sha256:DIGEST"
+            for field in ("image", "router_image")
+            if (value := getattr(self, field)) is not None and not is_pinned(value)
+        ]
+        if self.revision is not None and not re.fullmatch(r"[\w./-]{1,200}", self.revision, re.ASCII):
+            wrong.append(f"--revision: {self.revision!r} is no commit, tag or branch")
         if self.startup_s is not None and not 0.0 < self.startup_s <= 86_400.0:
-            raise InputError(f"--startup: must lie between 0 and a day, got {self.startup_s!r} s")
+            wrong.append(f"--startup: must lie between 0 and a day, got {self.startup_s!r} s")
+        if wrong:
+            raise InputError.from_problems(wrong)
+
+
+def _option(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
+
+
+def is_pinned(image: str) -> bool:
+    """Whether an image is named with its digest, or with a tag that a release keeps.
+
+    >>> [is_pinned(x) for x in ("vllm/vllm-openai:v0.32.0", "host:5000/vllm", "vllm@sha256:" + 64 * "0", "a:v1-latest")]
+    [True, False, True, False]
+    """
+    found = re.fullmatch(
+        r"(?P<name>[\w.:/-]+?)(:(?P<tag>[\w][\w.-]{0,127}))?(@sha256:(?P<digest>[0-9a-f]{64}))?", image, re.ASCII
+    )
+    if found is None:
+        return False
+    tag = found["tag"] or ""
+    return bool(found["digest"] or (tag and not tag.endswith("latest")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +154,7 @@ class ServingPool:
     command
         What starts a replica.
     drain_s
-        How long a replica that is stopped may take to finish its requests [s].
+        How long a replica that ends may take to finish its requests [s].
     role
         ``both``, or what a replica of a split fleet does: ``prefill``, ``decode``.
     arrival_rate_per_s, usd_per_hour
@@ -105,7 +172,7 @@ class ServingPool:
     spares: int
     slots: int
     command: tuple[str, ...]
-    drain_s: float
+    drain_s: int
     role: str
     arrival_rate_per_s: float
     usd_per_hour: float
@@ -162,6 +229,16 @@ class Serving:
         return self.options.image or self.engine.image
 
     @property
+    def key_variable(self) -> str:
+        """Environment variable with the key that requests must bear."""
+        return self.engine.api_key if self.engine.api_key.isidentifier() else "API_KEY"
+
+    @property
+    def suffix(self) -> str:
+        """What follows a service's name in its address."""
+        return f".{self.options.namespace}" if self.options.namespace else ""
+
+    @property
     def split(self) -> bool:
         """Whether prefill and decode have pools of their own."""
         return any(p.role != "both" for p in self.pools)
@@ -170,6 +247,19 @@ class Serving:
     def boundaries(self) -> list[float]:
         """Where requests are cut by length [tokens]."""
         return [] if self.split else [p.high_tokens for p in self.pools[:-1]]
+
+    def by_hand(self, target: str) -> None:
+        """Refuse what only a cluster does, for targets that start replicas on hosts."""
+        if self.options.replicas_by == "scaler" or self.options.layout == "kustomize":
+            option = "--layout kustomize" if self.options.layout == "kustomize" else "--replicas-by scaler"
+            raise InputError(f"{option}: --to {target} starts replicas on hosts", "Use it with a target on Kubernetes.")
+
+    def keyless(self, target: str) -> None:
+        """Refuse a key for requests, for targets whose front end asks for none."""
+        if self.options.api_key_secret:
+            raise InputError(
+                f"--api-key-secret: --to {target} has nothing that asks for a key", "Let the gateway before it ask."
+            )
 
     def on_one_node(self, target: str) -> None:
         """Refuse a replica that spans nodes, for targets that start one node at a time."""
@@ -186,6 +276,20 @@ class Serving:
                 f"--to {target}: has nothing that passes KV caches from a prefill to a decode pool",
                 "Use --to llm-d, kserve or dynamo.",
             )
+
+
+def without(words: Sequence[str], *flags: str) -> list[str]:
+    """A start line without these flags and their values.
+
+    >>> without(["--host", "0.0.0.0", "--tp-size", "2"], "--host", "--port")
+    ['--tp-size', '2']
+    """
+    kept = list(words)
+    for flag in flags:
+        if flag in kept:
+            at = kept.index(flag)
+            del kept[at : at + 2]
+    return kept
 
 
 def object_name(pool: str, prefix: str = "fleetopt") -> str:
@@ -230,8 +334,9 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
     pools = []
     for entry, one in zip(entries, saved, strict=True):
         settings = _settings(entry, one.name)
-        command = start_command(host, weights, settings, one, flags)
-        pools.append(_serving_pool(entry, one, command, shape.divides_roles, options))
+        drain_s = _drain_s(entry, one.name)
+        command = start_command(host, weights, settings, one, (*_for_serving(host, options, drain_s), *flags))
+        pools.append(_serving_pool(entry, one, command, drain_s, shape.divides_roles, options))
         if settings.get("speculative") and "speculative" not in host.flags:
             notes.append(f"{host.title} is not told to speculate here: {settings['speculative']}")
         if settings["kv_cache_dtype"] not in NATIVE and settings["kv_cache_dtype"] not in host.kv_dtypes:
@@ -244,6 +349,12 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
         Startup(options.startup_s, {}) if options.startup_s else estimated_startup(model, options.cache is not None)
     )
     notes.append(startup.told)
+    if not options.api_key_secret:
+        notes.append("requests need no key: --api-key-secret names a Secret with one under api-key")
+    if not options.revision and not Path(weights).exists():
+        notes.append(
+            f"{weights}: the newest weights are loaded, --revision COMMIT keeps them; gated ones need a Secret hf-token (token)"
+        )
     return Serving(
         options,
         model,
@@ -259,10 +370,45 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
     )
 
 
+def _for_serving(host: Engine, options: DeployOptions, drain_s: int) -> list[str]:
+    """Flags of a server that others rely on: how it ends, of which commit its weights are, which key it asks for."""
+    found = [word.format(seconds=drain_s) for word in host.drains]
+    if options.revision:
+        found += [host.flags["revision"], options.revision]
+    if options.api_key_secret:
+        if not host.api_key:
+            raise InputError(
+                f"--api-key-secret: {host.title}'s server asks for no key", "Let the gateway before it ask."
+            )
+        if not host.api_key.isidentifier():
+            # the kubelet puts the variable's value in
+            found += [host.api_key, "$(API_KEY)"]
+    return found
+
+
+def _drain_s(entry: Mapping[str, Any], name: str) -> int:
+    """How long a replica takes to finish what it has begun, from the plan's P99 E2E; a prefill replica's part is the TTFT [s]."""
+    at = f"pool {name}: latency"
+    told = entry.get("latency") or ()
+    if not isinstance(told, Sequence) or not all(isinstance(v, Mapping) for v in told):
+        raise InputError(f"{at}: expected a list of latencies")
+    tails = [
+        [seconds for v in told if v.get("metric") == metric and (seconds := _stated(v, "value_s", at))]
+        for metric in ("e2e_s", "ttft_s")
+    ]
+    longest = max(tails[0] or tails[1], default=None)
+    return DRAIN_UNKNOWN_S if longest is None else max(LEAST_DRAIN_S, math.ceil(DRAIN * longest))
+
+
 def _serving_pool(
-    entry: Mapping[str, Any], one: SavedPool, command: tuple[str, ...], divided: bool, options: DeployOptions
+    entry: Mapping[str, Any],
+    one: SavedPool,
+    command: tuple[str, ...],
+    drain_s: int,
+    divided: bool,
+    options: DeployOptions,
 ) -> ServingPool:
-    """One pool of the plan: its replicas, the nodes of each, and how long it takes to finish what it has begun."""
+    """One pool of the plan, and the nodes that each of its replicas spans."""
     device = find_gpu(one.gpu)
     gpus = _spread(one).gpus
     nodes = device.nodes(gpus)
@@ -270,11 +416,6 @@ def _serving_pool(
         raise InputError(
             f"pool {one.name}: a replica of {gpus} GPUs does not lie evenly on nodes of {device.gpus_per_node}"
         )
-    at = f"pool {one.name}: latency"
-    told = entry.get("latency") or ()
-    if not isinstance(told, Sequence) or not all(isinstance(v, Mapping) for v in told):
-        raise InputError(f"{at}: expected a list of latencies")
-    tails = [seconds for v in told if v.get("metric") == "e2e_s" and (seconds := _stated(v, "value_s", at))]
     return ServingPool(
         one.name,
         object_name(one.name, options.name),
@@ -287,7 +428,7 @@ def _serving_pool(
         one.spares,
         one.slots,
         command,
-        max(30.0, math.ceil(1.5 * max(tails, default=60.0))),
+        drain_s,
         one.name if divided else "both",
         _stated(entry, "arrival_rate_per_s", f"pool {one.name}"),
         _stated(entry, "cost_usd_per_hour", f"pool {one.name}") / one.replicas,

@@ -8,16 +8,39 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 from planner.errors import InputError, did_you_mean
 
-__all__ = ["DEFAULT_ENGINE", "Engine", "engine", "engines"]
+__all__ = ["DEFAULT_ENGINE", "Engine", "Version", "engine", "engines"]
 
 DEFAULT_ENGINE = "vllm"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """From which version on an engine's host times are others, and where that is from.
+
+    Parameters
+    ----------
+    since
+        First version they hold for, ``"0.27"``.
+    measured
+        When it was measured or read, year and month.
+    constants
+        What differs from :data:`planner.iteration.constants.CONSTANTS`, by name [s].
+    source
+        Which measurements say so.
+    """
+
+    since: str
+    measured: str
+    constants: Mapping[str, float]
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +93,16 @@ class Engine:
         number, the node's place and the first one's address. Nothing = there is no such command.
     follows
         What the commands of all nodes but the first have beside.
+    drains
+        What makes a server that is told to end finish its requests first, ``{seconds}`` at most. Nothing = it finishes them by
+        itself, for as long as it is let.
+    api_key
+        How its server is told the key that requests must bear: a flag, or the name of an environment variable. Nothing = it asks
+        for none.
+    versions
+        Versions measured, oldest first; the first is what is taken where none is asked for.
+    version
+        The one asked for (``vllm@0.27``); empty = none.
     """
 
     name: str
@@ -94,6 +127,39 @@ class Engine:
     quantizes: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()
+    versions: tuple[Version, ...] = ()
+    version: str = ""
+
+    @property
+    def measured(self) -> Version | None:
+        """Of the versions measured the newest that is not newer than the one asked for; the first where none is.
+
+        >>> engine("vllm@0.28").measured.since, engine("vllm@0.8").measured.since, engine("vllm").measured.since
+        ('0.27', '0.9', '0.9')
+        """
+        if not self.versions:
+            return None
+        if not self.version:
+            return self.versions[0]
+        known = [v for v in self.versions if _parts(v.since) <= _parts(self.version)]
+        return known[-1] if known else self.versions[0]
+
+    @property
+    def age(self) -> str:
+        """Which version its host times are from and how old they are, as people read it; what was asked for where it is newer.
+
+        >>> engine("vllm@0.32").age
+        'host times of vLLM 0.27 and later (2026-11); 0.32 is newer, and was not measured'
+        """
+        found = self.measured
+        if found is None:
+            return "host times of no version that anybody published"
+        told = f"host times of {self.title} {found.since} and later ({found.measured})"
+        newer = self.version and _parts(self.version)[:2] > _parts(found.since)[:2] and found is self.versions[-1]
+        return f"{told}; {self.version} is newer, and was not measured" if newer else told
+
+    drains: tuple[str, ...] = ()
+    api_key: str = ""
 
     def arguments(self, settings: Mapping[str, Any]) -> list[str]:
         """Settings of a pool, as a plan file has them, in the words of its command line.
@@ -140,18 +206,28 @@ def engines() -> Mapping[str, Engine]:
     return found
 
 
+def _parts(version: str) -> tuple[int, ...]:
+    """Numbers of a version, ``"0.27.1"`` -> (0, 27, 1)."""
+    return tuple(int(part) for part in version.split("."))
+
+
 def engine(name: str) -> Engine:
-    """The engine of that name.
+    """The engine of that name, or of that name and version (``vllm@0.27``).
 
     Raises
     ------
     InputError
-        Unknown name, with the closest known one.
+        Unknown name, with the closest known one; a version that is none.
 
     >>> engine("vllm").title
     'vLLM'
     """
     known = engines()
-    if name.lower() not in known:
-        raise InputError(f"unknown engine {name!r}{did_you_mean(name, known)}", f"Known: {', '.join(sorted(known))}.")
-    return known[name.lower()]
+    base, at, version = name.lower().partition("@")
+    if base not in known:
+        raise InputError(f"unknown engine {base!r}{did_you_mean(base, known)}", f"Known: {', '.join(sorted(known))}.")
+    if at and not re.fullmatch(r"\d{1,6}(\.\d{1,6}){0,3}", version):
+        raise InputError(
+            f"engine {name!r}: {version!r} is no version", "Numbers and dots after the @, e.g. vllm@0.27.1."
+        )
+    return replace(known[base], version=version) if at else known[base]

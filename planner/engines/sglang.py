@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.engines import Engine
+from planner.engines import Engine, Version
 
 ENGINE = Engine(
     name="sglang",
@@ -28,6 +28,7 @@ ENGINE = Engine(
         "kv_dtype": "--kv-cache-dtype",
         "quantization": "--quantization",
         "served_name": "--served-model-name",
+        "revision": "--revision",
     },
     logged={
         "token_budget": r"chunked_prefill_size=(\d+)",
@@ -35,12 +36,15 @@ ENGINE = Engine(
         "kv_tokens": r"max_total_num_tokens=(\d+)",
     },
     source="assumed as vLLM's",
-    image="lmsysorg/sglang:latest",
+    image="lmsysorg/sglang:v0.5.23",
     launch=("python3", "-m", "sglang.launch_server", "--model-path", "{model}"),
     switches=("attention_dp",),
     dp_inside_tp=True,
     always=("--enable-metrics",),
     kv_dtypes={"fp8": "fp8_e4m3"},
     quantizes=("fp8",),
+    # told to end it finishes its requests first, for as long as it is let (pull request 1838)
+    api_key="--api-key",
     joins=("--nnodes", "{nodes}", "--node-rank", "{rank}", "--dist-init-addr", "{leader}:20000"),
+    versions=(Version("0.5", "2025-09", {}, "dstack's P:D runs (2025-09), AIConfigurator's servers (0.5.1, 0.5.8)"),),
 )

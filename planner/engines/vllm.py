@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.engines import Engine
+from planner.engines import Engine, Version
 
 ENGINE = Engine(
     name="vllm",
@@ -26,6 +26,7 @@ ENGINE = Engine(
         "quantization": "--quantization",
         "speculative": "--speculative-config",
         "served_name": "--served-model-name",
+        "revision": "--revision",
     },
     logged={
         "token_budget": r"max_num_batched_tokens=(\d+)",
@@ -42,4 +43,22 @@ ENGINE = Engine(
     # read in vLLM 0.32: copies of the attention and pipeline stages are laid over the nodes in order
     joins=("--nnodes", "{nodes}", "--node-rank", "{rank}", "--master-addr", "{leader}"),
     follows=("--headless",),
+    # without it requests under way are aborted at SIGTERM (pull request 34730, from 0.18 on)
+    drains=("--shutdown-timeout", "{seconds}"),
+    api_key="VLLM_API_KEY",
+    versions=(
+        Version(
+            "0.9",
+            "2025-11",
+            {},
+            "inference-perf's server (0.9), AIConfigurator's (2025), a nightly of 2026-02 (MiniMax-M2.5)",
+        ),
+        # its host makes the next batch while the GPU runs this one
+        Version(
+            "0.27",
+            "2026-11",
+            {"vllm_iteration_s": 0.0, "moe_launch_s": 43e-6},
+            "llm-d's guide of disaggregation, 0.27.1: 6.5 ms a token of gpt-oss-120b with 35 running on TP4 H200, one number",
+        ),
+    ),
 )

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from planner._version import __version__
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.chance import MEASUREMENTS
+from planner.fleet.cliffs import cliffs_of
 from planner.fleet.explain import unkept
 from planner.fleet.fleet import Fleet, Solved
-from planner.fleet.nearby import sized_before
 from planner.fleet.notes import assumptions_of, notes_of, options_without_effect, warnings_of
 from planner.fleet.pool import Shortfall
-from planner.fleet.records import explained_size, pool_plans, workload_summary
+from planner.fleet.population import at_rest
+from planner.fleet.records import explained_size, pool_plans, sure_remark, workload_summary
 from planner.fleet.shapes import find_shape, shape_names, standing_fleet
+from planner.fleet.sure import sureness_of
 from planner.fleet.types import with_types
 from planner.methods import find_method
-from planner.plans import Alternative, Oracle, Plan, SearchReport
+from planner.plans import Alternative, Plan, SearchReport
 from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
@@ -68,7 +69,7 @@ def fleet_of(question: CompiledQuestion) -> Fleet:
     InputError, InfeasibleError
         As :func:`make_plan`.
     """
-    question = with_types(question)
+    question = _of_users(with_types(question))
     shape = question.search.shape
     names = list(shape_names())
     if shape in names:
@@ -99,12 +100,9 @@ def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:
         No number of these replicas does.
     """
     fleet = standing_fleet(question, standing)
-    # only the trials of a search from nothing say what else a plan tells
-    before, rate = sized_before(fleet), question.traffic.rate_per_s
-    sizes = fleet.size(rate, before.near(rate) if question.search.bare else None)
+    sizes = fleet.size(question.traffic.rate_per_s)
     if isinstance(sizes, Shortfall):
-        raise unkept(sizes, "", "even idle, the plan's own pools need", ["plan again: --research"])
-    before.counts[rate] = [size.replicas for size in sizes]
+        raise unkept(sizes, "", "even idle, the plan's own pools need", ["search anew: without --keep"])
     for k, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
         fleet.pools[k] = replace(pool, size=size, bought=pool.option.price.bought(size.replicas))
     cost = fleet.cost_usd_per_hour
@@ -114,7 +112,7 @@ def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:
 
 def plan_of(question: CompiledQuestion) -> Plan:
     """The cheapest fleet of the shape asked for; of all shapes, with the dearer one beside it, where that is asked for."""
-    question = with_types(question)
+    question = _of_users(with_types(question))
     names = list(shape_names())
     shape = question.search.shape
     if shape in names:
@@ -152,6 +150,14 @@ def plan_of(question: CompiledQuestion) -> Plan:
         notes=(*chosen.notes, *map(str, notes)),
         remarks={**chosen.remarks, "notes": (*chosen.remarks["notes"], *notes)},
     )
+
+
+def _of_users(question: CompiledQuestion) -> CompiledQuestion:
+    """The question at the rate its users come to, where it names users whose rate is not known yet."""
+    known = any(remark.code == "users" for remark in question.traffic.changes)
+    if question.traffic.sending.population is None or known:
+        return question
+    return at_rest(question, lambda at: find_shape(at.search.shape).solve(at).fleet)
 
 
 def _without_host_memory(question: CompiledQuestion) -> CompiledQuestion | None:
@@ -242,14 +248,15 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         # a profile by name is of its own GPU and model, whatever the defaults of the others are
         option = fleet.pools[0].option
         asked |= {"gpu": [option.gpu.name], "model": option.model.name}
-    pools = pool_plans(fleet)
+    sure = sureness_of(fleet)
+    pools = pool_plans(fleet, sure)
     explanation = [line for k in range(len(pools)) for line in (explained_size(fleet, k), *fleet.tightness(k))]
     explanation += fleet.summary()
     spare = fleet.headroom()
     explanation.append(
         f"The fleet keeps its promises at least up to {format_count(spare * fleet.rate)} requests/s ({spare:.2f}x)."
     )
-    method, sure = find_method(question.method), fleet.chance()
+    method = find_method(question.method)
     remarks = {
         "assumptions": _once(assumptions_of(fleet, method.feels_bursts)),
         "warnings": _once([*warnings_of(fleet, pools), *options_without_effect(question, fleet)]),
@@ -260,8 +267,8 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
                 *solved.notes,
                 *notes_of(fleet),
                 *fleet.notes(),
-                None if sure is None else Remark("chance", {**asdict(sure), "measure": MEASUREMENTS[sure.widest]}),
-                _oracle_note(question, solved),
+                None if sure is None else sure_remark(sure),
+                *cliffs_of(fleet),
                 solved.unproven,
             )
             if note is not None
@@ -284,8 +291,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         version=__version__,
         shape=shape,
         remarks=remarks,
-        oracle=_oracle(question, solved),
-        chance=None if sure is None else sure.share,
+        sureness=sure,
         caches=fleet.caches(),
         overload=fleet.overload(),
     )
@@ -294,8 +300,8 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
 def _numbers(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
     """The plan that is `bare`."""
     return Plan(
-        pools=pool_plans(solved.fleet, banded=False),
-        baseline=None if solved.baseline is None else pool_plans(solved.baseline, banded=False),
+        pools=pool_plans(solved.fleet),
+        baseline=None if solved.baseline is None else pool_plans(solved.baseline),
         inputs=question.asked,
         workload=workload_summary(question.traffic.workload),
         slo=question.promises.slo,
@@ -306,32 +312,6 @@ def _numbers(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         shape=shape,
         remarks={"assumptions": (), "warnings": (), "notes": ()},
     )
-
-
-def _oracle(question: CompiledQuestion, solved: Solved) -> Oracle | None:
-    """The public record of what a gateway that knows outputs would take."""
-    if solved.oracle is None:
-        return None
-    fleet, cost, boundary, gamma, compressed = solved.oracle
-    saving = 1.0 - cost / solved.fleet.cost_usd_per_hour
-    pools, p_c = () if fleet is None else pool_plans(fleet), question.traffic.p_c
-    return Oracle(cost, saving, boundary, gamma, compressed, p_c if isinstance(p_c, float) else None, pools)
-
-
-def _oracle_note(question: CompiledQuestion, solved: Solved) -> Remark | None:
-    """What it would take and save, in words."""
-    if solved.oracle is None:
-        return None
-    fleet, cost, boundary, gamma, compressed = solved.oracle
-    if fleet is None:
-        return Remark("oracle_saves_nothing", {"boundary": boundary, "gamma": gamma})
-    saving = 1.0 - cost / solved.fleet.cost_usd_per_hour
-    values = {"boundary": boundary, "gamma": gamma, "usd_per_hour": cost, "saving": saving}
-    if gamma > 1.0:
-        p_c = question.traffic.p_c
-        sure = f"{p_c:g}" if isinstance(p_c, float) else "by category"
-        return Remark("oracle_compresses", {**values, "compressed": compressed, "p_c": sure})
-    return Remark("oracle_saves", values)
 
 
 def _once(remarks: Iterable[Remark]) -> tuple[Remark, ...]:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.found import Found
 from planner.fleet.pool import MOST_IDLE, Shortfall
 from planner.fleet.problem import FleetProblem
+from planner.fleet.splits import Found
 from planner.fleet.types import ANY
 from planner.promise import GOODPUT, Promise
 from planner.units import format_count, format_duration, format_percent, round_up
@@ -56,7 +56,7 @@ def check_limit(problem: FleetProblem) -> None:
         raise InputError(
             f"in_flight: {limit:,.0f} requests under way are at most {limit / fastest:,.1f} requests/s, not "
             f"{problem.rate:,.10g}: even on idle replicas one is decoded for {format_duration(fastest)}",
-            "Take a lower --rate, or leave --in-flight out: what clients hold back is no load.",
+            "Take a lower --rate, or leave in_flight out: what clients hold back is no load.",
         )
 
 
@@ -69,10 +69,10 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
         broken = dict.fromkeys(s.promise.label for s in shortfalls)
         return InfeasibleError(f"no fleet keeps {' and '.join(broken)}" if broken else "no fleet keeps the promises")
     best, idle = _nearest_fleet(problem), "even idle, the best fleet needs"
-    if shortfalls and best is not None and best.best_s <= best.promise.limit_s:
+    if shortfalls and best is not None and best.excess <= 1.0:
         # what idle replicas keep and no number at work does
         best, idle = None, f"with {MOST_IDLE:,} times the replicas that the load takes, the best pool needs"
-    if not shortfalls or (best is not None and best.best_s <= best.promise.limit_s):
+    if not shortfalls or (best is not None and best.excess <= 1.0):
         return InfeasibleError(
             "no pool can hold its longest request in memory with one slot",
             "Take more memory per replica (--tp), a shorter --max-model-len, quantized weights, or fewer --max-num-seqs.",
@@ -113,12 +113,33 @@ def _either(what: str, ways: Sequence[str]) -> Iterator[str]:
 
 
 def unkept(worst: Shortfall, where: str, idle: str, helps: Sequence[str]) -> InfeasibleError:
-    """The error about a promise that no number of replicas keeps."""
+    """The error about a promise that no number of replicas keeps, or keeps with the confidence asked for."""
     p = worst.promise
+    if worst.unsure:
+        return _unsure(worst, where, helps)
     return InfeasibleError(
         f"{where}{p.told} cannot be kept by any number of replicas: {idle} {p.tell(worst.best_s)}",
         "What would help:",
         [*([relaxed(p, round_up(NOT_NEAR * worst.best_s))] if math.isfinite(worst.best_s) else []), *helps],
+        p,
+        worst.best_s,
+    )
+
+
+def _unsure(worst: Shortfall, where: str, helps: Sequence[str]) -> InfeasibleError:
+    """The error about a promise that no number of replicas keeps with the confidence asked for."""
+    p, chance = worst.promise, math.floor(100.0 * worst.chance) / 100.0
+    lower = [f"a lower confidence (--confidence {format_percent(chance)})"] if chance >= 0.05 else []
+    return InfeasibleError(
+        f"{where}{p.told} cannot be kept with a chance of more than {format_percent(chance)} by any number of replicas: even idle, "
+        f"the best fleet needs {p.tell(worst.best_s)} by iteration times that are not better known",
+        "What would help:",
+        [
+            *([relaxed(p, round_up(NOT_NEAR * worst.best_s))] if math.isfinite(worst.best_s) else []),
+            "iteration times measured on the GPU (fleetopt calibrate), which are better known",
+            *lower,
+            *helps,
+        ],
         p,
         worst.best_s,
     )
@@ -139,7 +160,7 @@ def beyond_stock(
     takes = ", ".join(f"{name}: {count:,}" for name, count in needed.items())
     lines = [f"an inventory of {takes}: the cheapest fleet without one", "another GPU type beside these (--gpu)"]
     if not proven:
-        lines.append("a longer search (--max-evaluations 500): this one stopped before every fleet was ruled out")
+        lines.append("a longer search (--set max_evaluations=500): this one stopped before every fleet was ruled out")
     return InfeasibleError(
         f"no fleet within the inventory ({have}) serves {format_count(rate_per_s)} requests/s",
         "What would help:",
@@ -154,13 +175,13 @@ def name_shortfalls(problem: FleetProblem) -> None:
     top, every = len(problem.states) - 1, range(len(problem.options))
     if math.isinf(float(problem.bounds[0, top])):
         for k in every if problem.exact_bounds else _nearest_engines(problem):
-            problem.candidate(0, top, k)
+            problem.candidate(0, top, problem.whole(k))
     inner = _uncompressed(problem)
     hopeless = [s for s in inner if math.isinf(float(problem.bounds[0, s]))]
     # the engines that come nearest with everything come nearest with a part of it
     engines = every if problem.exact_bounds or not hopeless else _nearest_engines(problem)
     for s, k in itertools.product(hopeless[:: max(1, len(inner) // TOLD)], engines):
-        problem.candidate(0, s, k)
+        problem.candidate(0, s, problem.whole(k))
 
 
 def _uncompressed(problem: FleetProblem) -> list[int]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 from planner.errors import InputError
 from planner.fleet.caches import cache_curve, sessions_of
-from planner.fleet.chance import Chance
-from planner.fleet.pool import Pool, PoolSize, Shortfall, broken, smallest_pool
+from planner.fleet.margin import Margin
+from planner.fleet.pool import Pool, PoolSize, Shortfall, smallest_pool
 from planner.fleet.scope import TAIL_LEVELS, tail_at
 from planner.growth import GROWTH
 from planner.methods.base import Prediction
@@ -80,12 +81,30 @@ class Fleet:
         """Every pool at a rate of the fleet [1/s] with these numbers of replicas serving."""
         raise NotImplementedError
 
-    def size(self, fleet_rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
-        """The cheapest sizes that keep the promises at a rate of the fleet [1/s]; `near` are numbers thought to be close."""
+    def sizes_for(
+        self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
+    ) -> list[PoolSize] | Shortfall:
+        """The cheapest sizes that keep the promises at a rate of the fleet, at the middle draw of its traffic.
+
+        Parameters
+        ----------
+        fleet_rate_per_s
+            The rate [1/s].
+        margins
+            Of every pool, the iteration times it keeps them with.
+        near
+            Numbers thought to be close.
+        quick
+            The answer of a sample of the requests, without predictions.
+        """
         raise NotImplementedError
 
-    def band(self, k: int) -> tuple[int, int | None]:
-        """Replicas pool `k` needs if iterations take the profile's band less or more; ``None`` = no number would do."""
+    def slowed(self, deviations: float, draw: int | None = None) -> Fleet:
+        """The same fleet with iteration times longer by so many standard deviations of their error, at a draw of its traffic."""
+        raise NotImplementedError
+
+    def keeps(self, fleet_rate_per_s: float) -> bool:
+        """Whether the fleet as it stands keeps its latency promises at a rate [1/s]; replays end as soon as one is broken."""
         raise NotImplementedError
 
     def work_tokens(self, k: int) -> tuple[float, float]:
@@ -97,9 +116,13 @@ class Fleet:
         """Latencies that pool `k` answers for."""
         return PROMISE_METRICS
 
-    def size_of(self, k: int, rate_per_s: float, promises: Promises, start: int) -> PoolSize | Shortfall:
+    def size_of(
+        self, k: int, rate_per_s: float, promises: Promises, start: int, quick: bool = False
+    ) -> PoolSize | Shortfall:
         """The fewest replicas of pool `k` that keep other promises at a rate of its own [1/s]; `start` are thought to be close."""
-        return smallest_pool(self.pools[k].model, rate_per_s, promises, levels=promises.levels(), start=start)
+        margin = self.margins(promises.confidence)[k]
+        model, levels = self.pools[k].model, promises.levels()
+        return smallest_pool(model, rate_per_s, promises, 1, levels, start, quick, margin)
 
     def as_engines_see(self) -> Fleet:
         """The same fleet without what no engine measures."""
@@ -141,10 +164,6 @@ class Fleet:
         """Lines of the explanation about the pools together."""
         yield from ()
 
-    def chance(self) -> Chance | None:
-        """The chance that the least sure promise of the fleet holds; ``None`` where that is not known."""
-        return None
-
     def caches(self) -> dict[str, object] | None:
         """What prefix caches find in its pools, and by replicas and routing; ``None`` where nothing comes back."""
         return {p.name: cache_curve(p, model) for p in self.pools if (model := sessions_of(p))} or None
@@ -177,6 +196,35 @@ class Fleet:
         """The same pools behind the gateway of another question."""
         raise NotImplementedError
 
+    # --- sizes ---
+
+    def size(self, fleet_rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
+        """The cheapest sizes that keep the promises at a rate of the fleet [1/s] with the confidence asked for, all draws of its
+        traffic considered; `near` are numbers thought to be close."""
+        margins = self.margins(self.promises.confidence)
+        found = self.sizes_for(fleet_rate_per_s, margins, near, quick=True)
+        if isinstance(found, Shortfall) or not self.promises.latency:
+            return found if isinstance(found, Shortfall) else self.sizes_for(fleet_rate_per_s, margins, near)
+        # a plan whose traffic has one draw does not pay for the others
+        from planner.fleet.sure import Errors
+
+        counts = [size.replicas for size in found]
+        errors = Errors(self.resized(counts), fleet_rate_per_s)
+        if len(errors.draws) > 1 and errors.sd > 0.0:
+            errors.spread(margins[0].deviations)
+            deviations = errors.deviations_for(self.promises.confidence)
+            margins = [replace(margin, deviations=deviations) for margin in margins]
+        return self.sizes_for(fleet_rate_per_s, margins, counts)
+
+    def resized(self, counts: Sequence[int]) -> Fleet:
+        """The same fleet with other numbers of replicas that serve."""
+        other = copy(self)
+        other.pools = [
+            replace(p, size=replace(p.size, replicas=n), bought=p.option.price.bought(n))
+            for p, n in zip(self.pools, counts, strict=True)
+        ]
+        return other
+
     # --- what holds for all ---------------------------------------------------------------------------------------
 
     @property
@@ -193,6 +241,15 @@ class Fleet:
     def counts(self) -> list[int]:
         """Replicas that serve, by pool."""
         return [p.size.replicas for p in self.pools]
+
+    @property
+    def errors(self) -> int:
+        """Independent errors of iteration times: one of every GPU type, model and engine."""
+        return len({(p.option.gpu.name, p.option.model.name, p.option.profile.engine) for p in self.pools})
+
+    def margins(self, confidence: float) -> list[Margin]:
+        """Iteration times with which every pool keeps its promises so that all hold with a chance of `confidence`."""
+        return [Margin.of(confidence, p.option.profile, self.errors) for p in self.pools]
 
     @property
     def own_promises(self) -> tuple[Promise, ...]:
@@ -224,7 +281,7 @@ class Fleet:
         verdicts = []
         for pool, found in zip(self.pools, self.predict(fleet_rate_per_s, self.counts), strict=True):
             missed = tuple(
-                p for p in self.promises.latency if found.load >= 1.0 or found.held(p.metric, p.quantile) > p.limit_s
+                p for p in self.promises.latency if found.load >= 1.0 or found.value(p.metric, p.quantile) > p.limit_s
             )
             rate = fleet_rate_per_s * pool.law.share
             shares = tuple((p, share) for p in self.promises.joint if not math.isnan(share := found.share(p)))
@@ -232,9 +289,13 @@ class Fleet:
         return verdicts
 
     def with_one_fewer(self, k: int) -> list[Prediction]:
-        """Predictions of the pools that feel it when pool `k` has one replica fewer; that of pool `k` first."""
+        """Predictions of the pools that feel it when pool `k` has one replica fewer, that of pool `k` first.
+
+        They are with the iteration times that the fleet was sized for.
+        """
         counts = [n - (j == k) for j, n in enumerate(self.counts)]
-        found = self.look(self.rate, [max(n, 1) for n in counts])
+        slow = self.slowed(self.margins(self.promises.confidence)[k].deviations)
+        found = slow.look(self.rate, [max(n, 1) for n in counts])
         return [found[k], *(p for j, p in enumerate(found) if self.linked and j != k)]
 
     def other_growth(self) -> Remark | None:
@@ -248,7 +309,7 @@ class Fleet:
         if fleet is None or not self.promises.latency:
             return None
         rows = [
-            (p, x, x.held(p.metric, p.quantile) / p.limit_s)
+            (p, x, x.value(p.metric, p.quantile) / p.limit_s)
             for x in fleet.look(self.rate)
             for p in self.promises.latency
         ]
@@ -267,18 +328,30 @@ class Fleet:
             for p in self.shared_promises
         ]
 
+    def excess(self, fleet_rate_per_s: float, quick: bool = True) -> float:
+        """Logarithm of the worst latency over its limit at a rate of the fleet [1/s]: positive = a promise is broken [1].
+
+        Where it is to be `quick` a broken promise is told as infinite.
+        """
+        if quick and not self.keeps(fleet_rate_per_s):
+            return math.inf
+        found = self.look(fleet_rate_per_s)
+        if any(prediction.load >= 1.0 for prediction in found):
+            return math.inf
+        over = [p.value(q.metric, q.quantile) / q.limit_s for p in found for q in self.own_promises]
+        over += [tail / (1.0 - q.quantile) for tail, q in zip(self.tails(found), self.shared_promises, strict=True)]
+        # a pool that does not decode has no TPOT
+        worst = max((x for x in over if not math.isnan(x)), default=0.0)
+        return math.log(worst) if 0.0 < worst < math.inf else math.copysign(math.inf, worst - 1.0)
+
     def holds(self, fleet_rate_per_s: float) -> bool:
-        """Whether the fleet as it stands keeps promises and utilization cap at a rate [1/s]."""
+        """Whether the fleet as it stands keeps promises, with the question's confidence, and utilization cap at a rate [1/s]."""
         cap = self.promises.utilization_cap * (1.0 + 1e-9)
         for pool in self.pools:
             if fleet_rate_per_s * pool.law.share > cap * pool.size.replicas * pool.capacity_per_s:
                 return False
-        found = self.look(fleet_rate_per_s)
-        if any(broken(prediction, self.own_promises) is not None for prediction in found):
-            return False
-        return all(
-            tail <= 1.0 - p.quantile + 1e-12 for tail, p in zip(self.tails(found), self.shared_promises, strict=True)
-        )
+        deviations = self.margins(self.promises.confidence)[0].deviations
+        return self.slowed(deviations).keeps(fleet_rate_per_s)
 
     def look(self, fleet_rate_per_s: float, counts: Sequence[int] | None = None) -> list[Prediction]:
         """The same as :meth:`predict` from a sample of the requests; `counts` default to the pools as they stand."""
@@ -313,9 +386,6 @@ class Solved:
         What the search found beside the answer.
     unproven
         What is left unproven.
-    oracle
-        The fleet of a gateway that knows outputs and compresses prompts, where it is cheaper; its cost [USD/hour], a guess
-        where it is not, and its boundary [tokens], gamma and compressed share [1].
     """
 
     fleet: Fleet
@@ -323,7 +393,6 @@ class Solved:
     baseline: Fleet | None = None
     notes: tuple[Remark, ...] = ()
     unproven: Remark | None = None
-    oracle: tuple[Fleet | None, float, float, float, float] | None = None
 
 
 class Shape:

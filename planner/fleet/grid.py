@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.fleet.margin import Margin
 from planner.fleet.scope import TAIL_LEVELS
 from planner.methods import find_method
 from planner.methods.base import Method
@@ -29,7 +30,7 @@ WORTH_CUTTING = 0.01
 """Share of the requests, prompt tokens, decodes or contexts below a boundary from which on it is searched: a pool of less frees no
 more of the others than that, and what a split there would save is how the path happens to fall."""
 
-MAX_BOUNDARIES = 60
+MAX_BOUNDARIES = 20
 """Boundaries searched when the user names none: the workload's breakpoints, thinned evenly in probability."""
 
 
@@ -78,10 +79,9 @@ class SearchGrid:
         self.method = find_method(question.method)
         self.options = list(engine_choices(question) if options is None else options)
         self.moments = question.traffic.moments(self.engines.chunk)
-        self.all_promises = self.kept.latency
         self.fleet_promises = self.kept.of_fleet
-        # what every pool keeps by itself; in the first pass of a fleet-wide question, everything
-        self.promises = self.all_promises
+        # what every pool keeps by itself
+        self.promises = self.kept.of_pools
         self.levels = self.kept.levels(TAIL_LEVELS) if self.fleet_promises else self.kept.levels()
         self.states = [State(0.0), State(self.moments.top)]
         self.set_bounds()
@@ -117,6 +117,11 @@ class SearchGrid:
         place = share / share[-1] + np.log(points / points[0]) / math.log(points[-1] / points[0])
         wanted = np.linspace(place[0], place[-1], MAX_BOUNDARIES)
         return tuple(distinct(points[np.searchsorted(place, wanted).clip(0, len(points) - 1)]).tolist())
+
+    def margin(self, option: EngineOption) -> Margin:
+        """Iteration times of an engine with which a pool of it keeps its promises."""
+        found = Margin.of(self.kept.confidence, option.profile)
+        return found if self.search.deviations is None else Margin(self.search.deviations, found.sd)
 
     def set_bounds(self) -> None:
         """Lower bounds of the cost of every pool, by option: shape (options, states, states)."""
@@ -159,7 +164,10 @@ class SearchGrid:
             else:
                 slots = np.array([max(option.slots_upper_bound(float(h)), 1e-9) if h > 0 else 1.0 for h in high])
             if self.exact_bounds:
-                needed = self.method.replicas(pools, chunks, option, slots[j], self.rate, self.promises, cap)
+                longer = self.margin(option).slow
+                # times that are longer by a factor are the same pool at so much more traffic and less time
+                tighter, more = self.kept.only(self.promises).tightened(longer).latency, self.rate * longer
+                needed = self.method.replicas(pools, chunks, option, slots[j], more, tighter, min(cap * longer, 1.0))
                 needed = np.maximum(np.ceil(needed / option.copies), self.least_replicas(option, pools))
                 self.option_bounds[k, i, j] = [
                     option.price.cost_usd_per_hour(option.price.bought(int(n))) if 0 < n < math.inf else n
@@ -167,7 +175,7 @@ class SearchGrid:
                 ]
                 continue
             x = option.copies * self.method.capacity_bound(pools, option, slots[j])
-            self.option_bounds[k, i, j] = self._cost_at(option, share, cap * x)
+            self.option_bounds[k, i, j] = self._cost_at(option, share, min(cap, 1.0 / self.margin(option).slow) * x)
             if self.method.free_prefill:
                 floor = np.where(share <= 1e-12, 0.0, self.least_replicas(option, pools))
                 by_floor = floor * option.price.least_usd_per_replica_hour
@@ -191,6 +199,7 @@ class SearchGrid:
         it = option.profile.iteration.at_batch(1.0)
         steps = np.ceil(prompt / option.token_budget)
         alone = it.t0 * steps + np.maximum(it.w * steps, it.b * prompt) + it.c * prompt + 0.5 * it.a * prompt * prompt
+        alone = self.margin(option).slow * alone
         slow: NDArray[np.bool_] = alone + option.profile.api_overhead_s > min(limits)
         return slow
 

@@ -9,7 +9,9 @@ import numpy as np
 
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
+from planner.fleet.deaths import deaths_of
 from planner.fleet.fleet import Fleet
+from planner.fleet.hours import hours_told
 from planner.fleet.pool import Pool
 from planner.methods import find_method
 from planner.plans import PoolPlan
@@ -49,7 +51,7 @@ def assumptions_of(fleet: Fleet, feels_bursts: bool) -> Iterator[Remark]:
         else:
             source = f" ({gpu.sources.get('price_usd_per_hour', 'catalog')}; --price overrides)"
         yield Remark("gpu_price", {"gpu": gpu.name, "price": option.price.usd_per_gpu_hour, "source": source})
-    yield from traffic.changes
+    yield from (change for change in traffic.changes if change.code != FEW)
     yield _arrivals_assumed(fleet, feels_bursts)
     yield from _sending_assumed(traffic)
     if purchase.availability_target is not None:
@@ -66,6 +68,8 @@ def _arrivals_assumed(fleet: Fleet, feels_bursts: bool) -> Remark:
     arrivals = traffic.workload.arrivals
     if traffic.sending.paced is not None:
         return Remark("paced", {"clients": traffic.sending.paced})
+    if traffic.sending.population is not None:
+        return Remark("by_users")
     if not feels_bursts or not traffic.bursts:
         return Remark("poisson")
     if not arrivals.dispersion:
@@ -93,7 +97,10 @@ def _sending_assumed(traffic: Traffic) -> Iterator[Remark]:
         yield Remark("in_flight", {"limit": round(sending.in_flight)})
 
 
-_GROWN = {"users": "as more independent users", "use": "as more use by the same users (--growth use)"}
+FEW = "few_requests"
+"""What is changed of a traffic is assumed; that it has few requests is to be read first."""
+
+_GROWN = {"users": "as more independent users", "use": "as more use by the same users (--set growth=use)"}
 
 
 def notes_of(fleet: Fleet) -> Iterator[Remark]:
@@ -102,6 +109,9 @@ def notes_of(fleet: Fleet) -> Iterator[Remark]:
         yield Remark("small_fleet", {"rate": fleet.rate})
     if not fleet.question.search.brief and (other := fleet.other_growth()) is not None:
         yield other
+    if not fleet.question.search.brief and (hours := hours_told(fleet)) is not None:
+        yield hours
+    yield from deaths_of(fleet)
     for pool in fleet.pools:
         if spot := pool.option.price.spot_replicas(pool.bought):
             price = pool.option.price.spot_usd_per_gpu_hour or 0.0
@@ -112,6 +122,7 @@ def warnings_of(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[Remark]:
     """What the reader must know before trusting the numbers, by pool."""
     if find_method(fleet.question.method).replays and (why := kernel_in_use()):
         yield Remark("kernel_in_python", {"why": why})
+    yield from (change for change in fleet.question.traffic.changes if change.code == FEW)
     for pool, plan in zip(fleet.pools, plans, strict=True):
         law, profile = pool.law, pool.option.profile
         if (less := _admits_less(fleet, pool)) is not None:
@@ -156,7 +167,7 @@ def options_without_effect(question: CompiledQuestion, fleet: Fleet) -> Iterator
     """Options given that change nothing."""
     engines, purchase = question.engines, question.purchase
     if question.traffic.sessions is None:
-        of_caches = {"--session-ttl": engines.session_ttl_s is not None, "--offload": engines.offload_gib > 0.0}
+        of_caches = {"session_ttl": engines.session_ttl_s is not None, "offload": engines.offload_gib > 0.0}
         yield from (Remark("no_sessions", {"option": option}) for option, given in of_caches.items() if given)
     own = fleet.pools[0].option
     searched = {own.gpu.name} if engines.profile is not None else {find_gpu(g).name for g in engines.gpu}

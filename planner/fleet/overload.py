@@ -125,7 +125,7 @@ def overload_lines(pool: Pool, clients: Clients, promises: Promises) -> Iterator
         yield (
             f"{pool.name}: beyond capacity {limit['promise']} holds for those admitted if at most "
             f"{limit['max_queue']:,} requests, {format_count(limit['max_queued_tokens'])} prompt tokens, wait at a replica "
-            "(--max-queue, vLLM --max-num-queued-tokens)."
+            "(max_queue, vLLM --max-num-queued-tokens)."
         )
     assert isinstance(surge, dict)
     after = surge["recovery_s"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from planner.catalog.kv import kv_bytes_per_token
 from planner.errors import InputError
+from planner.fleet.margin import MEDIAN, Margin
 from planner.kept import once
 from planner.methods import find_method
 from planner.methods.base import InCopies, PoolModel, Prediction, unstable
@@ -30,9 +30,6 @@ MAX_REPLICAS = 10**10
 MOST_IDLE = 1000
 """So is one of this many times the replicas that its load alone takes: only replicas that do next to nothing keep the promise."""
 
-TRIED = (0.9, 1.0, 1.15, 1.5)
-"""Numbers of replicas over the answer of which a plan tells what they would achieve."""
-
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
@@ -46,53 +43,11 @@ class PoolSize:
         At that number.
     binding
         Why one fewer would not do.
-    trials
-        What was tried on the way: (replicas, value held against each promise), ascending.
-    needed
-        The same number before it was rounded up to a whole one [1].
     """
 
     replicas: int
     prediction: Prediction
     binding: Remark
-    trials: tuple[tuple[float, tuple[float, ...]], ...] = ()
-    needed: float = math.nan
-
-    def steepness(self, promises: Sequence[Promise]) -> float:
-        """How fast the logarithm of the worst value over its limit falls with the logarithm of the replicas, near the answer."""
-        if not promises:
-            return 1.0
-        points = [
-            (math.log(n), math.log(worst))
-            for n, values in self.trials
-            if 0.0
-            < (worst := max((v / p.limit_s for v, p in zip(values, promises, strict=True)), default=0.0))
-            < math.inf
-        ]
-        near = sorted(points, key=lambda point: abs(point[1]))[:2]
-        if len(near) < 2:
-            return 1.0
-        return max(-(near[0][1] - near[1][1]) / (near[0][0] - near[1][0]), 0.3)
-
-    def held_at(self, replicas: float) -> tuple[float, ...] | None:
-        """Values against the promises at a fractional number of replicas, from the trials: log-log interpolation.
-
-        Beyond the most replicas tried the values there are an upper bound, which is returned; ``None`` below the fewest.
-        Where only the rate per replica matters, n replicas at f times the rate are n/f at the rate itself.
-        """
-        if not self.trials or replicas < self.trials[0][0]:
-            return None
-        for (low, a), (high, b) in itertools.pairwise(self.trials):
-            if low <= replicas <= high:
-                part = math.log(replicas / low) / math.log(high / low)
-                return tuple(_between(x, y, part) for x, y in zip(a, b, strict=True))
-        return self.trials[-1][1]
-
-
-def _between(x: float, y: float, part: float) -> float:
-    if math.isinf(x) or not (x > 0.0 and y > 0.0):
-        return x if part < 1.0 else y
-    return math.exp((1.0 - part) * math.log(x) + part * math.log(y))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +60,25 @@ class Shortfall:
         The promise that fails even at vanishing load.
     best_s
         The best value any number of replicas achieves [s].
+    chance
+        The chance that so many replicas keep it as nobody would buy: no number has more [1]; 0 where iteration times are taken as
+        the profile has them.
     """
 
     promise: Promise
     best_s: float
+    chance: float = 0.0
 
     @property
     def excess(self) -> float:
-        """That value over the promise's limit [1]."""
-        return self.best_s / self.promise.limit_s
+        """That value over the promise's limit [1]; of one that is kept, but not surely enough, just beyond it."""
+        least = 1.0 + 1e-6 * (1.0 - self.chance) if self.chance > 0.0 else 0.0
+        return max(self.best_s / self.promise.limit_s, least)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether times as the profile has them would keep the promise."""
+        return self.chance > 0.0 and self.best_s <= self.promise.limit_s
 
 
 def when_idle(model: PoolModel, promises: Sequence[Promise], levels: tuple[float, ...]) -> Shortfall | None:
@@ -124,7 +89,7 @@ def when_idle(model: PoolModel, promises: Sequence[Promise], levels: tuple[float
     prediction = model.unloaded(levels)
 
     def worst_of(asked: Sequence[Promise]) -> Shortfall | None:
-        values = [Shortfall(p, prediction.held(p.metric, p.quantile)) for p in asked]
+        values = [Shortfall(p, prediction.value(p.metric, p.quantile)) for p in asked]
         return max(values, key=lambda value: value.excess, default=None)
 
     worst = worst_of(promises)
@@ -183,12 +148,24 @@ def replica_for(
     if not question.traffic.sees_output:
         # a prompt's length says nothing of its output: every pool admits the longest
         high_tokens = min(high_tokens + question.traffic.longest_output, option.max_model_len)
-    method, engines = find_method(question.method), question.engines
-    setup = set_up(option, law, high_tokens, engines, question.promises.parts, method)
+    setup = _set_up(question, option, law, high_tokens)
     if setup is None:
         return None
     traffic = question.traffic
     return setup, pool_model(question, option, setup, law, traffic_of(traffic, law))
+
+
+def _set_up(question: CompiledQuestion, option: EngineOption, law: PoolLaw, high_tokens: float) -> ReplicaSetup | None:
+    """What a replica holds, the same whatever the rate and the price: made once for questions about the same traffic."""
+    method, engines, parts = find_method(question.method), question.engines, question.promises.parts
+    asked = ("set up", id(law), high_tokens, question.method, repr(engines), parts)
+    made: list[tuple[EngineOption, ReplicaSetup | None, PoolLaw]] = once(asked, list)
+    for engine, setup, _ in made:
+        if replace(engine, price=option.price) == option:
+            return setup
+    setup = set_up(option, law, high_tokens, engines, parts, method)
+    made.append((option, setup, law))
+    return setup
 
 
 def traffic_of(traffic: Traffic, law: PoolLaw) -> PoolTraffic:
@@ -206,6 +183,8 @@ def pool_model(
         model = _by_method(question, option, setup, law, arrivals)
     else:
         model = _with_caches(question, option, setup, law, sessions, arrivals)
+    if question.promises.windows_s is not None:
+        model = model.by_windows(question.promises.windows_s)
     return model if option.copies == 1 else InCopies(model, option.copies)
 
 
@@ -286,7 +265,7 @@ def broken(prediction: Prediction, promises: Sequence[Promise]) -> Promise | Non
     """The promise missed by the largest factor, or ``None`` when all hold."""
     worst, excess = None, 1.0
     for p in promises:
-        ratio = prediction.held(p.metric, p.quantile) / p.limit_s
+        ratio = prediction.value(p.metric, p.quantile) / p.limit_s
         if ratio > excess:
             worst, excess = p, ratio
     return worst
@@ -300,6 +279,7 @@ def smallest_pool(
     levels: tuple[float, ...] | None = None,
     start: float | None = None,
     quick: bool = False,
+    margin: Margin = MEDIAN,
 ) -> PoolSize | Shortfall:
     """The smallest number of replicas that keeps the promises while one fewer does not: galloping steps, then bisection.
 
@@ -322,35 +302,66 @@ def smallest_pool(
         A number thought to be near the answer.
     quick
         The answer of the sample, without a prediction: for a search, whose winner alone is decided.
+    margin
+        Iteration times with which promises are kept; the utilization cap and the prediction are of those of the profile.
     """
     levels = promises.levels() if levels is None else levels
     least = max(least, promises.min_replicas)
-    by_cap, fewest = _by_cap(model, arrival_rate_per_s, promises, max(1, math.ceil(start or least)))
+    by_cap = _by_cap(model, arrival_rate_per_s, promises, max(1, math.ceil(start or least)))
     floor = max(by_cap, least)
-    asked: dict[tuple[int, bool], bool] = {}
-
-    def keeps(n: int, sure: bool = False) -> bool:
-        if (n, sure) not in asked:
-            kept = model.keeps(arrival_rate_per_s, n, promises.latency, sure)
-            # what caches find, and so the capacity, is known once it was asked
-            within = arrival_rate_per_s <= promises.utilization_cap * n * model.capacity_at(n) * (1.0 + 1e-12)
-            asked[n, sure] = kept and within
-        return asked[n, sure]
-
+    slow = model.under(margin.slow)
+    keeps = _question(model, slow, arrival_rate_per_s, promises)
     number: int | Shortfall = floor
     if promises.latency:
         begin = max(floor, math.ceil(start or 0.0))
-        number = _bracketed(model, arrival_rate_per_s, promises.latency, levels, floor, begin, keeps)
+        number = _bracketed(slow, arrival_rate_per_s, promises.latency, levels, floor, begin, keeps)
         if isinstance(number, int) and not quick:
             number = _decided(number, floor, keeps)
     if isinstance(number, Shortfall):
-        return number
+        return unsure(number, model, slow, levels, margin)
     prediction = Prediction.unknown() if quick else model.predict(arrival_rate_per_s, number, levels)
     if number == floor:
         why = _why_cap(by_cap, floor, least, promises)
     else:
-        why = Remark("promise", {"promise": _missed_by(model, arrival_rate_per_s, number - 1, promises, levels, quick)})
-    return PoolSize(number, prediction, why, needed=float(number) if number > floor else max(fewest, 1e-9))
+        why = Remark("promise", {"promise": _missed_by(slow, arrival_rate_per_s, number - 1, promises, levels, quick)})
+    return PoolSize(number, prediction, why)
+
+
+def _question(model: PoolModel, slow: PoolModel, rate: float, promises: Promises) -> Callable[..., bool]:
+    """Whether so many replicas keep the promises at iteration times of `slow`, and the cap at their own; told once."""
+    asked: dict[tuple[int, bool], bool] = {}
+
+    def keeps(n: int, sure: bool = False) -> bool:
+        if (n, sure) not in asked:
+            kept = slow.keeps(rate, n, promises.latency, sure)
+            # what caches find, and so the capacity, is known once it was asked
+            within = rate <= promises.utilization_cap * n * model.capacity_at(n) * (1.0 + 1e-12)
+            asked[n, sure] = kept and within
+        return asked[n, sure]
+
+    return keeps
+
+
+def without_luck(pool: Pool, promises: Promises, margin: Margin) -> Pool:
+    """A pool that a search sized: of a short trace, whose sample is one draw of the gateway's choices, by several."""
+    rate, slow = pool.arrival_rate_per_s, pool.model.under(margin.slow)
+    if not promises.latency or not slow.is_short(rate, pool.size.replicas):
+        return pool
+    floor = max(_by_cap(pool.model, rate, promises, pool.size.replicas), promises.min_replicas)
+    number = _decided(pool.size.replicas, floor, _question(pool.model, slow, rate, promises))
+    return replace(pool, size=replace(pool.size, replicas=number), bought=pool.option.price.bought(number))
+
+
+def unsure(found: Shortfall, model: PoolModel, slow: PoolModel, levels: tuple[float, ...], margin: Margin) -> Shortfall:
+    """A shortfall of engines as slow as the margin has them, with what the profile's own would do."""
+    if model is slow:
+        return found
+    p = found.promise
+    own, slowed = (m.unloaded(levels).value(p.metric, p.quantile) for m in (model, slow))
+    # all of it but what comes before the engine grows with the iteration times
+    rise = (slowed - own) / (margin.slow - 1.0)
+    slowest = 1.0 + (p.limit_s - own) / rise if rise > 0.0 else math.inf
+    return Shortfall(p, own, margin.most_chance(slowest))
 
 
 def _bracketed(
@@ -373,8 +384,8 @@ def _bracketed(
             return idle
         if n >= beyond:
             found = model.look(rate, n, levels)
-            worst = max(latency, key=lambda p: found.held(p.metric, p.quantile) / p.limit_s)
-            return Shortfall(worst, found.held(worst.metric, worst.quantile))
+            worst = max(latency, key=lambda p: found.value(p.metric, p.quantile) / p.limit_s)
+            return Shortfall(worst, found.value(worst.metric, worst.quantile))
         low, n, rise = n, min(n + max(math.ceil(rise * n), 1), beyond), 2.0 * rise
     step = 1
     while high - low > 1:
@@ -410,32 +421,18 @@ def _missed_by(
     if quick or len(promises.latency) == 1:
         return promises.latency[0].label
     found = model.look(rate, replicas, levels)
-    return max(promises.latency, key=lambda p: found.held(p.metric, p.quantile) / p.limit_s).label
+    return max(promises.latency, key=lambda p: found.value(p.metric, p.quantile) / p.limit_s).label
 
 
-def with_trials(
-    model: PoolModel, arrival_rate_per_s: float, size: PoolSize, promises: Promises, levels: tuple[float, ...]
-) -> PoolSize:
-    """The size with what fewer and more replicas would achieve, from a sample of the requests."""
-    trials = {}
-    for factor in TRIED:
-        n = max(round(factor * size.replicas), 1) if factor <= 1.0 else math.ceil(factor * size.replicas)
-        if n not in trials:
-            found = size.prediction if n == size.replicas else evaluate_pool(model, arrival_rate_per_s, n, levels, True)
-            trials[n] = tuple(found.held(p.metric, p.quantile) for p in promises.latency)
-    return replace(size, trials=tuple(sorted(trials.items())))
-
-
-def _by_cap(model: PoolModel, rate: float, promises: Promises, about: int) -> tuple[int, float]:
-    """Fewest replicas within the utilization cap, and how many of them the load alone takes; `about` so many are thought of."""
+def _by_cap(model: PoolModel, rate: float, promises: Promises, about: int) -> int:
+    """Fewest replicas within the utilization cap; `about` so many are thought of."""
     by_cap = _enough(rate, promises, model.capacity_at(about))
     while by_cap > 1 and rate <= promises.utilization_cap * (by_cap - 1) * model.capacity_at(by_cap - 1):
         by_cap -= 1
     while rate > promises.utilization_cap * by_cap * model.capacity_at(by_cap) * (1.0 + 1e-12):
         # only caches make capacities differ, and more replicas find more: no step over those in between
         by_cap += 1
-    capacity = model.capacity_at(by_cap)
-    return by_cap, 1.0 if math.isinf(capacity) else rate / (promises.utilization_cap * capacity)
+    return by_cap
 
 
 def _enough(rate: float, promises: Promises, capacity_per_s: float) -> int:
@@ -447,7 +444,7 @@ def _enough(rate: float, promises: Promises, capacity_per_s: float) -> int:
 
 def excess_of(prediction: Prediction, promises: Sequence[Promise]) -> float:
     """Logarithm of the worst promise's value over its limit: positive = broken."""
-    worst = max((prediction.held(p.metric, p.quantile) / p.limit_s for p in promises), default=0.5)
+    worst = max((prediction.value(p.metric, p.quantile) / p.limit_s for p in promises), default=0.5)
     if prediction.load >= 1.0:
         worst = math.inf
     return math.log(worst) if 0.0 < worst < math.inf else math.copysign(700.0, worst - 1.0)

@@ -8,20 +8,38 @@ from collections.abc import Iterator
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, broken
 from planner.methods.base import same_band
-from planner.plans import LatencyValue, PoolPlan
+from planner.plans import LatencyValue, PoolPlan, Sized, Sureness
+from planner.remarks import Remark
+from planner.units import format_count, format_percent
 from planner.workload.workload import Workload
 
 
-def pool_plans(fleet: Fleet, banded: bool = True) -> tuple[PoolPlan, ...]:
-    """The public records of a fleet's pools; where they are not `banded`, their band of replicas is left at those bought."""
-    return tuple(pool_plan(fleet, k, banded) for k in range(len(fleet.pools)))
+def pool_plans(fleet: Fleet, sure: Sureness | None = None) -> tuple[PoolPlan, ...]:
+    """The public records of a fleet's pools, with the range of replicas where it is known how `sure` they are."""
+    return tuple(_pool_plan(fleet, k, sure) for k in range(len(fleet.pools)))
 
 
-def pool_plan(fleet: Fleet, k: int, banded: bool = True) -> PoolPlan:
-    """The public record of one pool; a band of replicas takes predictions of its own."""
+def sure_remark(sure: Sureness) -> Remark:
+    """How sure a fleet is, in words."""
+    saves = [n for n in sure.narrowing if n.gpus > 0]
+    told = f"; {MEASUREMENTS[saves[0].by]} would take {saves[0].gpus:,} GPUs less" if saves else ""
+    least, most = (format_count(s.gpus) if s.gpus is not None else "no number" for s in (sure.low, sure.high))
+    values = {"share": sure.chance, "low": least, "high": most, "narrow": told, "draws": sure.draws}
+    return Remark("chance", values)
+
+
+MEASUREMENTS = {
+    "calibration": "iteration times measured on this GPU (fleetopt calibrate)",
+    "trace": "a trace of more hours",
+}
+"""What is not known -> the measurement that would say."""
+
+
+def _pool_plan(fleet: Fleet, k: int, sure: Sureness | None) -> PoolPlan:
+    """The public record of one pool."""
     pool = fleet.pools[k]
     prediction, law, profile, price = pool.size.prediction, pool.law, pool.option.profile, pool.option.price
-    low, high = fleet.band(k) if banded else (pool.size.replicas, pool.size.replicas)
+    low, high = (pool.size.replicas,) * 2 if sure is None else (_of_pool(s, k) for s in (sure.low, sure.high))
     mean_input, mean_output = fleet.work_tokens(k)
     return PoolPlan(
         name=pool.name,
@@ -51,7 +69,7 @@ def pool_plan(fleet: Fleet, k: int, banded: bool = True) -> PoolPlan:
         binding=str(pool.size.binding),
         cost_usd_per_hour=pool.cost_usd_per_hour,
         settings=pool.setup.settings,
-        replicas_low=price.bought(low),
+        replicas_low=price.bought(low or 0),
         replicas_high=None if high is None else price.bought(high),
         warnings=tuple(pool.setup.warnings),
         reason=pool.size.binding,
@@ -60,6 +78,11 @@ def pool_plan(fleet: Fleet, k: int, banded: bool = True) -> PoolPlan:
         ep=pool.option.parallel.ep,
         iteration=profile.iteration.to_dict(),
     )
+
+
+def _of_pool(size: Sized, k: int) -> int | None:
+    """Replicas of one pool; ``None`` where no number has the chance."""
+    return None if size.replicas is None else size.replicas[k]
 
 
 def _latency(fleet: Fleet, pool: Pool, metrics: tuple[str, ...]) -> Iterator[LatencyValue]:
@@ -92,17 +115,18 @@ def explained_size(fleet: Fleet, k: int) -> str:
     if pool.size.binding.code == "utilization_cap" and load < 1.0:
         # whatever its latencies would be
         return line + f" With {n - 1:,}: load {load:.2f}."
+    slow = fleet.margins(fleet.promises.confidence)[k].slow
+    longer = f", iterations {format_percent(slow - 1.0)} longer than the profile's" if slow > 1.0005 else ""
+    told = f" With {n - 1:,}{longer}: "
     fewer, promises = fleet.with_one_fewer(k), fleet.promises.latency
     missed = [(p, found) for found in fewer if (p := broken(found, promises)) is not None]
     if fewer[0].load >= 1.0 or math.isinf(fewer[0].ttft_s[-1]):
         bursts = "" if fewer[0].load >= 1.0 else " with its bursts"
-        return line + f" With {n - 1:,} the pool could not keep up{bursts}."
+        return line + told + f"the pool could not keep up{bursts}."
     if missed:
-        worst, found = max(missed, key=lambda pair: pair[1].held(pair[0].metric, pair[0].quantile) / pair[0].limit_s)
-        value, held = found.value(worst.metric, worst.quantile), found.held(worst.metric, worst.quantile)
-        margin = f", {worst.tell(held)} with the method's margin" if held > 1.005 * value else ""
-        return line + f" With {n - 1:,}: {worst.label} {worst.tell(value)}{margin}."
-    return line + f" With {n - 1:,}: load {fewer[0].load:.2f}."
+        worst, found = max(missed, key=lambda pair: pair[1].value(pair[0].metric, pair[0].quantile) / pair[0].limit_s)
+        return line + told + f"{worst.label} {worst.tell(found.value(worst.metric, worst.quantile))}."
+    return line + told + f"load {fewer[0].load:.2f}."
 
 
 def workload_summary(workload: Workload) -> dict[str, object]:

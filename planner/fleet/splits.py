@@ -1,68 +1,133 @@
-"""The search of one pool and of several, each of which keeps its promises by itself."""
+"""The search for the cheapest fleet: one pool, then several, on a stock where there is one."""
 
 from __future__ import annotations
 
-import itertools
-import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from planner.fleet.fleetwide import solve_fleetwide
-from planner.fleet.found import Found
-from planner.fleet.inventory import solve_within_stock
-from planner.fleet.pool import Pool
-from planner.fleet.problem import FleetProblem
-from planner.fleet.search import PathSearch, SearchOutcome
+import numpy as np
+
+from planner.fleet.pool import Pool, gpus_by_type
+from planner.fleet.problem import UNITS, FleetProblem
+from planner.fleet.search import Edge, FloatArray, Labelled, PoolSearch, SearchOutcome, edges_of
+from planner.predict.traffic import DRAWS
+
+TRIED = 12
+"""Fresh draws of the traffic on which a fleet of several pools is held against one pool."""
+
+LATE = "late"
+"""What stands for a GPU type where parts of the late requests are shared out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The outcome of a search.
+
+    Parameters
+    ----------
+    pools
+        Chosen pools with where they lie, shortest requests first; empty when no fleet is feasible.
+    one_pool
+        The best fleet of one pool without compression; ``None`` when infeasible.
+    outcome
+        What is proven.
+    candidates
+        Fleets of the grid.
+    beyond_stock
+        GPUs by type of the cheapest fleet there would be without an inventory, where none was found within it.
+    """
+
+    pools: tuple[tuple[Edge, Pool], ...]
+    one_pool: tuple[Edge, Pool] | None
+    outcome: SearchOutcome
+    candidates: int
+    beyond_stock: Mapping[str, int] | None = None
 
 
 def solve(problem: FleetProblem) -> Found:
-    """The cheapest fleet of at most ``search.pools`` pools."""
-    if problem.fleet_promises:
-        return solve_fleetwide(problem)
-    fleet = solve_splits(problem)
-    return fleet if problem.fits(fleet.pools) else solve_within_stock(problem, fleet)
+    """The cheapest fleet of at most ``search.pools`` pools, of the inventory."""
+    free = _solve(problem, limited=False)
+    if problem.fits([pool for _, pool in free.pools]):
+        return free
+    # what was asked without a limit is known with one; a promise of the fleet has no search within an inventory
+    found = None if problem.fleet_promises else _solve(problem, limited=True)
+    if found is not None and found.pools:
+        return found
+    beyond = gpus_by_type([pool for _, pool in free.pools])
+    return Found((), None, free.outcome if found is None else found.outcome, free.candidates, beyond)
 
 
-def solve_splits(problem: FleetProblem, below: float = math.inf, most: int | None = None) -> Found:
-    """The cheapest fleet, whatever the inventory; or the cheapest of several pools that costs less than `below` [USD/hour].
-
-    The search asks about `most` pools; ``None`` = as many as the question allows.
-    """
-    top = len(problem.states) - 1
-    one = problem.best(0, top) if math.isinf(below) else None
-    if one is not None and _is_unbeatable(problem, one):
-        proof = SearchOutcome((0, top), one.cost_usd_per_hour, one.cost_usd_per_hour, 1, True)
-        return Found((one,), one, proof, len(problem.options))
+def _solve(problem: FleetProblem, limited: bool) -> Found:
+    """The same, within the inventory where it is `limited`."""
+    first = PoolSearch(*problem.known(), problem.ask, _stock(problem, limited), problem.stops)
+    outcome = first.run(1)
+    one = _pools(problem, outcome.path)
+    if problem.search.pools == 1 or (one and _is_unbeatable(problem, one[0][1])):
+        return Found(one, one[0] if one else None, outcome, problem.fleets())
     problem.open_grid()
     top = len(problem.states) - 1
-    limit = problem.limit() if most is None else most
+    search = PoolSearch(*problem.known(), problem.ask, _stock(problem, limited), problem.stops)
+    path: Labelled | None = None if outcome.path is None else ((top, outcome.path[0][1]),)
+    one = _pools(problem, path)
+    single = SearchOutcome(path, outcome.cost, outcome.lower_bound)
+    best = single
+    # what is asked for fewer pools is known for more
+    for count in sorted({2, problem.search.pools}):
+        best = search.run(count, (best.cost, best.path))
+    pools = _pools(problem, best.path)
+    tried = one and len(pools) > 1 and problem.method.replays and not problem.fleet_promises
+    if tried and _kept(problem, pools) < _kept(problem, one):
+        # draws that were searched spared it: one pool keeps the promises more often
+        pools, best = one, single
+    return Found(pools, one[0] if one else None, best, problem.fleets())
 
-    def refine(i: int, j: int, room: float) -> tuple[float, bool]:
-        """A closer bound of a pool's cost, or the cost itself, and whether it is final."""
-        if problem.is_empty(i, j):
-            return 0.0, True
-        if problem.exact_bounds:
-            return float(problem.bounds[i, j]), True
-        # most pools are only asked whether they leave room for a cheaper fleet: one question an option says no
-        found = problem.best(i, j, room)
-        return (room, math.isinf(room)) if found is None else (found.cost_usd_per_hour, True)
 
-    search = PathSearch(
-        problem.bounds.copy(),
-        refine,
-        problem.search.pools,
-        should_stop=lambda: limit is not None and problem.evaluations >= limit,
-        below=below,
-    )
-    if math.isinf(below):
-        search.consider((0, top))
-    else:
-        search.bounds[0, top] = math.inf
-    outcome = search.run()
-    bands = itertools.pairwise(outcome.path or ())
-    pools = [found for i, j in bands if not problem.is_empty(i, j) and (found := problem.best(i, j)) is not None]
-    return Found(tuple(pools), one, outcome, problem.fleets())
+def _pools(problem: FleetProblem, path: Labelled | None) -> tuple[tuple[Edge, Pool], ...]:
+    """The pools of a path, those that serve nobody left out."""
+    found = []
+    for i, j, k in edges_of(path or ()):
+        if not problem.is_empty(i, j) and (pool := problem.candidate(i, j, k)) is not None:
+            found.append(((i, j, k), pool))
+    return tuple(found)
+
+
+def _stock(
+    problem: FleetProblem, limited: bool
+) -> tuple[Callable[[FloatArray], FloatArray], Sequence[str], Mapping[str, int]] | None:
+    """What a search has in stock: GPUs, or the late requests that a promise of the fleet allows."""
+    if problem.fleet_promises:
+        units = np.tile(np.arange(1.0, UNITS + 1.0), len(problem.options))[:, None, None]
+        return (lambda costs: np.broadcast_to(units, costs.shape)), [LATE] * units.size, {LATE: UNITS}
+    if not (limited and problem.stock):
+        return None
+    sizes = np.array([o.price.gpus_per_replica for o in problem.options], dtype=np.float64)[:, None, None]
+    price = np.array([o.price.least_usd_per_replica_hour for o in problem.options])[:, None, None]
+
+    def gpus(costs: FloatArray) -> FloatArray:
+        """No replica costs less than that: so many a pool takes at least."""
+        found = np.ceil(np.where(np.isfinite(costs), costs, 0.0) / price * (1.0 - 1e-6)) * sizes
+        for (i, j, k), pool in problem.sized().items():
+            if pool is not None:
+                found[k, i, j] = pool.gpus
+        return np.asarray(found)
+
+    return gpus, [o.gpu.name for o in problem.options], problem.stock
 
 
 def _is_unbeatable(problem: FleetProblem, one: Pool) -> bool:
     """Whether the one pool costs no more than the least any pool of any option can cost."""
     least = min(o.price.cost_usd_per_hour(o.price.bought(problem.kept.min_replicas)) for o in problem.options)
     return one.cost_usd_per_hour <= least
+
+
+def _kept(problem: FleetProblem, pools: Sequence[tuple[Edge, Pool]]) -> int:
+    """On how many fresh draws of the traffic and its gateway all pools keep their promises."""
+    held = 0
+    for draw in range(DRAWS, DRAWS + TRIED):
+        held += all(
+            pool.model.under(problem.margin(pool.option).slow, draw).keeps(
+                pool.arrival_rate_per_s, pool.size.replicas, problem.kept.of_pools
+            )
+            for _, pool in pools
+        )
+    return held

@@ -26,30 +26,28 @@ ENDS = (512, 8192)
 """Token budgets at which engines are compared."""
 
 
-def guessed_cost(question: CompiledQuestion) -> tuple[float, float]:
-    """What the load alone takes of the cheapest engine that keeps the promises idle, and the bound of any engine [USD/hour].
+def least_cost(question: CompiledQuestion) -> float:
+    """A cost that no pool of an engine which keeps the promises idle stays below [USD/hour].
 
-    Infinite where the engine does not hold the model, has no price, or keeps a promise not even for one request alone.
+    Infinite where no engine holds the model, has a price, or keeps the promises for one request alone.
     """
     # the ends of what a search tries tell engines apart; all of it would take as long as a plan
     engines = replace(question.engines, token_budget=question.engines.token_budget or ENDS)
     try:
         problem = FleetProblem(replace(question, engines=engines, search=replace(question.search, pools=1)))
     except InputError:
-        return math.inf, math.inf
-    least = float(problem.bounds[0, -1])
-    top = len(problem.states) - 1
-    for k in np.argsort(problem.option_bounds[:, 0, top], kind="stable").tolist():
-        if math.isinf(float(problem.option_bounds[k, 0, top])):
+        return math.inf
+    for k in np.argsort(problem.option_bounds[:, 0, -1], kind="stable").tolist():
+        bound = float(problem.option_bounds[k, 0, -1])
+        if math.isinf(bound):
             break
-        idle = problem.idle(0, top, k)
-        if idle is None or idle.excess <= 1.0:
-            return max(problem.capacity_bound(0, top, k), least), least
-    return math.inf, least
+        if (idle := problem.idle(0, 1, k)) is None or idle.excess <= 1.0:
+            return bound
+    return math.inf
 
 
 def cheapest_types(question: CompiledQuestion, most: int = MOST_TYPES) -> tuple[str, ...]:
-    """The GPU types on which one pool could be cheapest: least estimated cost first.
+    """The GPU types on which one pool could be cheapest: least bound of the cost first.
 
     Parameters
     ----------
@@ -65,7 +63,7 @@ def cheapest_types(question: CompiledQuestion, most: int = MOST_TYPES) -> tuple[
     """
     found = []
     for name in gpus():
-        cost, _ = guessed_cost(replace(question, engines=replace(question.engines, gpu=(name,), profile=None)))
+        cost = least_cost(replace(question, engines=replace(question.engines, gpu=(name,), profile=None)))
         if math.isfinite(cost):
             found.append((cost, name))
     return tuple(name for _, name in sorted(found)[:most])

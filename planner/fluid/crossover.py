@@ -16,14 +16,7 @@ from decimal import Decimal
 from planner.fluid.exclusive import check_costs, fixed_time_at_best, need, throughput
 from planner.fluid.numeric import formula
 
-__all__ = [
-    "TP_MB",
-    "N_crossover",
-    "beta_EB",
-    "crossover_rhs",
-    "crossover_rhs_closed",
-    "kappa",
-]
+__all__ = ["TP_MB", "N_crossover", "beta_EB", "crossover_rhs", "crossover_rhs_closed", "kappa"]
 
 
 @formula()

@@ -63,6 +63,7 @@ __all__ = [
 ]
 
 _AGE_TIE = 1e-12
+"""Costs so close are one: they differ by rounding alone [1]."""
 _ZERO = Decimal(0)
 
 
@@ -422,6 +423,7 @@ def T_ifr(zeta: Decimal, p0: Decimal, eta: Decimal) -> Decimal:
 
 
 _PANELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+"""Ends of the panels of a Gauss-Legendre rule, doubling as the integrand decays."""
 _GAUSS = np.polynomial.legendre.leggauss(32)
 
 

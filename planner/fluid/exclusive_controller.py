@@ -133,11 +133,7 @@ class ControllerUpdate:
 
 
 def controller_update(
-    inputs: Sequence[float],
-    outputs: Sequence[int],
-    slots: int,
-    config: ControllerConfig,
-    capacity: float = math.inf,
+    inputs: Sequence[float], outputs: Sequence[int], slots: int, config: ControllerConfig, capacity: float = math.inf
 ) -> ControllerUpdate:
     r"""N and k anew from a window of completions (Algorithm 1).
 

@@ -429,13 +429,7 @@ def _lattice_tail(pmf: Any, x: Any, N: int, level: float) -> float:
 
 
 def exclusive_slots(
-    C: float,
-    eps: float,
-    inputs: Any,
-    outputs: Any,
-    theta: float,
-    weights: Any = None,
-    phases: int | None = None,
+    C: float, eps: float, inputs: Any, outputs: Any, theta: float, weights: Any = None, phases: int | None = None
 ) -> ExclusiveSlots:
     r"""Largest N for which EB(theta N) exceeds C in at most a share eps of decode iterations, for any joint length law.
 

@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 _STEPS = 50_000
+"""Steps upwards over all segments before a value that is surely enough is taken instead of the least."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,7 @@ from decimal import Decimal
 from planner.fluid.exclusive import check_costs
 from planner.fluid.numeric import formula
 
-__all__ = [
-    "slai_last_time",
-]
+__all__ = ["slai_last_time"]
 
 
 @formula(infinite=("tbt",))

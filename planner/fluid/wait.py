@@ -46,7 +46,9 @@ Types = Sequence[Sequence[Any]]
 _WORK_LIMIT = 2_000_000
 """Elementary steps spent on the search of least thresholds before settling for valid ones."""
 _PERIOD_LIMIT = 20_000
+"""Steps of one period that are looked at one by one; with more the least fixed point is climbed to instead."""
 _CLIMB_LIMIT = 50_000
+"""Steps in double precision towards the least fixed point, from where exact ones go on."""
 _SNAP = Fraction(1, 10**9)
 """Relative distance within which a product of inexact numbers counts as the whole number next to it."""
 

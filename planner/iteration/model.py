@@ -25,6 +25,9 @@ PARAMETER_UNITS: Mapping[str, str] = {
     "x": "s/token",
     "w_experts": "s",
     "expert_share": "1",
+    "uneven": "1",
+    "grown": "s",
+    "half": "sequence",
     "m": "row",
     "h_m": "s/sequence",
     "e_m": "s/token",
@@ -55,8 +58,11 @@ class IterationModel:
     and one with prompts alone by :math:`\max(a A, e_m (p + c))`: with a prompt in the batch a decode fills a whole
     query tile of m rows, and one thread block walks a whole context. m = 0, the default, adds the two kernels up.
 
-    For a mixture of experts the weights read depend on how many experts the batch touches:
-    w(T) = w + w_experts (1 - (1 - expert_share)^T), expert_share = experts per token / experts.
+    For a mixture of experts the weights read depend on how many experts the batch touches: w(T) = w + w_experts p,
+    p = 1 - (1 - expert_share)^T, expert_share = experts per token / experts. Where whole experts lie on several GPUs the one
+    with the most of them is waited for: p + uneven sqrt(p (1 - p)) in place of p, at most 1.
+
+    An engine that was tuned for many sequences also spends grown n/(n + half) in an iteration.
 
     A server that speculates brings `rows` tokens of every decode into the batch: T = rows n + C.
 
@@ -89,6 +95,13 @@ class IterationModel:
         Streaming all routed experts once; 0 for dense models [s].
     expert_share
         Share of the routed experts one token uses, in [0, 1] [1].
+    uneven
+        Standard deviations, of one expert's being touched, by which the share of the busiest GPU's experts is above the mean;
+        0 = every expert is cut over the GPUs [1].
+    grown
+        Time that an iteration takes longer with very many decodes [s].
+    half
+        Decodes with which it is half of that [sequences]; only with grown > 0.
     m
         Query rows a decode occupies beside a prompt; 0 = decodes and prompts have kernels of their own [rows].
     h_m
@@ -136,6 +149,9 @@ class IterationModel:
     x: float = 0.0
     w_experts: float = 0.0
     expert_share: float = 0.0
+    uneven: float = 0.0
+    grown: float = 0.0
+    half: float = 0.0
     m: float = 0.0
     h_m: float = 0.0
     e_m: float = 0.0
@@ -154,6 +170,8 @@ class IterationModel:
             problems.append(f"iteration parameter tau must be an integer >= 1, got {self.tau!r}")
         if not problems and self.expert_share > 1.0:
             problems.append(f"iteration parameter expert_share must lie in [0, 1], got {self.expert_share!r}")
+        if not problems and self.grown > 0.0 and self.half <= 0.0:
+            problems.append(f"iteration parameter half must be positive where grown is, got {self.half!r}")
         if not problems and self.apart not in (0.0, 1.0):
             problems.append(f"iteration parameter apart must be 0 or 1, got {self.apart!r}")
         if problems:
@@ -260,6 +278,8 @@ class IterationModel:
             together = np.maximum(self.a * (pairs + self.m * kv) + self.h_m * n, walked)
             attention = np.where(new > 0.0, together, attention)
         total = self.t0 + (np.maximum(weights, self.b * rounded) + self.c * tokens) + attention
+        if self.grown > 0.0:
+            total = total + self.grown * n / (n + self.half)
         if self.x > 0.0:
             total = total + self.x * n * new / np.where(tokens > 0.0, tokens, 1.0)
         return total if np.all(tokens > 0.0) else np.where(tokens > 0.0, total, 0.0)
@@ -274,24 +294,36 @@ class IterationModel:
             rounded = self.tau * math.ceil(tokens / self.tau)
         floor = self.w
         if self.w_experts > 0.0:
-            floor += self.w_experts * (1.0 - (1.0 - self.expert_share) ** tokens)
+            share = 1.0 - (1.0 - self.expert_share) ** tokens
+            floor += self.w_experts * min(share + self.uneven * math.sqrt(share * (1.0 - share)), 1.0)
         linear = max(floor, self.b * rounded) + self.c * tokens
         if self.m > 0.0 and new > 0.0:
             attention = max(self.a * (pairs + self.m * kv) + self.h_m * n, self.e_m * max(longest, end), self.g * kv)
         else:
             attention = self.h * n + max(self.g * kv, self.e * longest) + self.a * pairs
-        return self.t0 + linear + attention + self.x * n * new / tokens
+        host = self.grown * n / (n + self.half) if self.grown > 0.0 else 0.0
+        return self.t0 + linear + attention + host + self.x * n * new / tokens
 
     def weight_time(self, tokens: ArrayLike) -> FloatArray:
-        """Time to stream the weights a batch of `tokens` touches, w + w_experts (1 - (1 - share)^T) [s].
+        """Time to stream the weights a batch of `tokens` touches [s].
 
         >>> IterationModel(t0=0.0, w=1.0, w_experts=2.0, expert_share=0.5).weight_time([0, 1, 1000]).tolist()
         [1.0, 2.0, 3.0]
         """
         if self.w_experts == 0.0:
             return np.full(np.shape(tokens), self.w)
-        distinct: FloatArray = 1.0 - (1.0 - self.expert_share) ** np.asarray(tokens, dtype=np.float64)
-        return self.w + self.w_experts * distinct
+        return self.w + self.w_experts * self.touched(np.asarray(tokens, dtype=np.float64))
+
+    def touched(self, tokens: FloatArray) -> FloatArray:
+        """Share of the routed experts that a batch of `tokens` reads on the GPU with the most of them [1].
+
+        >>> IterationModel(t0=0.0, w_experts=2.0, expert_share=0.5, uneven=0.5).touched(np.array([1.0, 1000.0])).tolist()
+        [0.75, 1.0]
+        """
+        share = 1.0 - (1.0 - self.expert_share) ** tokens
+        if self.uneven > 0.0:
+            share = np.minimum(share + self.uneven * np.sqrt(share * (1.0 - share)), 1.0)
+        return share
 
     def at_batch(self, tokens: float = math.inf) -> IterationModel:
         """The same model with the experts' weight traffic frozen at a batch of `tokens` [tokens].
@@ -304,8 +336,17 @@ class IterationModel:
         """
         if self.w_experts == 0.0:
             return self
-        touched = 1.0 if math.isinf(tokens) else 1.0 - (1.0 - self.expert_share) ** tokens
-        return replace(self, w=self.w + self.w_experts * touched, w_experts=0.0, expert_share=0.0)
+        touched = 1.0 if math.isinf(tokens) else float(self.touched(np.asarray(tokens)))
+        return replace(self, w=self.w + self.w_experts * touched, w_experts=0.0, expert_share=0.0, uneven=0.0)
+
+    def slowed(self, factor: float) -> IterationModel:
+        """The same engine, every time of which is `factor` times as long [1].
+
+        >>> IterationModel(t0=1e-3, b=1e-6, tau=8).slowed(2.0).time(5, 2000, 300, 40000)
+        0.002624
+        """
+        timed = (name for name, unit in PARAMETER_UNITS.items() if unit[:1] == "s")
+        return replace(self, **{name: factor * getattr(self, name) for name in timed})
 
     def in_units(self, unit: float) -> IterationModel:
         """The same times with every number of tokens counted in units of `unit` tokens.
@@ -370,6 +411,10 @@ class IterationModel:
         values: dict[str, float] = asdict(self)
         if self.w_experts == 0.0:
             del values["w_experts"], values["expert_share"]
+        if self.uneven == 0.0:
+            del values["uneven"]
+        if self.grown == 0.0:
+            del values["grown"], values["half"]
         if self.m == 0.0:
             del values["m"], values["h_m"], values["e_m"]
         if self.rows == 1.0:

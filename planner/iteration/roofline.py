@@ -21,6 +21,11 @@ FULL_RATE_WATTS = 0.354e-12
 """Power limit over 8-bit matrix rate of an H100 SXM: boards with more of it are taken to have enough [W s/FLOP]."""
 FINE_EXPERTS = 32
 """Experts from which on a mixture is one of many small ones."""
+NARROW_HEAD = 64
+"""Values of a head up to which its cache is read more slowly."""
+BUSIEST = 0.75
+"""Share of the asymptote sqrt(2 ln G) that the largest of 4 to 64 normal numbers reaches: 1.03, 1.42, 1.77, 2.07, 2.34 of 1.67 to
+2.88 (tables of the expected maximum)."""
 PCIE_BYTES_PER_S = 25e9
 """What a PCIe 4.0 x16 slot sustains in one direction, assumed where a GPU has no other link."""
 NODE_LINK_BYTES_PER_S = 50e9
@@ -251,11 +256,14 @@ def roofline(
     board's power limit is low for its matrix rate, the rate is that of :func:`power_share`. Mixture of experts: the experts'
     bytes enter as ``w_experts`` and b is their products, while those of the dense layers are in c: each expert sees few of
     the tokens, so that streaming the experts outlasts their products up to batches at which the dense layers compute long
-    since; mixtures of 32 and more experts run them slower by the constant ``fine_experts`` on GPUs without 4-bit matrix
-    units. Latent attention: g is the larger of reading the compressed cache and computing on it. Sliding-window layers read
-    at most their window: it goes into h and c. Linear attention and state-space layers count their weights in w and b and
-    move their state in h; their scan, a few percent of the products, is left out. Sparse attention counts as if it read
-    everything: an upper bound beyond its top-k.
+    since; mixtures of 32 and more experts multiply them slower by the constant ``fine_products`` on GPUs without 4-bit matrix
+    units, while experts stream like dense weights everywhere. An engine spends ``moe_launch_s`` on every layer of a mixture, and
+    brings its inputs to fewer bits once more; heads of 64 values or fewer have their cache read ``narrow`` times longer. Of
+    experts that lie whole on GPUs the busiest has more touched than the mean (``uneven``) and, unless the engine moves them
+    about, ``imbalance`` times the tokens. Latent attention: g is the larger of reading the compressed cache and computing on it.
+    Sliding-window layers read at most their window: it goes into h and c. Linear attention and state-space layers count
+    their weights in w and b and move their state in h; their scan, a few percent of the products, is left out. Sparse
+    attention counts as if it read everything: an upper bound beyond its top-k.
 
     With pipeline stages or attention data parallelism the batch is that of one of the replica's copies
     (:class:`~planner.hardware.Parallelism`), the others being as full: a batch passes all stages once in an iteration, while
@@ -272,7 +280,7 @@ def roofline(
     tp
         GPUs of the tensor-parallel group [GPUs], or the whole :class:`~planner.hardware.Parallelism`.
     engine
-        Engine whose host costs are added, a name of :mod:`planner.engines`; ``None`` = kernels alone.
+        Engine whose host costs are added, a name of :mod:`planner.engines`, with its version or without; ``None`` = kernels alone.
     constants
         Shares and launch times; the fitted ones by default.
 
@@ -305,7 +313,7 @@ def roofline(
             "Tensor parallelism across nodes is not modelled: take pipeline stages (pp).",
         )
     shape = shard_shape(model, spread.tp, spread.stage_gpus)
-    k = constants
+    engine, k = _of_version(engine, constants)
     family = gpu.gpu_class
     bandwidth = gpu.bandwidth_bytes_per_s * k.get(f"bandwidth_{family}", 1.0)
     speed = k.get(f"compute_{family}", 1.0)
@@ -331,17 +339,21 @@ def roofline(
     launch_s = k["launch_s_per_layer"] * (k.get("graph_launch", 1.0) if engine else 1.0)
     if engine and matmul_rate(gpu, dense_dtype)[1] in ("fp8", "int8", "fp4"):
         launch_s += k.get("quantize_s_per_layer", 0.0)
-    if engine and engine.endswith("_offline"):
-        launch_s += k.get("offline_launch_s_per_layer", 0.0)
     t0 = launch_s * model.layers + head_bytes * stream_s
+    tuned = bool(engine and engine.endswith("_offline"))
+    if engine and not tuned:
+        # router, sorting by expert, grouped products at their floor, and their activations brought to fewer bits
+        narrow_experts = matmul_rate(gpu, model.weight_dtype)[1] in ("fp8", "int8", "fp4")
+        per_mixture = k.get("moe_launch_s", 0.0) + (k.get("quantize_s_per_layer", 0.0) if narrow_experts else 0.0)
+        t0 += per_mixture * model.expert_layers
     t0 += k["allreduce_s"] * shape.allreduces
     w = shape.dense_parameters * DTYPE_BYTES[dense_dtype] * stream_s
-    # whole experts on a GPU of their own: the one with the most tokens is waited for
-    busiest = k.get("imbalance", 1.0) if spread.ep > 1 else 1.0
-    # many small experts: grouped kernels that read and multiply them well came with 4-bit matrix units
+    # whole experts on a GPU of their own: the one with the most tokens is waited for, unless the engine moves experts about
+    busiest = k.get("imbalance", 1.0) if spread.ep > 1 and engine and not tuned else 1.0
+    # many small experts: grouped kernels that multiply them well came with 4-bit matrix units
     fine = model.experts >= FINE_EXPERTS and not gpu.flops_per_s.get("fp4")
-    routed_speed = k.get("fine_experts", 1.0) if fine else 1.0
-    w_experts = shape.expert_parameters * weight_element * stream_s / routed_speed
+    routed_speed = k.get("fine_products", 1.0) if fine else 1.0
+    w_experts = shape.expert_parameters * weight_element * stream_s
     # a GPU's experts see the tokens of all copies of the stage
     routed_flops = 2.0 * (shape.active_parameters - shape.dense_parameters) * spread.dp * busiest
     dense_s = 2.0 * shape.dense_parameters * flop_s(dense_dtype)
@@ -354,10 +366,11 @@ def roofline(
     c += shape.allreduce_bytes_per_token / link
     if spread.dp > 1 and model.experts:
         nodes = math.ceil(spread.stage_gpus / gpu.gpus_per_node)
-        c += busiest * shape.dispatch_bytes_per_token / link
+        inside = k.get("dispatch_link", k["link"]) / k["link"] * link
+        c += busiest * shape.dispatch_bytes_per_token / inside
         # between nodes a token travels once to each node that holds any of its experts
         c += busiest * _dispatch_bytes(model, nodes) / node_link
-        t0 += 2.0 * k["allreduce_s"] * model.expert_layers
+        t0 += 2.0 * k.get("dispatch_s", k["allreduce_s"]) * model.expert_layers
     c += shape.window_token_flops * pair_s
     products_s = routed_s if model.experts else dense_s
     exposed_s = k.get("exposed", 0.0) * products_s
@@ -365,6 +378,8 @@ def roofline(
     g = shape.kv_bytes_per_token * kv_s
     if model.kv_lora_rank:
         g = max(g, shape.decode_kv_flops * pair_s)
+    elif model.head_dim <= NARROW_HEAD:
+        g *= k.get("narrow", 1.0)
     h = k["sequence_s_per_layer"] * model.layers + shape.sequence_bytes * kv_s
     # of every sequence that writes a token all logits are computed and sampled from
     head_s = 2.0 * shape.head_parameters * flop_s("bf16")
@@ -375,7 +390,9 @@ def roofline(
         hop = node_link if spread.gpus > gpu.gpus_per_node else link
         c += model.hidden_size * ACTIVATION_BYTES / spread.tp * spread.pp / hop
         t0 += k["allreduce_s"] * spread.pp
-    per_iteration = k.get(f"{engine}_iteration_s", 0.0) if engine else 0.0
+    # one host makes the batches of all stages
+    per_iteration = k.get(f"{engine}_iteration_s", 0.0) * spread.pp if engine else 0.0
+    grown = per_iteration + k.get("offline_launch_s_per_layer", 0.0) * model.layers if tuned else 0.0
     per_sequence = k.get(f"{engine}_sequence_s", 0.0) if engine else 0.0
     rows = together = walked = 0.0
     apart = engine in engines() and find_engine(str(engine)).apart
@@ -387,8 +404,7 @@ def roofline(
     # of all experts those that the tokens of dp copies touch, per token of one copy
     expert_share = 1.0 - (1.0 - model.experts_per_token / model.experts) ** spread.dp if model.experts else 0.0
     return IterationModel(
-        # one host makes the batches of all stages
-        t0=t0 + per_iteration * spread.pp,
+        t0=t0 + (0.0 if tuned else per_iteration),
         w=w,
         b=products_s - exposed_s,
         c=c,
@@ -401,11 +417,33 @@ def roofline(
         x=0.0,
         w_experts=w_experts,
         expert_share=expert_share,
+        uneven=_uneven(model, spread.ep),
+        grown=grown,
+        half=k.get("offline_half", 0.0) if grown else 0.0,
         m=rows,
         h_m=(together + head_s + per_sequence if rows else 0.0),
         e_m=walked,
         apart=float(apart),
     )
+
+
+def _of_version(engine: str | None, constants: Mapping[str, float]) -> tuple[str | None, Mapping[str, float]]:
+    """An engine's own name, and the constants of the version that is named with it."""
+    if engine is None or "@" not in engine:
+        return engine, constants
+    found = find_engine(engine)
+    return found.name, dict(constants) | dict(found.measured.constants if found.measured else {})
+
+
+def _uneven(model: ModelSpec, gpus: int) -> float:
+    """Standard deviations of an expert's being touched by which the busiest of `gpus` GPUs has more of its own touched [1].
+
+    Their number on a GPU is near normal with variance E/G p (1 - p); the largest of G normal numbers is sqrt(2 ln G) standard
+    deviations above the mean where G is large, three quarters of it for 4 to 64.
+    """
+    if gpus < 2 or not model.experts:
+        return 0.0
+    return BUSIEST * math.sqrt(2.0 * math.log(gpus) * gpus / model.experts)
 
 
 def _dispatch_bytes(model: ModelSpec, places: int) -> float:
@@ -453,13 +491,23 @@ def known_band(kind: str, bands: Mapping[str, float]) -> float:
 def prior_band(gpu: GpuSpec, model: ModelSpec, engine: str | None = None) -> float:
     """Half-width of the band to print around an unmeasured estimate, as a fraction of it [1].
 
-    It holds 88% of the public measurements of the estimate's kind, each predicted once by a fit without its GPU type and
-    once by one without its pair of GPU and model; of a kind that nobody has published: :func:`known_band`.
+    It is told as an 80% band: it holds 85% of the public measurements of the estimate's kind, each predicted once by a fit without
+    its GPU type and once by one without its model, and 75 to 87% of those of GPU types that did not make it; of a kind that
+    nobody has published: :func:`known_band`.
 
     >>> h100 = GpuSpec("h100-80gb", 85e9, 3.35e12, {"bf16": 989e12}, 450e9, 2.99)
     >>> dense = ModelSpec("dense", 32, 4096, 14336, 32, 8, 128, 128256, 131072)
     >>> prior_band(h100, dense) < prior_band(h100, dense, "vllm")
     True
     """
-    band = known_band(band_kind(gpu, model, engine), BANDS)
+    return _likened(known_band(band_kind(gpu, model, engine), BANDS), model)
+
+
+def prefill_band(gpu: GpuSpec, model: ModelSpec) -> float:
+    """The same of the time of prompts alone, on which the first token hangs [1]."""
+    return _likened(known_band(band_kind(gpu, model).replace("kernels", "prompts"), BANDS), model)
+
+
+def _likened(band: float, model: ModelSpec) -> float:
+    """A band, wider where only likeness speaks."""
     return LIKENESS * band if model.like or model.state_layers or model.index_layers else band

@@ -5,13 +5,14 @@ step then yields
 
 .. math:: \alpha(k) = 1 + \sum_{j=1}^{k} \prod_{i=1}^{j} p\,d^{i-1}
 
-tokens on average. Fitted to each of the seven acceptance curves of SPEED-Bench (InferenceX, MTP, EAGLE3 and others, one to
-eight drafts) this form is off by 0.9% on average and 9.5% at most; a constant acceptance by 19%.
+tokens on average. With p and d of its own this form is within 2.3% of each published curve of SPEED-Bench (InferenceX; MTP,
+EAGLE-3 and others, one to eight drafts), a constant acceptance within 19%. Decays are .91 to .97 but for DeepSeek-V4's, .73.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,15 +21,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.errors import InputError, did_you_mean
 
-METHODS: Mapping[str, tuple[float, float, str]] = {
-    "mtp": (0.875, 0.73, "multi-token prediction: the model's own next-token layers"),
-    "eagle3": (0.79, 0.97, "EAGLE-3: one layer trained on the model's hidden states"),
-    "eagle": (0.70, 0.97, "EAGLE: one layer trained on the model's hidden states"),
-    "draft": (0.70, 0.97, "a small model of its own (model=NAME)"),
-    "ngram": (0.40, 0.97, "tokens that followed the same ones in the prompt"),
+DECAY = 0.95
+"""Acceptance of a draft over that of the one before it, where nothing is measured."""
+
+METHODS: Mapping[str, tuple[float, str]] = {
+    "mtp": (0.84, "multi-token prediction: the model's own next-token layers"),
+    "eagle3": (0.84, "EAGLE-3: one layer trained on the model's hidden states"),
+    "eagle": (0.70, "EAGLE: one layer trained on the model's hidden states"),
+    "draft": (0.70, "a small model of its own (model=NAME)"),
+    "ngram": (0.40, "tokens that followed the same ones in the prompt"),
 }
-"""Method -> first acceptance and decay where none is given, and what it is. Those of mtp and eagle3 are means of SPEED-Bench's
-coding prompts (SemiAnalysisAI/InferenceX, 2026); the others are conventions: give your own."""
+"""Method -> first acceptance where none is given, and what it is. That of mtp and eagle3 is the mean of SPEED-Bench's curves on
+coding prompts (SemiAnalysisAI/InferenceX, 2026), .79 to .92 and no different by method; the others are conventions: give
+your own."""
+
+LOW, HIGH = (0.79 / 0.84, 0.735), (0.92 / 0.84, 0.97)
+"""Factor on the first acceptance, and decay, of the lowest and the highest published curve."""
 
 MOST_DRAFTS = 16
 
@@ -65,6 +73,22 @@ class Speculation:
         2.473...
         """
         return 1.0 + float(np.cumprod(self.acceptance).sum())
+
+    @property
+    def tokens_range(self) -> tuple[float, float]:
+        """What a step yields with the lowest and the highest published acceptance; as it is where the acceptance is known [tokens].
+
+        >>> [round(u, 2) for u in Speculation.parse("mtp:k=3").tokens_range]
+        [2.44, 3.45]
+        """
+        if not self.assumed:
+            return self.tokens_per_step, self.tokens_per_step
+        first = self.acceptance[0]
+        low, high = (
+            1.0 + float(np.cumprod(_geometric(min(first * factor, 1.0), decay, self.draft_tokens)).sum())
+            for factor, decay in (LOW, HIGH)
+        )
+        return low, high
 
     @property
     def _squared_tokens(self) -> float:
@@ -128,9 +152,12 @@ class Speculation:
 
     @classmethod
     def parse(cls, text: str) -> Speculation:
-        """Read ``METHOD:k=3,accept=0.8,decay=0.95``, ``...,length=2.4`` or ``...,lengths=1.8/2.3/2.7``.
+        """Read ``METHOD:k=3,accept=0.8,decay=0.95``, ``...,accept=[.8,.7,.6]``, ``...,length=2.4`` and others.
 
-        ``length`` is the mean acceptance length a server reports (accepted + 1), ``lengths`` that with 1, 2, ... drafts.
+        ``accept`` is the chance of the first draft, or that of each once those before it were accepted. ``length`` is the mean
+        acceptance length a server reports (accepted + 1), ``lengths`` that with 1, 2, ... drafts. ``drafts`` and ``accepted``
+        are counts of a vLLM server: ``vllm:spec_decode_num_drafts_total`` and
+        ``vllm:spec_decode_num_accepted_tokens_per_pos_total`` by position.
 
         Raises
         ------
@@ -143,15 +170,21 @@ class Speculation:
         0.79
         >>> Speculation.parse("eagle3:k=2,accept=0.8,decay=0.9").acceptance
         (0.8, 0.7200000000000001)
+        >>> Speculation.parse("eagle3:accept=[.8,.7,.6]").acceptance
+        (0.8, 0.7, 0.6)
+        >>> [round(a, 9) for a in Speculation.parse("eagle3:drafts=1000,accepted=800/600/300").acceptance]
+        [0.8, 0.75, 0.5]
         """
         method, _, rest = text.partition(":")
         method = method.strip().lower()
         if method not in METHODS:
             raise InputError(
                 f"unknown speculative method {method!r}{did_you_mean(method, METHODS)}",
-                f"Known: {', '.join(METHODS)}; e.g. eagle3:k=3,accept=0.8,decay=0.95.",
+                f"Known: {', '.join(METHODS)}; e.g. eagle3:k=3,accept=0.8,decay=0.95 or eagle3:accept=[.8,.7,.6].",
             )
         given: dict[str, str] = {}
+        # a list in brackets holds commas of its own
+        rest = re.sub(r"\[([^\]]*)\]", lambda found: found.group(1).replace(",", "/"), rest)
         for part in filter(None, (p.strip() for p in rest.split(","))):
             key, equals, value = part.partition("=")
             if not equals or key.strip() not in _KEYS:
@@ -161,26 +194,44 @@ class Speculation:
 
     @classmethod
     def _of(cls, method: str, given: Mapping[str, str]) -> Speculation:
-        """From ``key=value`` pairs: an acceptance by position, from a curve, a mean length, or a first chance and its decay."""
-        if told := [k for k in ("length", "lengths", "accept") if k in given][1:]:
+        """From ``key=value`` pairs: an acceptance by position, from a curve or counts, a mean length, or a first chance and
+        decay."""
+        if told := [k for k in ("length", "lengths", "accept", "accepted") if k in given][1:]:
             raise InputError(f"{told[0]}= beside another statement of the acceptance: give one")
-        first, decay, _ = METHODS[method]
-        decay = _number(given, "decay", decay, 0.0, 1.0)
-        curve = [_value("lengths", v, 1.0, 100.0) for v in given["lengths"].split("/")] if "lengths" in given else []
-        k = round(_number(given, "k", float(len(curve) or (1 if method == "mtp" else 3)), 1.0, MOST_DRAFTS))
-        if curve:
-            acceptance = _of_curve(curve, k)
+        first, _ = METHODS[method]
+        decay = _number(given, "decay", DECAY, 0.0, 1.0)
+        positions = _positions(given)
+        k = round(_number(given, "k", float(len(positions) or (1 if method == "mtp" else 3)), 1.0, MOST_DRAFTS))
+        if positions:
+            # beyond the last one it stays as it is there
+            acceptance = (positions + (positions[-1],) * k)[:k]
         elif "length" in given:
             acceptance = _of_length(_number(given, "length", 1.0, 1.0, k + 1.0), k, decay)
         else:
             acceptance = _geometric(_number(given, "accept", first, 0.0, 1.0), decay, k)
         if (method == "draft") != ("model" in given):
             raise InputError("the draft method needs model=NAME, the others have none")
-        assumed = not {"accept", "length", "lengths"} & set(given)
+        assumed = not {"accept", "length", "lengths", "accepted"} & set(given)
         return cls(method, k, acceptance, given.get("model", ""), assumed)
 
 
-_KEYS = ("k", "accept", "decay", "length", "lengths", "model")
+_KEYS = ("k", "accept", "decay", "length", "lengths", "drafts", "accepted", "model")
+
+
+def _positions(given: Mapping[str, str]) -> tuple[float, ...]:
+    """Acceptance of each draft once those before it were accepted, where it is stated draft by draft; else none."""
+    if "/" in given.get("accept", ""):
+        return tuple(_value("accept", v, 0.0, 1.0) for v in given["accept"].split("/"))
+    if ("drafts" in given) != ("accepted" in given):
+        raise InputError("drafts= and accepted= belong together: counts of drafts, and of tokens accepted at 1/2/...")
+    if "accepted" in given:
+        drafts = _value("drafts", given["drafts"], 1.0, 1e18)
+        counts = [_value("accepted", v, 0.0, 1e18) for v in given["accepted"].split("/")]
+        return _of_reached([c / drafts for c in counts], f"accepted={given['accepted']}")
+    if "lengths" in given:
+        lengths = [_value("lengths", v, 1.0, 100.0) for v in given["lengths"].split("/")]
+        return _of_reached(np.diff([1.0, *lengths]).tolist(), f"lengths={given['lengths']}")
+    return ()
 
 
 def _value(key: str, text: str, low: float, high: float) -> float:
@@ -211,13 +262,9 @@ def _of_length(length: float, k: int, decay: float) -> tuple[float, ...]:
     return _geometric(high, decay, k)
 
 
-def _of_curve(lengths: list[float], k: int) -> tuple[float, ...]:
-    """Acceptance of each draft from mean lengths with 1, 2, ... drafts; beyond the last it stays as it is there."""
-    reached = np.diff(np.array([1.0, *lengths]))
-    before = np.concatenate(([1.0], reached[:-1]))
-    if reached[0] > 1.0 or np.any(reached < 0.0) or np.any(reached > before + 1e-9):
-        raise InputError(
-            f"lengths={'/'.join(f'{v:g}' for v in lengths)}: each draft adds at most what the one before added"
-        )
-    rates = [float(r / b) if b > 0.0 else 0.0 for r, b in zip(reached, before, strict=True)]
-    return tuple((rates + [rates[-1]] * k)[:k])
+def _of_reached(reached: list[float], told: str) -> tuple[float, ...]:
+    """Acceptance of each draft from the share of steps in which it was accepted."""
+    before = [1.0, *reached[:-1]]
+    if any(r < 0.0 or r > b + 1e-9 for r, b in zip(reached, before, strict=True)):
+        raise InputError(f"{told}: each draft adds at most what the one before added")
+    return tuple(min(r / b, 1.0) if b > 0.0 else 0.0 for r, b in zip(reached, before, strict=True))

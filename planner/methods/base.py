@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.errors import InputError
 from planner.methods.joint import Joint, Together, apart, frechet
 from planner.predict.traffic import PoolTraffic
 from planner.promise import Promise, joint_limits
@@ -17,6 +18,9 @@ from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw, capacity_upper_bound
+
+MEAN_LEVELS = tuple((k + 0.5) / 10.0 for k in range(10))
+"""Levels whose quantiles are averaged for a mean that is not told."""
 
 FEW_PER_REPLICA = 1e-9
 """Rate [1/s] at which a replica is as good as idle."""
@@ -41,14 +45,14 @@ class Prediction:
     bands
         Metric -> one (low, high) per level: the truth lies within ``value * (1 + low) .. value * (1 + high)``, as
         measured for the region.
-    margins
-        Metric -> one factor >= 1 per level on the predicted value when it is held against a promise.
     warnings
         Region-specific caveats.
     reliable
-        False where the method has been too far off for a promise to rest on it; margins are then the 95% end of its errors.
+        False where the method has been too far off for a promise to rest on it.
     together
         How the latencies of a request go together, where that was asked for and is known.
+    means
+        Metric -> its mean [s], the wait before admission (``wait_s``) too, where a method tells them.
     """
 
     quantiles: tuple[float, ...]
@@ -60,10 +64,10 @@ class Prediction:
     mean_running: float
     wait_probability: float
     bands: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
-    margins: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     reliable: bool = True
     together: Together | None = None
+    means: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def unknown(cls) -> Prediction:
@@ -82,19 +86,11 @@ class Prediction:
             return next(iter(limits.values())) * self._joint(limits).quantile(quantile)
         return float(getattr(self, metric)[self._place(metric, quantile)])
 
-    def margin(self, metric: str, quantile: float) -> float:
-        """Factor on that value when it is held against a promise [1]."""
-        if joint_limits(metric) is not None:
-            value = self.value(metric, quantile)
-            return self.held(metric, quantile) / value if 0.0 < value < math.inf else 1.0
-        factors = self.margins.get(metric)
-        return 1.0 if factors is None else factors[self._place(metric, quantile)]
-
-    def held(self, metric: str, quantile: float) -> float:
-        """The value that is held against a promise: prediction times margin [s]."""
-        if (limits := joint_limits(metric)) is not None:
-            return next(iter(limits.values())) * self._joint(limits, self.margins).quantile(quantile)
-        return self.value(metric, quantile) * self.margin(metric, quantile)
+    def mean(self, metric: str) -> float:
+        """The mean of `metric` [s]; of :data:`MEAN_LEVELS`, which were asked for, where the method tells none."""
+        if metric in self.means:
+            return self.means[metric]
+        return math.fsum(self.value(metric, level) for level in MEAN_LEVELS) / len(MEAN_LEVELS)
 
     def band(self, metric: str, quantile: float) -> tuple[float, float]:
         """Truth over the value - 1, at least and at most [1]; a tenth either way where nothing was measured."""
@@ -107,9 +103,9 @@ class Prediction:
         low, high = (self._joint(limits, ends).quantile(quantile) / value - 1.0 for ends in self._ends(limits))
         return low, high
 
-    def share(self, promise: Promise, held: bool = False) -> float:
-        """Share of the requests within all limits of a promise, with the margins on the latencies or without [1]."""
-        return self._joint(promise.limits, self.margins if held else {}).share()
+    def share(self, promise: Promise) -> float:
+        """Share of the requests within all limits of a promise [1]."""
+        return self._joint(promise.limits).share()
 
     def share_band(self, promise: Promise, more: float = 0.0) -> tuple[float, float]:
         """The least and the most that share may be, by the errors of the latencies and `more` error of all times [1].
@@ -174,6 +170,37 @@ class PoolModel:
         """The same pool where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where that is alike."""
         return None
 
+    def by_windows(self, windows_s: float) -> PoolModel:
+        """The same pool, each latency of which is what 95% of windows of so many seconds keep within.
+
+        Raises
+        ------
+        InputError
+            The method looks at no requests one by one.
+        """
+        raise InputError("windows: only replays tell windows apart", "Take --method mixed.")
+
+    def under(self, slow: float = 1.0, draw: int | None = None) -> PoolModel:
+        """The same pool with iterations `slow` times as long [1], at another draw of its traffic (see :meth:`draws`)."""
+        if slow == 1.0 and draw is None:
+            return self
+        known: dict[tuple[float, int | None], PoolModel] = self.__dict__.setdefault("_under_others", {})
+        if (slow, draw) not in known:
+            known[slow, draw] = self._otherwise(slow, draw)
+        return known[slow, draw]
+
+    def _otherwise(self, slow: float, draw: int | None) -> PoolModel:
+        """See :meth:`under`: one made anew."""
+        return Slowed(self, slow)
+
+    def is_short(self, arrival_rate_per_s: float, replicas: int) -> bool:
+        """Whether all requests at a rate of the pool [1/s] are so few that a decision takes several draws of its gateway."""
+        return False
+
+    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
+        """Draws of the traffic at a rate of the pool [1/s], the calmest first; one where there is nothing to draw."""
+        return np.zeros(1, dtype=np.int64)
+
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """Latency at a pool rate [1/s], the only place the rate stands, spread over `replicas`, at the given levels (ascending)."""
         raise NotImplementedError
@@ -192,7 +219,50 @@ class PoolModel:
             return False
         levels = tuple(sorted({*(p.quantile for p in promises), *(JOINT_LEVELS if self.joint else ())}))
         found = (self.predict if sure else self.look)(arrival_rate_per_s, replicas, levels)
-        return found.load < 1.0 and all(found.held(p.metric, p.quantile) <= p.limit_s for p in promises)
+        return found.load < 1.0 and all(found.value(p.metric, p.quantile) <= p.limit_s for p in promises)
+
+
+class Slowed(PoolModel):
+    """A pool in closed form whose every time is longer: the same pool at as many times the rate, with as many times the latency.
+
+    Parameters
+    ----------
+    one
+        The pool as its profile has it.
+    slow
+        How many times as long it takes [1].
+    """
+
+    def __init__(self, one: PoolModel, slow: float) -> None:
+        self.one, self.slow, self.joint = one, slow, one.joint
+
+    @property
+    def capacity_per_s(self) -> float:
+        """See :class:`PoolModel`."""
+        return self.one.capacity_per_s / self.slow
+
+    def capacity_at(self, replicas: int) -> float:
+        """See :class:`PoolModel`."""
+        return self.one.capacity_at(replicas) / self.slow
+
+    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+        """See :class:`PoolModel`."""
+        return self._longer(self.one.predict(self.slow * arrival_rate_per_s, replicas, quantiles))
+
+    def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+        """See :class:`PoolModel`."""
+        return self._longer(self.one.look(self.slow * arrival_rate_per_s, replicas, quantiles))
+
+    def unloaded(self, quantiles: tuple[float, ...]) -> Prediction:
+        """See :class:`PoolModel`."""
+        return self._longer(self.one.unloaded(quantiles))
+
+    def _longer(self, found: Prediction) -> Prediction:
+        """Latencies of the faster pool as this one's."""
+        ttft, tpot, e2e = (
+            tuple(self.slow * value for value in values) for values in (found.ttft_s, found.tpot_s, found.e2e_s)
+        )
+        return replace(found, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e)
 
 
 class InCopies(PoolModel):
@@ -227,6 +297,18 @@ class InCopies(PoolModel):
         """See :class:`PoolModel`."""
         other = self.one.grown(growth)
         return None if other is None else InCopies(other, self.copies)
+
+    def by_windows(self, windows_s: float) -> PoolModel:
+        """See :class:`PoolModel`."""
+        return InCopies(self.one.by_windows(windows_s), self.copies)
+
+    def _otherwise(self, slow: float, draw: int | None) -> PoolModel:
+        """See :meth:`PoolModel.under`."""
+        return InCopies(self.one.under(slow, draw), self.copies)
+
+    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
+        """See :class:`PoolModel`."""
+        return self.one.draws(arrival_rate_per_s)
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`."""

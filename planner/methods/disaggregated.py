@@ -8,9 +8,10 @@ from copy import copy
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.methods.base import Prediction
-from planner.methods.replayed import Played, ReplayPool
+from planner.methods.replayed import Played, ReplayPool, slowed
 from planner.methods.sessions import SessionPool
 from planner.predict.calls import session_calls
 from planner.predict.records import Decoders, Floats, PrefixCache, Replicas, Requests, Run
@@ -33,13 +34,13 @@ class PrefillPool(ReplayPool):
 
 
 class PrefillSessions(SessionPool):
-    """The same where prompts come back to prefix caches; `prompts_per_s` is the largest rate of given requests."""
+    """The same where prompts come back to prefix caches; `prompts_per_s` is the largest rate of given requests at `slow` = 1."""
 
     prompts_per_s: Callable[[PoolLaw], float]
 
     def capacity_of(self, law: PoolLaw) -> float:
         """See :class:`ReplayPool`."""
-        return self.prompts_per_s(law)
+        return self.prompts_per_s(law) / self.slow
 
     def _told(self, played: Played, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`ReplayPool`."""
@@ -96,6 +97,17 @@ class DecodePool(ReplayPool):
         other.prefills = prefills
         other._forget()
         return other
+
+    def _otherwise(self, slow: float, draw: int | None) -> ReplayPool:
+        """See :meth:`planner.methods.base.PoolModel.under`: both pools."""
+        other = super()._otherwise(slow, draw)
+        assert isinstance(other, DecodePool)
+        other.first, other._first_capacity = slowed(self.first, slow), self._first_capacity / slow
+        return other
+
+    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
+        """See :class:`ReplayPool`: of the whole fleet's traffic."""
+        return super().draws(arrival_rate_per_s / self.share) if self.sessions is None else np.zeros(1, dtype=np.int64)
 
     def _is_whole(self, rate: float, replicas: int) -> bool:
         """See :class:`ReplayPool`."""

@@ -13,7 +13,7 @@ from planner.methods.base import Method, PoolModel, Prediction, same_band, unsta
 from planner.predict.traffic import PoolTraffic
 from planner.promise import Promise
 from planner.queueing.erlang import log_erlang_c
-from planner.queueing.mgc import min_replicas
+from planner.queueing.mgc import min_replicas, wait_quantile_fleetopt
 from planner.replica.engine import EngineOption, ReplicaSetup, full_iteration_time
 from planner.routing import Routing
 from planner.workload import pools as m
@@ -64,9 +64,7 @@ class MgcPool(PoolModel):
         if load >= 1.0:
             return unstable(quantiles, load)
         log_wait = float(log_erlang_c(servers, offered)) if offered > 0.0 else -math.inf
-        # FleetOpt eq. 6 at every level, never below zero
-        slope = (1.0 + self.scv) / (2.0 * (servers - offered) / self.service_s)
-        waits = [max(0.0, (log_wait - math.log1p(-q)) * slope) for q in quantiles]
+        waits = wait_quantile_fleetopt(arrival_rate_per_s, self.service_s, servers, self.scv, quantiles).tolist()
         ttft = tuple(w + self.prefill_s(q) + self.iteration_s for w, q in zip(waits, quantiles, strict=True))
         e2e = tuple(
             w + float(_weighted_quantile(self._iterations, self._iterations_cdf, q)) * self.iteration_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.methods.base import Method
+from planner.methods.population import PopulationPool
 from planner.methods.replayed import ReplayPool
 from planner.predict.records import Replicas
 from planner.predict.traffic import PoolTraffic
@@ -43,7 +44,8 @@ class Mixed(Method):
             wake_s=profile.wake_s,
             shared_prefix=engine.shared_prefix,
         )
-        return ReplayPool(arrivals, replica, profile.api_overhead_s)
+        kind = ReplayPool if arrivals.fleet.sending.population is None else PopulationPool
+        return kind(arrivals, replica, profile.api_overhead_s)
 
 
 METHOD = Mixed()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from planner.predict.bounds import max_throughput
 from planner.predict.records import Clients, Floats, Limit, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
 from planner.predict.traffic import SAMPLE, WHOLE, Laid, PoolTraffic
-from planner.promise import GOODPUT, Promise, joint_limits
+from planner.promise import GOODPUT, MEAN, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
 from planner.units import format_duration
 from planner.workload.pools import PoolLaw
@@ -35,11 +36,20 @@ ALONE = 4096
 CALM, BUSY = 0.1, 0.9
 """Draws of the traffic between whose quantiles the printed band lies: eight hours in ten."""
 
+BATCHES, BATCHES_T = 16, 2.131
+"""Stretches of drawn requests by which their quantiles' errors are told, and Student's t of 95% of so many."""
+
 OVERLOADED, OVERLOAD_WARM = 20_000, 256.0
 """Requests sent to a pool that may be overloaded, and those of each replica before it is measured, while its queue grows."""
 
 BEFORE_SURGE, SURGE_STEP_S = 2.0, 2.0
 """Lengths of a surge before it, and how often is looked after it [s]."""
+
+METRICS = ("ttft_s", "tpot_s", "e2e_s")
+"""Latencies of a request."""
+
+KEPT = 0.95
+"""Share of the windows that keep what is promised of windows [1]."""
 
 RUNNING = 64.0
 """Sequences of a replica that take part in warming up, at most."""
@@ -61,6 +71,8 @@ class Played:
         Rate of one replica of those it stands for [1/s].
     decodes
         Tokens of each request after the first; ``None`` = as sent.
+    repeats
+        How often the same requests came, one after the other, each time under another draw of the gateway.
     """
 
     requests: Requests
@@ -69,6 +81,7 @@ class Played:
     replicas: int
     rate_per_s: float
     decodes: Floats | None = None
+    repeats: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +125,12 @@ class ReplayPool(PoolModel):
     ----------
     tokens_per_unit
         Tokens in what the engine counts lengths in.
+    draw
+        Draw of the traffic that is replayed; ``None`` = the one in the middle.
+    slow
+        How many times as long iterations take as those of the pool this one was made of [1].
+    windows_s
+        Length of the windows, 95% of which keep within what is told [s]; ``None`` = all requests are looked at together.
     """
 
     tokens_per_unit = 1.0
@@ -120,21 +139,27 @@ class ReplayPool(PoolModel):
         self, traffic: PoolTraffic, engine: Replicas, overhead_s: float = 0.0, capacity_per_s: float | None = None
     ) -> None:
         self.traffic, self.engine, self.overhead_s = traffic, engine, overhead_s
-        self._capacity = capacity_per_s
+        # looked for once for all speeds of the engine
+        self._capacity = [capacity_per_s]
+        self.draw: int | None = None
+        self.slow = 1.0
+        self.windows_s: float | None = None
         self._forget()
 
     def _forget(self) -> None:
         """Nothing has been replayed."""
         self._known: dict[tuple[object, ...], Prediction] = {}
         self._kept: dict[tuple[object, ...], bool] = {}
+        self._under_others: dict[tuple[float, int | None], PoolModel] = {}
         self._mark = object()
 
     @property
     def capacity_per_s(self) -> float:
         """See :class:`PoolModel`."""
-        if self._capacity is None:
-            self._capacity = self.capacity_of(self.traffic.law)
-        return self._capacity
+        found = self._capacity[0]
+        if found is None:
+            found = self._capacity[0] = self.slow * self.capacity_of(self.traffic.law)
+        return found / self.slow
 
     def capacity_of(self, law: PoolLaw) -> float:
         """Largest stable rate of a replica that gets given requests, in the fluid limit [1/s]."""
@@ -156,32 +181,54 @@ class ReplayPool(PoolModel):
         other._forget()
         return other
 
+    def by_windows(self, windows_s: float) -> ReplayPool:
+        """See :class:`PoolModel`."""
+        other = self._under(self.traffic)
+        other.windows_s = windows_s
+        return other
+
+    def _otherwise(self, slow: float, draw: int | None) -> ReplayPool:
+        """See :meth:`PoolModel.under`."""
+        other = copy(self)
+        other._forget()
+        other.engine, other.draw, other.slow = slowed(self.engine, slow), draw, self.slow * slow
+        return other
+
+    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
+        """See :class:`PoolModel`."""
+        return self.traffic.draws(arrival_rate_per_s)
+
+    def is_short(self, arrival_rate_per_s: float, replicas: int) -> bool:
+        """See :class:`PoolModel`."""
+        return self.traffic.repeats(arrival_rate_per_s, replicas, self.engine.routing) > 1
+
     # --- what is asked ----------------------------------------------------------------------------------------------
 
     def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
         """See :class:`PoolModel`: a replay that ends as soon as a promise is broken; of a sample unless it is to be `sure`."""
-        most = WHOLE if sure or self._is_whole(arrival_rate_per_s, replicas) else SAMPLE
+        whole = sure or self.windows_s or self._is_whole(arrival_rate_per_s, replicas)
+        most = WHOLE if whole else SAMPLE
         key = (arrival_rate_per_s, replicas, tuple(promises), most)
         if key not in self._kept:
-            played = self._play(arrival_rate_per_s, replicas, most, None, promises)
+            played = self._play(arrival_rate_per_s, replicas, most, self.draw, promises)
             kept = played.run.ended_early < 0 and self._holds(played, promises)
             if kept:
                 # it went to its end: what is asked next is often what it tells
-                self.traffic.fleet.played = (self._mark, arrival_rate_per_s, replicas, most, played)
+                self.traffic.fleet.played = (self._mark, arrival_rate_per_s, replicas, most, self.draw, played)
             # what is kept for as long as the trace lasts is not beyond the capacity
             self._kept[key] = kept and arrival_rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
 
     def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: of a sample, without a band."""
-        return self._at(arrival_rate_per_s, replicas, quantiles, SAMPLE, None)
+        return self._at(arrival_rate_per_s, replicas, quantiles, SAMPLE, self.draw)
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: of all requests, with the band of other draws of the same traffic."""
         key = ("banded", arrival_rate_per_s, replicas, quantiles)
         if key not in self._known:
-            found = self._at(arrival_rate_per_s, replicas, quantiles, WHOLE, None)
-            if found.load < 1.0:
+            found = self._at(arrival_rate_per_s, replicas, quantiles, WHOLE, self.draw)
+            if found.load < 1.0 and not found.bands:
                 others = [
                     self._at(arrival_rate_per_s, replicas, quantiles, SAMPLE, draw)
                     for draw in self._others(arrival_rate_per_s)
@@ -265,28 +312,51 @@ class ReplayPool(PoolModel):
 
     def _is_whole(self, rate: float, replicas: int) -> bool:
         """Whether a sample is all requests there are."""
-        return self._lay(rate, replicas, SAMPLE, None).whole
+        return self._lay(rate, replicas, SAMPLE, self.draw).whole
 
     def _lay(self, rate: float, replicas: int, most: int, draw: int | None) -> Laid:
         """The requests of so many replicas."""
         warm = min(self.engine.slots, RUNNING)
-        return self.traffic.lay(rate, replicas, self.engine.routing, warm=warm, most=most, draw=draw)
+        load = rate / (replicas * self.capacity_per_s)
+        return self.traffic.lay(rate, replicas, self.engine.routing, warm=warm, most=most, draw=draw, load=load)
 
     def _at(self, rate: float, replicas: int, quantiles: tuple[float, ...], most: int, draw: int | None) -> Prediction:
         """The prediction from `most` requests of one draw."""
         load = rate / (replicas * self.capacity_per_s)
         if load >= 1.0:
             return unstable(quantiles, load)
-        if draw is None and self._is_whole(rate, replicas):
+        # stretches of a sample are shorter than windows
+        if self.windows_s or (draw == self.draw and self._is_whole(rate, replicas)):
             most = WHOLE
         key = (rate, replicas, quantiles, most, draw)
         if key not in self._known:
             *last, played = self.traffic.fleet.played or (None,)
-            if draw is not None or last[:1] != [self._mark] or last[1:] != [rate, replicas, most]:
+            if last[:1] != [self._mark] or last[1:] != [rate, replicas, most, draw]:
                 played = self._play(rate, replicas, most, draw, ())
             assert isinstance(played, Played)
-            self._known[key] = self._told(played, quantiles)
+            told = self._told(played, quantiles)
+            self._known[key] = replace(told, bands=self._between(played, told)) if most == WHOLE else told
         return self._known[key]
+
+    def _between(self, played: Played, told: Prediction) -> dict[str, tuple[tuple[float, float], ...]]:
+        """What a replay says of its own errors, by latency and level: how far the draws of one of several lie from all of them, and
+        of drawn requests the interval of 95% by stretches of it. Nothing of a trace that is replayed once."""
+        if played.repeats == 1 and self.traffic.recorded:
+            return {}
+        weight = played.requests.weight
+        counted = slice(None) if weight is None else np.flatnonzero(weight > 0.0)
+        bands, parts = {}, played.repeats if played.repeats > 1 else BATCHES
+        for metric, values in zip(METRICS, self._latencies(played, counted)[:3], strict=True):
+            rows = [part[~np.isnan(part)] for part in np.array_split(values, parts)]
+            each = np.array([weighted_quantiles(row, np.ones(row.size), told.quantiles) for row in rows])
+            with np.errstate(invalid="ignore"):
+                if played.repeats > 1:
+                    ends = np.quantile(each, (CALM, BUSY), axis=0) / getattr(told, metric) - 1.0
+                else:
+                    half = BATCHES_T * each.std(axis=0, ddof=1) / math.sqrt(parts) / getattr(told, metric)
+                    ends = np.stack((-half, half))
+            bands[metric] = tuple((float(low), float(high)) for low, high in np.nan_to_num(ends, nan=0.0).T)
+        return bands
 
     def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
         """Replay `most` requests of a draw, until a promise is broken where there are any."""
@@ -299,7 +369,7 @@ class ReplayPool(PoolModel):
             None if math.isinf(limit) else Clients(in_flight=max(math.floor(limit), 1)),
             limits=self._limits(promises, requests),
         )
-        return Played(requests, run, laid.span_s, laid.replicas, rate / replicas, decodes)
+        return Played(requests, run, laid.span_s, laid.replicas, rate / replicas, decodes, laid.repeats)
 
     def _sent(self, traffic: PoolTraffic, laid: Laid) -> tuple[Requests, Floats]:
         """Requests that were laid out, as the engine counts them, and the tokens of each after the first."""
@@ -311,7 +381,10 @@ class ReplayPool(PoolModel):
         weight = np.ones(requests.size) if requests.weight is None else requests.weight
         total, several = float(weight.sum()), float(weight[requests.output_tokens > 1.0].sum())
         found: dict[str, Limit] = {}
-        for promise in promises:
+        # no request alone breaks a mean, nor a promise about windows
+        for promise in () if self.windows_s else promises:
+            if promise.quantile == MEAN:
+                continue
             joint = joint_limits(promise.metric) is not None
             for metric, limit in promise.limits.items():
                 counted = several if metric == "tpot_s" and not joint else total
@@ -322,19 +395,52 @@ class ReplayPool(PoolModel):
 
     def _holds(self, played: Played, promises: Sequence[Promise]) -> bool:
         """Whether a replay that went to its end keeps the promises that its limits do not say all of."""
-        return len({p.kind for p in promises} - {GOODPUT}) == len(promises) or self._keeps_all(played, promises)
+        limited = {p.kind for p in promises if p.quantile != MEAN and not self.windows_s} - {GOODPUT}
+        return len(limited) == len(promises) or self._keeps_all(played, promises)
 
     def _keeps_all(self, played: Played, promises: Sequence[Promise]) -> bool:
         """Whether what a replay that went to its end tells keeps all promises."""
         found = self._told(played, tuple(sorted({*JOINT_LEVELS, *(p.quantile for p in promises)})))
-        return all(found.held(p.metric, p.quantile) <= p.limit_s for p in promises)
+        return all(found.value(p.metric, p.quantile) <= p.limit_s for p in promises)
 
     def _told(self, played: Played, quantiles: tuple[float, ...]) -> Prediction:
         """The prediction read off a replay."""
         requests, run = played.requests, played.run
         counted = slice(None) if requests.weight is None else np.flatnonzero(requests.weight > 0.0)
         weight = np.ones(requests.size) if requests.weight is None else requests.weight[counted]
-        steps = (requests.output_tokens - 1.0 if played.decodes is None else played.decodes)[counted]
+        ttft, tpot, e2e, several = self._latencies(played, counted)
+        with np.errstate(invalid="ignore"):
+            waited = run.admitted_s[counted] - run.sent_s[counted]
+        came = requests.arrival_s[counted]
+        running = float(run.resident_s.sum()) / (played.span_s * played.replicas)
+        return Prediction(
+            quantiles=quantiles,
+            ttft_s=self._levels(ttft, weight, came, quantiles),
+            tpot_s=self._levels(tpot[several], weight[several], came[several], quantiles),
+            e2e_s=self._levels(e2e, weight, came, quantiles),
+            load=played.rate_per_s / self._capacity_of(played),
+            slot_occupancy=min(running / self.engine.slots, 1.0),
+            mean_running=running,
+            wait_probability=float(weight[waited > self.full_iteration_s].sum() / max(float(weight.sum()), 1e-300)),
+            warnings=(*self._too_few(weight, quantiles), *self._held_back(played)),
+            together=Together.of(ttft, tpot, e2e, weight) if self.joint else None,
+            means={
+                name: float(np.average(values, weights=own)) if values.size else math.nan
+                for name, values, own in (
+                    ("ttft_s", ttft, weight),
+                    ("tpot_s", tpot[several], weight[several]),
+                    ("e2e_s", e2e, weight),
+                    ("wait_s", np.nan_to_num(waited, nan=math.inf), weight),
+                )
+            },
+        )
+
+    def _latencies(
+        self, played: Played, counted: Any = slice(None)
+    ) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
+        """TTFT, TPOT (NaN of one token) and E2E of the requests that count [s], and which have more than one token."""
+        run, sent = played.run, played.requests.output_tokens - 1.0
+        steps = (sent if played.decodes is None else played.decodes)[counted]
         # what is never answered is beyond every limit
         ttft = np.nan_to_num(run.ttft_s[counted], nan=math.inf) + self.overhead_s
         e2e = np.nan_to_num(run.e2e_s[counted], nan=math.inf) + self.overhead_s
@@ -343,21 +449,17 @@ class ReplayPool(PoolModel):
         with np.errstate(invalid="ignore"):
             decoded = (e2e - ttft)[several] / steps[several]
         tpot[several] = np.where(np.isfinite(e2e[several]), decoded, math.inf)
-        with np.errstate(invalid="ignore"):
-            waited = run.admitted_s[counted] - run.sent_s[counted]
-        running = float(run.resident_s.sum()) / (played.span_s * played.replicas)
-        return Prediction(
-            quantiles=quantiles,
-            ttft_s=weighted_quantiles(ttft, weight, quantiles),
-            tpot_s=weighted_quantiles(tpot[several], weight[several], quantiles),
-            e2e_s=weighted_quantiles(e2e, weight, quantiles),
-            load=played.rate_per_s / self._capacity_of(played),
-            slot_occupancy=min(running / self.engine.slots, 1.0),
-            mean_running=running,
-            wait_probability=float(weight[waited > self.full_iteration_s].sum() / max(float(weight.sum()), 1e-300)),
-            warnings=(*self._too_few(weight, quantiles), *self._held_back(played)),
-            together=Together.of(ttft, tpot, e2e, weight) if self.joint else None,
-        )
+        return ttft, tpot, e2e, several
+
+    def _levels(self, values: Floats, weight: Floats, came_s: Floats, levels: Sequence[float]) -> tuple[float, ...]:
+        """Quantiles of all values, or what 95% of the windows in which they came keep their own quantiles within."""
+        if not self.windows_s or not values.size or not len(levels):
+            return weighted_quantiles(values, weight, levels)
+        window = (came_s // self.windows_s).astype(np.int64)
+        order = np.argsort(window, kind="stable")
+        parts = np.split(order, np.flatnonzero(np.diff(window[order])) + 1)
+        each = np.sort([weighted_quantiles(values[part], weight[part], levels) for part in parts], axis=0)
+        return tuple(each[min(math.ceil(KEPT * len(each)), len(each)) - 1].tolist())
 
     def _capacity_of(self, played: Played) -> float:
         """Largest stable rate of a replica that gets such requests [1/s]."""
@@ -390,6 +492,13 @@ class ReplayPool(PoolModel):
         return (f"requests wait {format_duration(waited)} with their clients on average, which no latency here counts",)
 
 
+def slowed(engine: Replicas, slow: float) -> Replicas:
+    """Replicas whose iterations take `slow` times as long [1]."""
+    it = engine.iteration
+    times = it.slowed(slow) if isinstance(it, IterationModel) else tuple(slow * t for t in it)
+    return replace(engine, iteration=times, request_s=slow * engine.request_s)
+
+
 def _spread(values: Floats, count: int) -> NDArray[np.int64]:
     """Rows evenly spread over the order of `values`, the largest among them."""
     order = np.argsort(values, kind="stable")
@@ -399,13 +508,21 @@ def _spread(values: Floats, count: int) -> NDArray[np.int64]:
 
 
 def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) -> tuple[float, ...]:
-    """The smallest values up to which shares `levels` of the weight lie; NaN of nothing.
+    """The smallest values up to which shares `levels` of the weight lie, and the mean where the level is 0; NaN of nothing.
 
     >>> weighted_quantiles(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]), (0.25, 0.5, 0.76))
     (1.0, 2.0, 3.0)
+    >>> weighted_quantiles(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]), (MEAN, 0.5))
+    (2.0, 2.0)
     """
     if not values.size:
         return (math.nan,) * len(levels)
+    if MEAN in levels:
+        at_mean = float(np.average(values, weights=weight))
+        others = iter(weighted_quantiles(values, weight, [q for q in levels if q != MEAN]))
+        return tuple(at_mean if q == MEAN else next(others) for q in levels)
+    if not len(levels):
+        return ()
     if float(weight.min()) == float(weight.max()):
         places = [min(max(math.ceil(q * values.size * (1.0 - 1e-12)) - 1, 0), values.size - 1) for q in levels]
         parted = np.partition(values, sorted(set(places)))
@@ -419,7 +536,7 @@ def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) 
 def bands_of(found: Prediction, others: Sequence[Prediction]) -> dict[str, tuple[tuple[float, float], ...]]:
     """Of other draws over this one - 1, by latency and level."""
     bands = {}
-    for metric in ("ttft_s", "tpot_s", "e2e_s"):
+    for metric in METRICS:
         told = []
         for k, value in enumerate(getattr(found, metric)):
             ratios = [getattr(other, metric)[k] / value - 1.0 for other in others] if 0.0 < value < math.inf else []

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.methods.replayed import Played, ReplayPool
 from planner.predict.calls import session_calls
@@ -134,6 +135,10 @@ class SessionPool(ReplayPool):
     def _is_whole(self, rate: float, replicas: int) -> bool:
         """See :class:`ReplayPool`: sessions are drawn."""
         return False
+
+    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
+        """See :class:`PoolModel`: sessions are drawn as long as one draw stands for all."""
+        return np.zeros(1, dtype=np.int64)
 
     def _others(self, rate: float) -> list[int]:
         """See :class:`ReplayPool`: other sessions."""

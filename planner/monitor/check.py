@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from planner._version import __version__
 from planner.deploy.serving import object_name
 from planner.errors import InfeasibleError
 from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
 from planner.fleet.shapes import standing_fleet
-from planner.methods.base import Prediction, unstable
+from planner.methods.base import MEAN_LEVELS, Prediction, unstable
 from planner.methods.joint import frechet
 from planner.monitor.measured import Measured, Promised, by_pool, dialect_of, measured
+from planner.monitor.policy import Policy
 from planner.monitor.prometheus import Series
-from planner.notebook import InNotebooks
-from planner.promise import Promise
+from planner.monitor.result import FleetCheck, Kept, Moved, PoolCheck
+from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
 from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
@@ -52,188 +53,11 @@ OVERLOADED = 0.92
 RISING = 1.05
 """The last sixth of the window counts where its rate is this many times the upper end of the mean's interval [1]."""
 
-MEAN_LEVELS = tuple((k + 0.5) / 10.0 for k in range(10))
-"""Levels whose quantiles are averaged for a mean."""
+LATELY = 4
+"""Stretches at the end of the window, the least busy of which says what a scaler must want by then."""
 
 SLOWEST, FASTEST = 4.0, 0.25
 """Factors on iteration times that are looked for [1]."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """One component of a pool that is not what was planned.
-
-    Parameters
-    ----------
-    component
-        ``traffic``, ``input lengths``, ``output lengths``, ``cache``, ``iteration time``, ``replicas`` or ``routing``.
-    planned, measured
-        What it was to be, what it is with its interval; a factor on the planned times for the iteration time.
-    told
-        In words.
-    """
-
-    component: str
-    planned: float
-    measured: Estimate
-    told: str
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """One promise in one pool.
-
-    Parameters
-    ----------
-    promise
-        The promise.
-    measured
-        How it was kept; ``None`` where no histogram says.
-    predicted_s
-        What is predicted at the traffic and the times measured [s].
-    state
-        ``kept``, ``at risk`` (predicted to break, and not clearly kept) or ``broken`` (measured).
-    """
-
-    promise: Promise
-    measured: Promised | None
-    predicted_s: float
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
-class PoolCheck:
-    """One pool.
-
-    Parameters
-    ----------
-    name
-        As in the plan.
-    measured
-        What its metrics say.
-    predicted
-        What the plan predicts at the traffic measured.
-    planned_rate_per_s, planned_replicas
-        As planned, replicas with spares.
-    moved
-        What moved.
-    kept
-        Its promises.
-    replicas_now
-        Replicas, spares included, that the traffic measured needs at the times measured; ``None`` = no number would do.
-    rows
-        Measured beside predicted, one row per quantity.
-    """
-
-    name: str
-    measured: Measured
-    predicted: Prediction
-    planned_rate_per_s: float
-    planned_replicas: int
-    moved: tuple[Moved, ...]
-    kept: tuple[Kept, ...]
-    replicas_now: int | None
-    rows: tuple[Mapping[str, object], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FleetCheck(InNotebooks):
-    """A plan against what its fleet does.
-
-    Parameters
-    ----------
-    server
-        Whose metrics they are.
-    pools
-        The pools.
-    """
-
-    server: str
-    pools: tuple[PoolCheck, ...]
-
-    def __repr__(self) -> str:
-        moved = ", ".join(dict.fromkeys(x.component for p in self.pools for x in p.moved)) or "nothing moved"
-        return f"<FleetCheck: {self.state}, {moved}>"
-
-    @property
-    def state(self) -> str:
-        """``broken`` if any promise is, else ``at risk`` if any is, else ``kept``."""
-        states = {k.state for p in self.pools for k in p.kept}
-        return next((s for s in ("broken", "at risk") if s in states), "kept")
-
-    @property
-    def moved(self) -> tuple[tuple[str, Moved], ...]:
-        """Pool and component of everything that moved."""
-        return tuple((p.name, x) for p in self.pools for x in p.moved)
-
-    def lines(self) -> Iterator[str]:
-        """The findings in words."""
-        for pool in self.pools:
-            where = f"{pool.name}: " if len(self.pools) > 1 else ""
-            for x in pool.moved:
-                yield f"{where}{x.told}"
-            for k in pool.kept:
-                if k.state != "kept":
-                    yield f"{where}{k.promise.told} is {k.state}: {_how(k)}"
-            now = (
-                "no number of replicas keeps the promises"
-                if pool.replicas_now is None
-                else f"{pool.replicas_now} replicas"
-            )
-            if pool.replicas_now != pool.planned_replicas:
-                yield f"{where}the plan would be {now} now, it was {pool.planned_replicas}"
-        if not self.moved:
-            yield "nothing has moved beyond its interval"
-
-    def to_rows(self) -> list[dict[str, object]]:
-        """One row per pool and quantity."""
-        return [dict(row) for p in self.pools for row in p.rows]
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "kind": "fleetopt-check",
-            "version": __version__,
-            "server": self.server,
-            "state": self.state,
-            "pools": [
-                {
-                    "name": p.name,
-                    "moved": [
-                        {"component": x.component, "planned": x.planned, **_interval(x.measured), "told": x.told}
-                        for x in p.moved
-                    ],
-                    "promises": [
-                        {
-                            **k.promise.to_dict(),
-                            "state": k.state,
-                            "within": None if k.measured is None else k.measured.within.value,
-                            "measured_s": None if k.measured is None else json_number(k.measured.value_s),
-                            "predicted_s": json_number(k.predicted_s),
-                        }
-                        for k in p.kept
-                    ],
-                    "planned_replicas": p.planned_replicas,
-                    "replicas_now": p.replicas_now,
-                }
-                for p in self.pools
-            ],
-            "rows": self.to_rows(),
-            "findings": list(self.lines()),
-        }
-
-
-def _how(kept: Kept) -> str:
-    predicted = f"{kept.promise.tell(kept.predicted_s)} predicted at this traffic"
-    if kept.measured is None:
-        return predicted
-    low = kept.measured.within.value
-    return f"{format_percent(low)} of requests were within it, {predicted}"
-
-
-def _interval(found: Estimate) -> dict[str, object]:
-    return {"measured": found.value, "low": json_number(found.low), "high": json_number(found.high)}
 
 
 def check_fleet(
@@ -242,6 +66,7 @@ def check_fleet(
     saved: Sequence[SavedPool],
     series: Mapping[str, Sequence[Series]],
     prefix: str = "fleetopt",
+    scalers: Mapping[str, Policy] | None = None,
 ) -> FleetCheck:
     """Hold a plan against the series of its fleet.
 
@@ -253,6 +78,8 @@ def check_fleet(
         Metric -> series.
     prefix
         Objects of the fleet are called ``prefix-pool``.
+    scalers
+        Pool -> the rule that sets its replicas.
 
     Raises
     ------
@@ -268,15 +95,21 @@ def check_fleet(
     seen = real.as_engines_see()
     checks = []
     for k, (pool, one) in enumerate(zip(planned.pools, saved_of(planned, saved), strict=True)):
-        of_pool = found[pool.name]
-        moved = [*_moved(planned, k, of_pool), *_lost(of_pool, one)]
+        of_pool, scaler = found[pool.name], (scalers or {}).get(pool.name)
+        moved = [
+            x
+            for x in _moved(planned, k, of_pool)
+            # replicas follow traffic up to the plan's: less is no news
+            if not (scaler and x.component == "traffic" and x.measured.value < x.planned)
+        ]
+        moved += _lost(of_pool, one, scaler)
         if (turned := blind[pool.name]) is not None:
             moved.append(turned)
         factor = _iteration_factor(seen, k, of_pool)
         if factor is not None and (slower := _beyond("iteration time", factor, 1.0)) is not None:
             moved.append(slower)
         taken = factor.value if factor is not None and slower is not None else 1.0
-        checks.append(_checked(planned, real, seen, k, of_pool, one, tuple(moved), taken))
+        checks.append(_checked((planned, real, seen), k, of_pool, one, tuple(moved), taken, scaler))
     return FleetCheck(server.name, tuple(checks))
 
 
@@ -363,14 +196,29 @@ def _cached_share(pool: Pool) -> float:
     return float((tokens * pool.law.cached_share).sum() / tokens.sum())
 
 
-def _lost(found: Measured, saved: SavedPool) -> Iterator[Moved]:
-    """Replicas that are not there, or more than were planned."""
-    if found.replicas != saved.replicas:
-        kind = "missing" if found.replicas < saved.replicas else "more than planned"
-        told = (
-            f"replicas: {found.replicas} serve, planned {saved.replicas}: {abs(saved.replicas - found.replicas)} {kind}"
+def _expected(found: Measured, saved: SavedPool, scaler: Policy | None, rate_per_s: float) -> int:
+    """Replicas that should serve: the plan's, or those that a scaler wants at a rate [1/s]."""
+    if scaler is None:
+        return saved.replicas
+    each = {"running": found.running, "waiting": found.waiting, "kv_usage": found.kv_usage}
+    totals = {name: found.mean_replicas * x.low for name, x in each.items() if x is not None}
+    totals["in_flight"] = totals.get("running", 0.0) + totals.get("waiting", 0.0)
+    return scaler.wanted({**totals, "requests": max(0.0, rate_per_s + scaler.offset_per_s)})
+
+
+def _lost(found: Measured, saved: SavedPool, scaler: Policy | None) -> Iterator[Moved]:
+    """Replicas that are not there, or more than were planned; of a scaled fleet fewer than it wants for what came lately."""
+    expected = _expected(found, saved, scaler, min(found.rates_per_s[-LATELY:]))
+    missing = expected - found.replicas
+    if missing > 0 or (missing and scaler is None):
+        kind = "missing" if missing > 0 else "more than planned"
+        told = "planned" if scaler is None else "its scaler wants"
+        yield Moved(
+            "replicas",
+            expected,
+            Estimate(float(found.replicas), 0.0),
+            f"replicas: {found.replicas} serve, {told} {expected}: {abs(missing)} {kind}",
         )
-        yield Moved("replicas", saved.replicas, Estimate(float(found.replicas), 0.0), told)
 
 
 def _routing(pool: Pool, found: Measured, routing: Routing) -> Moved | None:
@@ -402,7 +250,14 @@ def _predict(
     if factor == 1.0:
         return found
     ttft, tpot, e2e = (tuple(factor * v for v in of_one) for of_one in (found.ttft_s, found.tpot_s, found.e2e_s))
-    return replace(found, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e)
+    means = {name: factor * value for name, value in found.means.items()}
+    return replace(found, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e, means=means)
+
+
+def _served(found: Measured) -> tuple[float, int]:
+    """A rate [1/s] and a whole number of replicas that have as much to do each as those had that were there on average."""
+    replicas = max(round(found.mean_replicas), 1)
+    return found.rate_per_s.value * replicas / max(found.mean_replicas, 1e-9), replicas
 
 
 def _iteration_factor(fleet: Fleet, k: int, found: Measured) -> Estimate | None:
@@ -417,10 +272,10 @@ def _iteration_factor(fleet: Fleet, k: int, found: Measured) -> Estimate | None:
         return Estimate(alone.value / usual, alone.half_width / usual)
     if found.tpot_s is None or found.replicas < 1:
         return None
-    rate, replicas = found.rate_per_s.value, found.replicas
+    rate, replicas = _served(found)
 
     def mean_tpot(factor: float) -> float:
-        return math.fsum(_predict(fleet, k, rate, replicas, MEAN_LEVELS, factor).tpot_s) / len(MEAN_LEVELS)
+        return _predict(fleet, k, rate, replicas, MEAN_LEVELS, factor).mean("tpot_s")
 
     if rate > OVERLOADED * replicas * pool.model.capacity_per_s:
         # what an engine with a full queue takes says how full it is
@@ -441,33 +296,38 @@ def _iteration_factor(fleet: Fleet, k: int, found: Measured) -> Estimate | None:
 
 
 def _checked(
-    planned: Fleet,
-    real: Fleet,
-    seen: Fleet,
+    fleets: tuple[Fleet, Fleet, Fleet],
     k: int,
     found: Measured,
     saved: SavedPool,
     moved: tuple[Moved, ...],
     factor: float,
+    scaler: Policy | None,
 ) -> PoolCheck:
-    """The k-th pool at the traffic measured, with times `factor` times the planned; `seen` is the fleet as its engines see it."""
+    """The k-th pool at the traffic measured, with times `factor` times the planned; the fleets are as planned, as measured, and as
+    their engines see it."""
+    planned, real, seen = fleets
     pool = planned.pools[k]
-    replicas = max(found.replicas, 1)
-    levels = tuple(sorted({*real.levels, *MEAN_LEVELS}))
-    plain = _predict(seen, k, found.rate_per_s.value, replicas, levels)
-    rising = found.rate_per_s.value
+    rate, replicas = _served(found)
+    plain = _predict(seen, k, rate, replicas, tuple(sorted({*real.levels, *MEAN_LEVELS})))
+    rising, serving = rate, replicas
     if found.last_rate_per_s > RISING * found.rate_per_s.high:
-        rising = found.last_rate_per_s
-    lately = _predict(real, k, rising, replicas, real.levels, factor)
+        rising, serving = found.last_rate_per_s, max(found.replicas, 1)
+    lately = _predict(real, k, rising, serving, real.levels, factor)
     kept = tuple(_kept(p, found, lately, real.seen_in(k)) for p in real.promises_on(k))
     size = _size_now(real, k, saved, found, factor)
-    rows = tuple(_rows(planned, real, k, found, plain, kept, saved, moved))
-    return PoolCheck(pool.name, found, plain, pool.arrival_rate_per_s, saved.replicas, moved, kept, size, rows)
+    expected = _expected(found, saved, scaler, found.rate_per_s.value)
+    rows = tuple(_rows((planned, real), k, found, plain, kept, expected, {x.component for x in moved}))
+    return PoolCheck(
+        pool.name, found, plain, pool.arrival_rate_per_s, expected, moved, kept, size, rows, scaler is not None
+    )
 
 
 def _kept(promise: Promise, found: Measured, lately: Prediction, seen: Sequence[str]) -> Kept:
     """Broken where even the most that can have been within the limit is too few, beyond the interval."""
-    stood = _stood(promise, found) if all(p.metric in seen for p in promise.parts) else None
+    # of a mean no histogram says which requests break it
+    told = promise.quantile != MEAN and all(p.metric in seen for p in promise.parts)
+    stood = _stood(promise, found) if told else None
     value = lately.value(promise.metric, promise.quantile)
     state = "kept"
     if stood is not None and stood.most_within + stood.within.half_width < promise.quantile:
@@ -480,16 +340,22 @@ def _kept(promise: Promise, found: Measured, lately: Prediction, seen: Sequence[
 
 def _stood(promise: Promise, found: Measured) -> Promised | None:
     """How what was promised stood to its limits; histograms say nothing of both at once, so Frechet's bounds of a joint promise."""
-    parts = [found.promised(p.metric, p.quantile, p.limit_s) for p in promise.parts]
-    known = [p for p in parts if p is not None]
-    if len(known) < len(parts):
+    stood = [found.promised(p.metric, p.quantile, p.limit_s) for p in promise.parts]
+    known = [p for p in stood if p is not None]
+    if len(known) < len(stood):
         return None
     if len(known) == 1:
         return known[0]
     least, _ = frechet([p.within.value for p in known])
     spread = math.fsum(p.within.half_width for p in known)
-    over = max(p.value_s / part.limit_s for p, part in zip(known, promise.parts, strict=True))
-    return Promised(Estimate(least, spread), min(p.most_within for p in known), over * promise.limit_s)
+    parts = [*zip(known, promise.parts, strict=True)]
+    over, *ends = (max(of(p) / part.limit_s for p, part in parts) for of in _VALUES)
+    limit = promise.limit_s
+    most = min(p.most_within for p in known)
+    return Promised(Estimate(least, spread), most, over * limit, (ends[0] * limit, ends[1] * limit))
+
+
+_VALUES: tuple[Callable[[Promised], float], ...] = (lambda p: p.value_s, lambda p: p.ends_s[0], lambda p: p.ends_s[1])
 
 
 def _size_now(real: Fleet, k: int, saved: SavedPool, found: Measured, factor: float) -> int | None:
@@ -504,41 +370,48 @@ def _size_now(real: Fleet, k: int, saved: SavedPool, found: Measured, factor: fl
         return None
 
 
+def _row(
+    pool: str,
+    named: set[str],
+    quantity: str,
+    real: Estimate | float | None,
+    told: float | None,
+    plan: float | None,
+    component: str = "",
+    ends: tuple[float, float] = (math.nan, math.nan),
+) -> dict[str, object]:
+    """One quantity: measured with its ends, predicted, planned, and whether it moved."""
+    value = real.value if isinstance(real, Estimate) else real
+    low, high = (real.low, real.high) if isinstance(real, Estimate) else ends
+    return {
+        "pool": pool,
+        "quantity": quantity,
+        "measured": None if value is None else json_number(float(value)),
+        "low": json_number(low),
+        "high": json_number(high),
+        "predicted": None if told is None else json_number(float(told)),
+        "planned": plan,
+        "moved": component if component in named else None,
+    }
+
+
 def _rows(
-    planned: Fleet,
-    real: Fleet,
+    fleets: tuple[Fleet, Fleet],
     k: int,
     found: Measured,
     predicted: Prediction,
     kept: Sequence[Kept],
-    saved: SavedPool,
-    moved: Sequence[Moved],
+    expected: int,
+    named: set[str],
 ) -> Iterator[dict[str, object]]:
     """Measured beside predicted and planned."""
-    named = {x.component for x in moved}
-    pool, now, seen = planned.pools[k], real.pools[k], real.seen_in(k)
+    planned, fleet = fleets
+    pool, now, seen = planned.pools[k], fleet.pools[k], fleet.seen_in(k)
     inputs, outputs = planned.work_tokens(k)
     law = now.law
     context = law.mean(m.KV) / law.mean(m.DECODE) if outputs > 0.0 and law.mean(m.DECODE) > 0.0 else law.mean(m.INPUT)
 
-    def mean(metric: str) -> float:
-        return math.fsum(predicted.value(metric, level) for level in MEAN_LEVELS) / len(MEAN_LEVELS)
-
-    def row(
-        quantity: str, real: Estimate | float | None, expected: float | None, plan: float | None, component: str = ""
-    ) -> dict[str, object]:
-        value = real.value if isinstance(real, Estimate) else real
-        return {
-            "pool": pool.name,
-            "quantity": quantity,
-            "measured": None if value is None else json_number(float(value)),
-            "low": json_number(real.low) if isinstance(real, Estimate) else None,
-            "high": json_number(real.high) if isinstance(real, Estimate) else None,
-            "predicted": None if expected is None else json_number(float(expected)),
-            "planned": plan,
-            "moved": component if component in named else None,
-        }
-
+    row = partial(_row, pool.name, named)
     yield row("requests/s", found.rate_per_s, None, pool.arrival_rate_per_s, "traffic")
     if inputs > 0.0:
         yield row("input tokens", found.input_tokens, None, inputs, "input lengths")
@@ -546,21 +419,25 @@ def _rows(
         yield row("output tokens", found.output_tokens, None, outputs, "output lengths")
     if inputs > 0.0:
         yield row("cached share", found.cached_share, None, _cached_share(pool), "cache")
-    yield row("replicas", float(found.replicas), None, float(saved.replicas), "replicas")
+    yield row("replicas", float(found.replicas), None, float(expected), "replicas")
+    yield row("replicas, mean", found.mean_replicas, None, None)
     yield row("imbalance", found.imbalance, None, None, "routing")
+    each = found.rate_per_s.value / max(found.mean_replicas, 1e-9)
+    # Little's law: what waits and what runs on a replica is its rate times the time that takes
+    waiting = each * predicted.means["wait_s"] if "wait_s" in predicted.means else None
     yield row("running", found.running, predicted.mean_running, None)
-    yield row("waiting", found.waiting, None, None)
+    yield row("waiting", found.waiting, waiting, None)
     yield row("kv usage", found.kv_usage, predicted.mean_running * context / max(now.setup.kv_tokens, 1.0), None)
     yield row("preemptions/1000", found.preemptions_per_1000, now.setup.preemptions_per_1000, None)
     for metric in seen:
-        yield row(
-            f"mean {metric}", getattr(found, metric), mean(metric), None, "iteration time" if metric == "tpot_s" else ""
-        )
+        component = "iteration time" if metric == "tpot_s" else ""
+        yield row(f"mean {metric}", getattr(found, metric), predicted.mean(metric), None, component)
     if "tpot_s" not in seen:
         usual = now.option.copies / now.model.capacity_per_s
         yield row("mean prefill_s", found.prefill_s, usual, None, "iteration time")
     for one in kept:
-        value = None if one.measured is None else one.measured.value_s
-        yield row(f"{one.promise.label} (s)", value, one.predicted_s, one.promise.limit_s) | {
+        stood = one.measured
+        value, ends = (None, (math.nan, math.nan)) if stood is None else (stood.value_s, stood.ends_s)
+        yield row(f"{one.promise.label} (s)", value, one.predicted_s, one.promise.limit_s, ends=ends) | {
             "moved": None if one.state == "kept" else one.state
         }

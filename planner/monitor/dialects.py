@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from planner.documents import load_document
 from planner.engines import DEFAULT_ENGINE, engines
@@ -23,21 +24,28 @@ class Dialect:
         Of the server.
     gauges, counters, histograms
         Quantity -> names, newest first; of histograms without ``_bucket``, ``_sum``, ``_count``.
+    model_label
+        Label with the name under which a model is served.
+    bounds
+        Quantity -> upper bounds of its histogram [s]; empty where they are the operator's to choose.
     """
 
     name: str
     gauges: Mapping[str, tuple[str, ...]]
     counters: Mapping[str, tuple[str, ...]]
     histograms: Mapping[str, tuple[str, ...]]
+    model_label: str
+    bounds: Mapping[str, tuple[float, ...]]
 
 
-DIALECTS = tuple(
-    Dialect(
-        found["name"],
-        *({q: tuple(names) for q, names in found[kind].items()} for kind in ("gauges", "counters", "histograms")),
-    )
-    for found in load_document(Path(__file__).with_name("dialects.yaml"))
-)
+def _dialect(found: Mapping[str, Any]) -> Dialect:
+    """One entry of the file."""
+    kinds = [{q: tuple(names) for q, names in found[kind].items()} for kind in ("gauges", "counters", "histograms")]
+    bounds = {q: tuple(map(float, of_one)) for q, of_one in found.get("bounds", {}).items()}
+    return Dialect(found["name"], kinds[0], kinds[1], kinds[2], found["model_label"], bounds)
+
+
+DIALECTS = tuple(map(_dialect, load_document(Path(__file__).with_name("dialects.yaml"))))
 """The dialects, tried in this order: engines before what stands in front of them."""
 
 

@@ -41,11 +41,14 @@ class Promised:
         The most it can be [1].
     value_s
         The quantile, linear inside its bucket [s]; inf beyond the last.
+    ends_s
+        What it may be: the quantiles as far below and above as the share within the limit is uncertain [s].
     """
 
     within: Estimate
     most_within: float
     value_s: float
+    ends_s: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,12 @@ class Measured:
         Replicas that served at its end.
     seen
         Replicas that served at any time.
+    mean_replicas
+        Replicas that served on average over the window.
     rate_per_s, last_rate_per_s
         Requests that came [1/s], over the window and in its last sixth.
+    rates_per_s
+        Requests that came in every stretch [1/s].
     input_tokens, output_tokens
         Mean lengths [tokens].
     cached_share
@@ -86,15 +93,17 @@ class Measured:
     seconds: float
     replicas: int
     seen: int
+    mean_replicas: float
     rate_per_s: Estimate
     last_rate_per_s: float
+    rates_per_s: tuple[float, ...]
     input_tokens: Estimate | None
     output_tokens: Estimate | None
     cached_share: Estimate | None
     running: Estimate | None
     waiting: Estimate | None
     kv_usage: Estimate | None
-    preemptions_per_1000: float | None
+    preemptions_per_1000: Estimate | None
     ttft_s: Estimate | None
     tpot_s: Estimate | None
     e2e_s: Estimate | None
@@ -114,7 +123,9 @@ class Measured:
         edge = int(np.searchsorted(bounds, limit_s * (1.0 - 1e-9)))
         total = counts.sum(axis=0)
         most = float(total[: edge + 1].sum() / total.sum())
-        return Promised(low, most, _quantile(bounds, total, quantile))
+        ends = [min(max(quantile + d, 0.0), 1.0) for d in (-low.half_width, low.half_width)]
+        value, *told = (_quantile(bounds, total, q) for q in (quantile, *ends))
+        return Promised(low, most, value, (told[0], told[1]))
 
 
 def _quantile(bounds: Floats, counts: Floats, quantile: float) -> float:
@@ -269,15 +280,17 @@ def measured(series: Mapping[str, Sequence[Series]], names: Mapping[str, str]) -
         seconds=seconds,
         replicas=len(live),
         seen=int((shares > 0.0).sum()),
+        mean_replicas=float(np.mean(np.sum([gains > 0.0 for gains in served.values()], axis=0))),
         rate_per_s=_of_stretches(arrived / length),
         last_rate_per_s=float(arrived[-2:].mean() / length),
+        rates_per_s=tuple((arrived / length).tolist()),
         input_tokens=means.get("input_tokens"),
         output_tokens=means.get("output_tokens"),
         cached_share=_ratio(hits, asked) if asked is not None and hits is not None and asked.sum() > 0.0 else None,
         running=gauges["running"],
         waiting=gauges["waiting"],
         kv_usage=gauges["kv_usage"],
-        preemptions_per_1000=None if preempted is None else float(1000.0 * preempted.sum() / total.sum()),
+        preemptions_per_1000=None if preempted is None else _ratio(1000.0 * preempted, total),
         ttft_s=means.get("ttft_s"),
         tpot_s=means.get("tpot_s"),
         e2e_s=means.get("e2e_s"),
@@ -362,10 +375,11 @@ def _gauge(series: Sequence[Series], edges: Floats) -> Estimate | None:
     if not rows:
         return None
     table = np.array(rows)
-    known = ~np.isnan(table)
-    counted = known.sum(axis=0)
-    values = np.where(known, table, 0.0).sum(axis=0)[counted > 0] / counted[counted > 0]
-    return _of_stretches(values) if values.size > 1 else None
+    counted = (~np.isnan(table)).sum(axis=0)
+    if (counted > 0).sum() < 2:
+        return None
+    # as many replicas as there were: what all hold, over how many they were
+    return _ratio(np.nansum(table, axis=0)[counted > 0], counted[counted > 0].astype(float))
 
 
 def _piled_up(series: Mapping[str, Sequence[Series]], names: Mapping[str, str], edges: Floats) -> Floats:

@@ -160,6 +160,7 @@ class BatchCost:
 
     def __init__(self, iteration: IterationModel, moments: Moments, budget: float) -> None:
         # the longest context costs more than its share of all contexts only where e exceeds g: one decode, then
+        self.iteration = iteration
         self.t0, self.w, self.w_experts = iteration.t0, iteration.w, iteration.w_experts
         self.b, self.c = iteration.b * iteration.rows, iteration.c * iteration.rows
         self.tau = max(iteration.tau / iteration.rows, 1.0)
@@ -180,8 +181,7 @@ class BatchCost:
         """Time to stream the weights that a batch of ``tokens`` touches [s]."""
         if self.w_experts == 0.0:
             return self.w
-        more: Array = self.w_experts * (1.0 - (1.0 - self.expert_share) ** np.asarray(tokens, dtype=float))
-        return self.w + more
+        return self.iteration.weight_time(np.asarray(tokens, dtype=float) * self.iteration.rows)
 
     @property
     def knee(self) -> float:
@@ -203,16 +203,23 @@ class BatchCost:
 
     def slope(self, tokens: Array) -> Array:
         """What one more token adds to it: computing beyond the knee, more experts touched before [s/token]."""
-        touched = 0.0
+        touched: Array | float = 0.0
         if self.w_experts > 0.0:
             left = (1.0 - self.expert_share) ** tokens
             touched = -math.log1p(-min(self.expert_share, 1.0 - 1e-12)) * self.w_experts * left
+            if self.iteration.uneven > 0.0:
+                spread = np.sqrt(np.maximum(left * (1.0 - left), 1e-300))
+                # until the busiest GPU reads all it has
+                within = left > self.iteration.uneven * spread
+                touched = np.where(within, touched * (1.0 + self.iteration.uneven * (left - 0.5) / spread), 0.0)
         return np.where(self.b * tokens > self.floor(tokens), self.b, touched)
 
     def __call__(self, decodes: Any, prefill: Any) -> Array:
         """Duration of an iteration with ``decodes`` and ``prefill`` tokens, which broadcast [s]."""
         tokens = np.asarray(decodes + prefill, dtype=float)
         t: Array = self.t0 + self.linear(tokens) + self.c * tokens + self.attention(decodes, prefill)
+        if self.iteration.grown > 0.0:
+            t = t + self.iteration.grown * decodes / (decodes + self.iteration.half)
         if self.x > 0.0:
             t = t + self.x * decodes * prefill / np.maximum(tokens, 1e-300)
         return t + self.twice(decodes, prefill)

@@ -35,7 +35,7 @@ enum { NO_AFFINITY, BY_SESSION, BY_PREFIX };
 enum { TTFT, TPOT, E2E, METRICS };
 
 typedef struct { /* the replicas of a pool and their gateway */
-  double t0, w, b, c, tau, g, h, e, a, x, w_experts, expert_share, m, h_m, e_m, rows;
+  double t0, w, b, c, tau, g, h, e, a, x, w_experts, expert_share, uneven, grown, half, m, h_m, e_m, rows;
   const double *durations; /* of the slots engine, in place of the model; may be NULL */
   double slots, budget, blocks, request_s, wake_s, shared_prefix, shared_blocks; /* of `blocks` those that begin every prompt */
   int64_t block, count, engine, one_token, supplied, reserve, floored, apart; /* one_token: prefill; supplied: decode pool */
@@ -300,12 +300,17 @@ static double untouched(const double *powers, double tokens) {
     if ((rest *= 2) >= 1) rest -= 1, product *= powers[i];
   return product;
 }
-/* Linear layers and fixed cost of a batch: t0 + max(weights, staircase) + c T. */
-static double linear_time(const Sim *p, const Pool *c, double tokens) {
+/* Linear layers and fixed cost of a batch: t0 + max(weights, staircase) + c T + grown n/(n + half). */
+static double linear_time(const Sim *p, const Pool *c, double tokens, double n) {
   double rounded = tokens, weights = c->w;
   if (c->tau > 1 && tokens > 0.5 * c->tau) rounded = c->tau * whole_above(tokens / c->tau);
-  if (c->w_experts > 0) weights += c->w_experts * (1.0 - untouched(p->powers[c->supplied], tokens));
-  return c->t0 + larger(weights, c->b * rounded) + c->c * tokens;
+  if (c->w_experts > 0) {
+    double rest = untouched(p->powers[c->supplied], tokens), touched = 1.0 - rest;
+    if (c->uneven > 0) touched = smaller(touched + c->uneven * sqrt(touched * rest), 1.0);
+    weights += c->w_experts * touched;
+  }
+  double host = c->grown > 0 ? c->grown * n / (n + c->half) : 0.0;
+  return c->t0 + larger(weights, c->b * rounded) + c->c * tokens + host;
 }
 /* Longest context among the decodes, before the next claim. */
 static double longest_context(const Sim *p, Replica *r) {
@@ -773,7 +778,7 @@ static void decide(Sim *p, Replica *r) {
 
   double n = (double)r->n;
   if (chunks > 0) {
-    double tokens = c->rows * beside + chunks, lasts = host + linear_time(p, c, tokens);
+    double tokens = c->rows * beside + chunks, lasts = host + linear_time(p, c, tokens, beside);
     if (beside > 0) {
       double contexts = r->contexts + n;
       lasts += c->x * n * chunks / tokens;
@@ -799,7 +804,7 @@ static void decide(Sim *p, Replica *r) {
     else if (j > 1 && r->free < INFINITY) j = iterations_in_memory(r, j);
     r->prompts = 0;
     r->takes = 1;
-    r->base = linear_time(p, c, c->rows * n) + c->h * n;
+    r->base = linear_time(p, c, c->rows * n, n) + c->h * n;
     r->half = 0.5 * c->g * n;
     r->one = r->base + c->g * r->contexts + r->half;
     r->longest_then = c->e > c->g ? longest_context(p, r) : 0;
@@ -878,7 +883,7 @@ static void slots_decide(Sim *p, Replica *r, double now) {
     return;
   }
   double n = (double)r->n, tokens = c->rows * n + used;
-  r->base = c->durations ? c->durations[r->n] : linear_time(p, c, tokens) + c->h * n + c->x * n * used / tokens;
+  r->base = c->durations ? c->durations[r->n] : linear_time(p, c, tokens, (double)n) + c->h * n + c->x * n * used / tokens;
   r->run = r->prompts ? 1 : r->ends[0].step - r->step;
   r->open = !r->prompts && r->residents < c->slots;
   r->takes = 1;
@@ -1649,7 +1654,7 @@ static void together(Sim *p) {
 
 /* --- the calls from Python ------------------------------------------------------------------------------------------------------ */
 
-EXPORT int fleetopt_interface(void) { return 1; } /* INTERFACE of build.py is the same */
+EXPORT int fleetopt_interface(void) { return 2; } /* INTERFACE of build.py is the same */
 
 EXPORT void fleetopt_close(Sim *p) {
   if (!p) return;

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from planner.errors import InputError
 from planner.iteration.speculation import Speculation
 from planner.kept import once
@@ -22,7 +24,7 @@ from planner.units import RATE_RULE, is_rate
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import scaled, without_longer
 from planner.workload.pools import FleetMoments
-from planner.workload.sending import ORDINARY, Sending, Surge, paced_clients
+from planner.workload.sending import ORDINARY, Population, Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
 
@@ -149,11 +151,17 @@ class Promises:
         Largest share of the maximum throughput in use [1].
     min_replicas
         Least replicas of a pool.
+    windows_s
+        Length of the windows, 95% of which are to keep them [s]; ``None`` = the whole period is.
+    confidence
+        Chance with which the latency promises are kept, as far as the errors of iteration times are known [1].
     """
 
     latency: tuple[Promise, ...]
     utilization_cap: float = 0.85
     min_replicas: int = 1
+    windows_s: float | None = None
+    confidence: float = 0.5
 
     @property
     def of_pools(self) -> tuple[Promise, ...]:
@@ -258,23 +266,29 @@ class Search:
     pools, boundaries, gammas
         Largest number of pools; boundaries [tokens] (``None`` = breakpoints of the workload); compression bands.
     max_evaluations
-        Pools evaluated with the reporting method before the search stops with a gap; 0 = until proven.
+        Questions of a search, a replay each, before it stops with a gap; 0 = until proven.
     explained
         Whether a question without an answer is told why, which takes longer than finding that there is none.
     brief
         Whether remarks that take a prediction of their own are left out: one of many plans.
     bare
         Whether a plan holds only what a row tells of it: its pools, their latencies, what it costs.
+    quick
+        Whether a sample of the requests decides: one of the rows beside a plan.
+    deviations
+        Standard deviations by which iterations are taken longer, where a plan beside it has found them for its confidence.
     """
 
     shape: str = "colocated"
     pools: int = 2
     boundaries: tuple[float, ...] | None = None
     gammas: tuple[float, ...] = (1.0,)
-    max_evaluations: int = 48
+    max_evaluations: int = 3000
     explained: bool = True
     brief: bool = False
     bare: bool = False
+    quick: bool = False
+    deviations: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,10 +379,45 @@ def stated_rate(inputs: PlanInputs, workload: Workload) -> float:
     InputError
         Neither is known.
     """
-    rate = inputs.rate if inputs.rate is not None else shaped(inputs, workload)[0].arrivals.rate_per_s
+    shape = shaped(inputs, workload)[0] if inputs.rate is None or inputs.throughput is not None else workload
+    rate = inputs.rate if inputs.rate is not None else shape.arrivals.rate_per_s
+    if (population := population_of(inputs)) is not None:
+        return _rate_of_users(population, workload)
+    if inputs.throughput is not None:
+        rate = max(inputs.rate or 0.0, inputs.throughput / shape.mean_output)
     if rate is None:
         raise InputError(f"{workload.name} states no arrival rate of its own", "Give one: --rate REQUESTS_PER_SECOND.")
     return rate
+
+
+ANSWERED_S = 1.0
+"""Time of an answer from which the rate of users is first guessed; what their fleet needs for it is found with the fleet [s]."""
+
+
+def population_of(inputs: PlanInputs) -> Population | None:
+    """The users of a question, ``None`` where it names a rate.
+
+    Raises
+    ------
+    InputError
+        Nobody knows how often they ask.
+    """
+    if inputs.concurrency is not None:
+        return Population(inputs.concurrency)
+    if inputs.users is None:
+        return None
+    if inputs.requests_per_hour is not None:
+        return Population(inputs.users, 3600.0 / inputs.requests_per_hour)
+    return Population.parse(inputs.users, inputs.think_time or "0")
+
+
+def _rate_of_users(population: Population, workload: Workload) -> float:
+    """About how often users ask, before a fleet is known [1/s]; of sessions, where their answers came at once."""
+    sessions = workload.sessions
+    if sessions is None:
+        return population.users / (population.think_s + ANSWERED_S)
+    between = float(np.sum(sessions.gaps_between_s[~sessions.first])) / sessions.count
+    return population.users * sessions.turns / max(between + population.think_s, ANSWERED_S)
 
 
 def rate_of(inputs: PlanInputs, workload: Workload) -> float:
@@ -383,7 +432,8 @@ def rate_of(inputs: PlanInputs, workload: Workload) -> float:
         No rate is known; a mean of a day that nobody knows.
     """
     rate = stated_rate(inputs, workload) * (1.0 + inputs.headroom)
-    if inputs.rate_is == "peak" or (inputs.rate is not None and inputs.rate_is is None):
+    given = not {inputs.rate, inputs.throughput, inputs.users, inputs.concurrency} <= {None}
+    if inputs.rate_is == "peak" or (given and inputs.rate_is is None):
         return rate
     if not workload.arrivals.hourly_profile:
         if inputs.rate_is == "mean":
@@ -392,13 +442,16 @@ def rate_of(inputs: PlanInputs, workload: Workload) -> float:
                 "Give the rate to size for, or hours: fleetopt schedule --hours FILE.",
             )
         return rate
-    return rate * max(workload.arrivals.hourly_profile)
+    return rate * workload.arrivals.busiest_hour
 
 
 def rate_of_hours(inputs: PlanInputs, workload: Workload) -> Literal["mean", "peak"]:
     """Whether the stated rate is the mean of the hours or the busiest hour's, as :func:`rate_of` took it."""
     if inputs.rate_is == "mean" or (
-        inputs.rate is None and inputs.rate_is is None and workload.arrivals.hourly_profile
+        inputs.rate is None
+        and inputs.throughput is None
+        and inputs.rate_is is None
+        and workload.arrivals.hourly_profile
     ):
         return "mean"
     return "peak"
@@ -411,6 +464,11 @@ def _rate_remarks(inputs: PlanInputs, workload: Workload, rate: float) -> Iterat
     day = workload.arrivals.hourly_profile
     if before > stated * (1.0 + 1e-9):
         yield Remark("busiest_hour", {"rate": before, "mean": stated, "ratio": before / stated})
+    elif inputs.throughput is not None and before > (inputs.rate or 0.0):
+        yield Remark("by_throughput", {"rate": before, "throughput": inputs.throughput})
+    elif population_of(inputs) is not None:
+        # who asks how often is told with the fleet that answers
+        return
     elif inputs.rate is None:
         span = workload.arrivals.rate_per_s and (workload.provenance.requests or 0) / workload.arrivals.rate_per_s
         if span and not day:
@@ -464,16 +522,54 @@ def _chance(inputs: PlanInputs, workload: Workload) -> float | Mapping[str, floa
     return category_shares(inputs.compress, workload.categories)
 
 
+FEWEST_BEYOND, ENOUGH_BEYOND = 10, 100
+"""Requests of a trace beyond a promised quantile, below which it does not bear the promise, and from which on it does well."""
+
+
+def _few_requests(inputs: PlanInputs, workload: Workload) -> Iterator[Remark]:
+    """That a trace has few requests for its promises.
+
+    Raises
+    ------
+    InputError
+        It has too few.
+    """
+    if workload.recorded is None or inputs.law:
+        return
+    number = workload.recorded.requests
+    promise = max(inputs.promises, key=lambda p: p.quantile)
+    beyond = number * (1.0 - promise.quantile) * (1.0 + 1e-9)
+    if beyond < FEWEST_BEYOND:
+        bears = math.floor(100.0 * (1.0 - FEWEST_BEYOND / number)) if number else 0
+        best = f"its requests bear P{bears} at most" if bears >= 50 else "its requests bear no quantile"
+        raise InputError(
+            f"{workload.name}: {number:,} request{'s' if number != 1 else ''} are too few for {promise.label}: it takes "
+            f"{math.ceil(FEWEST_BEYOND / (1.0 - promise.quantile) - 1e-6):,}; {best}",
+            "Give a longer trace, promise a lower quantile (--quantile 0.9), or take its lengths as a law with arrivals at random: "
+            "--law.",
+        )
+    if beyond < ENOUGH_BEYOND:
+        wanted = math.ceil(ENOUGH_BEYOND / (1.0 - promise.quantile) - 1e-6)
+        yield Remark("few_requests", {"requests": number, "promise": promise.label, "wanted": wanted})
+
+
 def _sending(inputs: PlanInputs, workload: Workload) -> Sending:
     """What clients do beyond what the workload shows; its requests are drawn where it has none one by one."""
     surge = None if inputs.surge is None else Surge.parse(inputs.surge)
     limit = math.inf if inputs.in_flight is None else float(inputs.in_flight)
-    asked = Sending(paced_clients(inputs.burst), limit, surge)
+    population = population_of(inputs)
+    if workload.sessions is not None and inputs.prefix_cache == "on":
+        # each session waits for its answers already
+        population = None
+    elif population is not None and inputs.users is not None and not (inputs.think_time or inputs.requests_per_hour):
+        raise InputError("users: how often does each ask?", "Say it: --think-time 60s, or --requests-per-hour 20.")
+    asked = Sending(paced_clients(inputs.burst), limit, surge, population=population)
     if asked.ordinary:
         return asked
     if workload.sessions is not None and inputs.prefix_cache == "on":
         raise InputError(
-            "burst, surge, in_flight: not together with prefix caches that sessions fill", "Give --prefix-cache off."
+            "burst, surge, in_flight: not together with prefix caches that sessions fill",
+            "Give --set prefix_cache=off.",
         )
     recorded = inputs.burst == "auto" and (workload.recorded is not None or workload.intervals is not None)
     return replace(asked, drawn=not recorded)
@@ -500,7 +596,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     at_random = inputs.method in AT_RANDOM
     if at_random and traffic.sessions is not None:
         raise InputError(
-            f"method {inputs.method}: knows no sessions that fill prefix caches", "Give --prefix-cache off."
+            f"method {inputs.method}: knows no sessions that fill prefix caches", "Give --set prefix_cache=off."
         )
     open_routing = inputs.routing == "auto" and traffic.sessions is not None
     usual = "random" if at_random else "sticky" if open_routing else DEFAULT_ROUTING
@@ -508,7 +604,9 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     return CompiledQuestion(
         asked={**inputs.to_dict(), "routing": routing},
         traffic=traffic,
-        promises=Promises(inputs.promises, inputs.utilization_cap, inputs.min_replicas),
+        promises=Promises(
+            inputs.promises, inputs.utilization_cap, inputs.min_replicas, inputs.windows, inputs.confidence
+        ),
         engines=_engines(inputs),
         purchase=Purchase(
             inputs.inventory,
@@ -520,7 +618,14 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
             inputs.failures_per_hour,
             inputs.repair_hours,
         ),
-        search=Search(inputs.shape, inputs.pools, inputs.boundaries, inputs.gammas, inputs.max_evaluations),
+        search=Search(
+            inputs.shape,
+            # a user's next request may belong to another pool, which the first one's answers would have to wait for
+            1 if traffic.sending.population else inputs.pools,
+            inputs.boundaries,
+            inputs.gammas,
+            inputs.max_evaluations,
+        ),
         method=inputs.method,
         routing=_with_closed_form(routing),
         open_routing=open_routing,
@@ -536,7 +641,9 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
 
 def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -> Traffic:
     """What is sent: the workload as the options shape it, at the rate asked about or the option's."""
-    asked_rate = rate_per_s is None and (inputs.rate is None or inputs.rate_is is not None or inputs.headroom > 0.0)
+    asked_rate = rate_per_s is None and (
+        inputs.rate is None or inputs.rate_is is not None or inputs.headroom > 0.0 or inputs.throughput is not None
+    )
     told = tuple(_rate_remarks(inputs, workload, rate_of(inputs, workload))) if asked_rate else ()
     workload, changes = shaped(inputs, workload)
     rows = workload.rows
@@ -559,13 +666,13 @@ def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -
     return Traffic(
         workload,
         rate,
-        inputs.rate is None and rate_per_s is None,
+        {inputs.rate, inputs.throughput, inputs.users, inputs.concurrency} <= {None} and rate_per_s is None,
         inputs.cached_share,
-        inputs.burst != "poisson",
+        inputs.burst != "poisson" and not inputs.law,
         inputs.growth,
         _chance(inputs, workload),
         "total" if inputs.compress else inputs.route_on,
-        (*told, *changes, *assumed),
+        (*told, *changes, *assumed, *_few_requests(inputs, workload)),
         inputs.max_output,
         inputs.prefix_cache == "on",
         shared_prefix=prefix,

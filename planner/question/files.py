@@ -144,6 +144,10 @@ def question_of(plan: Plan) -> Question:
     return Question(dict(plan.inputs), {}, {}, saved_pools(plan), "plan", None, plan.workload)
 
 
+TRAFFIC = (".csv", ".jsonl", ".parquet", ".gz", ".tsv")
+"""What files of requests are called, and no settings are."""
+
+
 def load_question(path: str | Path) -> Question:
     """Read a configuration or a plan.
 
@@ -153,6 +157,11 @@ def load_question(path: str | Path) -> Question:
         Missing, not YAML or JSON, another schema version, unknown keys anywhere: all problems with their key path.
     """
     file = at_home(path)
+    if file.suffix.lower() in TRAFFIC:
+        raise InputError(
+            f"{path}: traffic, not a plan or a configuration; it is given as --cdf {path}",
+            f"A plan for it: fleetopt plan --cdf {path} --slo 0.5 -o plan.yaml",
+        )
     data = load_document(
         path,
         f"A plan or a configuration is read from there. A plan: fleetopt plan --cdf azure --slo 0.5 -o {file.name}; "
@@ -209,9 +218,9 @@ def _check(options: Mapping[Any, Any], where: str, complete: bool) -> list[str]:
 def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
     """The question a plan file answers, with the pools that stand."""
     version = data.get("schema_version")
-    if version != Plan.schema_version:
+    if version not in (1, Plan.schema_version):
         raise InputError(
-            f"{source}: schema_version {version!r}; this version of fleetopt reads {Plan.schema_version}",
+            f"{source}: schema_version {version!r}; this version of fleetopt reads 1 and {Plan.schema_version}",
             "Plan again with this version.",
         )
     problems: list[str] = []
@@ -234,7 +243,7 @@ def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
     return Question(dict(options), {}, {}, tuple(p for p in pools if p is not None), source, folder, carried)
 
 
-_FIRST_VERSION: Mapping[str, Any] = {"routing": "random", "route_on": "total", "kv": "paged"}
+_FIRST_VERSION: Mapping[str, Any] = {"routing": "random", "route_on": "total", "kv": "paged", "confidence": 0.5}
 """Choices of the first version that are others by now."""
 
 _WORDS = {"str": "text", "float": "a number", "int": "a whole number"}

@@ -12,14 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from planner.engines import engine as find_engine
 from planner.engines import engines
 from planner.errors import InputError, did_you_mean
 from planner.growth import GROWTH
-from planner.promise import Promise, Slo
+from planner.promise import MEAN, Promise, Slo
 from planner.question import values as of
 from planner.question.values import Check, Kind, each, parse_goodput, parse_promise, rule
 from planner.routing import DEFAULT_ROUTING, ROUTINGS
-from planner.units import RATE_RULE, is_rate
+from planner.units import RATE_RULE, is_rate, parse_fraction
 
 PANELS = WORKLOAD, PROMISES, HARDWARE, SEARCH = "Workload", "Promises", "Hardware and model", "Search"
 
@@ -35,6 +36,9 @@ AT_RANDOM: Mapping[str, Mapping[str, tuple[str | None, ...]]] = {
     }
 }
 """Methods for one replica alone, whose requests come to it at random, and what their options may be."""
+
+A_DAY_S = 86400.0
+"""Within which an answer is promised where only a throughput is."""
 
 DEFAULT_GAMMAS = tuple(round(1.0 + 0.1 * k, 1) for k in range(11))
 """Compression bands searched: FleetOpt Algorithm 1, gamma in {1.0, 1.1, ..., 2.0}."""
@@ -55,7 +59,9 @@ class Option:
     default
         In the words of help; empty where there is nothing to say.
     flags
-        Spellings on the command line; empty = in files and ``--set`` only.
+        Spellings on the command line; empty = ``--set NAME=VALUE``, as few people ask for it.
+    filed
+        Whether plan files alone write it.
     aliases
         Other names in files and ``--set``.
     choices
@@ -77,6 +83,7 @@ class Option:
     choices: tuple[str, ...] = ()
     check: Check | None = None
     bought: bool = False
+    filed: bool = False
     name: str = ""
 
     @property
@@ -142,6 +149,27 @@ def _crowd(name: str, value: str) -> Iterator[str]:
         yield error.message
 
 
+def _thinking(name: str, value: str) -> Iterator[str]:
+    """What is wrong with a think time as written."""
+    from planner.workload.sending import Population
+
+    try:
+        Population.parse(1, value)
+    except InputError as error:
+        yield error.message
+
+
+def _engine(name: str, value: str) -> Iterator[str]:
+    """What is wrong with an engine as written: its name, or its version after an @."""
+    if value.lower().partition("@")[0] not in engines():
+        yield f"{value!r} is none of {', '.join(sorted(engines()))} (a version stands after an @: vllm@0.27)"
+        return
+    try:
+        find_engine(value)
+    except InputError as error:
+        yield f"{error.message}: {error.hint}"
+
+
 def _speculation(name: str, value: str) -> Iterator[str]:
     """What is wrong with a speculation as written."""
     from planner.iteration.speculation import Speculation
@@ -163,6 +191,19 @@ class PlanInputs:
     rate: float | None = _option(None, of.RATE, WORKLOAD,
         "Arrival rate of the fleet, requests/s.", "the workload's own", aliases=("arrival_rate_per_s",),
         check=rule(RATE_RULE, is_rate))
+    throughput: float | None = _option(None, of.TOKEN_RATE, PROMISES,
+        "Output tokens/s that the fleet carries: 2000 or 2k tok/s; in place of --rate, beside it the larger of both.", "none",
+        check=rule("must be positive", lambda v: v > 0.0))
+    users: int | None = _option(None, of.COUNT, WORKLOAD,
+        "Users in place of a rate, each waiting for its answer before it asks again; with --think-time or --requests-per-hour.",
+        "none", check=_AT_LEAST_1)
+    think_time: str | None = _option(None, of.TEXT, WORKLOAD,
+        "From an answer to the user's next request: 60s (exponential), 60s fixed, 60s lognormal 1.5.", check=_thinking)
+    requests_per_hour: float | None = _option(None, of.NUMBER, WORKLOAD,
+        "Requests of each user where answers come at once: 20 is a think time of 3 min.",
+        check=rule("must be positive", lambda v: v > 0.0))
+    concurrency: int | None = _option(None, of.COUNT, WORKLOAD,
+        "Requests always under way, as benchmarks send them: so many users who do not think.", "none", check=_AT_LEAST_1)
     rate_is: str | None = _option(None, of.TEXT, WORKLOAD,
         "The rate is the mean of a day (its busiest hour is sized for) or the peak.",
         "--rate as given; a trace of a day or more: its busiest hour", choices=("mean", "peak"))
@@ -173,25 +214,31 @@ class PlanInputs:
         check=_AT_LEAST_1)
     osl_scale: float = _option(1.0, of.NUMBER, WORKLOAD,
         "Factor on every output length: 1.3 = outputs grow 30%.", "1",
-        check=rule("must be a positive factor", lambda v: math.isfinite(v) and v > 0.0))
+        check=rule("must be a positive factor", lambda v: math.isfinite(v) and v > 0.0), flags=())
+    windows: float | None = _option(None, of.DURATION, PROMISES,
+        "Promises hold in 95% of the windows of this length: 5min. Plan, schedule and autoscale all take it so.",
+        "over the whole period", check=rule("must lie between a minute and an hour", lambda v: 60.0 <= v <= 3600.0))
     promises: tuple[Promise, ...] = _option((), of.PROMISES, PROMISES,
-        "Promises as a plan file writes them, in place of all others.", "", flags=())
+        "Promises as a plan file writes them, in place of all others.", "", flags=(), filed=True)
+    confidence: float = _option(0.8, of.FRACTION, PROMISES,
+        "Chance with which the fleet keeps its promises, the errors of iteration times and the traffic's other hours considered; "
+        "50% buys the median.", "80%", check=rule("must lie in [0.05, 0.99]", lambda v: 0.05 <= v <= 0.99), bought=True)
     gpu: tuple[str, ...] = _option(("h100",), of.GPUS, HARDWARE,
         "GPU type; repeat to let the search mix types.", "h100", flags=("--gpu", "-g"), aliases=("gpus",), bought=True)
     model: str = _option("llama-3.1-8b", of.TEXT, HARDWARE,
         "Model name, or a Hugging Face config.json.", flags=("--model", "-m"))
     like: str | None = _option(None, of.TEXT, HARDWARE,
-        "Family (model_type) whose arithmetic to take for a config.json of an unknown architecture.", "refused")
+        "Family (model_type) whose arithmetic to take for a config.json of an unknown architecture.", "refused", flags=())
     weights: str | None = _option(None, of.TEXT, HARDWARE,
         "Dtype the weights are served in: of a quantized checkpoint of the model.", "the model's",
         choices=("bf16", "fp8", "fp4", "int4"))
     kv_dtype: str | None = _option(None, of.TEXT, HARDWARE,
-        "Dtype of the KV cache.", "the model's", choices=("bf16", "fp8"))
+        "Dtype of the KV cache.", "the model's", choices=("bf16", "fp8"), flags=())
     tp: int | None = _option(None, of.TP, HARDWARE,
         "GPUs of a tensor-parallel group: 2, or a list to choose from: 1,2,4.", "every pool the cheapest of a node's",
         check=_EACH_AT_LEAST_1, bought=True)
     tp_options: tuple[int, ...] = _option((), of.TP_SIZES, HARDWARE,
-        "The sizes that `tp` lists, as a plan file writes them.", "", flags=(),
+        "The sizes that `tp` lists, as a plan file writes them.", "", flags=(), filed=True,
         check=_EACH_AT_LEAST_1, bought=True)
     pp: int | None = _option(None, of.COUNT, HARDWARE,
         "Pipeline stages, each a tensor-parallel group.", "1; more where no node holds the model",
@@ -201,19 +248,19 @@ class PlanInputs:
         "1, or a copy on every GPU of the smallest group or a node, the cheaper", check=_AT_LEAST_1, bought=True)
     ep: int | None = _option(None, of.COUNT, HARDWARE,
         "GPUs over which whole experts are spread: tp x dp, or 1 = every expert is cut.", "tp x dp where dp > 1, else 1",
-        check=_AT_LEAST_1, bought=True)
+        check=_AT_LEAST_1, bought=True, flags=())
     speculate: str | None = _option(None, of.TEXT, HARDWARE,
         "Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle, draft or ngram.",
         "none", check=_speculation)
     engine: str | None = _option(None, of.TEXT, HARDWARE,
-        "Engine that serves: its host's time and its measured profile.", "that of --profile, else vllm",
-        choices=tuple(sorted(engines())))
+        f"Engine that serves ({', '.join(sorted(engines()))}; of a version: vllm@0.27): its host's time and its measured profile.",
+        "that of --profile, else vllm", check=_engine)
     api_overhead: float | None = _option(None, of.DURATION, HARDWARE,
         "Time of a request outside the engine that its first token waits for.", "the profile's or the engine's",
-        check=_NOT_NEGATIVE)
+        check=_NOT_NEGATIVE, flags=())
     request_time: float | None = _option(None, of.DURATION, HARDWARE,
         "Time of the host that each request takes from the iterations.", "the profile's or the engine's",
-        check=_NOT_NEGATIVE)
+        check=_NOT_NEGATIVE, flags=())
     profile: str | None = _option(None, of.TEXT, HARDWARE,
         "Iteration-time profile: name or file.", "yours, a shipped one, or an estimate")
     method: str = _option("mixed", of.TEXT, SEARCH,
@@ -230,23 +277,23 @@ class PlanInputs:
         "Largest number of pools, 1 to 4.", aliases=("max_pools",), check=rule("1 to 4", lambda v: 1 <= v <= 4), bought=True)
     boundaries: tuple[float, ...] | None = _option(None, of.TOKEN_LIST, SEARCH,
         "Boundaries to search, tokens: 2048,4096.", "the workload's breakpoints", aliases=("boundary",),
-        check=each("each must be positive", lambda v: v > 0.0), bought=True)
+        check=each("each must be positive", lambda v: v > 0.0), bought=True, flags=())
     gammas: tuple[float, ...] = _option(DEFAULT_GAMMAS, of.GAMMAS, SEARCH,
         "Compression bands to search: 1,1.5,2.", "1.0,1.1,...,2.0", aliases=("gamma",),
-        check=each("each must be at least 1", lambda v: v >= 1.0), bought=True)
+        check=each("each must be at least 1", lambda v: v >= 1.0), bought=True, flags=())
     p_c: float | None = _option(None, of.FRACTION, SEARCH,
-        "Share of the band that can be compressed.", "by category", check=_SHARE)
+        "Share of the band that can be compressed.", "by category", check=_SHARE, flags=())
     route_on: str = _option("input", of.TEXT, SEARCH,
         "What a gateway sends requests to pools by: their input, or total (an oracle for the output).",
-        choices=("input", "total"))
+        choices=("input", "total"), flags=())
     scheduler: str = _option("engine", of.TEXT, SEARCH,
         "The engine's own scheduler, or one sized by its theory and by simulating it: sarathi, eb, slai, wait, rad.",
-        choices=("engine", "sarathi", "eb", "slai", "wait", "rad"), bought=True)
+        choices=("engine", "sarathi", "eb", "slai", "wait", "rad"), bought=True, flags=())
     compress: bool | Mapping[str, Any] = _option(False, of.COMPRESS, SEARCH,
-        "Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--route-on total); with a FILE of "
+        "Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--set route_on=total); with a FILE of "
         "`compress measure`: the shares and times measured.", "")
     cpu_price: float = _option(0.0446, of.NUMBER, SEARCH,
-        "Price of a CPU core that compresses, USD/hour.", check=_NOT_NEGATIVE, bought=True)
+        "Price of a CPU core that compresses, USD/hour.", check=_NOT_NEGATIVE, bought=True, flags=())
     token_budget: tuple[int, ...] = _option((), of.BUDGETS, SEARCH,
         "Tokens per iteration (max_num_batched_tokens), or a list to choose from.", "every pool the cheapest of 512 to 8192",
         check=_EACH_AT_LEAST_1, bought=True)
@@ -256,9 +303,9 @@ class PlanInputs:
         "Longest request admitted, tokens.", "the longest prompt and output of the workload, within the model's context",
         check=_AT_LEAST_1)
     max_output: int | None = _option(None, of.TOKENS, SEARCH,
-        "Longest output a pool keeps room for, tokens.", "the workload's longest", check=_AT_LEAST_1)
+        "Longest output a pool keeps room for, tokens.", "the workload's longest", check=_AT_LEAST_1, flags=())
     chunk: int = _option(512, of.TOKENS, SEARCH,
-        "Prefill chunk of methods occupancy and mgc, tokens.", check=_AT_LEAST_1)
+        "Prefill chunk of methods occupancy and mgc, tokens.", check=_AT_LEAST_1, flags=())
     memory_utilization: float = _option(0.9, of.FRACTION, SEARCH,
         "Share of GPU memory the engine may take.", check=rule("must lie in (0, 1]", lambda v: 0.0 < v <= 1.0))
     cached_share: float | Mapping[str, float] = _option(0.0, of.SHARES, WORKLOAD,
@@ -266,48 +313,53 @@ class PlanInputs:
         aliases=("prefix_cached_share",), check=each("must lie in [0, 1)", lambda v: 0.0 <= v < 1.0))
     shared_prefix: int = _option(0, of.TOKENS, WORKLOAD,
         "Tokens that begin every prompt longer than they are (a system prompt): computed once, kept once in every cache.", "0",
-        check=_NOT_NEGATIVE)
+        check=_NOT_NEGATIVE, flags=())
     prefix_cache: str = _option("on", of.TEXT, WORKLOAD,
         "Whether engines keep prompts for sessions that come back; felt by workloads with sessions where --cached-share is 0.",
-        choices=("on", "off"))
+        choices=("on", "off"), flags=())
     session_ttl: float | None = _option(None, of.DURATION, WORKLOAD,
         "How long a cached prompt is kept at most after its last use.", "as long as there is room",
-        check=rule("must be positive", lambda v: v > 0.0))
+        check=rule("must be positive", lambda v: v > 0.0), flags=())
     offload: float = _option(0.0, of.NUMBER, HARDWARE,
-        "Host memory of a replica for cached prompts that the GPU drops, GiB.", "0", check=_NOT_NEGATIVE)
+        "Host memory of a replica for cached prompts that the GPU drops, GiB.", "0", check=_NOT_NEGATIVE, flags=())
     offload_gbps: float = _option(200.0, of.NUMBER, HARDWARE,
         "Link between host memory and a GPU, Gbit/s.", "200",
-        check=rule("must be positive", lambda v: math.isfinite(v) and v > 0.0))
+        check=rule("must be positive", lambda v: math.isfinite(v) and v > 0.0), flags=())
     max_queue: int | None = _option(None, of.COUNT, SEARCH,
-        "Requests that may wait at a replica before it turns more away.", "no limit", check=_NOT_NEGATIVE)
+        "Requests that may wait at a replica before it turns more away.", "no limit", check=_NOT_NEGATIVE, flags=())
     max_queued_tokens: int | None = _option(None, of.TOKENS, SEARCH,
-        "Prompt tokens that may wait at a replica (vLLM --max-num-queued-tokens).", "no limit", check=_AT_LEAST_1)
+        "Prompt tokens that may wait at a replica (vLLM --max-num-queued-tokens).", "no limit", check=_AT_LEAST_1, flags=())
     client_timeout: float | None = _option(None, of.DURATION, WORKLOAD,
         "Clients give up when they have no first token after so long.", "never",
         check=rule("must be positive", lambda v: v > 0.0))
     retries: int = _option(0, of.COUNT, WORKLOAD,
-        "Times clients send a request again that was turned away or given up.", check=_NOT_NEGATIVE)
+        "Times clients send a request again that was turned away or given up.", check=_NOT_NEGATIVE, flags=())
     retry_after: float = _option(1.0, of.DURATION, WORKLOAD,
-        "How long they wait before.", "1s", check=_NOT_NEGATIVE)
+        "How long they wait before.", "1s", check=_NOT_NEGATIVE, flags=())
     burst: str = _option("auto", of.TEXT, WORKLOAD,
         "auto: bursts as the trace shows them; poisson: none; paced:N: N clients that send at constant gaps.", check=_bursts)
     surge: str | None = _option(None, of.TEXT, WORKLOAD,
-        "Flash crowds, for whose requests alone the promises are kept: 3x/60s, or 3x/60s/30s with a ramp.", "none", check=_crowd)
+        "Flash crowds, for whose requests alone the promises are kept: 3x/60s, or 3x/60s/30s with a ramp.", "none",
+        check=_crowd, flags=())
     in_flight: int | None = _option(None, of.COUNT, WORKLOAD,
         "Requests of all clients under way at most (closed loop): one beyond waits with its client, where no latency counts.",
-        "no limit", check=_AT_LEAST_1)
+        "no limit", check=_AT_LEAST_1, flags=())
+    law: bool = _option(False, of.SWITCH, WORKLOAD,
+        "Take a trace's requests as the law of its lengths and draw others at random times: for one too short for its promises.",
+        "")
     growth: str = _option("users", of.TEXT, WORKLOAD,
         "More than the trace's own rate is more users (bursts even out) or more use by the same users (bursts grow).",
-        choices=GROWTH)
-    min_replicas: int = _option(1, of.COUNT, SEARCH, "Least replicas of a pool.", check=_AT_LEAST_1, bought=True)
-    redundancy: int = _option(0, of.COUNT, SEARCH, "Spare replicas per pool (N + k).", check=_NOT_NEGATIVE, bought=True)
+        choices=GROWTH, flags=())
+    min_replicas: int = _option(1, of.COUNT, SEARCH, "Least replicas of a pool.", check=_AT_LEAST_1, bought=True, flags=())
+    redundancy: int = _option(0, of.COUNT, SEARCH, "Spare replicas per pool: 2, N+2, or as many as keep enough of them up 99.9%.",
+        check=_NOT_NEGATIVE, bought=True)
     availability_target: float | None = _option(None, of.FRACTION, SEARCH,
         "Largest probability that fewer replicas than needed are up: 0.01 for 99% availability.",
-        "not asked for", check=_too_few_up, bought=True)
+        "not asked for", check=_too_few_up, bought=True, flags=())
     failures_per_hour: float = _option(0.001, of.NUMBER, SEARCH,
-        "Failures of one replica per hour, for --availability-target.", check=_NOT_NEGATIVE, bought=True)
+        "Failures of one replica per hour, for availability_target.", check=_NOT_NEGATIVE, bought=True, flags=())
     repair_hours: float = _option(0.5, of.NUMBER, SEARCH,
-        "Hours until a failed replica serves again, for --availability-target.", check=_NOT_NEGATIVE, bought=True)
+        "Hours until a failed replica serves again, for availability_target.", check=_NOT_NEGATIVE, bought=True, flags=())
     inventory: Mapping[str, int] = _option({}, of.GPU_COUNTS, HARDWARE,
         "GPUs available of a type: h100=64. Repeat.", "", check=each("must not be negative", lambda v: v >= 0), bought=True)
     price: Mapping[str, float] = _option({}, of.GPU_PRICES, HARDWARE,
@@ -316,19 +368,23 @@ class PlanInputs:
         "Spot price of a GPU, USD/hour: h100=1.2. Repeat.", "", check=_PRICED, bought=True)
     spot_share: float = _option(0.0, of.FRACTION, HARDWARE,
         "Largest share of a pool's replicas on spot.", "0", check=_SHARE, bought=True)
-    max_evaluations: int = _option(48, of.COUNT, SEARCH,
-        "Pools evaluated before the search stops with a gap; 0 = until proven.", check=_NOT_NEGATIVE, bought=True)
+    max_evaluations: int = _option(3000, of.COUNT, SEARCH,
+        "Questions of a search, a replay each, before it stops with a gap; 0 = until proven.", check=_NOT_NEGATIVE, bought=True,
+        flags=())
     shape: str = _option("colocated", of.TEXT, SEARCH,
         "colocated, disaggregated (prefill and decode pools of their own) or both (the cheaper, compared).",
         choices=("colocated", "disaggregated", "both"), bought=True)
     kv_transfer_gbps: float = _option(100.0, of.NUMBER, HARDWARE,
         "Link per GPU between prefill and decode nodes, Gbit/s.", "100",
-        check=rule("must be positive", lambda v: math.isfinite(v) and v > 0.0))
+        check=rule("must be positive", lambda v: math.isfinite(v) and v > 0.0), flags=())
     kv_transfer_base: float = _option(0.002, of.DURATION, HARDWARE,
-        "Time of a KV transfer beyond its bytes.", "2ms", check=_NOT_NEGATIVE)
+        "Time of a KV transfer beyond its bytes.", "2ms", check=_NOT_NEGATIVE, flags=())
     # fmt: on
 
     def __post_init__(self) -> None:
+        if self.throughput is not None and not self.promises:
+            # work that nobody waits for is wanted within a day, as batch APIs promise it
+            object.__setattr__(self, "promises", (Promise("e2e_s", A_DAY_S),))
         problems = [line for name, option in OPTIONS.items() for line in option.problems(getattr(self, name, None))]
         if not self.gpu:
             problems.append("gpu: name at least one")
@@ -342,8 +398,30 @@ class PlanInputs:
                 "Give at least one: --slo 0.5 (P99 TTFT <= 0.5 s), --tpot 50ms, --e2e 20s or "
                 "--goodput 99%:ttft=500ms,tpot=50ms."
             )
+        problems += self._users()
+        if self.method != "mixed" and any(p.quantile == MEAN for p in self.promises):
+            problems.append(f"method {self.method}: knows quantiles alone; means are read off replays (method mixed)")
         if problems:
             raise InputError.from_problems(problems, hint)
+
+    def _users(self) -> Iterator[str]:
+        """What is wrong with the users, of whom a rate, arrivals and limits come out."""
+        asked = {"users": self.users, "concurrency": self.concurrency}
+        named = [name for name, value in asked.items() if value is not None]
+        if self.think_time is not None and self.requests_per_hour is not None:
+            yield "think_time, requests_per_hour: two ways to say how often a user asks; give one"
+        if not named:
+            alone = [n for n in ("think_time", "requests_per_hour") if getattr(self, n) is not None]
+            yield from (f"{name}: of how many users? Give --users 500" for name in alone)
+            return
+        beside = {"rate": self.rate, "throughput": self.throughput, "in_flight": self.in_flight, "surge": self.surge}
+        beside |= {"rate_is": self.rate_is, "speculate": self.speculate}
+        wrong = [name for name, value in beside.items() if value is not None]
+        wrong += [f"shape {self.shape}"] if self.shape == "disaggregated" else []
+        wrong += [f"method {self.method}"] if self.method != "mixed" else []
+        if len(named) == 2 or wrong:
+            others = ", ".join([*named[1:], *wrong])
+            yield f"{named[0]}: not together with {others}: how often users are answered says how often they ask"
 
     def to_dict(self) -> dict[str, object]:
         """JSON- and YAML-ready, in the options' own names; defaults included, so that a plan is self-contained."""
@@ -371,9 +449,14 @@ class PlanInputs:
     def layered(cls, layers: Sequence[tuple[Mapping[str, Any], str]]) -> PlanInputs:
         """Build from several mappings of options, each with the prefix of its key paths; a later one overrides."""
         values: dict[str, Any] = {}
+        stocked = -1
         for data, where in layers:
-            values |= _changes(data, where, values.get("promises"), values.get("cdf"))
+            changes = _changes(data, where, values.get("promises"), values.get("cdf"))
+            stocked = 1 if "inventory" in changes else 0 if "gpu" in changes else stocked
+            values |= changes
         try:
+            if stocked == 1:
+                _in_stock(values["inventory"], values.get("gpu", ("h100",)))
             return cls(**values)
         except InputError as error:
             lines = error.problems or (error.message,)
@@ -393,15 +476,16 @@ _OPEN_OR_ONE = ("token_budget", "max_num_seqs")
 # fmt: off
 _WRITTEN_PROMISES = {
     "slo": Option(of.PROMISE, PROMISES,
-        "P99 TTFT promise: 0.5, 500ms or p95=300ms; or any other: tpot:p95=40ms; repeat for more."),
-    "ttft": Option(of.PROMISE, PROMISES, "TTFT promise, the same as --slo."),
-    "tpot": Option(of.PROMISE, PROMISES, "TPOT promise, e.g. 50ms or p95=40ms."),
+        "P99 TTFT promise: 0.5, 500ms, p50=200ms,p99=1s or mean=300ms; or any other: tpot:p95=40ms; repeat for more.",
+        flags=("--slo", "--ttft")),
+    "ttft": Option(of.PROMISE, PROMISES, "TTFT promise, the same as slo.", flags=()),
+    "tpot": Option(of.PROMISE, PROMISES, "TPOT promise: 50ms, p95=40ms, mean=8ms, or 30tok/s of a user."),
     "e2e": Option(of.PROMISE, PROMISES, "End-to-end promise, e.g. 20s."),
     "goodput": Option(of.GOODPUTS, PROMISES,
         "Share of the requests that keep several limits at once: 99%:ttft=500ms,tpot=50ms; repeat for more."),
-    "quantile": Option(of.FRACTION, PROMISES, "Quantile of promises that name none.", "0.99"),
+    "quantile": Option(of.QUANTILE, PROMISES, "Quantile of promises that name none: 0.95, 95 or p95.", "0.99", check=_PROPER),
     "scope": Option(of.TEXT, PROMISES,
-        "pool: every pool keeps the promises; fleet: all requests together do.", "pool", choices=("pool", "fleet")),
+        "pool: every pool keeps the promises; fleet: all requests together do.", "pool", choices=("pool", "fleet"), flags=()),
 }
 # fmt: on
 """Promises as people write them: they become ``promises`` of the question."""
@@ -410,8 +494,8 @@ _WRITTEN_PROMISES = {
 _WRITTEN_LENGTHS = {
     "isl": Option(of.TOKENS, WORKLOAD, "Mean input, tokens: with --osl a workload without a trace, log-normal lengths assumed."),
     "osl": Option(of.TOKENS, WORKLOAD, "Mean output, tokens, with --isl."),
-    "isl_spread": Option(of.FRACTION, WORKLOAD, "Standard deviation over mean of the input for --isl: 0.5 or 50%.", "1"),
-    "osl_spread": Option(of.FRACTION, WORKLOAD, "The same of the output, for --osl.", "1"),
+    "isl_spread": Option(of.FRACTION, WORKLOAD, "Standard deviation over mean of the input for --isl: 0.5 or 50%.", "1", flags=()),
+    "osl_spread": Option(of.FRACTION, WORKLOAD, "The same of the output, for --osl.", "1", flags=()),
 }
 # fmt: on
 """Lengths as people write them: they become the name of a synthetic workload, ``cdf`` of the question."""
@@ -431,6 +515,28 @@ def _table() -> dict[str, Option]:
 
 OPTIONS: Mapping[str, Option] = _table()
 """Every option by its name."""
+
+RENAMED: Mapping[str, str] = {
+    "--" + name.replace("_", "-"): f"--set {name}="
+    for name, o in OPTIONS.items()
+    if not (o.spellings or o.filed or name == "ttft")
+} | {"--buffer": "--headroom"}
+"""What has no flag, or another one -> the words that say it."""
+
+FLAGS = {flag: option for option in OPTIONS.values() for flag in option.spellings}
+"""Every spelling of an option on the command line."""
+
+
+def written(name: str, value: object) -> str:
+    """An option and its value on the command line.
+
+    >>> written("slo", "500ms"), written("ttft", "1s"), written("max_queue", 40)
+    ('--slo 500ms', '--ttft 1s', '--set max_queue=40')
+    """
+    flag = "--" + name.replace("_", "-")
+    told = f"{value:.10g}" if isinstance(value, float) else str(value)
+    return f"{flag} {told}" if flag in FLAGS else f"--set {name}={told}"
+
 
 _ALIASES = {alias: name for name, option in OPTIONS.items() for alias in option.aliases}
 _LIMITS = ("slo", "ttft", "tpot", "e2e", "goodput")
@@ -482,6 +588,9 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
     problems: list[tuple[str, str | None]] = []
     for spelled, value in data.items():
         key, place = canonical(str(spelled)), f"{where}{spelled}"
+        if key == "redundancy" and isinstance(value, str) and value.strip().endswith("%"):
+            # how often enough replicas are up, as people ask for it
+            key, value = "availability_target", round(1.0 - parse_fraction(value, key), 12)
         if wrong := unknown_option(str(spelled)):
             problems.append((f"{place}: {wrong}", None))
         elif key in given:
@@ -495,6 +604,7 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
             if wrong_values := tuple(OPTIONS[key].problems(values[key])):
                 raise InputError.from_problems(wrong_values)
         except InputError as error:
+            values.pop(key, None)
             problems += _placed(error, place, key)
     written = {key: values.pop(key) for key in _WRITTEN_PROMISES if key in values}
     promises = [*values.get("promises", ()), *_promises(written, given, problems)]
@@ -520,6 +630,21 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
         hints = {hint for _, hint in problems if hint}
         raise InputError.from_problems([text for text, _ in problems], hints.pop() if len(hints) == 1 else None)
     return values
+
+
+def _in_stock(inventory: Mapping[str, int], gpus: Sequence[str]) -> None:
+    """Refuse GPUs that are there and that the search does not look at."""
+    from planner.catalog.load import gpu
+
+    asked = [gpu(name).name for name in gpus if name != "any"]
+    beside = [name for name in inventory if gpu(name).name not in asked and "any" not in gpus]
+    if beside:
+        every = " ".join(f"--gpu {name}" for name in (*gpus, *beside))
+        only = " ".join(f"--gpu {name}" for name in inventory)
+        raise InputError(
+            f"inventory: {beside[0]!r} is none of the GPUs searched ({', '.join(gpus)}); write {only}",
+            f"To search all of them: {every}.",
+        )
 
 
 def _promises(
@@ -548,7 +673,7 @@ def _synthetic(lengths: Mapping[str, Any], beside: str | None, before: str | Non
     if beside is not None:
         raise InputError(
             f"{next(iter(lengths))}: beside cdf, which has lengths of its own",
-            "Give a workload or lengths; --osl-scale changes the outputs of a workload.",
+            "Give a workload or lengths; osl_scale changes the outputs of a workload.",
         )
     known = None if before is None else SyntheticLengths.parse(before)
     if known is not None:

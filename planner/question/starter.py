@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from planner.question.options import OPTIONS, PANELS, PlanInputs, canonical
+from planner.question.options import OPTIONS, PANELS, PlanInputs, canonical, written
+from planner.units import parse_rate
 
 QUESTIONS: tuple[tuple[str, str, str], ...] = (
     ("cdf", "Traffic: a trace, a shipped workload, or mean input and output tokens as 1024/256", "azure"),
     (
         "model",
-        "Model: a name of the catalog or a Hugging Face config.json, and a GPU after a comma",
-        "llama-3.1-8b, h100",
+        "Model: a name of the catalog or a Hugging Face config.json",
+        "llama-3.1-8b",
     ),
+    ("gpu", "GPUs: a type, several by comma, or any: all that have a price", "h100"),
     ("slo", "Promise: P99 time to first token, and time per output token after a comma", "500ms, 50ms"),
 )
 """What is asked: the option, the question, the default."""
@@ -36,8 +38,10 @@ def answers(question: str, text: str) -> dict[str, Any]:
         if slash and isl.strip().isdigit() and osl.strip().isdigit():
             return {"isl": isl.strip(), "osl": osl.strip()}
         return {"workload": text.strip()}
-    names = {"model": ("model", "gpu"), "slo": ("slo", "tpot")}[question]
-    return {name: value for name, value in zip(names, (first, second), strict=True) if value}
+    if question == "gpu":
+        return {"gpu": [name.strip() for name in text.split(",") if name.strip()]}
+    names = {"model": ("model",), "slo": ("slo", "tpot")}[question]
+    return {name: value for name, value in zip(names, (first, second), strict=False) if value}
 
 
 def starter_file(given: Mapping[str, Any]) -> str:
@@ -55,6 +59,18 @@ def starter_file(given: Mapping[str, Any]) -> str:
     """
     PlanInputs.from_dict(dict(given), "")
     return "\n".join(_lines(given)) + "\n"
+
+
+def as_command(given: Mapping[str, Any]) -> str:
+    """The command that a file of these options amounts to.
+
+    >>> as_command({"workload": "azure", "gpu": ["h100", "h200"], "slo": "500ms"})
+    'fleetopt plan --workload azure --gpu h100 --gpu h200 --slo 500ms'
+    """
+    words = [
+        written(name, item) for name, value in given.items() for item in (value if isinstance(value, list) else [value])
+    ]
+    return " ".join(["fleetopt plan", *words])
 
 
 def _lines(given: Mapping[str, Any]) -> Iterator[str]:
@@ -80,8 +96,7 @@ def _lines(given: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "# Variants that `fleetopt what-if --config THIS-FILE` compares:"
     yield "# scenarios:"
-    rate = given.get("rate")
-    yield f"#   twice: {{rate: {2 * rate if isinstance(rate, (int, float)) else 200:g}}}"
+    yield f"#   twice: {{rate: {2.0 * parse_rate(given.get('rate') or 100):g}}}"
 
 
 def _entry(name: str, value: Any) -> str:

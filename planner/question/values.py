@@ -10,7 +10,7 @@ from typing import Any
 from planner.errors import InputError, did_you_mean
 from planner.promise import GOODPUT, Promise
 from planner.question.compressible import read_measured
-from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
+from planner.units import parse_duration, parse_fraction, parse_number, parse_quantile, parse_rate, parse_tokens
 
 MOST = 10**12
 """No count of tokens, requests or GPUs is larger: twenty million times it are whole numbers of 64 bits yet."""
@@ -37,6 +37,8 @@ class Kind:
         Whether it holds several items, written ``a+b`` as one value of ``--set``.
     bare
         What its flag alone stands for, where a value may be left out.
+    example
+        A value as people write it.
     """
 
     unit: str
@@ -45,6 +47,7 @@ class Kind:
     flag: type = str
     many: bool = False
     bare: str = ""
+    example: str = ""
 
 
 Check = Callable[[str, Any], Iterable[str]]
@@ -58,7 +61,7 @@ def rule(text: str, holds: Callable[[Any], bool]) -> Check:
 
 def _meant(text: str, value: Any) -> str:
     """The spelling of a share that was given as a number of percent."""
-    percent = isinstance(value, float) and 1.0 < value <= 100.0 and text.startswith("must lie")
+    percent = isinstance(value, float) and 2.0 <= value <= 100.0 and text.startswith("must lie")
     return f"; write {value:g}% for {value:g} in a hundred" if percent else ""
 
 
@@ -107,6 +110,17 @@ def _whole(parse: Callable[[Any, str], float]) -> Callable[[Any, str], int]:
     return read
 
 
+def _count(value: Any, name: str) -> float:
+    """A number of things: ``12``, ``1k``, and of spares ``N+1``."""
+    spares = re.fullmatch(r"\s*[nN]\s*\+\s*(\d+)\s*", value) if isinstance(value, str) else None
+    if spares is not None:
+        return float(spares[1])
+    try:
+        return parse_tokens(value, name)
+    except InputError:
+        raise InputError(f"{name}: {value!r} is not a whole number", "Write it as 12 or 1k.") from None
+
+
 def _list(parse: Callable[[Any, str], float]) -> Callable[[Any, str], tuple[float, ...]]:
     """Reads ``2048,4096``, one number or a list as sorted distinct numbers."""
 
@@ -145,14 +159,20 @@ def _by_gpu(value: Any, name: str) -> dict[str, float]:
     if not isinstance(value, Mapping):
         pairs: dict[str, Any] = {}
         for item in _items(value):
-            gpu, _, number = str(item).partition("=")
+            gpu, _, number = map(str.strip, str(item).replace(":", "=", 1).partition("="))
             if not (gpu and number):
                 raise InputError(f"expected GPU=number, or GPU: number pairs in a file; {item!r} is not GPU=NUMBER")
             if gpu in pairs:
                 raise InputError(f"{gpu} is given twice")
             pairs[gpu] = number
         value = pairs
-    return {str(k): parse_number(v, f"{name}.{k}") for k, v in value.items()}
+    return {str(k): parse_number(_money(v), f"{name}.{k}") for k, v in value.items()}
+
+
+def _money(value: Any) -> Any:
+    """A price without its currency and hour: ``$2.50/h``."""
+    found = re.fullmatch(r"\s*\$\s*(\d*\.?\d+)\s*(?:/\s*(?:h|hr|hour))?\s*", value) if isinstance(value, str) else None
+    return value if found is None else found[1]
 
 
 def _counts_by_gpu(value: Any, name: str) -> dict[str, int]:
@@ -170,7 +190,8 @@ def _shares(value: Any, name: str) -> float | dict[str, float]:
 
 
 _PROMISE = re.compile(
-    r"^\s*(?:(ttft|tpot|e2e)\s*(?::|<=|=|<)\s*)?(?:p(\d+(?:\.\d+)?)\s*(?:<=|=|<|:)\s*)?(?:<=|<)?\s*(.+?)\s*$",
+    r"^\s*(?:(ttft|tpot|itl|e2el?)\s*(?::|<=|=|<)\s*)?(?:(p\d+(?:\.\d+)?|mean|avg|average|median)\s*(?:<=|=|<|:)\s*)?"
+    r"(?:<=|<)?\s*(.+?)\s*$",
     re.IGNORECASE,
 )
 
@@ -180,8 +201,8 @@ def parse_promise(text: str | float, metric: str = "ttft", quantile: float = 0.9
 
     >>> parse_promise("ttft:p95=300ms")
     Promise(metric='ttft_s', limit_s=0.3, quantile=0.95, scope='pool')
-    >>> parse_promise(0.05, "tpot").label
-    'P99 TPOT'
+    >>> parse_promise(0.05, "tpot").label, parse_promise("mean=8ms", "tpot").told, parse_promise("30tok/s", "tpot").limit_s
+    ('P99 TPOT', 'mean TPOT <= 8 ms', 0.03333333333333333)
     """
     if not isinstance(text, str):
         return Promise(f"{metric}_s", _limit(text, metric), quantile, scope)
@@ -190,8 +211,11 @@ def parse_promise(text: str | float, metric: str = "ttft", quantile: float = 0.9
         raise InputError(f"{metric}: {text!r} is not a promise", "Write it as 500ms, p95=300ms or tpot:p95=40ms.")
     named, level, limit = match.groups()
     if level is not None:
-        quantile = float(level) / 100.0
-    name = (named or metric).lower()
+        quantile = parse_quantile(level)
+    name = {"itl": "tpot", "e2el": "e2e"}.get((named or metric).lower(), (named or metric).lower())
+    if name == "tpot" and re.search(r"tok\w*\s*/", limit, re.IGNORECASE):
+        # of one user, as people say how fast answers are to be read
+        return Promise("tpot_s", 1.0 / parse_rate(limit, name), quantile, scope)
     return Promise(f"{name}_s", _limit(limit, name), quantile, scope)
 
 
@@ -269,7 +293,7 @@ def _promises(value: Any, name: str) -> tuple[Promise, ...]:
             if unknown or "metric" not in item or "limit_s" not in item:
                 raise InputError(f"a promise has metric, limit_s, quantile and scope, got {dict(item)!r}")
             limit = parse_duration(item["limit_s"], "limit_s")
-            level = parse_fraction(item.get("quantile", 0.99), "quantile")
+            level = parse_quantile(item.get("quantile", 0.99), "quantile")
             result.append(Promise(str(item["metric"]), limit, level, str(item.get("scope", "pool"))))
         else:
             result.append(parse_promise(item))
@@ -277,7 +301,15 @@ def _promises(value: Any, name: str) -> tuple[Promise, ...]:
 
 
 def _limits(value: Any, name: str) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    """Promises as written, several quantiles of one (``p50=200ms,p99=1s``) taken apart."""
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    parts = [str(item).split(",") if isinstance(item, str) and name != "goodput" else [item] for item in items]
+    return tuple(p for item, each in zip(items, parts, strict=True) for p in (each if _levels(each) else [item]))
+
+
+def _levels(parts: Sequence[Any]) -> bool:
+    """Whether these are several promises, each with its quantile."""
+    return len(parts) > 1 and all("=" in part or "<" in part or ":" in part for part in parts)
 
 
 def _switch(value: Any, name: str) -> bool:
@@ -288,33 +320,46 @@ def _switch(value: Any, name: str) -> bool:
     return found
 
 
-SWITCH = Kind("true or false", _switch, "bool", bool)
+SWITCH = Kind("true or false", _switch, "bool", bare="true", example="true")
 COMPRESS = Kind(
     "true, false, or a file of `compress measure`", read_measured, "bool | str | Mapping[str, Any]", bare="true"
 )
 TEXT = Kind("text", _text, "str")
-RATE = Kind("number [1/s]", parse_number, "float", float)
-NUMBER = Kind("number", parse_number, "float | str")
-COUNT = Kind("whole number", _whole(parse_number), "int", int)
-TOKENS = Kind("tokens: 8192, 8k or 8Ki", _whole(parse_tokens), "int | str", int)
-FRACTION = Kind("share: 0.3 or 30%", parse_fraction, "float | str")
-DURATION = Kind("time [s]: 0.5 or 500ms", parse_duration, "float | str")
-GPUS = Kind("names", _names, "str | Sequence[str]", list, many=True)
-TP = Kind("whole number, a list of them, or all", _tp_sizes, "int | str | Sequence[int]", list, many=True)
+RATE = Kind("number [1/s]: 100, 1k, 100rps or 1000/min", parse_rate, "float | str", example="20")
+TOKEN_RATE = Kind("tokens/s: 2000, 2k tok/s", parse_rate, "float | str", example="2000tok/s")
+NUMBER = Kind("number", parse_number, "float | str", example="1")
+COUNT = Kind("whole number", _whole(_count), "int | str", example="1")
+TOKENS = Kind("tokens: 8192, 8k or 8Ki", _whole(parse_tokens), "int | str", example="8k")
+FRACTION = Kind("share: 0.3 or 30%", parse_fraction, "float | str", example="30%")
+QUANTILE = Kind("quantile: 0.99, 99 or p99", parse_quantile, "float | str", example="99")
+DURATION = Kind("time [s]: 0.5 or 500ms", parse_duration, "float | str", example="500ms")
+GPUS = Kind("names", _names, "str | Sequence[str]", list, many=True, example="h100")
+TP = Kind(
+    "whole number, a list of them, or all", _tp_sizes, "int | str | Sequence[int]", list, many=True, example="all"
+)
 TP_SIZES = Kind("list of whole numbers", _tp_sizes, "Sequence[int]", many=True)
-BUDGETS = Kind("tokens, a list: 1024,2048", _whole_list(parse_tokens), "int | str | Sequence[int]", list, many=True)
-TOKEN_LIST = Kind("tokens, a list", _list(parse_tokens), "float | str | Sequence[float]", many=True)
-GAMMAS = Kind("numbers, a list", _list(parse_number), "float | str | Sequence[float]", many=True)
-GPU_PRICES = Kind("GPU=number [USD/hour]", _by_gpu, "Mapping[str, float]", list, many=True)
-GPU_COUNTS = Kind("GPU=number of GPUs", _counts_by_gpu, "Mapping[str, int]", list, many=True)
-SHARES = Kind("share, or category=share,...", _shares, "float | str | Mapping[str, float | str]", many=True)
+BUDGETS = Kind(
+    "tokens, a list: 1024,2048", _whole_list(parse_tokens), "int | str | Sequence[int]", list, many=True, example="2048"
+)
+TOKEN_LIST = Kind("tokens, a list", _list(parse_tokens), "float | str | Sequence[float]", many=True, example="4096")
+GAMMAS = Kind("numbers, a list", _list(parse_number), "float | str | Sequence[float]", many=True, example="1,1.5")
+GPU_PRICES = Kind("GPU=number [USD/hour]", _by_gpu, "Mapping[str, float]", list, many=True, example="h100=2.5")
+GPU_COUNTS = Kind("GPU=number of GPUs", _counts_by_gpu, "Mapping[str, int]", list, many=True, example="h100=640")
+SHARES = Kind(
+    "share, or category=share,...", _shares, "float | str | Mapping[str, float | str]", many=True, example="60%"
+)
 PROMISE = Kind(
-    "time [s], with its quantile or not: 0.5, 500ms, p95=300ms", _limits, "float | str | Sequence[float | str]", list
+    "time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms",
+    _limits,
+    "float | str | Sequence[float | str]",
+    list,
+    example="500ms",
 )
 GOODPUTS = Kind(
     "share and limits: 99%:ttft=500ms,tpot=50ms",
     _limits,
     "str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]",
     list,
+    example="99%:ttft=500ms,tpot=50ms",
 )
 PROMISES = Kind("list of promises: metric, limit_s, quantile, scope", _promises, "Sequence[Promise]")

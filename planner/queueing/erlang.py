@@ -13,7 +13,6 @@ error of 1e-7 near ``c = 1e7``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, overload
 
 import numpy as np
@@ -25,12 +24,9 @@ type_array = npt.NDArray[np.float64]
 _NEAR = 4.0
 # Levels of the continued fractions: at 4 standard deviations 12 leave 4e-9 of a correction that is itself < 3e-5.
 _LEVELS_BELOW = 12
-_LEVELS_ABOVE = 40
 # Stirling's series s(c) = 1/(12 c) - 1/(360 c^3) + ...: six terms reach 1e-17 from c = 16; below, log Gamma is used.
 _STIRLING_FROM = 16.0
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
-# Whole numbers of servers up to which the recursion is as quick.
-_FEW = 200.0
 _HALF_LOG_TWO_PI = 0.918938533204672741780329736406
 
 
@@ -120,90 +116,11 @@ def _log_c(c: type_array, a: type_array) -> type_array:
     return out
 
 
-def _whole_erlang_c(servers: int, offered_load: float) -> float:
-    """Erlang C of a few servers by the recursion B(k) = a B(k-1) / (k + a B(k-1)): SciPy need not be loaded for it."""
-    if offered_load >= servers:
-        return 1.0
-    blocked = 1.0
-    for k in range(1, servers + 1):
-        blocked = offered_load * blocked / (k + offered_load * blocked)
-    return blocked / (1.0 - offered_load / servers * (1.0 - blocked))
-
-
 @overload
-def erlang_b(servers: float, offered_load: float, *, exact: bool = ...) -> float: ...
+def erlang_c(servers: float, offered_load: float) -> float: ...
 @overload
-def erlang_b(servers: npt.ArrayLike, offered_load: npt.ArrayLike, *, exact: bool = ...) -> Any: ...
-def erlang_b(servers: npt.ArrayLike, offered_load: npt.ArrayLike, *, exact: bool = False) -> Any:
-    r"""Probability that an arrival finds all servers busy when blocked arrivals are lost (M/G/c/c, Erlang B).
-
-    .. math:: B(c, a) = \frac{a^c / \Gamma(c+1)}{e^{a}\, Q(c+1, a)}
-              = \left[a \int_0^\infty e^{-a t} (1 + t)^c\, dt\right]^{-1}
-
-    Parameters
-    ----------
-    servers : float or array
-        Number of servers c, real [servers]; >= 1. Broadcasts with `offered_load`.
-    offered_load : float or array
-        Arrival rate times mean service time a [Erlang]; >= 0, may exceed `servers`.
-    exact : bool
-        Evaluate with mpmath at 40 digits and round once (slow; accepts numbers as ``str``, ``Fraction`` or ``mpf``).
-
-    Returns
-    -------
-    float or array
-        Blocking probability [1], of the broadcast shape. Relative error < 1e-12 for c <= 1e7 and a < c.
-
-    Raises
-    ------
-    ValueError
-        If `servers` < 1 or `offered_load` < 0, or either is not finite.
-
-    References
-    ----------
-    A. K. Erlang, Elektroteknikeren 13 (1917). D. L. Jagerman, Bell Syst. Tech. J. 53 (1974) 525, for real c
-    (doi:10.1002/j.1538-7305.1974.tb02756.x).
-
-    Examples
-    --------
-    >>> round(erlang_b(2, 1.0), 12)
-    0.2
-    """
-    if exact:
-        return _exactly(_mp_erlang_b, servers, offered_load)
-    c, a = _checked(servers, offered_load)
-    shape = c.shape
-    c, a = c.ravel(), a.ravel()
-    out = np.empty(c.shape)
-    below = a <= c
-    cb, ab = c[below], a[below]
-    log_pi, tail = _log_poisson_and_tail(cb, ab, (cb - ab) / cb)
-    with np.errstate(under="ignore"):
-        out[below] = np.exp(log_pi) / tail
-    above = ~below
-    near = above & ((a - c < _NEAR * np.sqrt(c)) | (a < 30.0))
-    if near.any():
-        from scipy.special import gammaincc
-
-        cn, an = c[near], a[near]
-        out[near] = np.exp(_log_poisson(cn, an, (cn - an) / cn)) / gammaincc(cn + 1.0, an)
-    far = above & ~near
-    if far.any():
-        # Legendre's continued fraction: 1/B = a / (a - c + c/(a - c + 2 + 2 (c-1)/(a - c + 4 + ...)))
-        cf, af = c[far], a[far]
-        gap = af - cf
-        fraction = gap + 2 * _LEVELS_ABOVE
-        for m in range(_LEVELS_ABOVE, 0, -1):
-            fraction = gap + 2 * (m - 1) + m * (cf - (m - 1)) / fraction
-        out[far] = fraction / af
-    return as_result(out.reshape(shape))
-
-
-@overload
-def erlang_c(servers: float, offered_load: float, *, exact: bool = ...) -> float: ...
-@overload
-def erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike, *, exact: bool = ...) -> Any: ...
-def erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike, *, exact: bool = False) -> Any:
+def erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> Any: ...
+def erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> Any:
     r"""Probability that an arrival has to wait in M/M/c (Erlang C).
 
     .. math:: C(c, a) = \frac{B}{1 - \rho (1 - B)}, \qquad \rho = a / c, \quad B = B(c, a)
@@ -214,8 +131,6 @@ def erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike, *, exact: bool
         Number of servers c, real [servers]; >= 1. Broadcasts with `offered_load`.
     offered_load : float or array
         Arrival rate times mean service time a [Erlang]; >= 0.
-    exact : bool
-        Evaluate with mpmath at 40 digits and round once (slow; accepts numbers as ``str``, ``Fraction`` or ``mpf``).
 
     Returns
     -------
@@ -239,20 +154,16 @@ def erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike, *, exact: bool
     >>> erlang_c([1, 8], [0.5, 9.0])
     array([0.5, 1. ])
     """
-    if exact:
-        return _exactly(_mp_erlang_c, servers, offered_load)
     c, a = _checked(servers, offered_load)
-    if c.ndim == 0 and c <= _FEW and c == np.floor(c):
-        return _whole_erlang_c(int(c), float(a))
     with np.errstate(under="ignore"):
         return as_result(np.exp(_log_c(c.ravel(), a.ravel())).reshape(c.shape))
 
 
 @overload
-def log_erlang_c(servers: float, offered_load: float, *, exact: bool = ...) -> float: ...
+def log_erlang_c(servers: float, offered_load: float) -> float: ...
 @overload
-def log_erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike, *, exact: bool = ...) -> Any: ...
-def log_erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike, *, exact: bool = False) -> Any:
+def log_erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> Any: ...
+def log_erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> Any:
     r"""Natural logarithm of `erlang_c`, which stays finite where the probability underflows.
 
     .. math:: \ln C(c, a) = \ln\pi(c; a) - \ln\left[(1-\rho)\, Q(c+1, a) + \rho\, \pi(c; a)\right]
@@ -263,8 +174,6 @@ def log_erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike, *, exact: 
         Number of servers c, real [servers]; >= 1. Broadcasts with `offered_load`.
     offered_load : float or array
         Arrival rate times mean service time a [Erlang]; >= 0.
-    exact : bool
-        Evaluate with mpmath at 40 digits and round once (slow; accepts numbers as ``str``, ``Fraction`` or ``mpf``).
 
     Returns
     -------
@@ -286,8 +195,6 @@ def log_erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike, *, exact: 
     >>> round(log_erlang_c(10_000, 5_000), 6)
     -1936.302775
     """
-    if exact:
-        return _exactly(_mp_log_erlang_c, servers, offered_load)
     c, a = _checked(servers, offered_load)
     return as_result(_log_c(c.ravel(), a.ravel()).reshape(c.shape))
 
@@ -382,153 +289,3 @@ def smallest_integer(
         fails[open_[~good]] = middle[~good]
         open_ = open_[works[open_] - fails[open_] > 1.0]
     return works
-
-
-@overload
-def min_servers(
-    offered_load: float,
-    wait_limit: float = ...,
-    *,
-    service_time: float = ...,
-    service_scv: float = ...,
-    quantile: float = ...,
-) -> int: ...
-@overload
-def min_servers(
-    offered_load: npt.ArrayLike,
-    wait_limit: npt.ArrayLike = ...,
-    *,
-    service_time: npt.ArrayLike = ...,
-    service_scv: npt.ArrayLike = ...,
-    quantile: npt.ArrayLike = ...,
-) -> Any: ...
-def min_servers(
-    offered_load: npt.ArrayLike,
-    wait_limit: npt.ArrayLike = 0.0,
-    *,
-    service_time: npt.ArrayLike = 1.0,
-    service_scv: npt.ArrayLike = 1.0,
-    quantile: npt.ArrayLike = 0.99,
-) -> Any:
-    r"""Smallest integer number of servers whose waiting-time quantile is within a limit.
-
-    .. math:: \min\{c \in \mathbb{N}: c > a,\;
-        \ln C(c, a) - \frac{2 (c - a)\, w}{(1 + C_s^2) E[S]} \le \ln(1 - q)\}
-
-    which with :math:`C_s^2 = 1` is exact for M/M/c, and otherwise inverts the FleetOpt tail (eq. 6).
-
-    Parameters
-    ----------
-    offered_load : float or array
-        Arrival rate times mean service time a [Erlang]; >= 0. All arguments broadcast.
-    wait_limit : float or array
-        Limit w of the wait in the queue [s]; >= 0. With 0 the promise is P(wait) <= 1 - q.
-    service_time : float or array
-        Mean service time E[S] [s]; > 0.
-    service_scv : float or array
-        Squared coefficient of variation of the service time C_s^2 [1]; >= 0.
-    quantile : float or array
-        Quantile q of the wait that must be within the limit [1]; 0 < q < 1.
-
-    Returns
-    -------
-    int or array of int64
-        Servers [servers], >= 1, of the broadcast shape. The time taken does not depend on the size of the answer: a
-        thousand inversions take a few milliseconds at a = 1 as at a = 1e7.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its domain or not finite (`wait_limit` may be inf: any stable number will do).
-
-    References
-    ----------
-    As `erlang_c`. FleetOpt (arXiv:2603.16514), eq. 6.
-
-    Examples
-    --------
-    >>> min_servers(100.0)
-    125
-    >>> min_servers([0.5, 100.0, 1e6], 0.01)
-    array([      4,     125, 1000406])
-    """
-    a, w, t, scv, q = np.broadcast_arrays(
-        *(np.asarray(x, dtype=np.float64) for x in (offered_load, wait_limit, service_time, service_scv, quantile))
-    )
-    if not np.all((a >= 0.0) & (a <= 2.0**50)):
-        raise ValueError(f"offered_load must be finite and >= 0, got {offered_load!r}")
-    if not np.all(w >= 0.0):
-        raise ValueError(f"wait_limit must be >= 0, got {wait_limit!r}")
-    if not np.all((t > 0.0) & np.isfinite(t)):
-        raise ValueError(f"service_time must be finite and > 0, got {service_time!r}")
-    if not np.all((scv >= 0.0) & np.isfinite(scv)):
-        raise ValueError(f"service_scv must be finite and >= 0, got {service_scv!r}")
-    if not np.all((q > 0.0) & (q < 1.0)):
-        raise ValueError(f"quantile must lie between 0 and 1, got {quantile!r}")
-    load, decay, log_tail = a.ravel(), decay_rate(w, t, scv), np.log1p(-q).ravel()
-    real = smallest_real_servers(load, decay, log_tail)
-    servers = smallest_integer(real, np.ones_like(real), load, decay, log_tail).astype(np.int64).reshape(a.shape)
-    return int(servers) if servers.ndim == 0 else servers
-
-
-# The reference ------------------------------------------------------------
-
-
-def _exactly(function: Callable[[Any, Any], Any], servers: Any, offered_load: Any) -> Any:
-    """Apply an mpmath function elementwise at 40 digits and round to float."""
-    import mpmath
-
-    def number(value: Any) -> Any:
-        return mpmath.mpf(value.numerator) / value.denominator if hasattr(value, "denominator") else mpmath.mpf(value)
-
-    with mpmath.workdps(40):
-        c = np.asarray(servers, dtype=object)
-        a = np.asarray(offered_load, dtype=object)
-        pairs = np.broadcast(c, a)
-        out = np.empty(pairs.size)
-        for i, (ci, ai) in enumerate(pairs):
-            cm, am = number(ci), number(ai)
-            if not (mpmath.isfinite(cm) and cm >= 1):
-                raise ValueError(f"servers must be finite and >= 1, got {servers!r}")
-            if not (mpmath.isfinite(am) and am >= 0):
-                raise ValueError(f"offered_load must be finite and >= 0, got {offered_load!r}")
-            out[i] = float(function(cm, am))
-    return as_result(out.reshape(pairs.shape))
-
-
-def _mp_inverse_b(c: Any, a: Any) -> Any:
-    """1/B(c, a) = Gamma(c + 1) e^a a^-c - sum_k prod_j a/(c + j), from the power series of P(c + 1, a).
-
-    For a <= c the difference is at least half its first term; for a > c the precision grows with what cancels.
-    """
-    from mpmath import mp
-
-    log_first = mp.loggamma(c + 1) + a - c * mp.log(a)
-    lost = 0 if a <= c else int((a - c) ** 2 / (2 * c) / 2) + 20 if (a - c) ** 2 < 400 * c else int(a) + 20
-    with mp.workdps(mp.dps + lost):
-        first = mp.exp(mp.loggamma(c + 1) + a - c * mp.log(a)) if lost else mp.exp(log_first)
-        term, total, j = mp.mpf(1), mp.mpf(0), 0
-        floor = mp.mpf(10) ** -(mp.dps + 2)
-        while True:
-            j += 1
-            term *= a / (c + j)
-            total += term
-            if term * (c + j) < floor * (c + j - a) * first:
-                return first - total
-
-
-def _mp_erlang_b(c: Any, a: Any) -> Any:
-    return a * 0 if a == 0 else 1 / _mp_inverse_b(c, a)
-
-
-def _mp_erlang_c(c: Any, a: Any) -> Any:
-    if a >= c or a == 0:
-        return a * 0 if a == 0 else a / a
-    # C = B / (1 - rho (1 - B)) = c / (a + (c - a)/B)
-    return c / (a + (c - a) * _mp_inverse_b(c, a))
-
-
-def _mp_log_erlang_c(c: Any, a: Any) -> Any:
-    from mpmath import mp
-
-    return mp.ninf if a == 0 else mp.log(_mp_erlang_c(c, a))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
-
-from planner.queueing.service import TwoPhases
 
 type_array = npt.NDArray[np.float64]
 
@@ -13,6 +13,43 @@ type_array = npt.NDArray[np.float64]
 LIMIT_PHASE_SERVERS = 256
 # 1 - utilization below which M/PH/c is not solved: its wait is wrong by some 1e-11 there over the square of this.
 LEAST_SLACK = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class TwoPhases:
+    """Service as one or two exponential phases: start in phase 1 with probability `first`, else in phase 2.
+
+    Parameters
+    ----------
+    first
+        Probability of starting in phase 1 [1].
+    rate_1, rate_2
+        Rates of the phases [1/mean service time].
+    onward
+        Probability that phase 1 is followed by phase 2 instead of departure [1].
+    """
+
+    first: float
+    rate_1: float
+    rate_2: float
+    onward: float = 0.0
+
+
+def two_phases(scv: float, third: float) -> TwoPhases | None:
+    """The H2 law of unit mean with a given scv [1] and E[S^3]/E[S]^3 [1]; None where no H2 law has them.
+
+    The means x > y of the phases are the roots of z^2 - (x + y) z + x y, found from u2 = E[S^2]/2 and u3 = E[S^3]/6.
+    An H2 law needs scv > 1 and E[S^3] > 3/2 (1 + scv)^2.
+    """
+    u2, u3 = 0.5 * (1.0 + scv), third / 6.0
+    if not (1.0 < u2 < np.inf and u2 * u2 < u3 < np.inf):
+        return None
+    total = (u3 - u2) / (u2 - 1.0)
+    product = total - u2
+    x = 0.5 * (total + float(np.sqrt(max(total * total - 4.0 * product, 0.0))))
+    y = product / x
+    p = (1.0 - y) / (x - y)
+    return TwoPhases(p, 1.0 / x, 1.0 / y) if 0.0 < p < 1.0 and y > 0.0 else None
 
 
 def _levels(servers: int, phases: TwoPhases) -> tuple[list[type_array], list[type_array], list[type_array], type_array]:

@@ -69,93 +69,86 @@ ROOMY_SHARE = 0.7
 # --- the law of one slot ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SlotSums:
-    """Weighted sums over requests from which a :class:`SlotLaw` follows; sums of disjoint sets of requests add with ``+``.
+def _lengths(values: ArrayLike, name: str) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name} must be a non-empty one-dimensional array")
+    low = float(array.min())
+    if not (low >= 0.0 and math.isfinite(float(array.max()))):
+        raise ValueError(f"{name} must be finite and >= 0")
+    return array
 
-    A search over pool boundaries builds one per bin of lengths and adds them up, instead of reading the workload again.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotLaw:
+    """What one always-busy slot holds, seen at a random iteration.
 
     Parameters
     ----------
-    histogram
-        ``histogram[k]`` = weighted iterations in which a request holds k blocks, shape (blocks + 1,) [iterations].
-    sums
-        Weighted sums, see ``_SUMS``.
+    blocks, probability
+        Support and pmf of the held blocks, shape (support,) [blocks], [1].
+    mean, variance, third
+        m, v and the third central moment of the held blocks [blocks, blocks^2, blocks^3].
+    iterations
+        E[S] = E[O] + E[ceil(I/B) - 1] [iterations].
+    input_mean, output_mean, input_cv, output_cv
+        E[I], E[O] [tokens] and coefficients of variation [1], over requests.
+    idle_blocks
+        F = E[Lb^2]/(2 E[Lb]), blocks idle behind a blocked prompt of Lb blocks [blocks].
     longest_blocks
         Blocks of the longest request [blocks].
-    longest_input
-        Tokens of the longest prompt [tokens].
     token_budget, block
         B and b [tokens].
     """
 
-    histogram: FloatArray
-    sums: FloatArray
+    blocks: FloatArray
+    probability: FloatArray
+    mean: float
+    variance: float
+    third: float
+    iterations: float
+    input_mean: float
+    output_mean: float
+    input_cv: float
+    output_cv: float
+    idle_blocks: float
     longest_blocks: int
-    longest_input: float
     token_budget: float
     block: int
 
-    def __add__(self, other: SlotSums) -> SlotSums:
-        if (self.token_budget, self.block) != (other.token_budget, other.block):
-            raise ValueError("token_budget and block of the two sums differ")
-        size = max(self.histogram.size, other.histogram.size)
-        histogram = np.zeros(size)
-        histogram[: self.histogram.size] += self.histogram
-        histogram[: other.histogram.size] += other.histogram
-        return SlotSums(
-            histogram,
-            self.sums + other.sums,
-            max(self.longest_blocks, other.longest_blocks),
-            max(self.longest_input, other.longest_input),
-            self.token_budget,
-            self.block,
-        )
+    @property
+    def budget_slots(self) -> float:
+        """n_B = B E[O]/(E[I] + E[O]) + 1/2, the sequences the token budget can keep running [sequences]."""
+        return self.token_budget * self.output_mean / (self.input_mean + self.output_mean) + 0.5
 
-    def scaled(self, factor: float) -> SlotSums:
-        """The same requests with their weights times `factor` >= 0 [1]."""
-        return SlotSums(
-            self.histogram * factor,
-            self.sums * factor,
-            self.longest_blocks,
-            self.longest_input,
-            self.token_budget,
-            self.block,
-        )
-
-    def law(self) -> SlotLaw:
-        """The law of one busy slot."""
-        return _law_from_sums(self)
+    def cumulants(self, t: float) -> tuple[float, float, float]:
+        """K, K' and K'' of the held blocks at `t` [1/block]: log-mgf [1], tilted mean [blocks] and variance [blocks^2]."""
+        exponent = t * self.blocks
+        shift = float(exponent[-1] if t > 0.0 else exponent[0])
+        tilted = np.exp(exponent - shift)
+        tilted *= self.probability
+        total = float(tilted.sum())
+        first = float(tilted @ self.blocks) / total
+        second = float(tilted @ (self.blocks * self.blocks)) / total
+        return shift + math.log(total), first, max(second - first * first, 0.0)
 
 
-# indices into SlotSums.sums: weight, I, I^2, O, O^2, (I+O)^2, input blocks, their square, O (I + (O-1)/2), extra chunk iterations
-_WEIGHT, _I, _II, _O, _OO, _RR, _LB, _LBLB, _KV, _CHUNKS = range(10)
-_SUMS = (
-    "weight",
-    "input",
-    "input^2",
-    "output",
-    "output^2",
-    "total^2",
-    "input blocks",
-    "input blocks^2",
-    "KV tokens",
-    "chunks",
-)
-
-
-def slot_sums(
+def slot_law(
     input_tokens: ArrayLike,
     output_tokens: ArrayLike,
     weight: ArrayLike | None = None,
     *,
     token_budget: float = 8192,
     block: int = BLOCK_TOKENS,
-) -> SlotSums:
-    r"""Sums over requests, one pass, O(requests + blocks).
+) -> SlotLaw:
+    r"""The law of the blocks one always-busy slot holds, weighted by the iterations spent with them: O(requests + blocks).
 
-    A request holds :math:`\lceil (I+i)/b \rceil` blocks in its iterations i = 0..O-1, and :math:`\lceil kB/b \rceil` in the
-    :math:`\lceil I/B \rceil - 1` chunk iterations before. Fractional lengths (nodes of a compact workload) interpolate linearly.
+    .. math:: m_p = \left[E(F_p(I+O-1) - F_p(I-1)) + E\sum_{k<\lceil I/B\rceil}\lceil kB/b\rceil^p\right]/E[S],
+              \quad F_p(n) = \sum_{k\le n}\lceil k/b\rceil^p
+
+    Not E[I+O] nor E[I] + E[O]/2: long outputs occupy a slot longer, so the weighting by O matters. A request holds
+    :math:`\lceil (I+i)/b \rceil` blocks in its iterations i = 0..O-1, and :math:`\lceil kB/b \rceil` in the
+    :math:`\lceil I/B \rceil - 1` chunk iterations before. Fractional lengths interpolate linearly.
 
     Parameters
     ----------
@@ -170,7 +163,7 @@ def slot_sums(
 
     Returns
     -------
-    SlotSums
+    SlotLaw
 
     Raises
     ------
@@ -179,9 +172,9 @@ def slot_sums(
 
     Examples
     --------
-    >>> sums = slot_sums([10.0], [10.0])
-    >>> sums.histogram.tolist()  # 10..16 tokens are one block, 17..19 two
-    [0.0, 7.0, 3.0]
+    >>> law = slot_law([100.0, 1000.0], [200.0, 20.0])
+    >>> round(law.mean, 2), law.longest_blocks, round(law.budget_slots, 1)
+    (17.54, 64, 1365.8)
     """
     inputs = np.maximum(_lengths(input_tokens, "input_tokens"), 1.0)  # an empty prompt still has its first token
     outputs = np.maximum(_lengths(output_tokens, "output_tokens"), 1.0)
@@ -208,176 +201,34 @@ def slot_sums(
         histogram[1 : size + 1] += np.bincount(cell, signed * (points - cell * block), minlength=size)[:size]
         histogram[1:size] += block * (whole[::-1].cumsum()[::-1])[1:size]
     chunks = np.ceil(inputs / token_budget) - 1.0
-    longest_input = float(inputs.max())
-    if longest_input > token_budget:
+    if float(inputs.max()) > token_budget:
         count = np.bincount(chunks.astype(np.intp), w)
         with_more = count[::-1].cumsum()[::-1][1:]  # weight of requests with at least k = 1, 2, ... extra iterations
         held = np.ceil(np.arange(1, with_more.size + 1) * token_budget / block).astype(np.intp)
         np.add.at(histogram, held, with_more)
     histogram[histogram < 1e-13 * histogram.sum()] = 0.0  # what differences of sums leave behind
-    total = inputs + outputs
-    input_blocks = np.ceil(inputs / block)
-    columns = (
-        np.ones_like(w),
-        inputs,
-        inputs * inputs,
-        outputs,
-        outputs * outputs,
-        total * total,
-        input_blocks,
-        input_blocks * input_blocks,
-        outputs * (inputs + 0.5 * (outputs - 1.0)),
-        chunks,
-    )
-    sums = np.array([float(w @ column) for column in columns])
-    last = int(np.flatnonzero(histogram)[-1])
-    return SlotSums(
-        histogram[: last + 1], sums, math.ceil(total.max() / block), longest_input, float(token_budget), int(block)
-    )
-
-
-def _lengths(values: ArrayLike, name: str) -> FloatArray:
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} must be a non-empty one-dimensional array")
-    low = float(array.min())
-    if not (low >= 0.0 and math.isfinite(float(array.max()))):
-        raise ValueError(f"{name} must be finite and >= 0")
-    return array
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SlotLaw:
-    """What one always-busy slot holds, seen at a random iteration.
-
-    Parameters
-    ----------
-    blocks, probability
-        Support and pmf of the held blocks, shape (support,) [blocks], [1].
-    mean, variance, third
-        m, v and the third central moment of the held blocks [blocks, blocks^2, blocks^3].
-    iterations
-        E[S] = E[O] + E[ceil(I/B) - 1] [iterations].
-    input_mean, output_mean, input_cv, output_cv
-        E[I], E[O] [tokens] and coefficients of variation [1], over requests.
-    context_mean
-        E[O (I + (O-1)/2)] / E[O], tokens a decode reads [tokens].
-    idle_blocks
-        F = E[Lb^2]/(2 E[Lb]), blocks idle behind a blocked prompt of Lb blocks [blocks].
-    growth
-        (Var(I+O) + Var(I) + E[O]^2)/b^2, how far demand moves in a slot's life [blocks^2].
-    longest_blocks
-        Blocks of the longest request [blocks].
-    longest_input
-        [tokens].
-    token_budget, block
-        B and b [tokens].
-    """
-
-    blocks: FloatArray
-    probability: FloatArray
-    mean: float
-    variance: float
-    third: float
-    iterations: float
-    input_mean: float
-    output_mean: float
-    input_cv: float
-    output_cv: float
-    context_mean: float
-    idle_blocks: float
-    growth: float
-    longest_blocks: int
-    longest_input: float
-    token_budget: float
-    block: int
-
-    @property
-    def budget_slots(self) -> float:
-        """n_B = B E[O]/(E[I] + E[O]) + 1/2, the sequences the token budget can keep running [sequences]."""
-        return self.token_budget * self.output_mean / (self.input_mean + self.output_mean) + 0.5
-
-    def cumulants(self, t: float) -> tuple[float, float, float]:
-        """K, K' and K'' of the held blocks at `t` [1/block]: log-mgf [1], tilted mean [blocks] and variance [blocks^2]."""
-        exponent = t * self.blocks
-        shift = float(exponent[-1] if t > 0.0 else exponent[0])
-        tilted = np.exp(exponent - shift)
-        tilted *= self.probability
-        total = float(tilted.sum())
-        first = float(tilted @ self.blocks) / total
-        second = float(tilted @ (self.blocks * self.blocks)) / total
-        return shift + math.log(total), first, max(second - first * first, 0.0)
-
-
-def _law_from_sums(s: SlotSums) -> SlotLaw:
-    """The law of a busy slot from sums over requests."""
-    blocks = np.flatnonzero(s.histogram).astype(np.float64)
-    probability = s.histogram[s.histogram > 0.0]
-    probability = probability / probability.sum()
+    blocks = np.flatnonzero(histogram).astype(np.float64)
+    probability = histogram[histogram > 0.0] / histogram.sum()
     mean = float(probability @ blocks)
     centred = blocks - mean
-    per_request = s.sums / s.sums[_WEIGHT]
-    e_i, e_o = per_request[_I], per_request[_O]
-    var_i = max(0.0, per_request[_II] - e_i * e_i)
-    var_o = max(0.0, per_request[_OO] - e_o * e_o)
-    var_r = max(0.0, per_request[_RR] - (e_i + e_o) ** 2)
+    w = w / w.sum()
+    e_i, e_o, prompt_blocks = float(w @ inputs), float(w @ outputs), np.ceil(inputs / block)
     return SlotLaw(
         blocks=blocks,
         probability=probability,
         mean=mean,
         variance=float(probability @ (centred * centred)),
         third=float(probability @ (centred * centred * centred)),
-        iterations=float(e_o + per_request[_CHUNKS]),
-        input_mean=float(e_i),
-        output_mean=float(e_o),
-        input_cv=math.sqrt(var_i) / e_i,
-        output_cv=math.sqrt(var_o) / e_o,
-        context_mean=float(per_request[_KV] / e_o),
-        idle_blocks=float(per_request[_LBLB] / (2.0 * per_request[_LB])),
-        growth=float(var_r + var_i + e_o * e_o) / s.block**2,
-        longest_blocks=s.longest_blocks,
-        longest_input=s.longest_input,
-        token_budget=s.token_budget,
-        block=s.block,
+        iterations=e_o + float(w @ chunks),
+        input_mean=e_i,
+        output_mean=e_o,
+        input_cv=math.sqrt(max(0.0, float(w @ (inputs * inputs)) - e_i * e_i)) / e_i,
+        output_cv=math.sqrt(max(0.0, float(w @ (outputs * outputs)) - e_o * e_o)) / e_o,
+        idle_blocks=float(w @ (prompt_blocks * prompt_blocks)) / (2.0 * float(w @ prompt_blocks)),
+        longest_blocks=math.ceil(float((inputs + outputs).max()) / block),
+        token_budget=float(token_budget),
+        block=int(block),
     )
-
-
-def slot_law(
-    input_tokens: ArrayLike,
-    output_tokens: ArrayLike,
-    weight: ArrayLike | None = None,
-    *,
-    token_budget: float = 8192,
-    block: int = BLOCK_TOKENS,
-) -> SlotLaw:
-    r"""The law of the blocks one always-busy slot holds, weighted by the iterations spent with them.
-
-    .. math:: m_p = \left[E(F_p(I+O-1) - F_p(I-1)) + E\sum_{k<\lceil I/B\rceil}\lceil kB/b\rceil^p\right]/E[S],
-              \quad F_p(n) = \sum_{k\le n}\lceil k/b\rceil^p
-
-    Not E[I+O] nor E[I] + E[O]/2: long outputs occupy a slot longer, so the weighting by O matters.
-
-    Parameters
-    ----------
-    input_tokens, output_tokens, weight, token_budget, block
-        As :func:`slot_sums`.
-
-    Returns
-    -------
-    SlotLaw
-
-    Raises
-    ------
-    ValueError
-        As :func:`slot_sums`.
-
-    Examples
-    --------
-    >>> law = slot_law([100.0, 1000.0], [200.0, 20.0])
-    >>> round(law.mean, 2), law.longest_blocks, round(law.budget_slots, 1)
-    (17.54, 64, 1365.8)
-    """
-    return slot_sums(input_tokens, output_tokens, weight, token_budget=token_budget, block=block).law()
 
 
 # --- the tail of N slots ---------------------------------------------------------------------------------
@@ -684,156 +535,6 @@ def _preemption(law: SlotLaw, slots: float, capacity_blocks: float, tail: _Tail)
     return Preemption(overflow, running, recomputed / law.input_mean, recomputed)
 
 
-def paged_throughput(
-    law: SlotLaw,
-    slots: float,
-    capacity_blocks: float,
-    *,
-    fixed: float,
-    per_sequence: float = 0.0,
-    per_token: float = 0.0,
-    per_kv_token: float = 0.0,
-) -> float:
-    r"""Output tokens per second of a saturated replica, preemptions and recomputation included.
-
-    .. math:: X = \frac{n}{S}\frac{E[O]}{t},\quad S = E[S] + p,\quad t = W + hn + b\frac nS(E[O] + E[I] + R) + g\,n\,m_{tok}
-
-    Parameters
-    ----------
-    law
-        Law of one slot.
-    slots
-        N >= 1 [sequences].
-    capacity_blocks
-        C >= 0 [blocks].
-    fixed
-        W [s].
-    per_sequence
-        h [s/sequence].
-    per_token
-        b [s/token].
-    per_kv_token
-        g [s/token].
-
-    Returns
-    -------
-    float
-        [tokens/s]. Within 1% of simulation on traces, 4% with long outputs; inf when an iteration takes no time.
-
-    Raises
-    ------
-    ValueError
-        An argument out of its range.
-
-    Examples
-    --------
-    >>> law = slot_law([100.0, 1000.0], [200.0, 20.0])
-    >>> round(paged_throughput(law, 64, 1300, fixed=0.008, per_sequence=1e-6, per_token=3.3e-5, per_kv_token=5e-8))
-    2942
-    """
-    _check(slots, capacity_blocks)
-    for name, value in (
-        ("fixed", fixed),
-        ("per_sequence", per_sequence),
-        ("per_token", per_token),
-        ("per_kv_token", per_kv_token),
-    ):
-        if not (value >= 0.0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be finite and >= 0, got {value}")
-    cost = preemption(law, slots, capacity_blocks)
-    n = cost.running
-    completions = n / (law.iterations + cost.per_request)
-    tokens = law.output_mean + law.input_mean + cost.recomputed_tokens
-    time = fixed + per_sequence * n + per_token * completions * tokens + per_kv_token * n * law.context_mean
-    return completions * law.output_mean / time if time > 0.0 else math.inf
-
-
-# --- over a horizon --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class HorizonOverflow:
-    """Overflow as events, clusters of iterations above the capacity.
-
-    Parameters
-    ----------
-    events_per_iteration
-        nu [1/iteration].
-    probability
-        Of any event within the horizon, 1 - e^{-nu T} [1].
-    sojourn_iterations
-        Mean length of an event [iterations].
-    valid
-        Whether P < 5%: above, events are no longer rare and separate.
-    """
-
-    events_per_iteration: float
-    probability: float
-    sojourn_iterations: float
-    valid: bool
-
-
-def horizon_overflow(law: SlotLaw, slots: float, capacity_blocks: float, iterations: float) -> HorizonOverflow:
-    r"""Probability that `slots` busy slots ever want more than the cache within a number of iterations.
-
-    .. math:: \nu = P D \theta^2,\quad D = \frac{N}{2E[S]}\,\frac{Var(I+O) + Var(I) + E[O]^2}{b^2}
-
-    with theta the saddle point (Gaussian demand: Pickands' constant for local dimension 1).
-
-    Parameters
-    ----------
-    law
-        Law of one slot.
-    slots
-        N >= 1 [sequences].
-    capacity_blocks
-        C >= 0 [blocks].
-    iterations
-        T >= 0 [iterations].
-
-    Returns
-    -------
-    HorizonOverflow
-        Event rates within 0.45-2.1 of simulation for N >= 16 at P = 0.1%, the low end with 128K prompts. Where demand
-        exceeds the capacity on average the probability is 1.
-
-    Raises
-    ------
-    ValueError
-        An argument out of its range.
-
-    References
-    ----------
-    Pickands, Trans. Amer. Math. Soc. 145, 1969, doi:10.2307/1995058.
-
-    Examples
-    --------
-    >>> law = slot_law([100.0, 1000.0], [200.0, 20.0])
-    >>> event = horizon_overflow(law, 40, 1300, 10_000)
-    >>> event.valid, round(event.probability, 3)
-    (True, 0.001)
-    """
-    _check(slots, capacity_blocks)
-    if not iterations >= 0:
-        raise ValueError(f"iterations must be >= 0, got {iterations}")
-    return _horizon(law, slots, capacity_blocks, iterations, _Tail(law))
-
-
-def _horizon(law: SlotLaw, slots: float, capacity_blocks: float, iterations: float, tail: _Tail) -> HorizonOverflow:
-    """Overflows as rare events that come and go with the walk of the sum: their number within the horizon."""
-    busy = _busy(law, slots)
-    overflow = tail(busy, capacity_blocks)
-    x = math.floor(capacity_blocks) + 0.5
-    if overflow <= 0.0:
-        return HorizonOverflow(0.0, 0.0, 0.0, True)
-    if x <= busy * law.mean or x >= busy * float(law.blocks[-1]):
-        return HorizonOverflow(math.inf, 1.0, math.inf, False)
-    theta = tail.solve(busy, x)[0]
-    rate = 0.5 * busy / law.iterations * law.growth * theta * theta
-    events = overflow * rate
-    return HorizonOverflow(events, -math.expm1(-events * iterations), 1.0 / rate, overflow < 0.05)
-
-
 # --- the largest safe N ----------------------------------------------------------------------------------
 
 
@@ -852,7 +553,7 @@ class SafeSlots:
     overflow_limit
         Promise that was applied after the guards [1].
     limit
-        What decided: ``"overflow"``, ``"preemptions"``, ``"horizon"``, ``"max_slots"``, ``"fixed output"`` (worst case) or
+        What decided: ``"overflow"``, ``"preemptions"``, ``"max_slots"``, ``"fixed output"`` (worst case) or
         ``"no room"``.
     guards
         Any of ``"fixed output"`` (CV of outputs < 0.1: worst case), ``"fixed input"`` (preemptions counted eight times),
@@ -885,8 +586,6 @@ def safe_slots(
     max_slots: int = 1024,
     overflow_limit: float = OVERFLOW_LIMIT,
     preemption_limit: float = PREEMPTION_LIMIT,
-    horizon_iterations: float | None = None,
-    horizon_limit: float = 0.01,
 ) -> SafeSlots:
     r"""The largest N with P(K_N > C) <= `overflow_limit` and preemptions per request <= `preemption_limit`.
 
@@ -904,9 +603,6 @@ def safe_slots(
         Stationary share of iterations, in (0, 1] [1].
     preemption_limit
         Preemptions per request, > 0 [1].
-    horizon_iterations, horizon_limit
-        If given, also P(any overflow within that many iterations) <= `horizon_limit`; expensive: 10-12% of throughput for
-        an hour [iterations], [1].
 
     Returns
     -------
@@ -934,11 +630,7 @@ def safe_slots(
         raise ValueError(f"overflow_limit must lie in (0, 1], got {overflow_limit}")
     if not preemption_limit > 0.0:
         raise ValueError(f"preemption_limit must be positive, got {preemption_limit}")
-    if not 0.0 < horizon_limit < 1.0:
-        raise ValueError(f"horizon_limit must lie in (0, 1), got {horizon_limit}")
-    if horizon_iterations is not None and not horizon_iterations > 0:
-        raise ValueError(f"horizon_iterations must be positive, got {horizon_iterations}")
-    search = _Search(law, capacity_blocks, overflow_limit, preemption_limit, horizon_iterations, horizon_limit)
+    search = _Search(law, capacity_blocks, overflow_limit, preemption_limit)
     if search.capacity(1) < law.longest_blocks:
         return search.result(0, "no room", ())
     if law.output_cv < FIXED_OUTPUT_CV:
@@ -962,14 +654,12 @@ def share_of_promise(room: ArrayLike) -> FloatArray:
 
 @dataclass(slots=True)
 class _Search:
-    """Largest number of slots that keeps the limits of overflow, preemption and horizon."""
+    """Largest number of slots that keeps the limits of overflow and preemption."""
 
     law: SlotLaw
     blocks: float | Callable[[int], float]
     overflow_limit: float
     preemption_limit: float
-    horizon_iterations: float | None
-    horizon_limit: float
     tail: _Tail | None = None
     exact: bool = True
 
@@ -995,14 +685,10 @@ class _Search:
             return {"overflow": math.inf}
         cost = _preemption(self.law, slots, capacity, self.tail)
         factor = FIXED_INPUT_FACTOR if self.law.input_cv < FIXED_INPUT_CV else 1.0
-        found = {
+        return {
             "overflow": cost.overflow / self.limit_at(slots),
             "preemptions": factor * cost.per_request / self.preemption_limit,
         }
-        if self.horizon_iterations is not None:
-            event = _horizon(self.law, slots, capacity, self.horizon_iterations, self.tail)
-            found["horizon"] = event.probability / self.horizon_limit
-        return found
 
     def slack(self, slots: int) -> float:
         """>= 0 when every promise is kept at N; nearly straight in N."""

@@ -8,8 +8,8 @@ from html import escape
 from pathlib import Path
 
 from planner.plans import Plan
-from planner.report import pictures
-from planner.report.blocks import Block, Table, to_markdown
+from planner.report import explained, pictures
+from planner.report.blocks import Block, Table, Text, to_markdown
 from planner.report.svg import COLOURS, DARK, LIGHT, STROKES, figure
 from planner.report.text import costs as costs_text
 from planner.report.text import plan as plan_text
@@ -28,7 +28,7 @@ STYLE = (
 
 def as_markdown(overview: Overview) -> str:
     """The same in words and tables, for a design document."""
-    parts = [to_markdown(plan_text.blocks(overview.plan))]
+    parts = [to_markdown(plan_text.blocks(overview.plan)), "## Why\n\n" + to_markdown(explained.blocks(overview.plan))]
     for title, _, table in pictures.of_overview(overview):
         parts.append(f"## {title}\n\n" + to_markdown([table]))
     parts.append("## What it costs, and how to pay for it\n\n" + to_markdown(costs_text.blocks(overview.costs)))
@@ -39,20 +39,18 @@ def as_markdown(overview: Overview) -> str:
 def as_html(overview: Overview) -> str:
     """The page."""
     plan = overview.plan
-    question, answer, cost = plan_text.headline(plan)
-    columns, rows = plan_text.pool_table(plan)
+    question, *page = plan_text.blocks(plan)
+    assert isinstance(question, Text)
+    answer = plan_text.answer(plan)[0]
     head = [
         '<label class="other"><input type="checkbox" id="other"> other colours</label>',
-        f"<h1>{_words(question)}</h1>",
-        f'<p class="answer">{_words(answer)}</p><p>{_words(cost)}</p>',
-        *(f'<p class="warning">{_words(line)}</p>' for line in plan.warnings),
-        _table(Table(columns, rows, {*columns[:2]})),
-        _list("Why", plan.explanation),
+        f"<h1>{_words(question.lines[0])}</h1>",
+        *map(_block, page),
     ]
     if plan.choices is not None:
         from planner.report.text import choices
 
-        head.append("<h2>What other choices would cost</h2>")
+        head.append("<h2>All other choices</h2>")
         head += [_block(block) for block in choices.blocks(plan.choices)]
     body = [
         f"<h2>{_words(title)}</h2><figure>{figure(picture)}<details><summary>as a table</summary>{_table(table)}</details></figure>"
@@ -61,8 +59,8 @@ def as_html(overview: Overview) -> str:
     body.append("<h2>What it costs, and how to pay for it</h2>")
     body += [_block(block) for block in costs_text.blocks(overview.costs)]
     tail = [
-        _list("Assumed", plan.assumptions),
-        _list("Notes", plan.notes),
+        "<h2>Why</h2>",
+        *map(_block, explained.blocks(plan)),
         _list("Where the numbers come from", _provenance(plan)),
         f"<h2>To repeat it</h2><pre>{escape(overview.command)}</pre>",
         f"<footer>fleetopt {escape(plan.version)}, method {escape(plan.method)}</footer>",
@@ -109,4 +107,15 @@ def _table(table: Table) -> str:
 
 def _block(block: Block) -> str:
     """A block of the terminal's page."""
-    return _table(block) if isinstance(block, Table) else "".join(f"<p>{_words(line)}</p>" for line in block.lines)
+    if isinstance(block, Table):
+        return _table(block)
+    if block.only == "terminal" or not block.lines:
+        return ""
+    title = f"<h2>{_words(block.title)}</h2>" if block.title else ""
+    if block.style == "bullets":
+        kind = ' class="warning"' if block.label.strip() in ("!", "warning:") else ""
+        return title + "<ul>" + "".join(f"<li{kind}>{_words(line)}</li>" for line in block.lines) + "</ul>"
+    if block.style == "command":
+        return title + "".join(f"<pre>{escape(line)}</pre>" for line in block.lines)
+    kind = ' class="answer"' if block.style == "bold" else ""
+    return title + "".join(f"<p{kind}>{_words(line)}</p>" for line in block.lines)

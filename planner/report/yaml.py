@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.report.text import documented
+
 
 def render(result: Any) -> str:
     """``to_dict()`` as YAML, keys in their order."""
     import yaml
 
-    return yaml.safe_dump(result.to_dict(), sort_keys=False, allow_unicode=True, width=120).rstrip("\n")
+    return yaml.safe_dump(documented(result), sort_keys=False, allow_unicode=True, width=120).rstrip("\n")

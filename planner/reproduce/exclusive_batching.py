@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ from planner.fluid.exclusive import (
 from planner.fluid.exclusive_memory import N_bounds, fluid_peak_per_slot, vbar
 from planner.iteration.derived import exclusive_parameters, mixed_parameters
 from planner.iteration.roofline import roofline
-from planner.reproduce.result import DIFFERS, NEEDS_A_GPU, SAME, SAME_UNDER, Row, compare, numbers
+from planner.reproduce.result import DIFFERS, SAME, SAME_UNDER, Row, compare, numbers, told
 
 PRINTED = load_document(Path(__file__).with_name("exclusive_batching.yaml"))
 WORKLOADS = ("ShareGPT", "LongBench", "WildChat", "NuminaMath")
@@ -38,6 +39,10 @@ FIGURE1_TOKENS, FIGURE1_CONTEXT = 4096, 16
 NUMINA_TPOT_S = 0.08175  # section 4.3.3, v1 on the RTX PRO 6000
 CFR_OPTIMUM, IFR_OPTIMUM = 0.16, 0.36  # appendix E.3, Gamma of shape 1 and 2 at one mean
 E3_MEAN = 256
+
+
+def _row(key: str, ours: Any, verdict: str = "", **words: Any) -> Row:
+    return told(PRINTED["rows"][key], ours, verdict, **words)
 
 
 def _ratio(theta: float) -> float:
@@ -62,9 +67,7 @@ def _hardware() -> Iterator[Row]:
         spec = gpu(name)
         of = f"table 1, {spec.name}"
         ours = spec.bandwidth_bytes_per_s / 1e12
-        yield numbers(
-            f"{of}: bandwidth", "data sheet", bandwidth, ours, 3, "the usable part that the vendor states", " TB/s"
-        )
+        yield _row("bandwidth", ours, gpu=spec.name, printed=bandwidth)
         dense = spec.flops_per_s["fp16"] / 1e12
         # what the printed rate is, if it is any of the rates that a data sheet knows
         multiple = min((1.0, 2.0, 0.5), key=lambda m: abs(m * dense / tflops - 1.0))
@@ -83,7 +86,7 @@ def _hardware() -> Iterator[Row]:
         )
         if multiple != 1.0:
             true = spec.flops_per_s["fp16"] / spec.bandwidth_bytes_per_s
-            yield numbers(f"{of}: FLOP/byte", "dense rate of the data sheet", intensity, true, 0, why[multiple])
+            yield _row("dense", true, gpu=spec.name, printed=intensity, why=why[multiple])
 
 
 def _gains() -> Iterator[Row]:
@@ -92,20 +95,18 @@ def _gains() -> Iterator[Row]:
     for of, (mixed, exclusive, gains, average) in PRINTED["throughput"].items():
         found = [100.0 * (e / m - 1.0) for m, e in zip(mixed, exclusive, strict=True)]
         for workload, printed, ours in zip(WORKLOADS, gains, found, strict=True):
-            yield numbers(f"{of}, {workload}: gain", reading, printed, ours, 1, QUOTIENT, "%")
-        yield numbers(f"{of}: average gain", reading, average, fmean(found), 1, QUOTIENT, "%")
+            yield _row("gain", ours, of=f"{of}, {workload}", printed=printed)
+        yield _row("average", fmean(found), of=of, printed=average)
     for name, (mixed_rate, exclusive_rate, printed) in PRINTED["table6"].items():
         ours = 100.0 * (exclusive_rate / mixed_rate - 1.0)
-        yield numbers(f"table 6, {name}: gain", reading, printed, ours, 1, QUOTIENT, "%")
+        yield _row("gain", ours, of=f"table 6, {name}", printed=printed)
     for quantity, printed, over, under, decimals in PRINTED["gains"]:
         yield numbers(quantity, reading, printed, 100.0 * (over / under - 1.0), decimals, QUOTIENT, "%")
     for quantity, printed, over, under in PRINTED["times"]:
         yield numbers(quantity, reading, printed, over / under, 1, QUOTIENT, " times")
     slower = [t / own for own, others in PRINTED["table20_ttft"] for t in others]
-    reason = "the TTFTs of table 20 span more"
     for what, printed, extreme in (("least", 3, min(slower)), ("most", 18, max(slower))):
-        quantity = f"appendix F.4: TTFT of disaggregation over EB+ on RTX PRO 6000, {what}"
-        yield numbers(quantity, reading, printed, extreme, 0, reason, " times")
+        yield _row("slower", extreme, what=what, printed=printed)
 
 
 def _plateaus() -> Iterator[Row]:
@@ -113,29 +114,14 @@ def _plateaus() -> Iterator[Row]:
     ks = [8 * (i + 1) for i in range(16)]
     for prompt, (rates, best, threshold) in PRINTED["table11"].items():
         k = max(zip(rates, ks, strict=True))[1]
-        of = f"table 11, mean prompt {prompt}"
-        yield numbers(f"{of}: best k", "largest printed throughput", best, k, 0, "of 16 values of k")
-        yield numbers(
-            f"{of}: best threshold", "k/N", threshold, k / TABLE11_SLOTS, 3, "rounded half to even", assumed=False
-        )
+        yield _row("best k", k, prompt=prompt, printed=best)
+        yield _row("best threshold", k / TABLE11_SLOTS, prompt=prompt, printed=threshold)
     rate = float(theta0(64.0 * _ratio(FIRST_ROW) / TABLE11_OUTPUT).theta0)
-    quantity = "appendix E.2.2: range of the best threshold over mean prompts of 1 to 128 (P2)"
-    verdict = SAME_UNDER if 0.438 <= rate <= 0.625 else DIFFERS
-    reason = "eq. 3, alpha_p/alpha_d set by the first row of table 10; it does not depend on the prompt"
-    yield (quantity, "eq. 3", "0.438 to 0.625", f"{rate:.3f}", verdict, reason)
+    yield _row("P2", f"{rate:.3f}", SAME_UNDER if 0.438 <= rate <= 0.625 else DIFFERS)
     for name, (tried, shares) in PRINTED["table13"].items():
         thresholds = [f"threshold {i / 10:g}" for i in range(1, 10)] + ["adaptive"]
         for held, throughput, share in zip(thresholds, tried, shares, strict=True):
-            ours = 100.0 * throughput / max(tried)
-            yield numbers(
-                f"table 13, {name}, {held}: share of the peak",
-                "from the printed throughputs",
-                share,
-                ours,
-                0,
-                QUOTIENT,
-                "%",
-            )
+            yield _row("share", 100.0 * throughput / max(tried), name=name, held=held, printed=share)
 
 
 def _statements() -> Iterator[Row]:
@@ -156,9 +142,8 @@ def _statements() -> Iterator[Row]:
     for name, values in PRINTED["table12"].items():
         for test, p in zip(("Mann-Kendall", "regression"), values, strict=True):
             below = p < 1e-5
-            quantity = f"table 12, {name}, {test}: rejected below 1e-5"
-            reason = "as the caption says" if below else "the caption says that all are; the table has 1.9e-5"
-            yield (quantity, "from the printed p-value", "p < 1e-5", f"p = {p:.1e}", SAME if below else DIFFERS, reason)
+            why = "as the caption says" if below else "the caption says that all are; the table has 1.9e-5"
+            yield _row("p-value", f"p = {p:.1e}", SAME if below else DIFFERS, name=name, test=test, why=why)
 
 
 def _figure1() -> Iterator[Row]:
@@ -174,14 +159,9 @@ def _figure1() -> Iterator[Row]:
         )
         c2, c1, c0 = np.polyfit(share, times, 2)
         above = share[times > times[-1] * (1.0 + 1e-9)]
-        reason = (
-            "whole-iteration times of the estimate; the paper's are kernels of an engine build that is not published"
-        )
-        yield (f"appendix A.3, {gpu(name).name}: kappa, Qwen3-4B, 4,096 tokens", "estimate of the GPU", f"{printed:g}",
-               f"{float(kappa(c0, c1, c2)):.2f}", NEEDS_A_GPU, reason)  # fmt: skip
+        yield _row("kappa", f"{float(kappa(c0, c1, c2)):.2f}", gpu=gpu(name).name, printed=printed)
         ours = f"{100 * above.min():.0f}%" if above.size else "none"
-        yield (f"figure 1, {gpu(name).name}: share of decodes where mixed costs more", "estimate of the GPU",
-               f"{crossover}%", ours, NEEDS_A_GPU, reason)  # fmt: skip
+        yield _row("costs more", ours, gpu=gpu(name).name, printed=crossover)
 
 
 def _throughput() -> Iterator[Row]:
@@ -208,8 +188,8 @@ def _throughput() -> Iterator[Row]:
                 running = mixed[i] * output * NUMINA_TPOT_S
                 reason += f"; by Little's law the printed rate and TPOT leave {running:.0f} requests running of 256"
             for scheduler, printed, ours in (("v1", mixed[i], tp_mb), ("EB", exclusive[i], tp_eb)):
-                yield (f"{of}, Qwen3-8B, {workload}: requests/s of {scheduler}", "shipped profile", f"{printed:g}",
-                       f"{float(ours):.2f}", NEEDS_A_GPU, reason)  # fmt: skip
+                words = {"of": of, "workload": workload, "scheduler": scheduler, "printed": printed, "why": reason}
+                yield _row("throughput", f"{float(ours):.2f}", **words)
 
 
 def _table10() -> Iterator[Row]:
@@ -217,26 +197,13 @@ def _table10() -> Iterator[Row]:
     ratio = 64.0 * _ratio(FIRST_ROW)
     for output, (measured, mean, deviation) in PRINTED["table10"].items():
         ours = float(theta0(ratio / output).theta0)
-        of = f"table 10, mean output {output}"
-        yield numbers(f"{of}: mean threshold", "mean of the four", mean, fmean(measured), 2, "rounded")
+        yield _row("mean of four", fmean(measured), output=output, printed=mean)
         inside = abs(ours - fmean(measured)) <= STUDENT_3 * stdev(measured) / 2.0
-        reason = (
-            f"alpha_p/alpha_d = {ratio:.1f} iterations, from the first row alone; inside the 95% interval of the four"
-        )
-        yield (
-            f"{of}: mean threshold",
-            "eq. 3",
-            f"{mean:.2f}",
-            f"{ours:.2f}",
-            SAME_UNDER if inside else DIFFERS,
-            reason,
-        )
-        yield numbers(
-            f"{of}: standard deviation", "of the four", deviation, stdev(measured), 2, "divided by n - 1", assumed=True
-        )
+        verdict = SAME_UNDER if inside else DIFFERS
+        yield _row("mean", f"{ours:.2f}", verdict, output=output, printed=mean, ratio=ratio)
+        yield _row("deviation", stdev(measured), output=output, printed=deviation)
         for slots, value in zip((64, 128, 256, 512), measured, strict=True):
-            reason = "one measured optimum on a flat top; eq. 3 says that N does not matter (P1)"
-            yield (f"{of}, N = {slots}: best threshold", "eq. 3", f"{value:.2f}", f"{ours:.2f}", NEEDS_A_GPU, reason)
+            yield _row("one", f"{ours:.2f}", output=output, slots=slots, printed=value)
 
 
 def _thresholds() -> Iterator[Row]:
@@ -249,49 +216,21 @@ def _thresholds() -> Iterator[Row]:
         )
         for p in (0.003, 0.01)
     )  # fmt: skip
-    yield (
-        "appendix B.3: effect of discrete iterations on the threshold, p0 in [0.003, 0.01]",
-        "eq. 3 with -ln(1 - p0)",
-        "below 1%",
-        f"{100 * change:.1f}% at most",
-        SAME if change < 0.01 else DIFFERS,
-        "the substitution is exact for geometric outputs",
-    )
+    yield _row("discrete", f"{100 * change:.1f}% at most", SAME if change < 0.01 else DIFFERS)
     share = float(theta0_of_costs(0.01, 1.0, p0=1e-3).theta0)
-    yield (
-        "section 3.2.1: k0 = floor(theta0 N) at p0 alpha_p/alpha_d = 1e-5, N = 64",
-        "eq. 3-4",
-        "0",
-        f"{slots_to_refill(share, 64)}",
-        DIFFERS,
-        f"theta0 N = {64 * share:.2f}; eq. 4 and 7 divide by k0, so it is at least 1",
-    )
+    yield _row("k0", slots_to_refill(share, 64), share=64 * share)
 
 
 def _increasing_hazard() -> Iterator[Row]:
     """Sections 3.4 and 4.1: hazards of the paper's own synthetic lengths."""
     uniform = hazard_fit(range(256, 769))
-    yield (
-        "section 4.1, uniform outputs 256..768: fitted hazard at age 0",
-        "weighted least squares, section 3.4",
-        "p0 > 0 (assumed)",
-        f"{uniform.p0:.2e}",
-        DIFFERS,
-        "the line through the hazard of the paper's own synthetic workload starts below zero: eq. 3, 5, 6 are undefined",
-    )
+    yield _row("uniform", f"{uniform.p0:.2e}")
     quantiles = (np.arange(20_000) + 0.5) / 20_000
     ages = np.arange(0, 12 * E3_MEAN)
     lengths = np.interp(quantiles, 1.0 - _gamma2_survival(E3_MEAN, ages.size), ages)
     fit = hazard_fit([int(v) for v in np.maximum(np.ceil(lengths), 1.0)])
     implied = 2.8e-4 / 0.15
-    yield (
-        "appendix E.5, Gamma(2) of mean 256: fitted hazard at age 0",
-        "number at risk as weight",
-        f"{implied:.2e} (2.8e-4 is 15%)",
-        f"{fit.p0:.2e}",
-        compare(implied, fit.p0, 5),
-        "the weights are not printed; these reproduce the figure",
-    )
+    yield _row("gamma", f"{fit.p0:.2e}", compare(implied, fit.p0, 5), printed=implied)
     ratio = E3_MEAN * _ratio(CFR_OPTIMUM)
     base = float(theta0_of_costs(ratio, 1.0, p0=fit.p0).theta0)
     first_order = base + float(dtheta_first_order(fit.p0, fit.eta, base, 0.0))
@@ -300,55 +239,24 @@ def _increasing_hazard() -> Iterator[Row]:
     phases = np.arange(1, 3 * E3_MEAN)
     started = np.array([survival[::t].sum() for t in phases])
     at_printed = float(np.interp(IFR_OPTIMUM, 1.0 / started, (ratio + phases) * started)) / float(aware.cost) - 1.0
-    for reading, ours, reason in (
-        ("eq. 5 without its last term", first_order, "expands in eta/p0^2, which is 3 here"),
-        (
-            "fluid model with ages reset at each phase, exact",
-            float(theta_fluid_reset(fit.p0, fit.eta, ratio, 0.0)),
-            "what eq. 5 expands; requests that outlive a phase do not grow young again",
-        ),
-        (
-            "fluid model with true ages",
-            float(aware.theta),
-            f"the optimum hardly moves, and is flat: 0.36 costs {100 * at_printed:.0f}% of the fixed part",
-        ),
-    ):
-        yield (f"appendix E.3: best threshold for Gamma(2) where Gamma(1) has {CFR_OPTIMUM}", reading,
-               f"{IFR_OPTIMUM:.2f} (measured)", f"{ours:.2f}", compare(IFR_OPTIMUM, ours, 2), reason)  # fmt: skip
+    reset = float(theta_fluid_reset(fit.p0, fit.eta, ratio, 0.0))
+    for key, ours in (("first order", first_order), ("reset", reset), ("true ages", float(aware.theta))):
+        words = {"base": CFR_OPTIMUM, "printed": IFR_OPTIMUM, "costs": 100 * at_printed}
+        yield _row(key, f"{ours:.2f}", compare(IFR_OPTIMUM, ours, 2), **words)
     base = float(theta0_of_costs(20.0, 1.0, p0=1.0 / 256).theta0)
     beyond = base + float(dtheta_first_order(1.0 / 256, 2.0 / 256**2, base, 5.0))
-    yield (
-        "theorem 3.2 at eta/p0^2 = 2, beta_d N/alpha_d = 5, alpha_p/alpha_d = 20, mean 256",
-        "eq. 5",
-        "a share in [0, 1]",
-        f"{beyond:.2f}",
-        DIFFERS,
-        "the term in beta_d N/alpha_d is an artefact: every request decodes all its tokens, so beta_d cannot move the optimum",
-    )
+    yield _row("theorem 3.2", f"{beyond:.2f}")
 
 
 def _memory() -> Iterator[Row]:
     capacity, prompt, mean, theta = 100_000, 2, 128, 0.9
     size = N_bounds(capacity, 0.01, prompt, 1.0 / mean, theta)
     peak = int(size.N_star) * float(fluid_peak_per_slot(prompt, 1.0 / mean, theta))
-    yield (
-        f"proposition 3.3 at C = {capacity:,}, mean prompt {prompt}, mean output {mean}, theta {theta}",
-        "eq. 6, then the mean peak",
-        "P(peak > C) <= 1%",
-        f"mean peak {peak / capacity:.2f} C",
-        DIFFERS,
-        "for short prompts memory grows inside a phase; the drift of appendix D releases more than a completion holds",
-    )
+    yield _row("peak", f"mean peak {peak / capacity:.2f} C", capacity=capacity, prompt=prompt, mean=mean, theta=theta)
     for y in (0.01, 1.0, 8.0):
         v = vbar(1.0 / 256, y * 256)
-        yield (
-            f"appendix D: v_n / (2n/p0) at p0 mu_L = {y:g}, fixed prompts",
-            "exact variance of a step",
-            "1",
-            f"{float(v.exact_vn) / float(v.approx):.2f}",
-            compare(1.0, float(v.exact_vn) / float(v.approx), 2),
-            "the approximation needs p0 mu_L well below 1",
-        )
+        ours = float(v.exact_vn) / float(v.approx)
+        yield _row("variance", f"{ours:.2f}", compare(1.0, ours, 2), y=y)
 
 
 SECTIONS = (_hardware, _gains, _throughput, _figure1, _thresholds, _plateaus, _increasing_hazard, _memory, _statements)

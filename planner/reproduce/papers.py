@@ -8,12 +8,7 @@ from importlib import import_module
 from planner.errors import InputError, did_you_mean
 from planner.reproduce.result import Finding, Reproduction
 
-PAPERS = {
-    "fleetopt": "fleetopt",
-    "rad-slai": "rad_slai",
-    "exclusive-batching": "exclusive_batching",
-    "wait": "wait",
-}
+PAPERS = {"fleetopt": "fleetopt", "rad-slai": "rad_slai", "exclusive-batching": "exclusive_batching", "wait": "wait"}
 """Name of a paper -> module of this package; its ``SECTIONS`` yield the findings, one part of the paper each."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -11,19 +12,12 @@ import numpy as np
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_capacity_tokens
 from planner.catalog.profiles import profile
-from planner.fluid.rad import (
-    T_D_SA,
-    RadParameters,
-    T_max,
-    Tbar_R,
-    Tbar_R_tight,
-    rad_alpha,
-    rad_lambda_max,
-)
+from planner.documents import load_document
+from planner.fluid.rad import T_D_SA, RadParameters, T_max, Tbar_R, Tbar_R_tight, rad_alpha, rad_lambda_max
 from planner.fluid.slai import slai_last_time
 from planner.predict.engine import Request
 from planner.reproduce.machines import Staircase
-from planner.reproduce.result import DIFFERS, NEEDS_A_GPU, SAME, SAME_UNDER, Row, compare, numbers
+from planner.reproduce.result import DIFFERS, SAME, SAME_UNDER, Row, told
 from planner.simulate.compare import Setting, compare_policies
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches
@@ -35,8 +29,17 @@ MACHINE = {
     "mu_gemv": "2e7", "mu": "3e6",
 }  # fmt: skip
 RUNS, STABILITY_REQUESTS, SLAI_REQUESTS = 4, 2000, 1200
+"""Simulations of each claim, and requests of each."""
+
 HIGH_LOAD = 0.9  # of the capacity: where Sarathi-Serve's median TTFT is what the paper calls high load
 A100_TILE, EQUAL_TILE = (256, 128, 32), (128, 128, 64)
+"""Rows, columns and depth of a tile: one whose sides differ, as the paper's own, and one of equal sides."""
+
+PRINTED = load_document(Path(__file__).with_name("rad_slai.yaml"))
+
+
+def _row(key: str, ours: Any, verdict: str = "", **words: Any) -> Row:
+    return told(PRINTED["rows"][key], ours, verdict, runs=RUNS, **words)
 
 
 def _machine(tile: tuple[int, int, int]) -> RadParameters:
@@ -55,53 +58,18 @@ def _theory() -> Iterator[Row]:
     for prompt in (256, 1024, 2048):
         saved = _attention(a100, prompt, a100.tcol) / _attention(a100, prompt, None) - 1.0
         total = Tbar_R_tight([(prompt, 0, 1)], a100) / Tbar_R([(prompt, 0, 1)], a100) - 1.0
-        yield (
-            f"theorem 1, tile 256 x 128 x 32, prompt {prompt:,}: prefill attention with chunks of t_col",
-            "eq. 7 summed over the chunks",
-            "0% (t_lcm is optimal)",
-            f"{100 * saved:.1f}%",
-            DIFFERS,
-            f"same linear cost, less attention, {100 * total:.2f}% in all: a scheduler is stable slightly above r/T_R",
-        )
+        yield _row("tile", f"{100 * saved:.1f}%", prompt=prompt, total=100 * total)
     equal = _machine(EQUAL_TILE)
     saved = _attention(equal, 1024, equal.tcol) / _attention(equal, 1024, None) - 1.0
-    yield (
-        "theorem 1, tile 128 x 128 x 64, prompt 1,024: prefill attention with chunks of t_col",
-        "eq. 7 summed over the chunks",
-        "0% (t_lcm is optimal)",
-        f"{100 * saved:.1f}%",
-        SAME,
-        "t_lcm = t_col: the theorem holds as printed",
-    )
+    yield _row("equal tile", f"{100 * saved:.1f}%")
     shared = (512, a100.d, a100.vrow, a100.vcol)
     faster = T_D_SA(*shared, 1, a100.mu_gemv) / T_D_SA(*shared, a100.s, a100.mu_gemv)
-    yield (
-        "eq. 5: time of a decode step's attention, 108 SMs, against eq. 3",
-        "eq. 5 as printed",
-        "1",
-        f"{faster:.0f} times",
-        DIFFERS,
-        "eq. 5 lacks the 1/s of eq. 3",
-    )
+    yield _row("eq. 5", f"{faster:.0f} times")
     lengths = [(1024, 128, 1)]
     work, longest = Tbar_R(lengths, a100), T_max(1024, 128, a100)
     rate = 1.1 * rad_lambda_max(1, lengths, a100)
-    yield (
-        "theorem 1: growth of the queue at 1.1 times the capacity, requests/s",
-        "prompt 1,024, output 128, one node",
-        f"{rad_alpha(rate, 1, work, 1):.3g} (no unit)",
-        f"{rad_alpha(rate, 1, work, longest):.3g}",
-        DIFFERS,
-        "the end of the proof drops 1/T_max: lambda T_R/r - 1 is a pure number",
-    )
-    yield (
-        "eq. 8 and 9: last time of a decode step, e = 10 s, TBT 0.5 s, offset 10, mean batch 20 ms",
-        "printed",
-        "10.3 s",
-        f"{float(slai_last_time(10.0, 0.5, 10.0, 0.02)):.1f} s",
-        compare(10.3, float(slai_last_time(10.0, 0.5, 10.0, 0.02)), 1),
-        "the two equations are one",
-    )
+    yield _row("queue", f"{rad_alpha(rate, 1, work, longest):.3g}", printed=rad_alpha(rate, 1, work, 1))
+    yield _row("last time", float(slai_last_time(10.0, 0.5, 10.0, 0.02)))
 
 
 def _stability() -> Iterator[Row]:
@@ -127,14 +95,13 @@ def _stability() -> Iterator[Row]:
             growth.append(float(waits[half:].mean() - waits[:half].mean()) / (times[-1] / 2))
         e = mean_of_batches(np.array(growth))
         expected = max(0.0, load - 1.0)  # a queue that serves at 1 what comes at `load`
-        inside = abs(e.value - expected) <= e.half_width
-        yield (
-            f"theorem {1 if load > 1 else 2}: RAD at {load:g} times r/T_R, growth of the wait",
-            f"simulated, {RUNS} runs of {STABILITY_REQUESTS:,} requests",
-            f"{printed}: {expected:.3f} s/s",
+        ours, verdict = (
             f"{e.value:.4f} +- {e.half_width:.4f} s/s",
-            SAME if inside else DIFFERS,
-            "tiles 32 x 16 x 8, prompts of 32 to 256, outputs of 2 to 49; a prompt length that tiles fit",
+            DIFFERS if abs(e.value - expected) > e.half_width else SAME,
+        )
+        theorem, requests = 1 if load > 1 else 2, STABILITY_REQUESTS
+        yield _row(
+            "stable", ours, verdict, theorem=theorem, load=load, requests=requests, printed=printed, expected=expected
         )
 
 
@@ -151,21 +118,12 @@ def _figure7() -> Iterator[Row]:
         policy: str, parameters: Mapping[str, Any], rate: float, requests: int = SLAI_REQUESTS
     ) -> list[dict[str, Any]]:
         """One row of statistics per seed, the same requests for every policy."""
-        return [
-            dict(
-                compare_policies(
-                    [policy],
-                    [rate],
-                    *lengths,
-                    iteration,
-                    setting,
-                    parameters={policy: parameters},
-                    requests=requests,
-                    seeds=[seed],
-                ).rows[0]
-            )
+        more: dict[str, Any] = {"parameters": {policy: parameters}, "requests": requests}
+        runs = (
+            compare_policies([policy], [rate], *lengths, iteration, setting, seeds=[seed], **more)
             for seed in range(1, RUNS + 1)
-        ]
+        )
+        return [dict(run.rows[0]) for run in runs]
 
     saturated = fmean(float(r["throughput_per_s"]) for r in rows_of("sarathi", {}, 1e6, 600))
     rate = HIGH_LOAD * saturated
@@ -194,23 +152,15 @@ def _medians(found: _Runs, why: str) -> Iterator[Row]:
     def mean(name: str) -> Any:
         return mean_of_batches(np.array([float(r["ttft_p50_s"]) for r in found[name]]))
 
-    for name, printed in (("Sarathi-Serve", 1.5), ("SLAI", 0.7)):
+    for name, printed in PRINTED["medians"].items():
         e = mean(name)
-        yield (f"section 7, {name} at high load: median TTFT", "simulated, estimated GPU", f"{printed} s",
-               f"{e.value:.2f} +- {e.half_width:.2f} s", NEEDS_A_GPU, why)  # fmt: skip
+        yield _row("median", f"{e.value:.2f} +- {e.half_width:.2f} s", name=name, printed=printed, why=why)
     base, slai = found["Sarathi-Serve"], found["SLAI"]
     gains = [100.0 * (1.0 - float(s["ttft_p50_s"]) / float(b["ttft_p50_s"])) for s, b in zip(slai, base, strict=True)]
     e = mean_of_batches(np.array(gains))
     order = mean(_SHORTEST).value
-    inside = abs(53.0 - e.value) <= e.half_width
-    yield (
-        "section 7: reduction of the median TTFT, 1.5 s to 0.7 s",
-        "simulated, estimated GPU",
-        "53%",
-        f"{e.value:.0f} +- {e.half_width:.0f}%",
-        SAME_UNDER if inside else DIFFERS,
-        f"{why}; most of it is the order of the prompts: Sarathi-Serve with shortest prompt first has {order:.2f} s",
-    )
+    verdict = SAME_UNDER if abs(53.0 - e.value) <= e.half_width else DIFFERS
+    yield _row("taken off", f"{e.value:.0f} +- {e.half_width:.0f}%", verdict, why=why, order=order)
 
 
 def _statements(found: _Runs, light: _Runs, why: str) -> Iterator[Row]:
@@ -226,55 +176,24 @@ def _statements(found: _Runs, light: _Runs, why: str) -> Iterator[Row]:
         pairs = [(float(s[key]), float(b[key])) for s, b in zip(smaller, larger, strict=True)]
         times = sum(s < b for s, b in pairs)
         means = " against ".join(f"{fmean(values):.3f}" for values in zip(*pairs, strict=True))
-        yield (
-            f"figure 7: {statement}",
-            "simulated, estimated GPU",
-            "yes",
-            f"{means} s, in {times} of {RUNS} runs",
-            SAME if times == RUNS else DIFFERS,
-            reason,
-        )
+        ours, verdict = f"{means} s, in {times} of {RUNS} runs", SAME if times == RUNS else DIFFERS
+        yield _row("smaller", ours, verdict, statement=statement, why=reason)
 
 
 def _percentages() -> Iterator[Row]:
     """Percentages of section 7 from the values printed beside them."""
-    for quantity, was, now, printed in (
-        ("reduction of the median TTFT, 1.5 s to 0.7 s", 1.5, 0.7, 53.0),
-        ("gain in capacity, 1.15 to 1.45 requests/s", 1.15, 1.45, 26.0),
-    ):
-        ours = 100.0 * abs(now / was - 1.0)
-        yield numbers(
-            f"section 7: {quantity}",
-            "from the printed values",
-            printed,
-            ours,
-            0,
-            "the quotient of two measurements",
-            "%",
-        )
+    for of, was, now, printed in PRINTED["percentages"]:
+        yield _row("percentage", 100.0 * abs(now / was - 1.0), of=of, printed=printed)
 
 
 def _lengths() -> Iterator[Row]:
     """Table 1 from the shipped lengths of the same data set."""
     shipped = Workload.from_file("sharegpt4")
-    variance = float(shipped.weight @ (shipped.output_tokens - shipped.mean_output) ** 2)
-    for kind, of, q, printed in (
-        ("prompt", "input", 0.5, 1730),
-        ("prompt", "input", 0.9, 5696),
-        ("decode", "output", 0.5, 415),
-        ("decode", "output", 0.9, 834),
-    ):
-        ours = shipped.quantile(q, of=of)
-        quantity = f"table 1: {kind} length, {'median' if q == 0.5 else 'p90'}, tokens"
-        reason = "the authors' published lengths, of which requests above 8,192 tokens are left out"
-        yield numbers(quantity, "shipped sharegpt4 (30,731 requests)", printed, ours, 0, reason)
-    quantity = "table 1: decode length, standard deviation, tokens"
-    reason = "no law with a median of 415 and a p90 of 834 has a standard deviation of 101 (Cantelli)"
-    yield numbers(quantity, "shipped sharegpt4 (30,731 requests)", 101, variance**0.5, 0, reason)
-    prompts = float(shipped.weight @ (shipped.input_tokens - shipped.mean_input) ** 2)
-    quantity = "table 1: prompt length, standard deviation, tokens"
-    reason = "requests above 8,192 tokens are left out of the published lengths"
-    yield numbers(quantity, "shipped sharegpt4 (30,731 requests)", 2088, prompts**0.5, 0, reason)
+    for kind, of, q, printed in PRINTED["lengths"]:
+        level = "median" if q == 0.5 else "p90"
+        yield _row("length", shipped.quantile(q, of=of), kind=kind, level=level, printed=printed)
+    yield _row("decode deviation", shipped.std("output"))
+    yield _row("prompt deviation", shipped.std("input"))
 
 
 SECTIONS = (_theory, _stability, _figure7, _percentages, _lengths)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from planner.record import Record
 
@@ -134,3 +134,27 @@ def numbers(
     """
     shown = [f"{value:,.{max(decimals, 0)}f}{unit}" for value in (printed, ours)]
     return (quantity, reading, shown[0], shown[1], compare(printed, ours, decimals, assumed), reason)
+
+
+def told(row: Mapping[str, Any], ours: Any, verdict: str = "", **words: Any) -> Row:
+    """A row of a paper's YAML beside our number.
+
+    Parameters
+    ----------
+    row
+        ``quantity``, ``reading``, ``printed`` and ``reason``; ``decimals`` where two numbers are compared (with ``unit`` and
+        ``assumed`` as in :func:`numbers`), else the ``verdict`` where it is always the same.
+    ours
+        A number, or as it is shown.
+    verdict
+        Where it is not in the row.
+    **words
+        For the placeholders in its texts; ``printed`` also in place of a number that is not there.
+    """
+    quantity, reading, reason = (str(row[key]).format(**words) for key in ("quantity", "reading", "reason"))
+    if "decimals" in row:
+        number = words["printed"] if "printed" in words else row["printed"]
+        assumed = words.get("assumed", row.get("assumed", False))
+        return numbers(quantity, reading, number, ours, row["decimals"], reason, row.get("unit", ""), assumed=assumed)
+    printed = str(row.get("printed", "{printed}")).format(**words)
+    return (quantity, reading, printed, str(ours), verdict or row["verdict"], reason)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from planner.promise import MEAN
 from planner.record import Record
 from planner.simulate.statistics import Estimate, batch_means, enough_for, range_of_runs
 
@@ -100,12 +101,13 @@ class SimulationResult(Record):
     samples: tuple[Sample, ...] = field(default=(), repr=False, compare=False)
 
     def quantile(self, metric: str, share: float) -> Estimate:
-        """Estimate of the `share` quantile of ``ttft_s``, ``tpot_s`` or ``e2e_s``, from the measured times."""
+        """Estimate of the `share` quantile of ``ttft_s``, ``tpot_s`` or ``e2e_s``, of their mean where it is
+        :data:`planner.promise.MEAN`, from the measured times."""
         known: Mapping[float, Estimate] = getattr(self, metric)
         if share in known:
             return known[share]
         estimate = range_of_runs if self.whole else batch_means
-        return estimate([getattr(s, metric) for s in self.samples], share)
+        return estimate([getattr(s, metric) for s in self.samples], None if share == MEAN else share)
 
     def share_within(self, limits: Mapping[str, float], share: float) -> Estimate:
         """Share of the requests within all limits [s], long enough a run where `share` of them is promised [1]."""

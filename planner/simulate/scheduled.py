@@ -14,7 +14,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.plans import LatencyValue, Plan, PoolPlan
 from planner.predict.durations import Canonical
 from planner.predict.engine import Request
-from planner.promise import GOODPUT, Promise
+from planner.promise import GOODPUT, MEAN, Promise
 from planner.question.options import PlanInputs
 from planner.remarks import Remark
 from planner.simulate.policy import Situation, find_policy
@@ -98,8 +98,7 @@ def with_scheduler(
         pools=tuple(found),
         scheduler={"name": name, "cost_usd_per_hour": after, "own_cost_usd_per_hour": before, "pools": rows},
         explanation=tuple(map(str, told)),
-        oracle=None,
-        chance=None,
+        sureness=None,
         assumptions=(*plan.assumptions, str(assumed)),
         remarks={**plan.remarks, "assumptions": (*plan.remarks.get("assumptions", ()), assumed)},
     )
@@ -207,7 +206,10 @@ def _try(replica: PooledReplica, rate_per_s: float, inputs: PlanInputs) -> _Tria
         unfinished = max(unfinished, len(run.requests) - count // 10 - len(counted))
         for p in promises:
             values = _metric(p.metric, counted, replica.overhead_s)
-            samples[p].append(float(np.quantile(values, p.quantile)) if values.size else math.inf)
+            statistic = np.mean(values) if p.quantile == MEAN and values.size else None
+            if statistic is None and values.size:
+                statistic = np.quantile(values, p.quantile)
+            samples[p].append(math.inf if statistic is None else float(statistic))
         s = summarize(run)
         throughput.append(float(s["throughput_per_s"]))
         evictions.append(float(s["evictions_per_1000"]))

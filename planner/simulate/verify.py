@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.promise import GOODPUT, Promise
+from planner.promise import GOODPUT, MEAN, Promise
 from planner.simulate.result import Sample, SimulationResult
 from planner.simulate.statistics import Estimate, enough_for, mean_of_batches
 
@@ -163,7 +163,7 @@ def verify_pools(
     tuple
         The last simulation of each pool, and the verdicts on the promises.
     """
-    quantiles = sorted({0.5, 0.9, 0.99} | {p.quantile for pool in asked for p in pool.promises})
+    quantiles = sorted({0.5, 0.9, 0.99} | {p.quantile for pool in asked for p in pool.promises if p.quantile != MEAN})
     while True:
         results = simulated(seeds, quantiles)
         checks = [
@@ -198,7 +198,8 @@ def _keeps(promise: Promise, sample: Sample) -> bool:
     """Whether one run keeps a promise."""
     if promise.kind == GOODPUT:
         return float(sample.within(promise.limits).mean()) >= promise.quantile
-    return float(np.quantile(getattr(sample, promise.metric), promise.quantile)) <= promise.limit_s
+    times = getattr(sample, promise.metric)
+    return float(times.mean() if promise.quantile == MEAN else np.quantile(times, promise.quantile)) <= promise.limit_s
 
 
 def fleet_estimate(results: Sequence[SimulationResult], shares: Sequence[float], promise: Promise) -> Estimate:

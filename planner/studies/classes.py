@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.plans import Plan
-from planner.promise import Promise
+from planner.promise import MEAN, Promise
 from planner.question.compiled import rate_of, shaped
 from planner.question.options import PlanInputs
 from planner.queueing.prefix import own_tokens
@@ -265,6 +265,10 @@ def _question(members: Sequence[RequestClass]) -> tuple[PlanInputs, Workload]:
             if len(prefixes) > 1:
                 cached[new] = max(cached[new], _found_share(c))
         for p in c.inputs.promises:
+            if p.quantile == MEAN:
+                raise InputError(
+                    f"{c.name}: {p.told}: classes share pools by quantiles", "Promise a quantile: p50 or p99."
+                )
             level = 1.0 - (1.0 - p.quantile) * share
             key = (p.metric, level, p.scope)
             if key not in promises or promises[key].limit_s > p.limit_s:

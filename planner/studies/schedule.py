@@ -69,7 +69,9 @@ class Elasticity:
 
 
 def needs_of(fleet: Fleet, fleet_rates_per_s: Sequence[float]) -> dict[float, list[int]]:
-    """Replicas that must serve in every pool, for each of many rates; every rate is solved once.
+    """Replicas that must serve in every pool, for each of many rates; every rate is sized once, as a plan of it is.
+
+    The highest is sized from nothing, so that the busiest hour is the plan's own number; where others lie it says about.
 
     Raises
     ------
@@ -77,16 +79,13 @@ def needs_of(fleet: Fleet, fleet_rates_per_s: Sequence[float]) -> dict[float, li
         No number of replicas keeps the promises at some rate.
     """
     known: dict[float, list[int]] = {}
-    own, standing = fleet.question.traffic.rate_per_s, [p.size.replicas for p in fleet.pools]
     for rate in sorted(set(fleet_rates_per_s), reverse=True):
         if rate < LEAST_RATE:
             known[rate] = [fleet.promises.min_replicas] * len(fleet.pools)
             continue
         # a rate nearby is known: the number is nearly proportional
         near = min((r for r in known if r >= LEAST_RATE), key=lambda r: abs(math.log(r / rate)), default=None)
-        held, counts = (own, standing) if near is None else (near, known[near])
-        guess = [math.ceil(n * rate / held) for n in counts]
-        sizes = fleet.size(rate, guess)
+        sizes = fleet.size(rate, None if near is None else [math.ceil(n * rate / near) for n in known[near]])
         if isinstance(sizes, Shortfall):
             p = sizes.promise
             raise InfeasibleError(

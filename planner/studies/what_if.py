@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
@@ -13,11 +12,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.assemble import make_plan
+from planner.fleet.assemble import fleet_of, make_plan
+from planner.fleet.shapes import standing_fleet
 from planner.kept import keeping
 from planner.notebook import InNotebooks
 from planner.plans import Plan
 from planner.promise import GOODPUT, Promise
+from planner.question.compiled import compile_question
 from planner.question.files import SavedPool, engines_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.record import Record
@@ -38,22 +39,30 @@ class SweepPoint:
         The answer; ``None`` when there is none.
     error
         Why there is none.
-    kept
+    told
         Instead of `plan` the row and, where it is known, the written plan: of an earlier run that was resumed, or of a sweep
         that was asked for rows alone.
+    base_usd_per_hour
+        What the base costs [USD/hour]; ``None`` where there is no fleet for it.
+    pinned
+        What is the base's whatever would be cheaper, a key of :data:`PINNED`; ``None`` = everything was searched.
     """
 
     changes: Mapping[str, Any]
     plan: Plan | None
     error: str | None = None
-    kept: Mapping[str, Any] | None = None
+    told: Mapping[str, Any] | None = None
+    base_usd_per_hour: float | None = None
+    pinned: str | None = None
 
     def to_row(self) -> dict[str, object]:
         """One flat row: the changes, then the answer."""
-        if self.kept is not None:
-            return dict(self.kept["row"])
+        if self.told is not None:
+            return dict(self.told["row"])
         row: dict[str, object] = {k: _plain(v) for k, v in self.changes.items()}
         row["feasible"] = self.plan is not None
+        if self.pinned is not None:
+            row["pinned"] = self.pinned
         if self.plan is None:
             row["reason"] = (self.error or "").splitlines()[0]
             return row
@@ -68,7 +77,7 @@ class SweepPoint:
             "load": max(q.load for q in p.pools),
             "cost_usd_per_hour": p.cost_usd_per_hour,
             "cost_usd_per_million_tokens": p.cost_usd_per_million_tokens,
-            "saving": p.saving,
+            "saving": 1.0 - p.cost_usd_per_hour / self.base_usd_per_hour if self.base_usd_per_hour else None,
         }
         for promise in p.slo.promises:
             shares = [v.share for q in p.pools for v in q.latency if v.metric == promise.metric and v.share is not None]
@@ -82,8 +91,8 @@ class SweepPoint:
 
     def document(self) -> Mapping[str, Any] | None:
         """The plan, JSON-ready."""
-        if self.kept is not None:
-            found: Mapping[str, Any] | None = self.kept["plan"]
+        if self.told is not None:
+            found: Mapping[str, Any] | None = self.told["plan"]
             return found
         return None if self.plan is None else self.plan.to_dict()
 
@@ -98,13 +107,16 @@ class Sweep(InNotebooks):
         The question the points differ from.
     points
         In the order asked for.
+    base_usd_per_hour
+        What the base costs [USD/hour], which savings are against; ``None`` where there is no fleet for it.
     """
 
     base: PlanInputs
     points: tuple[SweepPoint, ...]
+    base_usd_per_hour: float | None = None
 
     document: ClassVar[str] = "fleetopt-what-if"
-    written: ClassVar[tuple[str, ...]] = ("base",)
+    written: ClassVar[tuple[str, ...]] = ("base", "base_usd_per_hour")
 
     def __repr__(self) -> str:
         return f"<Sweep: {len(self.points)} points, {sum(bool(p.to_row()['feasible']) for p in self.points)} feasible>"
@@ -174,6 +186,13 @@ def combinations(values: Mapping[str, Sequence[Any]], zipped: bool = False) -> l
     return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
 
 
+PINNED = {
+    "pools": "the base's pools, engines and boundaries; the numbers of replicas alone are open",
+    "engines": "the base's engines and boundaries, but for what is changed",
+}
+"""What is kept of the base -> in words."""
+
+
 @keeping()
 def sweep(
     base: PlanInputs,
@@ -184,11 +203,12 @@ def sweep(
     executor: Executor | None = None,
     in_memory: bool = False,
     standing: Sequence[SavedPool] = (),
+    keep: bool = False,
     journal: Journal | None = None,
     stream: Path | None = None,
     plans: bool = True,
 ) -> Sweep:
-    """A plan per change.
+    """A plan per change, each what a plan of the changed question is.
 
     Parameters
     ----------
@@ -207,8 +227,9 @@ def sweep(
     in_memory
         Whether the base's workload is in no file, so that its plans carry it.
     standing
-        Pools of a plan, which the points keep but for what they change: other numbers of the same replicas, or a search
-        among the plan's own engines and boundaries where a change is about those.
+        Pools of the base, where it is a plan: what they cost is what savings are against.
+    keep
+        Whether the points have these pools but for what is changed, see :data:`PINNED`.
     journal
         Points that are there are taken from it, the others added as they are done.
     stream
@@ -221,27 +242,19 @@ def sweep(
     InputError
         A change that cannot be: every one of them is reported.
     """
-    questions: list[PlanInputs] = []
-    kept: list[bool] = []
-    problems: list[str] = []
-    for change in changes:
-        try:
-            read = {k: _split(k, v) for k, v in change.items()}
-            kept.append(not any(OPTIONS[canonical(k)].bought for k in read if canonical(k) in OPTIONS))
-            questions.append(_pinned(base, standing, read, keep=kept[-1]))
-        except InputError as error:
-            problems.extend(error.problems or (error.message,))
-    if problems:
-        raise InputError.from_problems(list(dict.fromkeys(problems)))
-    workloads = {name: load(name) for name in dict.fromkeys(q.cdf for q in questions)}
+    pools = tuple(standing) if keep else ()
+    questions = _questions(base, changes, pools)
+    workloads = {name: load(name) for name in dict.fromkeys([base.cdf, *(q.cdf for q, _ in questions)])}
     if scenarios is not None:
         changes = [{"scenario": name, **change} for name, change in zip(scenarios, changes, strict=True)]
+    cost = _cost_of(base, workloads[base.cdf], standing)
     asked = [
         Asked(
-            dict(change), q, workloads[q.cdf], in_memory and q.cdf == base.cdf, tuple(standing) if keep else (), plans
+            dict(change), q, workloads[q.cdf], in_memory and q.cdf == base.cdf, pools if pinned == "pools" else (), plans,
+            cost, pinned,
         )
-        for change, q, keep in zip(changes, questions, kept, strict=True)
-    ]
+        for change, (q, pinned) in zip(changes, questions, strict=True)
+    ]  # fmt: skip
     keys = [point.key() for point in asked] if journal is not None else [""] * len(asked)
     points: dict[int, SweepPoint] = {}
     for k, key in enumerate(keys):
@@ -266,7 +279,43 @@ def sweep(
                 rows.add(point.to_row())
             if progress is not None:
                 progress(len(points), len(asked))
-    return Sweep(base, tuple(points[k] for k in range(len(asked))))
+    return Sweep(base, tuple(points[k] for k in range(len(asked))), cost)
+
+
+def _questions(
+    base: PlanInputs, changes: Sequence[Mapping[str, Any]], standing: Sequence[SavedPool]
+) -> list[tuple[PlanInputs, str | None]]:
+    """The question of every point, and what is pinned of it where the pools that stand are kept; all mistakes at once."""
+    questions: list[tuple[PlanInputs, str | None]] = []
+    problems: list[str] = []
+    for change in changes:
+        try:
+            read = {k: _split(k, v) for k, v in change.items()}
+            if not standing:
+                questions.append((base.override(read), None))
+                continue
+            names = {canonical(k) for k in read}
+            if any(OPTIONS[name].bought for name in names if name in OPTIONS):
+                questions.append((_pinned(base, standing, read), "engines"))
+            else:
+                questions.append((base.override(read), "pools"))
+        except InputError as error:
+            problems.extend(error.problems or (error.message,))
+    if problems:
+        raise InputError.from_problems(list(dict.fromkeys(problems)))
+    return questions
+
+
+def _cost_of(base: PlanInputs, workload: Workload, standing: Sequence[SavedPool]) -> float | None:
+    """What the base costs [USD/hour]: its pools as they stand, or the cheapest; ``None`` where nothing keeps its promises."""
+    try:
+        question = compile_question(base, workload)
+        if standing:
+            return standing_fleet(question, standing).cost_usd_per_hour
+        return fleet_of(replace(question, search=replace(question.search, explained=False))).cost_usd_per_hour
+    except (InfeasibleError, InputError):
+        # the points may be possible where the base is not
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,11 +328,14 @@ class Asked:
     in_memory: bool
     standing: tuple[SavedPool, ...]
     whole: bool = True
+    base_usd_per_hour: float | None = None
+    pinned: str | None = None
 
     def key(self) -> str:
         """What the point is known by in a journal."""
         pools = [asdict(pool) for pool in self.standing]
-        return key_of(self.change, self.question.to_dict(), self.workload.digest, pools)
+        against = self.base_usd_per_hour, self.pinned
+        return key_of(self.change, self.question.to_dict(), self.workload.digest, pools, against)
 
 
 def _row_file(path: Path, asked: Sequence[Asked]) -> RowFile:
@@ -292,7 +344,9 @@ def _row_file(path: Path, asked: Sequence[Asked]) -> RowFile:
     values = [{k: _plain(v) for k, v in point.change.items()} for point in asked]
     words = [name for name in changed if any(not _is_number(v.get(name, 0.0)) for v in values)]
     promised = dict.fromkeys(_column(p) for point in asked for p in point.question.promises)
-    return RowFile(path, [*changed, *ANSWER, *promised, "reason"], [*words, "fleet", "reason"])
+    pinned = [] if all(point.pinned is None for point in asked) else ["pinned"]
+    columns = [*changed, ANSWER[0], *pinned, *ANSWER[1:], *promised, "reason"]
+    return RowFile(path, columns, [*words, *pinned, "fleet", "reason"])
 
 
 def _is_number(value: object) -> bool:
@@ -324,7 +378,8 @@ def _answers(
     asked: Sequence[Asked], wanted: Sequence[int], executor: Executor | None
 ) -> Iterator[tuple[int, SweepPoint]]:
     """Points with their places as they are done."""
-    wanted = _by_rate(asked, wanted)
+    # points of one traffic and rate share what is laid out of it
+    wanted = sorted(wanted, key=lambda k: (asked[k].question.cdf, asked[k].question.rate or 0.0))
     if executor is None:
         for k in wanted:
             yield k, _point(asked[k])
@@ -344,24 +399,8 @@ def _answers(
         raise
 
 
-def _by_rate(asked: Sequence[Asked], wanted: Sequence[int]) -> list[int]:
-    """Places of points in the order to plan them: those that differ in rate and promises alone together, by rate.
-
-    They have the same pools, and the size of one says where to look for that of its neighbour.
-    """
-    groups: dict[str, int] = {}
-    place: dict[int, tuple[int, float]] = {}
-    for k in wanted:
-        told = {n: v for n, v in asked[k].question.to_dict().items() if n not in ("rate", "promises")}
-        group = groups.setdefault(json.dumps(told, sort_keys=True, default=str), len(groups))
-        place[k] = group, asked[k].question.rate or 0.0
-    return sorted(wanted, key=place.__getitem__)
-
-
-def _pinned(base: PlanInputs, standing: Sequence[SavedPool], change: Mapping[str, Any], keep: bool) -> PlanInputs:
-    """The question of a point: of a plan only what is changed is open."""
-    if keep or not standing:
-        return base.override(change)
+def _pinned(base: PlanInputs, standing: Sequence[SavedPool], change: Mapping[str, Any]) -> PlanInputs:
+    """The question of a point that keeps the engines of a plan: only what is changed of them is open."""
     own = {k: v for k, v in engines_of(standing).items() if k not in {canonical(c) for c in change}}
     if "tp" in change:
         own.pop("tp_options", None)
@@ -376,15 +415,16 @@ def _points(asked: Sequence[Asked]) -> list[SweepPoint]:
 
 def _point(asked: Asked) -> SweepPoint:
     """One point."""
+    point = SweepPoint(asked.change, None, None, None, asked.base_usd_per_hour, asked.pinned)
     try:
         plan = make_plan(
             asked.question, asked.workload, asked.in_memory, asked.standing, brief=True, bare=not asked.whole
         )
-        point = SweepPoint(asked.change, plan)
-        return point if asked.whole else SweepPoint(asked.change, None, kept={"row": point.to_row(), "plan": None})
     except (InfeasibleError, InputError) as error:
         # a model that does not fit one of the GPUs asked about is a row like an infeasible promise
-        return SweepPoint(asked.change, None, str(error))
+        return replace(point, error=str(error))
+    point = replace(point, plan=plan)
+    return point if asked.whole else SweepPoint(asked.change, None, told={"row": point.to_row(), "plan": None})
 
 
 def _split(name: str, value: Any) -> Any:

@@ -14,14 +14,17 @@ from planner.units import LEAST, MOST, MOST_RATE, MOST_SECONDS
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-DISPERSION_WINDOWS_S = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0)
-"""Windows over which counts are taken [s]."""
+HOUR_S = 3600.0
+
+DISPERSION_WINDOWS_S = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0)
+"""Windows over which counts are taken [s]: two at least in an hour, whose mean they vary about."""
 
 SCV_WINDOW_S = 60.0
 """Window inside which interarrival times are compared, so that slow swings of the rate do not count as burstiness [s]."""
 
 _MIN_WINDOWS = 8  # fewer windows say little about a variance
 _PEAK_WINDOW_S = 60.0
+"""Busiest minute over the mean one [s]."""
 _DAY_S = 86_400.0
 UNSEEN_S = 0.01 * _DAY_S
 """What a trace may lack of a day or a week at its ends and still hold it [s]: its first request comes after midnight."""
@@ -35,7 +38,8 @@ class Arrivals:
     r"""When requests arrive.
 
     The index of dispersion of counts over windows of length w is :math:`I(w) = \mathrm{Var}\,N(w) / \mathrm E\,N(w)`; it is 1
-    for a Poisson process at every w, and sees correlated bursts that the interarrival scv misses.
+    for a Poisson process at every w, and sees correlated bursts that the interarrival scv misses. Counts are compared with those
+    of the same hour: the swing of a day is no burst.
 
     Parameters
     ----------
@@ -52,6 +56,8 @@ class Arrivals:
         24 rates by hour of day or 168 by hour of week (Monday 00:00 first), relative to their mean [1]; empty = not known.
     peak_over_mean
         Busiest minute over the mean minute [1]; ``None`` = not known.
+    peak_hour_over_mean
+        Busiest hour of all days over the mean hour [1]; ``None`` = not known, or one day, whose profile says it.
     assumed
         What was assumed because the source carries no times, e.g. ``"Poisson assumed"``; ``None`` = nothing.
     """
@@ -63,6 +69,7 @@ class Arrivals:
     hourly_profile: tuple[float, ...] = ()
     peak_over_mean: float | None = None
     assumed: str | None = POISSON_ASSUMED
+    peak_hour_over_mean: float | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -111,6 +118,11 @@ class Arrivals:
             return 1.0 + (values[0] - 1.0) * max(window_s, 0.0) / windows[0]
         floor = 1e-12
         return float(np.exp(np.interp(np.log(window_s), np.log(windows), np.log(np.maximum(values, floor)))))
+
+    @property
+    def busiest_hour(self) -> float:
+        """The busiest hour over the mean one [1]: of all days where there are several; 1 where no day is known."""
+        return self.peak_hour_over_mean or max(self.hourly_profile, default=1.0)
 
     def with_rate(self, rate_per_s: float) -> Arrivals:
         """The same process at another rate [requests/s], burstiness kept (more independent users would lower it)."""
@@ -285,9 +297,10 @@ def spread_ticks(times: NDArray[np.float64]) -> tuple[NDArray[np.float64], float
 def count_dispersion(
     elapsed: NDArray[np.float64], counts: NDArray[np.float64], window_s: float, span_s: float
 ) -> tuple[float, float, int] | None:
-    """Of requests by second: index of dispersion of counts [1], peak over mean [1], full windows; ``None`` with fewer than two.
+    """Of requests by second: index of dispersion of counts about their hours' means [1], peak over mean [1], full windows.
 
-    `elapsed` are the seconds in which something came, increasing, `counts` what came in each; windows are whole seconds.
+    ``None`` with fewer than two windows. `elapsed` are the seconds in which something came, increasing, `counts` what came in
+    each; windows are whole seconds, hours those since the first second.
     """
     windows = int(span_s // window_s)
     if windows < 2:
@@ -295,10 +308,18 @@ def count_dispersion(
     position = np.floor_divide(elapsed, window_s)
     inside = int(np.searchsorted(position, windows))
     # only windows in which something came are listed: a trace of a year can have far more of them than requests
-    sums = np.add.reduceat(counts[:inside], np.flatnonzero(np.diff(position[:inside], prepend=-1.0)))
-    mean = float(sums.sum()) / windows
-    variance = (float(np.sum((sums - mean) ** 2)) + (windows - sums.size) * mean**2) / windows
-    return variance / mean, float(sums.max()) / mean, windows
+    begun = np.flatnonzero(np.diff(position[:inside], prepend=-1.0))
+    sums = np.add.reduceat(counts[:inside], begun)
+    hour = (position[begun] * window_s // HOUR_S).astype(np.int64)
+    hours = int((windows - 1) * window_s // HOUR_S) + 1
+    # windows of each hour, the last one perhaps cut short
+    each = np.diff(np.minimum(np.ceil(np.arange(hours + 1) * HOUR_S / window_s), windows))
+    mean = np.bincount(hour, sums, hours) / np.maximum(each, 1.0)
+    spread = float(np.sum((sums - mean[hour]) ** 2) + (each - np.bincount(hour, minlength=hours)) @ mean**2)
+    # each hour's mean follows its own windows
+    variance = spread / max(windows - (int(np.count_nonzero(each)) - 1), 1)
+    level = float(sums.sum()) / windows
+    return variance / level, float(sums.max()) / level, windows
 
 
 def _profile(times: NDArray[np.float64], absolute: bool) -> tuple[float, ...]:
@@ -322,6 +343,17 @@ def _profile(times: NDArray[np.float64], absolute: bool) -> tuple[float, ...]:
     return tuple(float(x) for x in np.round(rates / rates.mean(), 4))
 
 
+def _peak_hour(times: NDArray[np.float64], absolute: bool) -> float | None:
+    """The busiest whole hour of several days over the mean one [1]; ``None`` of a trace of less than two days."""
+    span = float(times[-1] - times[0])
+    if not 2.0 * _DAY_S - UNSEEN_S <= span <= _LONGEST_PROFILE_S:
+        return None
+    begun, hour = _windows(times, 0.0 if absolute else float(times[0]), HOUR_S)
+    counts = np.diff(begun, append=times.size)
+    # the first and the last hour may be cut short
+    return float(counts[1:-1].max(initial=0)) * span / (HOUR_S * times.size) if hour.size > 2 else None
+
+
 def arrivals_from_times(times: ArrayLike, *, absolute: bool = False) -> Arrivals:
     """Everything timestamps say about the arrival process.
 
@@ -337,7 +369,7 @@ def arrivals_from_times(times: ArrayLike, *, absolute: bool = False) -> Arrivals
     -------
     Arrivals
         Rate n/span, interarrival scv in windows of 60 s (whole trace when shorter than two of them), dispersion of counts
-        over every window of :data:`DISPERSION_WINDOWS_S` that fits at least 8 times, busiest minute, profile by hour from
+        over every window of :data:`DISPERSION_WINDOWS_S` that fits at least 8 times, busiest minute and hour, profile by hour from
         one day on and by hour of week from seven days on.
 
     >>> round(arrivals_from_times([0.0, 1.0, 2.0, 3.0]).scv, 12)
@@ -361,6 +393,7 @@ def arrivals_from_times(times: ArrayLike, *, absolute: bool = False) -> Arrivals
         hourly_profile=_profile(moments, absolute),
         peak_over_mean=peak,
         assumed=None if scv is not None else POISSON_ASSUMED,
+        peak_hour_over_mean=_peak_hour(moments, absolute),
     )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.errors import InputError
 from planner.record import Record
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
-from planner.workload.workload import Provenance, Workload
+from planner.workload.workload import COLUMNS, Provenance, Workload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,13 +77,10 @@ def mix(workloads: Sequence[Workload], weights: Sequence[float] | None = None, *
         category.append(np.array(place, dtype=np.int64)[workload.category])
     known = [w.provenance.requests for w, _ in used]
     assumed = [f"{w.name}: {w.arrivals.assumed}" for w, _ in used if w.arrivals.assumed]
+    columns: dict[str, Any] = {name: np.concatenate([getattr(w, name) for w, _ in used]) for name in COLUMNS}
+    columns |= {"weight": np.concatenate([p * w.weight for w, p in used]), "category": np.concatenate(category)}
     return Workload.from_arrays(
-        np.concatenate([w.input_tokens for w, _ in used]),
-        np.concatenate([w.output_tokens for w, _ in used]),
-        total_tokens=np.concatenate([w.total_tokens for w, _ in used]),
-        lower_tokens=np.concatenate([w.lower_tokens for w, _ in used]),
-        weight=np.concatenate([p * w.weight for w, p in used]),
-        category=np.concatenate(category),
+        **columns,
         categories=names,
         compressible=compressible,
         arrivals=_superposed([(w.arrivals, p) for w, p in used], rates),
@@ -94,10 +91,7 @@ def mix(workloads: Sequence[Workload], weights: Sequence[float] | None = None, *
             licence="; ".join(dict.fromkeys(w.provenance.licence for w, _ in used if w.provenance.licence)),
             requests=None if any(n is None for n in known) else sum(n for n in known if n is not None),
             notes=(*assumed, "streams assumed independent of each other"),
-            length_split="; ".join(
-                dict.fromkeys(w.provenance.length_split for w, _ in used if w.provenance.length_split)
-            )
-            or None,
+            length_split="; ".join(dict.fromkeys(s for w, _ in used if (s := w.provenance.length_split))) or None,
             exact=False,
         ),
     )
@@ -163,14 +157,11 @@ def scaled(
     note = f"lengths scaled: input x {input_factor:g}, output x {output_factor:g}" + (
         f" ({category})" if category else ""
     )
+    columns = workload.columns() | {"input_tokens": inputs, "output_tokens": outputs, "total_tokens": totals}
+    columns["lower_tokens"] = np.where(exact, totals, workload.lower_tokens * ratio)
     return workload.rebuilt(
-        inputs,
-        outputs,
-        weight=workload.weight,
-        total_tokens=totals,
-        lower_tokens=np.where(exact, totals, workload.lower_tokens * ratio),
-        category=workload.category,
-        note=note,
+        columns,
+        note,
         recorded=None
         if (own := workload.recorded) is None
         else replace(

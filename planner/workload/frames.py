@@ -7,8 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from planner.errors import InputError
 from planner.workload.formats.base import Clock, ReadOptions, TraceBuilder
-from planner.workload.formats.generic import FIELDS
 from planner.workload.formats.rows import read_rows
+from planner.workload.formats.table import common_fields
 from planner.workload.importing import workload_from_traces
 from planner.workload.workload import Workload
 
@@ -41,7 +41,7 @@ def workload_from_frame(frame: Frame) -> Workload:
     builder = TraceBuilder("DataFrame", "frame", Clock())
     options = ReadOptions()
     try:
-        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame), options, FIELDS)
+        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame), options, common_fields())
         workload, _ = workload_from_traces([builder], options)
     except InputError as error:
         # hints of files name options of the command line

@@ -13,38 +13,35 @@ from planner.documents import printable
 from planner.errors import InputError, did_you_mean
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
-from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ReadOptions, TraceBuilder
+from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ImportReport, ReadOptions, TraceBuilder
 from planner.workload.intervals import Intervals
 from planner.workload.remote import expand
-from planner.workload.report import ImportReport
 from planner.workload.resolve import resolve_workload
 from planner.workload.sessions import Sessions, joined
-from planner.workload.source import Progress, Source
+from planner.workload.source import Progress, Source, normal_name
 from planner.workload.synthetic import SyntheticLengths
 from planner.workload.synthetic_sessions import SyntheticSessions
 from planner.workload.trace import Trace
 from planner.workload.workload import Provenance, Workload
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from planner.workload.formats.base import Format
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[Any]
 
 
 def read_workload(
     path: str | Path,
     *,
     input_format: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    category: str | None = None,
     compressible: Mapping[str, float | None] | None = None,
-    allow_bad_rows: bool = False,
-    tokens_per_character: float | None = None,
-    output_share: float | None = None,
-    mean_output: float | None = None,
-    time_unit: str | None = None,
     baseline: str | Path | None = None,
-    interval_s: float | None = None,
     name: str | None = None,
     progress: Progress | None = None,
+    **options: Any,
 ) -> tuple[Workload, ImportReport]:
     """Read one file in any known format.
 
@@ -55,29 +52,16 @@ def read_workload(
         (``turns=10,first=2000,growth=400,osl=300,gap=30s``).
     input_format
         Name of the format; ``None`` = recognised by content.
-    columns
-        Own column names or JSON paths by role: ``input``, ``output``, ``time``, ``category``, ``total``, ``session``,
-        ``cached``, ``duration``.
-    category
-        One category for the whole file.
     compressible
         Probability that a prompt can be compressed by category [1].
-    allow_bad_rows
-        Whether more than 0.1% unreadable rows may be dropped.
-    tokens_per_character
-        For conversations without token counts [tokens/character].
-    output_share, mean_output
-        For totals alone: share of the output [1], or its mean [tokens].
-    time_unit
-        Unit of numeric times; ``None`` = from their size.
     baseline
         The earlier of two scrapes of a server's histograms.
-    interval_s
-        Time between them, or that a single scrape covers [s]; gives the rate.
     name
         Name of the workload; ``None`` = of the file.
     progress
         Called with (bytes read, bytes in all).
+    **options
+        What is said about the file: fields of :class:`planner.workload.formats.base.ReadOptions`.
 
     Returns
     -------
@@ -93,23 +77,13 @@ def read_workload(
     >>> report.format
     'fleetopt'
     """
-    options = ReadOptions(
-        columns=dict(columns or {}),
-        category=category,
-        allow_bad_rows=allow_bad_rows,
-        tokens_per_character=tokens_per_character,
-        output_share=output_share,
-        mean_output=mean_output,
-        time_unit=time_unit,
-        baseline=None if baseline is None else Source(resolve_workload(baseline)),
-        interval_s=interval_s,
-    )
+    said = ReadOptions(baseline=None if baseline is None else Source(resolve_workload(baseline)), **options)
     if (lengths := SyntheticLengths.parse(str(path)) or SyntheticSessions.parse(str(path))) is not None:
         made = lengths.workload()
         return (made if name is None else made.renamed(name)), ImportReport(
             lengths.name, "synthetic", made.rows, made.rows
         )
-    workload, reports = import_files([(None, path)], options, input_format=input_format, name=name, progress=progress)
+    workload, reports = import_files([(None, path)], said, input_format=input_format, name=name, progress=progress)
     if compressible is not None:
         workload = workload.with_compressible(compressible)
     return workload, reports[0]
@@ -207,11 +181,30 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
             f"{source.name}: a plan, not a workload",
             "Plan again from it: plan --config FILE. Its fleet at other rates: evaluate FILE.",
         )
-    seen = ", ".join(printable(name, 40) for name in (head.columns or sorted(head.keys))[:12])
-    raise InputError(
-        f"{source.name}: not a format known here" + (f" (found: {seen})" if seen else ""),
-        "Force one with --input-format, or name the columns: --map input=COLUMN,output=COLUMN,time=COLUMN.",
+    raise _unknown(source.name, head.columns or tuple(sorted(head.keys)))
+
+
+def _unknown(name: str, columns: Sequence[str]) -> InputError:
+    """What to say of columns that no format knows: which one is missing, and the one most like it."""
+    from planner.workload.formats.table import common_fields
+
+    hint = "Force a format with --input-format, or name the columns: --map input=COLUMN,output=COLUMN,time=COLUMN."
+    if not columns:
+        return InputError(f"{name}: not a format known here", hint)
+    shown = ", ".join(printable(column, 40) for column in columns[:12])
+    names = {normal_name(column): column for column in columns}
+    sides = {"input": common_fields().input, "output": common_fields().output}
+    missing = [side for side, known in sides.items() if not names.keys() & {*map(normal_name, known)}]
+    if len(missing) != 1:
+        return InputError(f"{name}: not a format known here (found: {shown})", hint)
+    side = missing[0]
+    near = (
+        did_you_mean(f"{side}_tokens", [c for n, c in names.items() if side[:3] in n])
+        .partition("'")[2]
+        .partition("'")[0]
     )
+    mapped = f"Name it: fleetopt workload import {name} --map {side}={near} -o traffic.csv." if near else hint
+    return InputError(f"{name}: no column of {side} tokens, such as {sides[side][0]} (found: {shown})", mapped)
 
 
 def _usable(traces: Sequence[TraceBuilder], options: ReadOptions, most: int | None) -> None:
@@ -320,12 +313,7 @@ def workload_from_traces(
 
 
 def _stamps(
-    traces: Sequence[TraceBuilder],
-    inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    category: np.ndarray[tuple[int], np.dtype[Any]],
-    relative: bool,
-    most: int | None,
+    traces: Sequence[TraceBuilder], inputs: Floats, outputs: Floats, category: Ints, relative: bool, most: int | None
 ) -> tuple[Arrivals, Trace | None, Intervals | None]:
     """What the times say: the arrival process, the requests one by one, and where those are stretches all of them by the minute."""
     if relative:
@@ -343,7 +331,7 @@ def _stamps(
     return arrivals, whole.within(parts), counted.coarser(60.0)
 
 
-def _category(trace: TraceBuilder, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[Any]]:
+def _category(trace: TraceBuilder, names: Sequence[str]) -> Ints:
     """Of each request the place of its category among the names, as small whole numbers as hold them."""
     if not names or len(trace.category) != len(trace.inputs):
         return np.zeros(len(trace.inputs), dtype=np.uint8)
@@ -353,9 +341,7 @@ def _category(trace: TraceBuilder, names: Sequence[str]) -> np.ndarray[tuple[int
 
 
 def _merge_equal(
-    inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    category: np.ndarray[tuple[int], np.dtype[np.int64]],
+    inputs: Floats, outputs: Floats, category: Ints
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Equal requests become one row; the law is the same and everything after it is faster."""
     wide, narrow = (int(column.max()).bit_length() for column in (inputs, category))
@@ -397,12 +383,7 @@ def _joined(columns: Sequence[np.ndarray]) -> np.ndarray:
     return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
 
-def _recorded(
-    times: np.ndarray[tuple[int], np.dtype[np.float64]],
-    inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    category: np.ndarray[tuple[int], np.dtype[np.int64]],
-) -> Trace:
+def _recorded(times: Floats, inputs: Floats, outputs: Floats, category: Ints) -> Trace:
     """The requests in order of arrival."""
     order = np.argsort(times, kind="stable")
     columns = inputs[order].astype(float), outputs[order].astype(float), category[order].astype(np.int64)
@@ -414,10 +395,7 @@ SINCE_SESSION = "times count from the start of each session: rate not known, ses
 
 
 def _sessions(
-    traces: Sequence[TraceBuilder],
-    inputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    outputs: np.ndarray[tuple[int], np.dtype[np.float64]],
-    category: np.ndarray[tuple[int], np.dtype[np.int64]],
+    traces: Sequence[TraceBuilder], inputs: Floats, outputs: Floats, category: Ints
 ) -> tuple[Sessions | None, list[str], bool]:
     """The calls session by session, ``None`` where a file names none; what was assumed; whether times are those of each session."""
     found, notes, start = [], list[str](), 0
@@ -442,9 +420,7 @@ _YEAR_S = 365.25 * 86_400.0
 _LONGEST_S = 5.0 * _YEAR_S  # nobody has kept requests for longer
 
 
-def _arrivals(
-    traces: Sequence[TraceBuilder],
-) -> tuple[Arrivals, np.ndarray[tuple[int], np.dtype[np.float64]] | None]:
+def _arrivals(traces: Sequence[TraceBuilder]) -> tuple[Arrivals, Floats | None]:
     """The process, and the times of all requests [s]; ``None`` where some requests have none.
 
     Coarse clocks are spread; times are on one clock where all are absolute, else each file's from its own start.

@@ -135,9 +135,7 @@ class Intervals:
         place = int(np.searchsorted(start[chosen], busiest))
         weight = np.full(number, left_s / float(seconds.sum()))
         return Stretches(
-            np.insert(start[chosen], place, busiest),
-            np.insert(seconds, place, length),
-            np.insert(weight, place, 1.0),
+            np.insert(start[chosen], place, busiest), np.insert(seconds, place, length), np.insert(weight, place, 1.0)
         )
 
     def drawn(
@@ -176,12 +174,7 @@ class Intervals:
         if parts is None and times.size:
             times = times - times[0]
         return Trace(
-            times,
-            input_tokens[row],
-            output_tokens[row],
-            category[row],
-            None if parts is None else SHIFT_S,
-            parts,
+            times, input_tokens[row], output_tokens[row], category[row], None if parts is None else SHIFT_S, parts
         )
 
 

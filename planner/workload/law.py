@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner.queueing.order import ranked
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
@@ -17,46 +19,27 @@ _TABLE = 1 << 22
 """Lengths up to this are looked up in a table instead of sorted [tokens]."""
 
 
-def distinct(values: Floats | NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]]:
-    """Distinct values, increasing, and the place of each entry among them: ``numpy.unique``, in linear time for counts.
-
-    >>> values, place = distinct(np.array([5.0, 2.0, 5.0]))
-    >>> values.tolist(), place.tolist()
-    ([2.0, 5.0], [1, 0, 1])
-    """
-    if (whole := _counts(values)) is not None:
-        there = _there(whole)
-        return np.flatnonzero(there).astype(np.float64), (np.cumsum(there) - 1)[whole]
-    found, place = np.unique(values, return_inverse=True)
-    return found.astype(np.float64), place.ravel()
-
-
 def summed(values: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Distinct values, increasing, and the weight of each, as from :func:`distinct` without its places.
+    """Distinct values, increasing, and the weight of each; in linear time for counts.
 
     >>> [part.tolist() for part in summed(np.array([5.0, 2.0, 5.0]), np.array([1.0, 2.0, 3.0]))]
     [[2.0, 5.0], [2.0, 4.0]]
     """
     if (whole := _counts(values)) is not None:
-        found = np.flatnonzero(_there(whole))
+        there = np.zeros(int(whole.max()) + 1, dtype=bool)
+        there[whole] = True
+        found = np.flatnonzero(there)
         return found.astype(np.float64), np.bincount(whole, weight)[found].astype(np.float64)
-    places, inverse = distinct(values)
+    places, inverse = ranked(values)
     return places, np.bincount(inverse, weight, places.size).astype(np.float64)
 
 
-def _counts(values: Floats | NDArray[np.int64]) -> NDArray[np.int64] | None:
+def _counts(values: Floats) -> NDArray[np.int64] | None:
     """Values as whole numbers; ``None`` where a table of them would not do."""
     if not (values.size and values.min() >= 0 and values.max() < min(_TABLE, 16 * values.size)):
         return None
-    whole: NDArray[np.int64] = values.astype(np.int64, copy=False)
-    return whole if whole is values or np.array_equal(whole, values) else None
-
-
-def _there(whole: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which counts up to the largest occur."""
-    there = np.zeros(int(whole.max()) + 1, dtype=bool)
-    there[whole] = True
-    return there
+    whole: NDArray[np.int64] = values.astype(np.int64)
+    return whole if np.array_equal(whole, values) else None
 
 
 @dataclass(frozen=True, slots=True)

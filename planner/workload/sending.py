@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.errors import InputError
-from planner.units import parse_duration
+from planner.errors import InputError, did_you_mean
+from planner.units import format_duration, parse_duration, parse_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -111,6 +111,86 @@ def paced_clients(text: str) -> int | None:
     return int(number) if kind == "paced" and re.fullmatch(r"0*[1-9]\d{0,8}", number, re.ASCII) else None
 
 
+LAWS = ("exponential", "fixed", "lognormal")
+"""How think times are spread about their mean, the default first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """A fixed number of users: each waits for its answer, thinks, and asks again.
+
+    Parameters
+    ----------
+    users
+        How many.
+    think_s
+        Mean time from an answer to the user's next request, >= 0 [s]; 0 = at once, as load generators do.
+    law
+        One of :data:`LAWS`.
+    spread
+        Standard deviation over mean of a lognormal think time [1].
+    asked_per_s
+        Rate that stands for so many users: at twice the rate there are twice as many [1/s].
+    """
+
+    users: int
+    think_s: float = 0.0
+    law: str = "exponential"
+    spread: float = 1.0
+    asked_per_s: float = 0.0
+
+    @classmethod
+    def parse(cls, users: int, text: str) -> Population:
+        """From a think time as people write it.
+
+        >>> Population.parse(500, "60s"), Population.parse(8, "1min lognormal 1.5").spread
+        (Population(users=500, think_s=60.0, law='exponential', spread=1.0, asked_per_s=0.0), 1.5)
+
+        Raises
+        ------
+        InputError
+            No time, a law that is none, a negative time or spread.
+        """
+        think, law, spread, *more = [
+            *text.replace(":", " ").split(),
+            *("", "", "")[: 3 - len(text.replace(":", " ").split())],
+        ]
+        if more or (law and law not in LAWS):
+            meant = did_you_mean(law, LAWS)
+            raise InputError(
+                f"think_time: {text!r} is no think time{meant}", f"Write 60s, or 60s and one of {', '.join(LAWS)}."
+            )
+        found = cls(
+            users, parse_duration(think, "think_time"), law or LAWS[0], parse_number(spread or 1.0, "think_time")
+        )
+        if found.think_s < 0.0 or found.spread <= 0.0:
+            raise InputError(f"think_time: must not be negative, got {text!r}")
+        return found
+
+    def gaps(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Think times from two draws each in [0, 1) [s], shape as the draws."""
+        if self.law == "fixed":
+            return np.full(first.shape, self.think_s)
+        exponential = -np.log1p(-first)
+        if self.law == "exponential":
+            return np.asarray(self.think_s * exponential)
+        sigma2 = math.log1p(self.spread**2)
+        # Box and Muller
+        normal = np.sqrt(2.0 * exponential) * np.cos(2.0 * math.pi * second)
+        return np.asarray(self.think_s * np.exp(math.sqrt(sigma2) * normal - 0.5 * sigma2))
+
+    @property
+    def told(self) -> str:
+        """In words.
+
+        >>> Population(500, 60.0).told, Population(64).told
+        ('500 users who think for 60 s (exponential)', '64 always under way')
+        """
+        if self.think_s == 0.0:
+            return f"{self.users:,} always under way"
+        return f"{self.users:,} users who think for {format_duration(self.think_s)} ({self.law})"
+
+
 @dataclass(frozen=True, slots=True)
 class Sending:
     """What clients do beyond what a trace shows of them.
@@ -125,17 +205,20 @@ class Sending:
         Flash crowds, whose requests alone are measured.
     drawn
         Whether requests are drawn one by one rather than those of a trace.
+    population
+        A fixed number of users, whose requests hang on answers; ``None`` = requests come whatever becomes of others.
     """
 
     paced: int | None = None
     in_flight: float = math.inf
     surge: Surge | None = None
     drawn: bool = False
+    population: Population | None = None
 
     @property
     def ordinary(self) -> bool:
         """Whether a trace or Poisson arrivals tell everything."""
-        return self.paced is None and self.in_flight == math.inf and self.surge is None
+        return self.paced is None and self.in_flight == math.inf and self.surge is None and self.population is None
 
 
 ORDINARY = Sending()

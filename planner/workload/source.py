@@ -20,7 +20,9 @@ from planner.workload.remote import came_from
 from planner.workload.resolve import STANDARD_INPUT
 
 HEAD_BYTES = 1 << 16
+"""First look at a file [bytes]."""
 LONG_HEAD_BYTES = 1 << 22
+"""Where the first record is longer than that: a prompt of 128K tokens [bytes]."""
 _PROGRESS_EVERY = 8192  # lines between two reports of progress
 _KEY = re.compile(r'"([^"\\]{1,80})"\s*:')
 

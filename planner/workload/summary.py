@@ -8,6 +8,7 @@ from typing import Any
 from planner.workload.workload import Workload
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
+"""Shown of every length."""
 
 _CONCENTRATED = 0.895  # FleetOpt section 2.4 says F(B) >= 0.90, and counts its Azure trace with 0.898 among them
 _DISPERSED = 100.0  # "spreads across two or more decades"

@@ -128,10 +128,7 @@ class SyntheticSessions:
         calls = self.groups * self.prompts
         each, nothing = np.ones(calls), np.zeros(calls)
         prompt = np.arange(calls)
-        shared = (
-            SharedPrefix(prompt // self.prompts, self.prefix * each),
-            SharedPrefix(prompt, self.question * each),
-        )
+        shared = (SharedPrefix(prompt // self.prompts, self.prefix * each), SharedPrefix(prompt, self.question * each))
         return Sessions.of(
             prompt, nothing, (self.prefix + self.question) * each, self.osl * each, nothing, shared=shared
         )

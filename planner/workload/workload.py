@@ -218,11 +218,7 @@ class Workload:
 
     @classmethod
     def from_file(
-        cls,
-        path: str | Path,
-        arrival_rate_per_s: float | None = None,
-        input_format: str | None = None,
-        **options: Any,
+        cls, path: str | Path, arrival_rate_per_s: float | None = None, input_format: str | None = None, **options: Any
     ) -> Workload:
         """Read a workload from a file in any known format, or a shipped one by name.
 
@@ -251,7 +247,8 @@ class Workload:
 
     def with_profile(self, arrivals: Arrivals) -> Workload:
         """The same requests and rate with the daily profile and peak of another process, e.g. of a shipped service."""
-        own = replace(self.arrivals, hourly_profile=arrivals.hourly_profile, peak_over_mean=arrivals.peak_over_mean)
+        taken = ("hourly_profile", "peak_over_mean", "peak_hour_over_mean")
+        own = replace(self.arrivals, **{name: getattr(arrivals, name) for name in taken})
         return self._changed(arrivals=own)
 
     def renamed(
@@ -274,59 +271,47 @@ class Workload:
             raise InputError(f"share must lie in (0, 1], got {share!r}")
         return self._changed(arrivals=self.arrivals.thinned(share))
 
+    def columns(self, rows: Any = slice(None)) -> dict[str, Any]:
+        """Columns of these rows by name, as :meth:`from_arrays` and :meth:`rebuilt` take them."""
+        return {name: getattr(self, name)[rows] for name in COLUMNS}
+
     def rebuilt(
         self,
-        input_tokens: ArrayLike,
-        output_tokens: ArrayLike,
-        *,
-        weight: ArrayLike,
-        total_tokens: ArrayLike,
-        lower_tokens: ArrayLike,
-        category: ArrayLike,
+        columns: Mapping[str, ArrayLike],
         note: str | None = None,
         share: float = 1.0,
         exact: bool | None = None,
-        recorded: Trace | None = None,
-        intervals: Intervals | None = None,
-        sessions: Sessions | None = None,
+        **known: Any,
     ) -> Workload:
         """Other rows under the same name, categories and provenance.
 
         Parameters
         ----------
-        input_tokens, output_tokens, weight, total_tokens, lower_tokens, category
-            Columns as in :meth:`from_arrays`, shape (rows,); `category` indexes the same categories.
+        columns
+            The rows as from :meth:`columns`; categories are those of the same names.
         note
             What was done, for the provenance.
         share
             Part of the requests that is left [1]: arrivals are thinned by it.
         exact
             Whether every row is a request as recorded; ``None`` = as before.
-        recorded, intervals, sessions
-            The requests one by one, or by interval of time; and session by session.
+        **known
+            What is known of the requests: `recorded`, `intervals` and `sessions` of :meth:`from_arrays`.
         """
-        known = self.provenance
-        record = replace(
-            known,
-            requests=None if known.requests is None else round(known.requests * share),
-            notes=known.notes if note is None else (*known.notes, note),
-            exact=known.exact if exact is None else exact,
-        )
+        before = self.provenance
         return Workload.from_arrays(
-            input_tokens,
-            output_tokens,
-            weight=weight,
-            total_tokens=total_tokens,
-            lower_tokens=lower_tokens,
-            category=category,
+            **columns,  # type: ignore[arg-type]
             categories=self.categories,
             compressible=self.compressible,
             arrivals=self.arrivals if share == 1.0 else self.arrivals.thinned(share),
             name=self.name,
-            provenance=record,
-            recorded=recorded,
-            intervals=intervals,
-            sessions=sessions,
+            provenance=replace(
+                before,
+                requests=None if before.requests is None else round(before.requests * share),
+                notes=before.notes if note is None else (*before.notes, note),
+                exact=before.exact if exact is None else exact,
+            ),
+            **known,
         )
 
     def _changed(self, **fields: Any) -> Workload:
@@ -378,17 +363,9 @@ class Workload:
         # the longest stay: memory must have room for them
         at[-1], at[-2] = order[-1], int(np.argmax(self.input_tokens))
         return self.rebuilt(
-            self.input_tokens[at],
-            self.output_tokens[at],
-            weight=np.ones(rows),
-            total_tokens=self.total_tokens[at],
-            lower_tokens=self.lower_tokens[at],
-            category=self.category[at],
-            exact=False,
-            recorded=self.recorded,
-            intervals=self.intervals,
-            sessions=self.sessions,
-        )
+            {**self.columns(at), "weight": np.ones(rows)}, exact=False,
+            recorded=self.recorded, intervals=self.intervals, sessions=self.sessions,
+        )  # fmt: skip
 
     def with_compressible(self, compressible: Mapping[str, float | None]) -> Workload:
         """The same requests with other probabilities of compression by category [1]; unnamed categories keep theirs."""
@@ -697,15 +674,16 @@ class Workload:
         own, calls = self.recorded, self.sessions
         total = np.zeros(0) if own is None else own.input_tokens + own.output_tokens
         size = np.zeros(0) if calls is None else calls.input_tokens + calls.output_tokens
+        columns = self.columns(keep)
+        columns |= {
+            "weight": columns["weight"] * share[keep],
+            "total_tokens": np.minimum(columns["total_tokens"], high),
+            "lower_tokens": np.maximum(columns["lower_tokens"], np.minimum(low, columns["total_tokens"])),
+        }
         part = self.rebuilt(
-            self.input_tokens[keep],
-            self.output_tokens[keep],
-            weight=self.weight[keep] * share[keep],
-            total_tokens=np.minimum(self.total_tokens[keep], high),
-            lower_tokens=np.maximum(self.lower_tokens[keep], np.minimum(low, self.total_tokens[keep])),
-            category=self.category[keep],
-            note=f"only {low:g} < total <= {high:g}",
-            share=probability,
+            columns,
+            f"only {low:g} < total <= {high:g}",
+            probability,
             recorded=None if own is None else own.select((low < total) & (total <= high)),
             sessions=None if calls is None else calls.select((low < size) & (size <= high)),
         )
@@ -746,14 +724,9 @@ class Workload:
         share = float(self.weight[keep].sum())
         own, calls = self.recorded, self.sessions
         part = self.rebuilt(
-            self.input_tokens[keep],
-            self.output_tokens[keep],
-            weight=self.weight[keep],
-            total_tokens=self.total_tokens[keep],
-            lower_tokens=self.lower_tokens[keep],
-            category=self.category[keep],
-            note=note,
-            share=share,
+            self.columns(keep),
+            note,
+            share,
             recorded=None if own is None else own.select(holds(own)),
             intervals=intervals,
             sessions=None if calls is None else calls.select(holds(calls)),

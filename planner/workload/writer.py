@@ -54,6 +54,8 @@ def _arrival_lines(arrivals: Arrivals, trace: Trace | None) -> list[str]:
         lines.append("dispersion: " + " ".join(f"{w:g}={v:.6g}" for w, v in arrivals.dispersion))
     if arrivals.peak_over_mean is not None and (not whole or arrivals.hourly_profile):
         lines.append(f"peak_over_mean: {arrivals.peak_over_mean:.6g}")
+    if arrivals.peak_hour_over_mean is not None:
+        lines.append(f"peak_hour_over_mean: {arrivals.peak_hour_over_mean:.6g}")
     if arrivals.hourly_profile:
         lines.append("hourly_profile: " + " ".join(f"{x:g}" for x in arrivals.hourly_profile))
     if arrivals.assumed is not None:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import time
-from dataclasses import replace
-from functools import partial
+import threading
 from pathlib import Path
 
 import pytest
 
 import planner as fo
-from planner.advice.choices import by_worth
-from planner.advice.within import within
+from planner.advice import rows
+from planner.advice.rows import answers
 from planner.choices import Choice, Choices, knee
 from planner.cli.main import run
 from planner.errors import InfeasibleError, InputError
-from planner.report.text.choices import not_reached
+from planner.report.table import render
+from planner.report.text.choices import interrupted
 
 QUICK = {"method": "mgc", "kv": "reserved", "rate": 60.0, "slo": 4.0, "tp": 1}
 NEVER = {**QUICK, "slo": 0.01, "pools": 1}
-PATIENT = 300.0
 
 
 @pytest.fixture(autouse=True)
@@ -45,21 +44,21 @@ def chosen(choice: Choice, **asked: object) -> float | None:
     ids=["one type", "two types, two promises"],
 )
 def test_a_row_costs_what_choosing_it_costs(asked: dict[str, object]) -> None:
-    plan = fo.plan("azure", choices=PATIENT, **asked)  # type: ignore[arg-type]
+    plan = fo.plan("azure", choices=True, **asked)  # type: ignore[arg-type]
     assert plan.choices is not None
-    assert all(row.reached for row in plan.choices.rows)
+    assert plan.choices.waiting == 0
     kinds = {row.kind for row in plan.choices.rows}
     assert kinds >= {"routing", "gpu", "traffic", "redundancy", "promise", "precision", "engine"}
     for row in plan.choices.rows:
         assert (row.cost_usd_per_hour is None) == (row.reason is not None)
         assert row.cost_usd_per_hour == chosen(row, **asked), row
-    again = fo.plan("azure", choices=PATIENT, **asked)  # type: ignore[arg-type]
+    again = fo.plan("azure", choices=True, **asked)  # type: ignore[arg-type]
     assert again.choices == plan.choices
     assert plan.to_dict()["choices"] == json.loads(json.dumps(plan.choices.to_dict()))
 
 
 def test_the_measured_profile_beside_the_estimate_is_named() -> None:
-    plan = fo.plan("azure", choices=PATIENT, pools=1, **QUICK)  # type: ignore[arg-type]
+    plan = fo.plan("azure", choices=True, pools=1, **QUICK)  # type: ignore[arg-type]
     assert plan.choices is not None
     rows = [row.changes["profile"] for row in plan.choices.rows if row.kind == "profile"]
     # the engine that is asked for first; of each engine what may be cheapest
@@ -72,34 +71,17 @@ def test_the_measured_profile_beside_the_estimate_is_named() -> None:
 def test_the_other_shape_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     asked = {**QUICK, "rate": 5.0, "pools": 1}
-    plan = fo.plan("azure", choices=PATIENT, **asked)  # type: ignore[arg-type]
+    plan = fo.plan("azure", choices=True, **asked)  # type: ignore[arg-type]
     assert plan.choices is not None
     (row,) = (row for row in plan.choices.rows if row.kind == "shape")
-    assert (row.flags, row.reached) == ("--shape disaggregated", True)
+    assert row.flags == "--shape disaggregated"
     assert row.cost_usd_per_hour == chosen(row, **asked)
-
-
-def test_what_may_save_most_is_sized_first() -> None:
-    kinds = ["routing", "routing", "shape", "precision", "unheard of", "precision"]
-    order = by_worth([Choice(kind, "", {}, "") for kind in kinds])
-    assert order == [3, 0, 4, 5, 1, 2]
-    guesses = [1.0, 1.2, 0.3, 0.99, 1.0, 0.6]
-    # what is guessed to pay comes first, the cheapest before the others; the other shape stays last
-    assert by_worth([Choice(kind, "", {}, "") for kind in kinds], guesses) == [5, 3, 0, 4, 1, 2]
-
-
-def test_no_time_leaves_rows_without_a_price() -> None:
-    plan = fo.plan("azure", choices=1e-9, **QUICK)  # type: ignore[arg-type]
-    assert plan.choices is not None
-    assert plan.choices.rows
-    assert not any(row.reached or row.cost_usd_per_hour for row in plan.choices.rows)
-    assert fo.plan("azure", **QUICK).choices is None  # type: ignore[arg-type]
 
 
 def test_a_node_that_fails_leaves_enough() -> None:
     """Eight replicas fit a node of eight GPUs: fewer than that many may all stand on one, more lose eight at most."""
     for rate, spare in ((1.0, 1), (300.0, 8)):
-        plan = fo.plan("azure", choices=PATIENT, **{**QUICK, "rate": rate, "pools": 1, "tp": 1})  # type: ignore[arg-type]
+        plan = fo.plan("azure", choices=True, **{**QUICK, "rate": rate, "pools": 1, "tp": 1})  # type: ignore[arg-type]
         assert plan.choices is not None
         row = next(r for r in plan.choices.rows if r.kind == "redundancy")
         assert row.changes == {"redundancy": spare}
@@ -108,7 +90,7 @@ def test_a_node_that_fails_leaves_enough() -> None:
 
 def test_the_way_out_is_no_limit_far_beyond_the_knee() -> None:
     with pytest.raises(InfeasibleError) as failed:
-        fo.plan("azure", choices=PATIENT, **NEVER)  # type: ignore[arg-type]
+        fo.plan("azure", choices=True, **NEVER)  # type: ignore[arg-type]
     found = failed.value.choices
     assert found is not None
     assert failed.value.best_s is not None
@@ -122,8 +104,11 @@ def test_the_way_out_is_no_limit_far_beyond_the_knee() -> None:
         assert row.cost_usd_per_hour == chosen(row, **NEVER)
 
 
-def test_an_infeasible_question_is_a_document_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    quick = ["--method", "mgc", "--kv", "reserved", "--pools", "1", "--options-seconds", "60"]
+def test_an_infeasible_question_is_a_document_too(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FLEETOPT_NO_OPTIONS", raising=False)
+    quick = ["--method", "mgc", "--kv", "reserved", "--pools", "1"]
     asked = ["plan", "--slo", "10ms", *quick]
     with pytest.raises(SystemExit) as end:
         run([*asked, "--format", "json"])
@@ -146,7 +131,7 @@ def test_where_no_gpu_type_keeps_a_promise_the_quickest_say_what_would_be_kept()
 
 
 def test_any_gpu_is_at_most_as_dear_as_each() -> None:
-    best = fo.plan("azure", gpu="any", choices=PATIENT, pools=1, **QUICK)  # type: ignore[arg-type]
+    best = fo.plan("azure", gpu="any", choices=True, pools=1, **QUICK)  # type: ignore[arg-type]
     assert best.choices is not None
     alone = [row for row in best.choices.rows if row.kind == "gpu"]
     assert len(alone) >= 6
@@ -159,23 +144,19 @@ def test_a_knee_is_where_the_curve_bends_most() -> None:
     assert knee([(1.0, 10.0), (2.0, 10.0)]) is None
 
 
-def test_within_keeps_the_time_and_the_order() -> None:
-    start = time.monotonic()
-    answers = within(1.0, [lambda k=k: k * k for k in range(5)] + [lambda: time.sleep(60.0) or 99])  # type: ignore[misc]
-    assert answers[:5] == [0, 1, 4, 9, 16] or time.monotonic() - start >= 0.9
-    assert answers[5] is None or time.monotonic() - start >= 59.0
+@pytest.mark.parametrize("workers", [1, 4])
+def test_answers_come_in_order_whatever_the_threads(workers: int) -> None:
+    started = threading.Barrier(workers, timeout=60.0)
+    told: list[tuple[int, int]] = []
 
+    def square(k: int) -> int:
+        if k < workers:
+            started.wait()
+        return k * k
 
-def test_one_answer_is_better_than_none() -> None:
-    """What takes longer than the time is waited for where nothing else is answered; what comes after it is not begun."""
-
-    def late(answer: int) -> int:
-        time.sleep(1.3)
-        return answer
-
-    answers = within(1.2, [partial(late, k) for k in range(40)])
-    assert any(answer is not None for answer in answers)
-    assert answers[-1] is None
+    found = answers([lambda k=k: square(k) for k in range(9)], lambda *at: told.append(at), workers)  # type: ignore[misc]
+    assert found == [k * k for k in range(9)]
+    assert told == [(k, 9) for k in range(10)]
 
 
 def test_a_failure_in_a_task_is_the_callers() -> None:
@@ -183,11 +164,28 @@ def test_a_failure_in_a_task_is_the_callers() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        within(30.0, [fails, fails])
+        answers([fails, fails])
 
 
-def test_what_was_not_reached_and_looks_cheaper_is_named_first() -> None:
-    rows = [replace(Choice("x", "", {}, flags), reached=False) for flags in ("--a", "--b")]
-    told = not_reached(Choices((rows[0], replace(rows[1], promising=True)), 1.0, 1, 1.4))
-    assert [line.split(": ")[1] for line in told] == ["--b", "--a"]
-    assert "guessed to be cheaper (--options-seconds 60 waits for them)" in told[0]
+def test_ctrl_c_keeps_what_is_whole_and_says_so() -> None:
+    def stopped() -> int:
+        raise KeyboardInterrupt
+
+    found = answers([lambda: 1, stopped, lambda: 3], workers=1, partly=True)
+    assert found[:2] == [1, None]
+    with pytest.raises(KeyboardInterrupt):
+        answers([lambda: 1, stopped], workers=1)
+    assert interrupted(Choices((Choice("x", "", {}, ""),), 1.0, 1, waiting=2)) == [
+        "interrupted: 2 of 3 other choices were not sized"
+    ]
+    assert interrupted(Choices((), 1.0, 1)) == []
+
+
+def test_a_page_has_the_same_bytes_with_one_thread_and_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"rate": 8.0, "slo": 0.5, "tp": 1, "token_budget": 4096, "pools": 1}
+    pages = set()
+    for workers in (1, 4, 4):
+        monkeypatch.setattr(rows, "cores", lambda n=workers: n)
+        page = render(fo.plan("azure", choices=True, **asked), 120)  # type: ignore[arg-type]
+        pages.add(hashlib.sha256(page.encode()).hexdigest())
+    assert len(pages) == 1

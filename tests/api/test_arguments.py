@@ -18,7 +18,9 @@ from planner.arguments import told_types
 def one_pool_plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plan's file."""
     path = tmp_path_factory.mktemp("arguments") / "plan.yaml"
-    path.write_text(json.dumps(fo.plan("azure", slo=0.5, pools=1, method="mgc").to_dict()), encoding="utf-8")
+    path.write_text(
+        json.dumps(fo.plan("azure", slo=0.5, pools=1, method="mgc", confidence=0.5).to_dict()), encoding="utf-8"
+    )
     return path
 
 

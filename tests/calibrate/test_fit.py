@@ -154,7 +154,7 @@ def test_outliers_are_named_and_do_not_move_the_fit() -> None:
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
-    """25 trials; 200 are in docs/accuracy/iteration.md. Binomial at 0.9: fewer than 18 of 25 happens once in 100 times."""
+    """25 trials. Binomial at 0.9: fewer than 18 of 25 happens once in 100 times."""
     rng = np.random.default_rng(3)
     quantities = (
         lambda m: m.t0 + m.w,
@@ -226,7 +226,7 @@ def test_mixture_of_experts_keeps_its_proportions() -> None:
 
 
 def test_measured_kernels(shared_data: Path) -> None:
-    """Bounds as published in docs/accuracy/iteration.md, where the configuration above 5% is explained."""
+    """Bounds as published in docs/accuracy/public.md, where the configuration above 5% is explained."""
     path = shared_data / "calibration" / "kernels.csv"
     fits, tests = (read_iterations_csv(path, where={"role": role}) for role in ("fit", "test"))
     means, medians, six = {}, {}, []

@@ -18,7 +18,7 @@ from planner.calibrate.closed_loop import Rules, ServerPoint, closed_loop_tpot
 from planner.calibrate.facts import Counters, read_counters, read_facts
 from planner.calibrate.live import LiveServer, Load, LoadResult, Server
 from planner.calibrate.loads import OperatingRange, describe_range, measure_range
-from planner.calibrate.run import calibrate, calibrate_server
+from planner.calibrate.run import calibrate
 from planner.calibrate.servers import fit_server
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
@@ -145,7 +145,8 @@ def test_a_server_that_fails_is_a_clear_error(fault: str, told: str, patience_s:
     with FakeEngine(TRUTH, fault) as engine:
         started = time.monotonic()
         with pytest.raises(CalibrationError, match=told):
-            calibrate_server(server(engine, timeout_s=patience_s, start_wait_s=0.2), SMALL, max_seconds=60.0)
+            given = server(engine, timeout_s=patience_s, start_wait_s=0.2)
+            calibrate(server=given, reach=SMALL, max_seconds=60.0)
         assert time.monotonic() - started < SOON_S
 
 
@@ -160,7 +161,7 @@ def test_time_bound_is_kept_and_too_little_is_said() -> None:
             started = time.monotonic()
             # nothing else than what is told for too little
             with pytest.raises(CalibrationError) as caught:
-                calibrate_server(server(engine), SMALL, max_seconds=1.5 * pace)
+                calibrate(server=server(engine), reach=SMALL, max_seconds=1.5 * pace)
             assert time.monotonic() - started < 4.0 * pace
         assert "no prior to rescale" in str(caught.value)
 
@@ -186,9 +187,9 @@ def test_a_known_machine_needs_few_loads() -> None:
 
     def check(pace: float) -> None:
         with FakeEngine(truth, pace=pace) as engine:
-            one = calibrate_server(
-                server(engine), SMALL, gpu="l40s", model="llama-3.1-8b", max_seconds=3.0 * pace, force=True
-            )
+            one = calibrate(
+                server=server(engine), reach=SMALL, gpu="l40s", model="llama-3.1-8b", max_seconds=3.0 * pace, force=True
+            ).only
         assert one.server_fit is not None and one.server_fit.points >= 2
         assert one.profile.name.endswith("-server") and one.profile.automatic is (not one.problems)
         assert one.raw is not None and one.raw.header["clock"] and len(one.raw.rows) == one.server_fit.points
@@ -245,8 +246,8 @@ def test_a_prefix_cache_that_answers_is_refused() -> None:
     def check(pace: float) -> None:
         with FakeEngine(IterationModel(t0=8e-3, h=60e-6), pages={**pages}, pace=pace) as engine:
             with pytest.raises(CalibrationError) as caught:
-                calibrate_server(
-                    server(engine), SMALL, gpu="l40s", model="llama-3.1-8b", max_seconds=2.0 * pace,
+                calibrate(
+                    server=server(engine), reach=SMALL, gpu="l40s", model="llama-3.1-8b", max_seconds=2.0 * pace,
                     progress=lambda done, total, what: engine.pages.update({"/metrics": grown}),
                 )  # fmt: skip
             assert "prefix cache" in str(caught.value)

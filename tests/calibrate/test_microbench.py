@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from planner.calibrate.gpu_state import GpuState, read_gpu_state
+from planner.calibrate.making import same_device
 from planner.calibrate.microbench import CPU, TINY_MODEL, measure
-from planner.calibrate.run import calibrate_device, same_device
+from planner.calibrate.run import calibrate
 from planner.catalog.profiles import load_profile, save_profile
 from planner.errors import CalibrationError, InputError
 from planner.iteration.roofline import roofline
@@ -21,7 +22,7 @@ PRIOR = roofline(CPU, TINY_MODEL)
 def test_without_torch_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(CalibrationError, match=r"needs PyTorch") as caught:
-        calibrate_device(None, "tiny", device="cpu")
+        calibrate(model="tiny", device="cpu")
     assert "pip install" in str(caught.value) and "[gpu]" in str(caught.value)
 
 
@@ -94,7 +95,7 @@ def test_a_gpu_that_is_not_there() -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     with pytest.raises(CalibrationError, match="no GPU"):
-        calibrate_device("a100", "llama-3.1-8b")
+        calibrate(gpu="a100", model="llama-3.1-8b")
 
 
 @pytest.mark.torch
@@ -105,15 +106,14 @@ def test_whole_path_on_a_cpu(tmp_path) -> None:  # type: ignore[no-untyped-def]
     torch.set_num_threads(1)
     seen = []
     try:
-        result = calibrate_device(
-            None,
-            "tiny",
+        result = calibrate(
+            model="tiny",
             device="cpu",
             points=14,
             max_seconds=6.0,
             progress=lambda done, total, what: seen.append(what),
             force=True,  # a machine with other work may make the band too wide
-        )
+        ).only
     finally:
         torch.set_num_threads(threads)
     fit = result.fit

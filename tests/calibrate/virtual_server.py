@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from planner.calibrate.closed_loop import ServerPoint
 from planner.calibrate.http import Endpoint
-from planner.calibrate.live import Load, LoadResult, Timing
+from planner.calibrate.live import Load, LoadResult
 from planner.calibrate.window import Steady, Stream, first_lengths, steady_state
 from planner.iteration.model import IterationModel
 
@@ -43,7 +43,10 @@ class VirtualServer:
     ) -> None:
         self.model, self.overhead_s, self.budget, self.slots = model, overhead_s, budget, slots
         self.left_s = seconds
-        self.first = Timing(model.time(0, 0, 32, 32 * 16.5) + overhead_s, model.time(1, 32), 32, 16, 16)
+        ttft_s, step_s = model.time(0, 0, 32, 32 * 16.5) + overhead_s, model.time(1, 32)
+        self.first = Stream(
+            0, 32, 16, 0.0, events_s=[ttft_s + k * step_s for k in range(16)], input_tokens=32, output_tokens=16
+        )
 
     def run(self, load: Load, most_seconds: float = math.inf, window_s: float = math.inf) -> LoadResult:
         """Simulate a load, workers begin in the middle of a life."""

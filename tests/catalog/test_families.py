@@ -70,7 +70,7 @@ def test_an_unknown_architecture_goes_by_a_family_with_a_wider_band(tmp_path: Pa
     config = shape("brandnew", 32, 4096, 14336, (32, 8, 128), 128256, 131072)
     with pytest.raises(InputError, match="unknown family 'brandnew'") as caught:
         read(tmp_path, config)
-    assert "--like FAMILY" in (caught.value.hint or "")
+    assert "--set like=FAMILY" in (caught.value.hint or "")
     spec = read(tmp_path, config, like="llama")
     assert spec.like == "llama"
     known = read(tmp_path, {**config, "model_type": "llama"}, like="llama")
@@ -147,6 +147,6 @@ def test_a_plan_by_likeness_says_so(tmp_path: Path) -> None:
     asked = ["plan", "--cdf", "azure.csv", "--slo", "9", "--method", "mgc", "--model", str(path)]
     with pytest.raises(InputError, match="unknown family 'brandnew'"):
         CliRunner().invoke(app, asked, catch_exceptions=False)
-    result = CliRunner().invoke(app, [*asked, "--like", "llama"])
+    result = CliRunner().invoke(app, ["explain", *asked[1:], "--set", "like=llama"])
     assert result.exit_code == 0
-    assert "known only by its likeness to llama" in result.stderr
+    assert "known only by its likeness to llama" in " ".join(result.stdout.split())

@@ -12,7 +12,7 @@ import planner as fo
 from planner import doctor
 from planner.cli.main import app
 from planner.question.files import load_question
-from planner.question.starter import QUESTIONS, answers, starter_file
+from planner.question.starter import QUESTIONS, answers, as_command, starter_file
 
 
 def test_a_file_from_flags_is_a_question(tmp_path: Path) -> None:
@@ -42,11 +42,14 @@ def test_without_a_terminal_the_defaults_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("traffic", ["lmsys", "1024/256", "traces/mine.csv"])
 def test_every_answer_makes_a_file(traffic: str, tmp_path: Path) -> None:
-    told = answers("cdf", traffic) | answers("model", "qwen3-32b, h200") | answers("slo", "300ms")
+    told = (
+        answers("cdf", traffic) | answers("model", "qwen3-32b") | answers("gpu", "h200, h100") | answers("slo", "300ms")
+    )
     file = tmp_path / "a.yaml"
     file.write_text(starter_file(told))
     assert load_question(file).inputs().model == "qwen3-32b"
-    assert {q for q, _, _ in QUESTIONS} == {"cdf", "model", "slo"}
+    assert {q for q, _, _ in QUESTIONS} == {"cdf", "model", "gpu", "slo"}
+    assert as_command(told).endswith("--model qwen3-32b --gpu h200 --gpu h100 --slo 300ms")
 
 
 def test_what_is_commented_out_can_be_commented_in() -> None:

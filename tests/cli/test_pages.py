@@ -17,7 +17,7 @@ from planner.report.table import fitting, rows_to_table
 QUICK = ("--method", "mgc", "--kv", "reserved", "--slo", "4", "--rate", "40")
 SESSIONS = "turns=10,first=2000,growth=400,osl=300,gap=30s"
 COMMANDS = [
-    ("plan", *QUICK, "--options-seconds", "4"),
+    ("plan", *QUICK),
     ("plan", *QUICK, "--slo", "tpot:p95=400ms", "--e2e", "60", "--gpu", "h100", "--gpu", "l40s"),
     ("evaluate", "plan.yaml", "--rate", "20,40"),
     ("what-if", "plan.yaml", "--set", "rate=5,10", "--set", "gpu=h100,h200"),
@@ -43,8 +43,8 @@ COMMANDS = [
     ("cost", "plan.yaml", "--hours", "servegen-m-small", "--spot-share", "30%"),
     ("check", "plan.yaml", "--emit-rules", "monitoring"),
     ("deploy", "plan.yaml", "--to", "k8s", "-o", "k8s.yaml"),
-    ("report", "plan.yaml", "-o", "report.html", "--options-seconds", "0"),
-    ("plan", *QUICK, "--no-options", "--max-queue", "40", "--client-timeout", "20s", "--retries", "1"),
+    ("report", "plan.yaml", "-o", "report.html", "--no-options"),
+    ("plan", *QUICK, "--no-options", "--set", "max_queue=40", "--client-timeout", "20s", "--set", "retries=1"),
     ("plan", "--cdf", SESSIONS, "--rate", "5", "--slo", "8", "--pools", "1", "--no-options"),
     ("workload", "show", SESSIONS),
     ("workload", "compare", "azure", "azure-conv"),
@@ -55,7 +55,7 @@ COMMANDS = [
     ("init", "--slo", "0.5", "-o", "fleet.yaml"),
     ("doctor",),
 ]
-INFEASIBLE = ("plan", "--method", "mgc", "--kv", "reserved", "--pools", "1", "--slo", "10ms", "--options-seconds", "4")
+INFEASIBLE = ("plan", "--method", "mgc", "--kv", "reserved", "--pools", "1", "--slo", "10ms")
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,8 @@ def test_the_main_job_needs_no_other_flag(tmp_path: Path) -> None:
     done = fleetopt("plan", "--cdf", "azure.csv", "--slo", "0.5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "P99 TTFT <= 500 ms" in done.stdout
-    assert "estimated" in done.stderr
+    assert "are estimated" in done.stdout
+    assert done.stderr == ""
     assert not list(tmp_path.iterdir())
 
 
@@ -51,44 +52,13 @@ def test_formats_and_output_files(tmp_path: Path) -> None:
     assert data["kind"] == "fleetopt-plan"
     assert yaml.safe_load(fleetopt(*base, "--format", "yaml", cwd=tmp_path).stdout)["pools"] == data["pools"]
     assert fleetopt(*base, "--format", "csv", cwd=tmp_path).stdout.startswith("pool,low_tokens,high_tokens")
-    assert "| pool |" in fleetopt(*base, "--format", "markdown", cwd=tmp_path).stdout
+    assert "**BUY  " in fleetopt(*base, "--format", "markdown", cwd=tmp_path).stdout
     started = fleetopt(*base, "--format", "vllm", cwd=tmp_path).stdout
     assert "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 1" in started
     done = fleetopt(*base, "--format", "json", "-o", "plan.json", cwd=tmp_path)
-    assert done.stdout == ""
+    assert "BUY" in done.stdout
     assert json.loads((tmp_path / "plan.json").read_text()) == data
     assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]
-
-
-BAD_OPTIONS = [
-    (("--slo", "0"), "limit must be a positive time"),
-    (("--slo", "-1"), "limit must be a positive time"),
-    (("--slo", "fast"), "ttft"),
-    ((), "no latency promise"),
-    (("--slo", "0.5", "--rate", "0"), "rate: must be a positive"),
-    (("--slo", "0.5", "--rate", "nan"), "rate: "),
-    (("--slo", "0.5", "--gpu", "h10"), "did you mean"),
-    (("--slo", "0.5", "--model", "llama-3.1-8"), "did you mean"),
-    (("--slo", "0.5", "--method", "mg"), "did you mean 'mgc'"),
-    (("--slo", "0.5", "--cdf", "azur"), "did you mean 'azure'"),
-    (("--slo", "0.5", "--profile", "nowhere"), "unknown profile"),
-    (("--slo", "0.5", "--gpu", "l4", "--model", "llama-3.1-405b"), "does not fit"),
-    (("--slo", "0.5", "--tp", "3"), "tp 3"),
-    (("--slo", "0.5", "--max-model-len", "1000"), "max_model_len"),
-    (("--slo", "0.5", "--price", "h100"), "is not GPU=NUMBER"),
-    (("--slo", "0.5", "--utilization-cap", "1.5"), "utilization_cap"),
-    (("--slo", "0.5", "--format", "jsn"), "did you mean 'json'"),
-]
-
-
-@pytest.mark.parametrize(("options", "expected"), BAD_OPTIONS)
-def test_a_bad_option_is_one_clear_message(tmp_path: Path, options: tuple[str, ...], expected: str) -> None:
-    done = fleetopt("plan", *options, "-o", "plan.json", cwd=tmp_path)
-    assert done.returncode == 3, (done.returncode, done.stdout, done.stderr)
-    assert expected in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
-    assert not list(tmp_path.iterdir())
 
 
 BAD_FILES = {

@@ -20,6 +20,8 @@ def test_plan_file_and_options_give_the_same_day(tmp_path: Path, capsys: pytest.
     plan = tmp_path / "plan.yaml"
     with pytest.raises(SystemExit):
         run(["plan", *QUESTION, "--format", "yaml", "-o", str(plan)])
+    # the page, beside the file
+    assert "BUY" in capsys.readouterr().out
     time = ["--hours", "servegen-m-large", "--startup", "10min", "--dwell", "2h", "-f", "json"]
     assert command(str(plan), *time) == 0
     by_file = json.loads(capsys.readouterr().out)
@@ -34,10 +36,11 @@ def test_plan_file_and_options_give_the_same_day(tmp_path: Path, capsys: pytest.
 @pytest.mark.long
 def test_a_disaggregated_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.yaml"
-    shape = ["--shape", "disaggregated", "--kv-transfer-gbps", "200", "--kv-transfer-base", "1ms"]
+    shape = ["--shape", "disaggregated", "--set", "kv_transfer_gbps=200", "--set", "kv_transfer_base=1ms"]
     with pytest.raises(SystemExit):
         run(["plan", *QUESTION, *shape, "--format", "yaml", "-o", str(plan)])
-    assert "KV cache over 200 Gbit/s per GPU plus 1 ms" in capsys.readouterr().err
+    assert "BUY" in capsys.readouterr().out
+    assert "KV cache over 200 Gbit/s per GPU plus 1 ms" in plan.read_text(encoding="utf-8")
     assert command(str(plan), "--hours", "servegen-m-small", "--rate-is", "peak", "-f", "json") == 0
     pools = json.loads(capsys.readouterr().out)["pools"]
     assert [p["name"] for p in pools] == ["prefill", "decode"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import yaml
+
 import planner as fo
 
 CUT = {
@@ -25,6 +27,11 @@ PLANS: dict[str, dict[str, Any]] = {
     "two nodes": {"rate": 2, "slo": 4.0, "model": "deepseek-v3", "gpu": "h100", "redundancy": 1},
     "split": {"rate": 20, "slo": 1.0, "shape": "disaggregated"},
 }
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """The documents of a file that are not empty; by libyaml where it is there, which is many times as fast."""
+    return [d for d in yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if d]
 
 
 @cache

@@ -21,7 +21,7 @@ CRDS = "FLEETOPT_CRDS"
 def problems(document: Mapping[str, Any]) -> list[str] | None:
     """What is wrong with an object; ``None`` where no schema of it is at hand."""
     group = document["apiVersion"].rpartition("/")[0]
-    if "." not in group or group.endswith("authorization.k8s.io"):
+    if "." not in group or group in ("networking.k8s.io", "rbac.authorization.k8s.io"):
         try:
             kubernetes_validate.validate(document, KUBERNETES, strict=True)
         except kubernetes_validate.ValidationError as error:
@@ -84,7 +84,33 @@ def strict(schema: Any, root: bool = True) -> Any:
         if not open_ended and "additionalProperties" not in kept:
             kept["additionalProperties"] = False
     if root:
-        kept["properties"]["metadata"] = {"type": "object"}
+        kept["properties"] |= {"metadata": {"type": "object"}, "apiVersion": {}, "kind": {}}
     if schema.get("nullable"):
         kept["type"] = [kept["type"], "null"]
     return kept
+
+
+def unconfined(spec: Mapping[str, Any]) -> list[str]:
+    """What of a pod the Pod Security Standard "restricted" (v1.34) forbids, and what we ask beyond it: a root nobody writes."""
+    pod = spec.get("securityContext", {})
+    wrong = [f"{name}: {spec[name]}" for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
+    kinds = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+    wrong += [f"volume {v['name']}" for v in spec.get("volumes", ()) if not {*v} - {"name"} <= kinds]
+    wrong += [f"supplemental group 0: {pod}"] if 0 in pod.get("supplementalGroups", ()) else []
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        own = {**pod, **container.get("securityContext", {})}
+        capabilities = own.get("capabilities", {})
+        asked = {
+            "runAsNonRoot": own.get("runAsNonRoot") is True,
+            "runAsUser": own.get("runAsUser") != 0,
+            "seccompProfile": own.get("seccompProfile", {}).get("type") in ("RuntimeDefault", "Localhost"),
+            "allowPrivilegeEscalation": own.get("allowPrivilegeEscalation") is False,
+            "privileged": not own.get("privileged"),
+            "capabilities": "ALL" in capabilities.get("drop", ())
+            and {*capabilities.get("add", ())} <= {"NET_BIND_SERVICE"},
+            "hostPort": not any(p.get("hostPort") for p in container.get("ports", ())),
+            "procMount": own.get("procMount", "Default") == "Default",
+            "readOnlyRootFilesystem": own.get("readOnlyRootFilesystem") is True,
+        }
+        wrong += [f"{container['name']}: {name}" for name, kept in asked.items() if not kept]
+    return wrong

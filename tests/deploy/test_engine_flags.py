@@ -11,8 +11,8 @@ import planner as fo
 from planner.deploy.serving import DeployOptions, serving_of
 from planner.engines import engines
 from planner.question.files import question_of
+from planner.report.explained import engine_flags
 from planner.report.exports import export, export_names
-from planner.report.text.plan import engine_flags
 
 # fmt: off
 KNOWN = {
@@ -21,18 +21,20 @@ KNOWN = {
         "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size", "--enable-expert-parallel",
         "--max-num-batched-tokens", "--max-num-seqs", "--max-model-len", "--gpu-memory-utilization", "--kv-cache-dtype",
         "--quantization", "--speculative-config", "--served-model-name", "--kv-transfer-config", "--max-num-queued-tokens",
-        "--host", "--port",
+        "--host", "--port", "--shutdown-timeout", "--revision", "--nnodes", "--node-rank", "--master-addr", "--headless",
     },
     # docs/advanced_features/server_arguments.md of SGLang at commit 004813e1dd46 (0.5)
     "sglang": {
         "--model-path", "--tp-size", "--pp-size", "--dp-size", "--ep-size", "--enable-dp-attention", "--chunked-prefill-size",
         "--max-running-requests", "--context-length", "--mem-fraction-static", "--kv-cache-dtype", "--quantization",
-        "--served-model-name", "--enable-metrics", "--host", "--port",
+        "--served-model-name", "--enable-metrics", "--host", "--port", "--revision", "--api-key",
+        "--nnodes", "--node-rank", "--dist-init-addr",
     },
     # options of tensorrt_llm/commands/serve.py of TensorRT-LLM at commit 00209af149e7 (1.2)
     "trtllm": {
         "--tp_size", "--pp_size", "--ep_size", "--max_num_tokens", "--max_batch_size", "--max_seq_len",
         "--kv_cache_free_gpu_memory_fraction", "--free_gpu_memory_fraction", "--enable_chunked_prefill", "--host", "--port",
+        "--revision",
     },
 }
 KV_DTYPES = {"vllm": {"fp8"}, "sglang": {"fp8_e4m3", "fp8_e5m2", "bf16"}, "trtllm": set()}
@@ -43,7 +45,12 @@ KV_DTYPES = {"vllm": {"fp8"}, "sglang": {"fp8_e4m3", "fp8_e5m2", "bf16"}, "trtll
 @pytest.mark.parametrize("name", sorted(engines()))
 def test_an_engine_has_the_flags_written_for_it(name: str) -> None:
     engine = engines()[name]
-    words = {*engine.flags.values(), *engine.always, *(w for w in engine.launch if w.startswith("--"))}
+    flags = (
+        w
+        for w in (*engine.launch, *engine.drains, *engine.joins, *engine.follows, engine.api_key)
+        if w.startswith("--")
+    )
+    words = {*engine.flags.values(), *engine.always, *flags}
     assert words <= KNOWN[name]
     assert {*engine.switches} <= {*engine.flags}
     assert {*engine.kv_dtypes.values()} <= KV_DTYPES[name]

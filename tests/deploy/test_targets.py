@@ -17,7 +17,7 @@ from planner.deploy.router import at_most
 from planner.deploy.serving import DeployOptions, serving_of
 from planner.engines import engine as find_engine
 from planner.question.files import saved_pools
-from tests.deploy.conftest import PLANS, plan_of
+from tests.deploy.conftest import PLANS, documents, plan_of
 from tests.deploy.schemas import problems
 
 CUSTOM = {
@@ -29,11 +29,8 @@ CUSTOM = {
     "VLLMRouter",
     "DynamoGraphDeployment",
     "LeaderWorkerSet",
+    "DestinationRule",
 }
-
-
-def documents(text: str) -> list[dict[str, Any]]:
-    return [d for d in yaml.safe_load_all(text) if d]
 
 
 def rendered(kind: str, to: str, **options: Any) -> fo.Rendered:
@@ -167,10 +164,11 @@ def test_weights_nobody_publishes_must_be_named() -> None:
 def test_envoy_routes_as_planned(kind: str, policy: str) -> None:
     config = next(d for d in documents(rendered(kind, "k8s").text) if d["kind"] == "ConfigMap")
     bootstrap = yaml.safe_load(config["data"]["envoy.yaml"])
-    (cluster,) = bootstrap["static_resources"]["clusters"]
+    cluster, _ = bootstrap["static_resources"]["clusters"]
     (chosen,) = cluster["load_balancing_policy"]["policies"]
     assert chosen["typed_extension_config"]["name"].endswith(policy)
-    assert cluster["circuit_breakers"]["thresholds"][0]["max_requests"] > 1024
+    limits = cluster["circuit_breakers"]["thresholds"][0]
+    assert min(limits[f"max_{of}"] for of in ("connections", "pending_requests", "requests", "retries")) > 1024
 
 
 @pytest.mark.parametrize("kind", ["cut", "cut by prompt"])
@@ -208,7 +206,7 @@ def test_a_split_fleet_goes_where_caches_are_passed_on() -> None:
 def test_dynamo_routes_as_planned(kind: str, mode: str) -> None:
     frontend, worker = documents(rendered(kind, "dynamo").text)[0]["spec"]["components"]
     (main,) = frontend["podTemplate"]["spec"]["containers"]
-    assert main["env"] == [{"name": "DYN_ROUTER_MODE", "value": mode}]
+    assert {e["name"]: e["value"] for e in main["env"]}["DYN_ROUTER_MODE"] == mode
     arguments = worker["podTemplate"]["spec"]["containers"][0]["args"]
     assert ("--kv-events-config" in arguments) == (mode == "kv")
 
@@ -271,7 +269,9 @@ def test_compose_gives_every_replica_gpus_of_its_own(kind: str) -> None:
     assert len(taken) == len(set(taken)) == plan.gpus
     content = re.sub(r"\$\{[^}]*\}", "10.0.0.2", document["configs"]["envoy"]["content"]).replace("$$", "$")
     clusters = yaml.safe_load(content)["static_resources"]["clusters"]
-    endpoints = [e for c in clusters for e in c["load_assignment"]["endpoints"][0]["lb_endpoints"]]
+    endpoints = [
+        e for c in clusters if c["name"] != "admin" for e in c["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    ]
     assert len(endpoints) == plan.replicas
 
 

@@ -58,18 +58,6 @@ def test_a_pool_admits_its_longest_prompt_with_the_longest_output(azure: Workloa
     assert "14,160" in warning
 
 
-def test_the_fleet_of_a_gateway_that_knows_more_is_told_beside(azure: Workload) -> None:
-    paper: dict[str, Any] = {"method": "mgc", "profile": "fleetopt-paper", "kv": "reserved", "p_c": 1.0}
-    plan = fo.plan(azure, slo=2.0, rate=500.0, **paper)
-    assert plan.inputs["route_on"] == "input"
-    assert all(p.gamma == 1.0 for p in plan.pools)
-    assert plan.oracle is not None
-    chosen = fo.plan(azure, slo=2.0, rate=500.0, **paper, compress=True)
-    assert chosen.oracle is None
-    if plan.oracle.pools:
-        assert chosen.cost_usd_per_hour <= plan.oracle.cost_usd_per_hour * (1.0 + 1e-9)
-
-
 def test_the_rate_to_size_for(azure: Workload) -> None:
     day = np.full(24, 0.5)
     day[9] = 24.0 - 23 * 0.5

@@ -73,15 +73,13 @@ def test_one_token_keeps_any_tpot() -> None:
     assert simulated.within({"ttft_s": 0.25, "tpot_s": 0.01}).tolist() == [1.0, 0.0, 0.0]
 
 
-def test_margins_and_bands_are_those_of_the_latencies() -> None:
+def test_bands_are_those_of_the_latencies() -> None:
     rank = (np.arange(2000) + 0.5) / 2000
     wide = ((-0.2, 0.5),) * len(LEVELS)
-    margins = {"ttft_s": (1.2,) * len(LEVELS)}
-    found = predicted(Together.of(rank, rank, rank), margins=margins, bands={"ttft_s": wide, "tpot_s": wide})
-    assert found.margin(TIGHT.metric, 0.9) == pytest.approx(1.2, rel=1e-6)
+    found = predicted(Together.of(rank, rank, rank), bands={"ttft_s": wide, "tpot_s": wide})
     assert found.band(TIGHT.metric, 0.9) == pytest.approx((-0.2, 0.5), abs=1e-6)
     low, high = found.share_band(TIGHT)
-    assert low < found.share(TIGHT, held=True) < found.share(TIGHT) < high
+    assert low < found.share(TIGHT) < high
 
 
 def test_a_pool_that_does_not_keep_up_keeps_nothing() -> None:

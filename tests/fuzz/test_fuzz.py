@@ -115,7 +115,18 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
     ),
     "replicas kept for ever": (["cost", "plan.yaml", "--hours", "hours.csv", "--dwell", "1.7976931348623157e308"], {}),
     "sessions on replicas beyond number": (
-        ["plan", "--cdf", "hashes.jsonl", "--method", "occupancy", "--slo", "20", "--no-options", "--rate", "1e20"],
+        [
+            "plan",
+            "--cdf",
+            "hashes.jsonl",
+            "--method",
+            "occupancy",
+            "--slo",
+            "20",
+            "--no-options",
+            "--rate",
+            "1e20",
+        ],
         {},
     ),
     "an overhead beyond number": (
@@ -127,8 +138,8 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
             "occupancy",
             "--slo",
             "20",
-            "--api-overhead",
-            "1.7976931348623157e308",
+            "--set",
+            "api_overhead=1.7976931348623157e308",
         ],
         {},
     ),
@@ -162,7 +173,7 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
     ),
     "a cdf of infinities": (SHOW, {"mine.csv": WORKLOAD.replace("9000,1", "inf,1").encode()}),
     "more tokens than there are": (
-        ["plan", "--cdf", "mine.csv", "--method", "occupancy", "--slo", "20", "--chunk", "9" * 20],
+        ["plan", "--cdf", "mine.csv", "--method", "occupancy", "--slo", "20", "--set", "chunk=" + "9" * 20],
         {},
     ),
     "more bins than there are": (["workload", "import", "trace.csv", "--rows", "9" * 20], {}),
@@ -251,7 +262,18 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
         {"trace.csv": TRACE.replace("1715300000.700", "1e-9").encode()},
     ),
     "more copies of a trace than can be laid": (
-        ["plan", "--cdf", "trace.csv", "--method", "occupancy", "--slo", "20", "--rate", "1e9", "--no-options"],
+        [
+            "plan",
+            "--cdf",
+            "trace.csv",
+            "--method",
+            "occupancy",
+            "--slo",
+            "20",
+            "--rate",
+            "1e9",
+            "--no-options",
+        ],
         {},
     ),
     "iterations of weeks": (
@@ -259,11 +281,11 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
         {"profile.yaml": ("  g: .*", "  g: 1e6")},
     ),
     "a plan without a rate": (
-        ["report", "plan.yaml", "--options-seconds", "0"],
+        ["report", "plan.yaml", "--no-options"],
         {"plan.yaml": ("(?m)^arrival_rate_per_s: .*", "arrival_rate_per_s: null")},
     ),
     "a pool of no capacity": (
-        ["report", "plan.yaml", "--options-seconds", "0"],
+        ["report", "plan.yaml", "--no-options"],
         {"plan.yaml": ("capacity_per_s: .*", "capacity_per_s: null")},
     ),
     "half a character for a language": (
@@ -436,7 +458,18 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
         {"tokenizer.json": (r'"unk_token": ?"[^"]*"', '"unk_token": "[GONE]"')},
     ),
     "a profile's range of a thousand items": (
-        ["plan", "--cdf", "mine.csv", "--profile", "profile.yaml", "--method", "mgc", "--slo", "20", "--no-options"],
+        [
+            "plan",
+            "--cdf",
+            "mine.csv",
+            "--profile",
+            "profile.yaml",
+            "--method",
+            "mgc",
+            "--slo",
+            "20",
+            "--no-options",
+        ],
         {"profile.yaml": (r"context_tokens:.*(?:\n\s+- .*)*", f"context_tokens: [{', '.join(['250.0:{}'] * 2000)}]")},
     ),
 }

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from planner.catalog import gpu, model
+from planner.engines import engine as find_engine
 from planner.errors import InputError
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
+from planner.iteration.constants import CONSTANTS
 from planner.iteration.roofline import band_kind, prior_band, roofline, shard_shape
 
 H100 = GpuSpec("h100-80gb", 85e9, 3.35e12, {"bf16": 989e12, "fp8": 1979e12}, 450e9, 2.99)
@@ -119,13 +122,37 @@ def test_mixture_of_experts() -> None:
     assert linear == pytest.approx(1000 * dense + max(p.w_experts, 1000 * p.b), abs=1.01 * own)
 
 
-def test_many_small_experts_are_slower_where_kernels_are_older() -> None:
-    """Factor of :mod:`planner.iteration.constants` on GPUs without 4-bit matrix units; few large experts are as others."""
-    halved = {**PLAIN, "fine_experts": 0.5}
+def test_products_of_many_small_experts_are_slower_where_kernels_are_older() -> None:
+    """Factor of :mod:`planner.iteration.constants` on GPUs without 4-bit matrix units; few large experts are as others, and
+    every expert streams as dense weights do."""
+    halved = {**PLAIN, "fine_products": 0.5}
     for network, factor in ((DEEPSEEK, 2.0), (MIXTRAL, 1.0)):
         plain, slow = (roofline(H100, network, 8, constants=k) for k in (PLAIN, halved))
-        assert slow.w_experts == pytest.approx(factor * plain.w_experts)
-        assert (slow.w, slow.g, slow.t0) == (plain.w, plain.g, plain.t0)
+        assert slow.b == pytest.approx(factor * plain.b)
+        assert (slow.w_experts, slow.w, slow.g, slow.t0) == (plain.w_experts, plain.w, plain.g, plain.t0)
+
+
+def test_a_mixtures_layer_costs_a_fixed_time_in_an_engine() -> None:
+    """87 us a layer with experts; 10 us more where their inputs are brought to 8 bits, which dense layers pay besides."""
+    told = {**PLAIN, "moe_launch_s": 87e-6, "quantize_s_per_layer": 10e-6}
+    narrow = replace(MIXTRAL, weight_dtype="fp8")
+    for network, extra in ((MIXTRAL, 87e-6), (narrow, 107e-6)):
+        kernels, engine = (roofline(H100, network, engine=e, constants=told) for e in (None, "sglang"))
+        assert engine.t0 - kernels.t0 == pytest.approx(32 * extra)
+
+
+def test_the_busiest_gpu_of_spread_experts() -> None:
+    """Distinct experts of the busiest of eight GPUs against counting them: uniform routing, 64 experts, 2 a token."""
+    random = np.random.default_rng(3)
+    sparse = replace(MIXTRAL, experts=64)
+    spread = roofline(H100, sparse, Parallelism(8, ep=8), constants=PLAIN)
+    for tokens in (8, 24, 64):
+        most = []
+        for _ in range(400):
+            chosen = np.array([random.choice(64, 2, replace=False) for _ in range(tokens)])
+            most.append(max(np.unique(chosen[chosen // 8 == g]).size for g in range(8)) / 8)
+        assert float(spread.touched(np.array(float(tokens)))) == pytest.approx(np.mean(most), rel=0.12)
+    assert roofline(H100, sparse, 8, constants=PLAIN).uneven == 0.0
 
 
 def test_power_limit_lowers_the_matrix_rate() -> None:
@@ -218,8 +245,8 @@ def test_estimate_alone_is_within_its_band_on_measured_kernels(shared_data) -> N
         errors.append(abs(t / points.time_s - 1).mean())
         inside += (abs(points.time_s / t - 1) <= prior_band(gpu(g), model(m))).tolist()
     assert sum(errors) / len(errors) < 0.10
-    # bands are to hold 85 to 95% (88% of left-out points, by which they were made; these were fitted to)
-    assert 0.85 < sum(inside) / len(inside) < 0.95
+    # an 80% band is to hold 75 to 90% (85% of left-out points, by which they were made; these were fitted to)
+    assert 0.75 < sum(inside) / len(inside) < 0.90
 
 
 def test_engines_replay_launches_and_quantize_activations() -> None:
@@ -230,8 +257,11 @@ def test_engines_replay_launches_and_quantize_activations() -> None:
     )
     assert engine.t0 - 1e-3 - (kernels.t0 - 32 * 40e-6) == pytest.approx(32 * 10e-6)
     assert narrow.t0 - engine.t0 == pytest.approx(32 * 10e-6)
-    tuned = roofline(H100, LLAMA_8B, engine="vllm_offline", constants={**told, "vllm_offline_iteration_s": 1e-3})
-    assert tuned.t0 - engine.t0 == pytest.approx(32 * 200e-6)
+    offline = {**told, "vllm_offline_iteration_s": 1e-3, "offline_half": 100.0}
+    tuned = roofline(H100, LLAMA_8B, engine="vllm_offline", constants=offline)
+    # what a tuned engine spends grows with the sequences: half of it with a hundred
+    assert tuned.t0 == pytest.approx(engine.t0 - 1e-3)
+    assert tuned.time(100.0) - replace(tuned, grown=0.0).time(100.0) == pytest.approx(0.5 * (1e-3 + 32 * 200e-6))
     # SGLang gives prompts iterations of their own
     assert (roofline(H100, LLAMA_8B, engine="sglang").apart, engine.apart) == (1.0, 0.0)
 
@@ -256,3 +286,16 @@ def test_joined_attention_where_engines_have_it() -> None:
         roofline(gpu("rtx-4090"), spec, engine="trtllm"),
     ):
         assert other.m == 0.0 and other.additive is other
+
+
+def test_versions_of_an_engine_have_host_times_of_their_own() -> None:
+    """gpt-oss-120b on TP4 H200 with 35 running took 6.5 ms a token on vLLM 0.27.1 (llm-d's guide); 0.9's host and launches add
+    1.5 ms and 57 us for each of 36 layers."""
+    network, device = model("gpt-oss-120b"), gpu("h200")
+    old, new, newer = (roofline(device, network, 4, engine=f"vllm{v}") for v in ("", "@0.27.1", "@0.32"))
+    assert new.time(34.5, 34.5 * 5125) == pytest.approx(6.5e-3, rel=0.05)
+    assert old.t0 - new.t0 == pytest.approx(CONSTANTS["vllm_iteration_s"] + 36 * (CONSTANTS["moe_launch_s"] - 43e-6))
+    assert newer == new and roofline(device, network, 4, engine="vllm@0.9") == old
+    for wrong in ("vlm", "vllm@", "vllm@latest", "vllm@1.2.3.4.5"):
+        with pytest.raises(InputError, match="engine"):
+            find_engine(wrong)

@@ -44,6 +44,28 @@ SECONDS = (
     160.0,
     np.inf,
 )
+E2E = (
+    0.3,
+    0.5,
+    0.8,
+    1.0,
+    1.5,
+    2.0,
+    2.5,
+    5.0,
+    10.0,
+    15.0,
+    20.0,
+    30.0,
+    40.0,
+    50.0,
+    60.0,
+    120.0,
+    240.0,
+    480.0,
+    960.0,
+    np.inf,
+)
 PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, np.inf)
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, np.inf)
 START_S = 1_700_000_000.0
@@ -178,7 +200,7 @@ def _values(inputs: Any, outputs: Any, ttft: Any, decoding: Any, e2e: Any) -> di
     return {
         "vllm:time_to_first_token_seconds": (ttft, SECONDS),
         "vllm:request_time_per_output_token_seconds": (decoding / np.maximum(outputs - 1, 1), PER_TOKEN),
-        "vllm:e2e_request_latency_seconds": (e2e, SECONDS),
+        "vllm:e2e_request_latency_seconds": (e2e, E2E),
         "vllm:request_prompt_tokens": (inputs, TOKENS),
         "vllm:request_generation_tokens": (outputs, TOKENS),
     }

@@ -22,7 +22,7 @@ from planner.cli.main import app
 from planner.monitor.dialects import DIALECTS
 from planner.monitor.measured import by_pool, dialect_of, measured
 from planner.monitor.prometheus import Series, read_answers, to_file
-from tests.monitor.exporter import exported, exported_pair
+from tests.monitor.exporter import exported, exported_pair, fleet_of
 
 OPTIONS = {"workload": "azure", "rate": 60, "slo": 0.5, "tpot": 0.05, "pools": 1, "burst": "poisson", "routing": "p2c"}
 
@@ -68,6 +68,60 @@ def test_nothing_is_named_where_nothing_moved() -> None:
     for quantity, room in (("running", 0.1), ("mean tpot_s", 0.1), ("mean e2e_s", 0.1)):
         assert rows[quantity]["measured"] == pytest.approx(rows[quantity]["predicted"], rel=room)
     assert json.loads(json.dumps(found.to_dict()))["findings"] == ["nothing has moved beyond its interval"]
+
+
+def test_numbers_of_one_page_obey_littles_law() -> None:
+    """What runs and waits on all replicas is the rate times the time requests spend there, measured and predicted."""
+    found = fo.check(plan(), series())
+    rows = {r["quantity"]: r for r in found.to_rows()}
+    fleet = fleet_of(plan())
+    overhead = fleet.pools[0].option.profile.api_overhead_s
+    rate, replicas = rows["requests/s"]["measured"], rows["replicas, mean"]["measured"]
+    for told in ("measured", "predicted"):
+        inside = replicas * (rows["running"][told] + rows["waiting"][told])
+        # a hundred seconds of sixty requests/s, each some seconds long: what is inside at both ends is not told apart
+        assert inside == pytest.approx(
+            rate * (rows["mean e2e_s"][told] - overhead), rel=0.06 if told == "measured" else 0.02
+        )
+    assert replicas == plan().pools[0].replicas
+    for name in ("requests/s", "running", "mean ttft_s", "mean tpot_s", "mean e2e_s"):
+        assert rows[name]["low"] < rows[name]["measured"] < rows[name]["high"]
+    # where no request of any stretch is beyond the limit the quantile is not uncertain either
+    for name in ("P99 TTFT (s)", "P99 TPOT (s)"):
+        assert rows[name]["low"] <= rows[name]["measured"] <= rows[name]["high"]
+    (pool,) = found.pools
+    for kept in pool.kept:
+        assert kept.measured is not None
+        low, high = kept.measured.ends_s
+        assert low <= kept.measured.value_s <= high
+
+
+def scaler(tmp_path: Path, threshold: float, most: int = 40) -> Path:
+    trigger = {
+        "type": "prometheus",
+        "metadata": {"query": "sum(rate(vllm:request_success_total[1m]))", "threshold": f"{threshold}"},
+    }
+    spec = {"minReplicaCount": 1, "maxReplicaCount": most, "triggers": [trigger]}
+    file = tmp_path / "keda.yaml"
+    file.write_text(yaml.safe_dump({"kind": "ScaledObject", "spec": spec}))
+    return file
+
+
+def test_a_scaled_fleet_is_held_to_what_its_scaler_wants(tmp_path: Path) -> None:
+    """Some 60 requests/s by one replica less than planned: right for a target that it meets, two short of a tighter one."""
+    there = plan().pools[0].replicas - 1
+    found = fo.check(plan(), series(lost=1), policy=[scaler(tmp_path, 60.0 / (there - 0.5))])
+    assert not [x for _, x in found.moved if x.component == "replicas"] and found.pools[0].scaled
+    assert [x.component for _, x in fo.check(plan(), series(lost=1)).moved] == ["replicas"]
+    (pool,) = fo.check(plan(), series(lost=1), policy=[scaler(tmp_path, 60.0 / (there + 2.5))]).pools
+    (moved,) = [x for x in pool.moved if x.component == "replicas"]
+    lately = min(pool.measured.rates_per_s[-4:])
+    assert moved.planned == math.ceil(lately * (there + 2.5) / 60.0) > there == moved.measured.value
+    assert moved.told == f"replicas: {there} serve, its scaler wants {moved.planned}: {moved.planned - there} missing"
+    # less traffic than planned is no news where replicas follow it, more is
+    less, more = (fo.check(plan(), series(rate=r), policy=[scaler(tmp_path, 20.0)]) for r in (0.5, 2.0))
+    assert "traffic" not in [x.component for _, x in less.moved]
+    assert "traffic" in [x.component for _, x in more.moved]
 
 
 def test_the_plan_of_today_has_more_replicas_for_more_traffic() -> None:
@@ -244,29 +298,6 @@ def test_series_of_several_pools_are_told_apart() -> None:
         by_pool({"r": [one]}, names)
 
 
-def test_rules_hold_the_plans_numbers(tmp_path: Path) -> None:
-    """Their syntax is checked by promtool in .ci/long."""
-    found = fo.monitoring_rules(plan(), selector='namespace="serving"')
-    groups = yaml.safe_load(found["fleetopt-rules.yaml"])["groups"]
-    rules = [r for g in groups for r in g["rules"]]
-    alerts = {r["alert"]: r for r in rules if "alert" in r}
-    assert alerts["FleetoptReplicaMissing"]["expr"].endswith(f"< {plan().pools[0].replicas}")
-    assert "FleetoptRoutingBlind" in alerts
-    limit = float(alerts["FleetoptTrafficBeyondPlan"]["expr"].rpartition(">")[2])
-    assert 60.0 <= limit < 120.0
-    recorded = [r for r in rules if "record" in r]
-    assert all('namespace="serving"' in r["expr"] for r in recorded)
-    board = json.loads(found["fleetopt-dashboard.json"])
-    assert len({p["id"] for p in board["panels"]}) == len(board["panels"]) >= 9
-    used = {name for p in board["panels"] for t in p["targets"] for name in [t["expr"].partition("{")[0]]}
-    assert used <= {r["record"] for r in recorded}
-    for panel in board["panels"]:
-        assert all(
-            s["value"] is None or math.isfinite(s["value"])
-            for s in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
-        )
-
-
 @cache
 def apart() -> fo.Plan:
     return fo.plan(
@@ -308,20 +339,6 @@ def test_twice_the_traffic_of_prefill_and_decode_pools_is_told() -> None:
         workload="azure", rate=rate, slo=0.5, tpot=0.05, shape="disaggregated", burst="poisson", cached_share=0.5
     )
     assert found.state == "broken" and found.pools[0].replicas_now == planned.pools[0].replicas
-
-
-def test_rules_of_prefill_and_decode_pools_ask_each_for_what_it_sees() -> None:
-    plan = fo.plan(workload="azure", rate=60, slo=0.5, tpot=0.05, e2e=30, shape="disaggregated", burst="poisson")
-    text = fo.monitoring_rules(plan)["fleetopt-rules.yaml"]
-    assert "P99 E2E: no engine of this fleet sees" in text
-    prefill, decode = yaml.safe_load(text)["groups"]
-    promised = [
-        {r["labels"]["promise"] for r in group["rules"] if r.get("alert") == "FleetoptPromiseBroken"}
-        for group in (prefill, decode)
-    ]
-    assert promised == [{"P99 TTFT"}, {"P99 TPOT"}]
-    assert not [r for r in prefill["rules"] if "output_tokens" in r["expr"]]
-    assert not [r for r in decode["rules"] if "input_tokens" in r["expr"]]
 
 
 def test_an_address_without_its_scheme() -> None:

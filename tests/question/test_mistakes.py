@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import planner as fo
+from planner.catalog.load import gpu, model
 from planner.cli.main import run
 from planner.cli.output import format_of
 from planner.errors import InputError
@@ -36,6 +37,51 @@ def test_milliseconds_without_their_unit_are_refused_with_their_spelling(given: 
 )
 def test_long_promises_with_a_unit_and_those_at_the_limit_are_taken(text: str, metric: str, limit_s: float) -> None:
     assert parse_promise(text, metric).limit_s == limit_s
+
+
+@pytest.mark.parametrize(
+    ("written", "field", "value"),
+    [
+        ({"rate": "1k"}, "rate", 1000.0),
+        ({"rate": "1200/min"}, "rate", 20.0),
+        ({"rate": "100rps"}, "rate", 100.0),
+        ({"rate": "100 req/s"}, "rate", 100.0),
+        ({"rate": "7.2k per hour"}, "rate", 2.0),
+        ({"price": "h100=$2.50/h"}, "price", {"h100": 2.5}),
+        ({"inventory": "h100:64"}, "inventory", {"h100": 64}),
+        ({"redundancy": "N+1"}, "redundancy", 1),
+        ({"max_queue": "1k"}, "max_queue", 1000),
+        ({"client_timeout": "2 minutes"}, "client_timeout", 120.0),
+    ],
+)
+def test_units_that_people_write_are_read(written: dict[str, object], field: str, value: object) -> None:
+    assert getattr(PlanInputs.from_dict({"slo": 1, **written}), field) == value
+
+
+@pytest.mark.parametrize("level", [99, "99", "p99", "P99", "99%", 0.99])
+def test_a_quantile_is_read_as_it_is_called(level: object) -> None:
+    assert PlanInputs.from_dict({"slo": 1, "quantile": level}).promises[0].quantile == 0.99
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("nvidia-h100", "h100-80gb"),
+        ("H100 SXM", "h100-80gb"),
+        ("A100 80GB", "a100-80gb"),
+        ("NVIDIA-H100-80GB-HBM3", "h100-80gb"),
+        ("nvidia-tesla-a100", "a100-80gb"),
+        ("h100-80gb-sxm5", "h100-80gb"),
+        ("AMD Instinct MI300X", "mi300x-192gb"),
+    ],
+)
+def test_gpus_are_found_by_the_names_people_write(written: str, name: str) -> None:
+    assert gpu(written).name == name
+
+
+@pytest.mark.parametrize("written", ["meta-llama/Llama-3.1-8B-Instruct", "llama3.1:8b", "Llama 3.1 8B"])
+def test_models_are_found_by_the_names_people_write(written: str) -> None:
+    assert model(written).name == "llama-3.1-8b"
 
 
 def test_a_promise_read_back_from_a_plan_needs_no_unit() -> None:

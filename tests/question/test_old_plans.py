@@ -47,7 +47,7 @@ def test_a_configuration_with_the_same_options_gets_the_defaults_of_today(tmp_pa
 
 def test_what_if_varies_only_what_is_set(data: dict[str, Any]) -> None:
     (pool,) = data["pools"]
-    rows = fo.what_if(OLD, rate=[100.0, 300.0])
+    rows = fo.what_if(OLD, rate=[100.0, 300.0], keep=True)
     for point in rows.points:
         assert point.plan is not None
         (kept,) = point.plan.pools
@@ -55,7 +55,7 @@ def test_what_if_varies_only_what_is_set(data: dict[str, Any]) -> None:
     small, large = (point.plan.replicas for point in rows.points if point.plan is not None)
     assert small < large
     # another GPU: its own slots, nothing else
-    (other,) = fo.what_if(OLD, gpu="h200").feasible()
+    (other,) = fo.what_if(OLD, gpu="h200", keep=True).feasible()
     assert {(p.gpu, p.tp) for p in other.pools} == {("h200-141gb", pool["tp"])}
 
 

@@ -25,8 +25,8 @@ from planner.question.options import OPTIONS, PANELS, PlanInputs, canonical
 WRITTEN: dict[str, Any] = {
     "cdf": "lmsys", "rate": 12.5, "rate_is": "peak", "headroom": "20%", "osl_scale": 1.3, "drop_longer_than": "16Ki",
     "slo": ["500ms", "p95=300ms"], "ttft": 0.8, "tpot": "p90=40ms", "e2e": ["20s"],
-    "goodput": ["99%:ttft=2s,tpot=60ms"],
-    "quantile": 0.95, "scope": "fleet", "gpu": ["h100", "h200"], "model": "llama-3.1-70b", "like": "llama",
+    "goodput": ["99%:ttft=2s,tpot=60ms"], "windows": "5min", "confidence": "90%", "law": True,
+    "throughput": 4000, "quantile": 0.95, "scope": "fleet", "gpu": ["h100", "h200"], "model": "llama-3.1-70b", "like": "llama",
     "tp": [2, 4], "pp": 2, "dp": 2, "ep": 4, "speculate": "mtp:k=1",
     "engine": "sglang", "api_overhead": "20ms", "request_time": "2ms",
     "profile": "fleetopt-paper", "weights": "fp8", "kv_dtype": "fp8",
@@ -45,13 +45,20 @@ WRITTEN: dict[str, Any] = {
 }  # fmt: skip
 # they stand in place of a workload, so not beside all others
 LENGTHS: dict[str, Any] = {"isl": "2k", "osl": 300, "isl_spread": "50%", "osl_spread": 0.4}
-WITH_FLAG = {name: option for name, option in OPTIONS.items() if option.spellings}
+# a rate of users is in place of one that is given
+USERS = {"users": 500, "think_time": "60s", "requests_per_hour": 20, "concurrency": 64}
+NAMED = {name: option for name, option in OPTIONS.items() if not option.filed}
+WITH_FLAG = {name: option for name, option in NAMED.items() if option.spellings}
 
 
 def flags(name: str, value: Any) -> list[str]:
     """The same value on the command line."""
+    if not OPTIONS[name].spellings and name != "ttft":
+        items = value if isinstance(value, list) else [value]
+        return ["--set", f"{name}={','.join(map(str, items))}"]
+    flag = "--" + name.replace("_", "-")
     if value is True:
-        return [OPTIONS[name].spellings[0]]
+        return [flag]
     if isinstance(value, Mapping):
         pairs = [f"{k}={v}" for k, v in value.items()]
         items = [",".join(pairs)] if OPTIONS[name].kind.flag is not list else pairs
@@ -59,7 +66,7 @@ def flags(name: str, value: Any) -> list[str]:
         items = [*map(str, value)]
     else:
         items = [",".join(map(str, value)) if isinstance(value, list) else str(value)]
-    return [word for item in items for word in (OPTIONS[name].spellings[0], item)]
+    return [word for item in items for word in (flag, item)]
 
 
 @pytest.fixture
@@ -78,7 +85,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[PlanInputs]:
 def test_the_table_is_complete() -> None:
     names = {f.name for f in fields(PlanInputs)}
     assert names < set(OPTIONS)
-    assert {*WRITTEN, *LENGTHS} == set(WITH_FLAG)
+    assert {*WRITTEN, *LENGTHS, *USERS} == set(NAMED)
     for option in OPTIONS.values():
         assert option.panel in PANELS
         assert option.help.endswith(".")
@@ -110,7 +117,11 @@ def test_a_file_with_every_option_comes_back(tmp_path: Path, asked: list[PlanInp
         Promise.joint({"ttft_s": 2.0, "tpot_s": 0.06}, 0.99, "fleet"),
     )
     default = PlanInputs.from_dict({"slo": 1.0})
-    same = [f.name for f in fields(PlanInputs) if getattr(question, f.name) == getattr(default, f.name)]
+    same = [
+        f.name
+        for f in fields(PlanInputs)
+        if getattr(question, f.name) == getattr(default, f.name) and f.name not in USERS
+    ]
     assert same == ["tp"], "a list of sizes stands in tp_options"
     assert question.tp_options == (2, 4)
     (tmp_path / "again.json").write_text(json.dumps(question.to_dict()))
@@ -128,11 +139,11 @@ def test_a_file_with_every_option_comes_back(tmp_path: Path, asked: list[PlanInp
 def test_python_takes_every_option_and_no_other() -> None:
     for verb in (fo.plan, fo.schedule):
         parameters = inspect.signature(verb).parameters
-        assert set(WITH_FLAG) - {"cdf"} < set(parameters), verb.__name__
+        assert set(NAMED) - {"cdf"} < set(parameters), verb.__name__
         assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        assert all(parameters[name].default is None for name in WITH_FLAG if name != "cdf")
+        assert all(parameters[name].default is None for name in NAMED if name != "cdf")
     documented = inspect.getdoc(fo.plan) or ""
-    for name, option in WITH_FLAG.items():
+    for name, option in NAMED.items():
         assert name in ("cdf", "slo") or f"\n{name}\n    {option.help[:30]}" in documented
 
 
@@ -150,7 +161,7 @@ SINGLE = [name for name, option in WITH_FLAG.items() if option.kind.flag not in 
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_a_repeated_option_with_one_value_is_an_error(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    once = flags(name, {**WRITTEN, **LENGTHS}[name])
+    once = flags(name, {**WRITTEN, **LENGTHS, **USERS}[name])
     with pytest.raises(SystemExit) as stopped:
         run(["plan", "--slo", "1", *once, *once])
     assert stopped.value.code == 2
@@ -195,7 +206,7 @@ def test_all_problems_are_told_at_once() -> None:
         ({}, "no latency promise given"),
         ({"slo": 1, "gpu": []}, "gpu: name at least one"),
         ({"slo": 1, "pools": 2.5}, "expected a whole number"),
-        ({"slo": 1, "pools": True}, "is not a number"),
+        ({"slo": 1, "pools": True}, "is not a whole number"),
         ({"slo": 1, "rate": float("nan")}, "is not finite"),
         ({"slo": 1, "rate": 1e13}, "at most 1e\\+12"),
         ({"slo": 1, "osl_scale": 1e-300}, "beyond anything that is counted or measured"),

@@ -1,9 +1,8 @@
-"""Erlang B and C against mpmath by other routes, their limits and order, and the inverse against brute force."""
+"""Erlang C against mpmath by other routes, its limits and order, and the inverse against brute force."""
 
 from __future__ import annotations
 
 import json
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,8 @@ from effort import calls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.queueing.erlang import erlang_b, erlang_c, log_erlang_c, min_servers
+from planner.queueing.erlang import erlang_c, log_erlang_c
+from planner.queueing.mgc import min_replicas
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "erlang.json"
 
@@ -43,58 +43,26 @@ def test_log_erlang_c_is_within_1e_12_of_mpmath_also_where_c_underflows(golden):
     assert np.abs(log_erlang_c(servers, load) / log_c - 1).max() < 1e-12
 
 
-def test_erlang_b_is_within_1e_11_of_mpmath(golden):
-    servers, load, log_b, _ = golden
-    seen = log_b > -600
-    assert np.abs(erlang_b(servers, load)[seen] / np.exp(log_b[seen]) - 1).max() < 1e-11
-
-
-@pytest.mark.parametrize("servers", [1, 2, 7, 30, 200])
-def test_erlang_b_obeys_its_recursion_also_above_full_load(servers):
-    for load in servers * np.array([0.01, 0.6, 1.0, 1.01, 1.3, 2.0, 5.0, 40.0]):
-        below = 1.0
-        for n in range(1, servers + 1):
-            below = load * below / (n + load * below)
-        assert erlang_b(servers, load) == pytest.approx(below, rel=1e-12)
-
-
-def test_fractional_servers_obey_the_recursion():
-    # 1/B(c + 1, a) = 1 + (c + 1)/a / B(c, a) holds for real c
-    servers = np.array([1.5, 3.25, 15.5, 99.9, 5000.3])
-    for ratio in (0.8, 0.9, 0.999, 1.1, 2.0):
-        load = ratio * servers
-        here, above = erlang_b(servers, load), erlang_b(servers + 1, load)
-        assert 1 / above == pytest.approx(1 + (servers + 1) / load / here, rel=1e-12)
-
-
-def test_exact_route_agrees_and_takes_numbers_that_are_not_floats():
-    for servers, load in ((1, 0.25), (3.7, 3.6), (150, 100), (5000, 4990), (40, 55.0)):
-        assert erlang_b(servers, load, exact=True) == pytest.approx(erlang_b(servers, load), rel=1e-12)
-        assert erlang_c(servers, load, exact=True) == pytest.approx(erlang_c(servers, load), rel=1e-12)
-    assert erlang_c("2", Fraction(1), exact=True) == pytest.approx(1 / 3, rel=1e-15)
-    assert log_erlang_c(2, 0, exact=True) == -np.inf
-    assert erlang_c([4, 4], [5.0, 4.0], exact=True).tolist() == [1.0, 1.0]
-
-
 def test_one_and_two_servers_in_closed_form():
     load = np.array([0.0, 1e-300, 1e-9, 0.3, 0.999999])
     assert erlang_c(1, load) == pytest.approx(load, rel=1e-13, abs=0)
     assert erlang_c(2, 2 * load) == pytest.approx(2 * load**2 / (1 + load), rel=1e-13, abs=0)
-    assert erlang_b(1, load) == pytest.approx(load / (1 + load), rel=1e-13, abs=0)
 
 
-def test_the_recursion_for_few_servers_meets_the_saddle_point_form():
+def test_few_servers_are_the_recursion():
     servers, rho = np.meshgrid([1.0, 2.0, 7.0, 64.0, 200.0], [1e-3, 0.3, 0.9, 0.999, 1.0])
     load = (rho * servers).ravel()
-    # arrays go the other way; 1e-11 is what is promised of either
-    for c, a, other in zip(servers.ravel(), load, erlang_c(servers.ravel(), load), strict=True):
-        assert erlang_c(float(c), float(a)) == pytest.approx(other, rel=1e-11)
+    for c, a, found in zip(servers.ravel(), load, erlang_c(servers.ravel(), load), strict=True):
+        blocked = 1.0
+        for n in range(1, int(c) + 1):
+            blocked = a * blocked / (n + a * blocked)
+        assert found == pytest.approx(1.0 if a >= c else blocked / (1.0 - a / c * (1.0 - blocked)), rel=1e-11)
 
 
 def test_instability_and_no_load_are_limits_not_nan():
     assert erlang_c(4, [4.0, 4.0000001, 1e12]).tolist() == [1.0, 1.0, 1.0]
     assert log_erlang_c(4, [4.0, 9.0]).tolist() == [0.0, 0.0]
-    assert erlang_c(4, 0.0) == 0.0 and erlang_b(4, 0.0) == 0.0 and log_erlang_c(40, 0.0) == -np.inf
+    assert erlang_c(4, 0.0) == 0.0 and log_erlang_c(40, 0.0) == -np.inf
     assert 0 < erlang_c(10.0, 10.0 * (1 - 1e-15)) <= 1.0
 
 
@@ -108,10 +76,9 @@ def test_halfin_whitt_limit():
 
 
 def test_shapes_broadcast_and_scalars_are_floats():
-    assert isinstance(erlang_c(2, 1), float) and isinstance(erlang_b(2, 1), float)
+    assert isinstance(erlang_c(2, 1), float)
     assert erlang_c([[2], [3]], [0.5, 1.0, 1.5]).shape == (2, 3)
     assert erlang_c(np.ones((0, 3)), 0.5).shape == (0, 3)
-    assert isinstance(min_servers(5.0), int) and min_servers([[1.0], [2.0]], [0.1, 0.2, 0.3]).shape == (2, 3)
 
 
 @given(
@@ -131,11 +98,15 @@ def test_monotone_in_load_and_servers(servers, utilization, more):
     ("servers", (0.5, 0.1)), ("servers", (np.nan, 0.1)), ("servers", (np.inf, 1.0)), ("servers", ([2, 0], 1.0)),
     ("offered_load", (2, -1.0)), ("offered_load", (2, np.nan)), ("offered_load", (2, np.inf)),
 ])  # fmt: skip
-@pytest.mark.parametrize("function", [erlang_b, erlang_c, log_erlang_c])
-@pytest.mark.parametrize("exact", [False, True])
-def test_nonsense_names_the_argument(function, name, arguments, exact):
+@pytest.mark.parametrize("function", [erlang_c, log_erlang_c])
+def test_nonsense_names_the_argument(function, name, arguments):
     with pytest.raises(ValueError, match=name):
-        function(*arguments, exact=exact)
+        function(*arguments)
+
+
+def min_servers(load, limit=0.0, service_scv=1.0, quantile=0.99):
+    """Fewest servers, each a replica of one slot, of a service that takes a second."""
+    return min_replicas(load, 1.0, 1.0, limit, service_scv=service_scv, quantile=quantile, max_utilization=1.0)
 
 
 def brute_force(load, limit, scv, quantile):
@@ -180,14 +151,3 @@ def test_min_servers_is_monotone(load, more, limit, later):
     assert here > load
     assert min_servers(load + more, limit) >= here
     assert min_servers(load, limit + later) <= here
-
-
-@pytest.mark.parametrize("name, keywords", [
-    ("offered_load", {"offered_load": -1.0}), ("offered_load", {"offered_load": np.nan}),
-    ("wait_limit", {"wait_limit": -0.1}), ("wait_limit", {"wait_limit": np.nan}),
-    ("service_time", {"service_time": 0.0}), ("service_scv", {"service_scv": -1.0}),
-    ("quantile", {"quantile": 1.0}), ("quantile", {"quantile": 0.0}),
-])  # fmt: skip
-def test_min_servers_nonsense_names_the_argument(name, keywords):
-    with pytest.raises(ValueError, match=name):
-        min_servers(**{"offered_load": 1.0, **keywords})

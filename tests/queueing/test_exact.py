@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from planner.queueing.erlang import erlang_c
-from planner.queueing.exact import delayed_wait, phase_type_wait
-from planner.queueing.service import TwoPhases
+from planner.queueing.exact import TwoPhases, delayed_wait, phase_type_wait, two_phases
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "mph_c.json"
 
@@ -90,3 +90,12 @@ def test_one_server_of_two_phases_is_pollaczek_khinchine():
 def test_nonsense_names_the_argument(function, name, arguments):
     with pytest.raises(ValueError, match=name):
         function(*arguments)
+
+
+def test_three_moments_make_a_two_phase_law():
+    for scv, third in ((1.5, 10.0), (4.0, 40.0), (4.0, 400.0), (30.0, 2000.0)):
+        two = two_phases(scv, third)
+        share, rates = np.array([two.first, 1.0 - two.first]), np.array([two.rate_1, two.rate_2])
+        moments = [float(share @ (math.factorial(k) / rates**k)) for k in (1, 2, 3)]
+        assert moments == pytest.approx([1.0, 1.0 + scv, third], rel=1e-9)
+    assert two_phases(4.0, 37.0) is two_phases(1.0, 6.0) is None

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slot_pools import iteration_times, pool_latency
 
-from planner.queueing.exact import phase_type_wait
+from planner.queueing.exact import phase_type_wait, two_phases
 from planner.queueing.mixture import groups, mixture_quantiles, persistence
-from planner.queueing.service import two_phases
 from planner.queueing.slots.latency import ReplicaLatency
 from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait
 

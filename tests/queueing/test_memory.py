@@ -16,14 +16,11 @@ from hypothesis import strategies as st
 
 from planner.queueing.memory import (
     SlotLaw,
-    horizon_overflow,
     overflow_probability,
-    paged_throughput,
     preemption,
     running_sequences,
     safe_slots,
     slot_law,
-    slot_sums,
 )
 
 # --- the law of one slot ------------------------------------------------------------------------------------------
@@ -82,20 +79,6 @@ def test_law_of_fractional_lengths_interpolates() -> None:
     whole = [slot_law([200.0], [o]).mean * slot_law([200.0], [o]).iterations for o in (40.0, 41.0)]
     half = slot_law([200.0], [40.5])
     assert half.mean * half.iterations == pytest.approx(0.5 * sum(whole), rel=1e-12)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 400)), min_size=2, max_size=20), st.data())
-def test_sums_add_up(requests: list[tuple[int, int]], data: st.DataObject) -> None:
-    inputs, outputs = (np.array(column, dtype=float) for column in zip(*requests, strict=True))
-    weight = np.ones(inputs.size)
-    cut = data.draw(st.integers(1, inputs.size - 1))
-    parts = [slot_sums(inputs[s], outputs[s], weight[s], token_budget=512) for s in (slice(cut), slice(cut, None))]
-    together, whole = (parts[0] + parts[1]).scaled(3.0).law(), slot_law(inputs, outputs, token_budget=512)
-    np.testing.assert_allclose(together.probability, whole.probability, rtol=1e-9, atol=1e-13)
-    for name in ("mean", "iterations", "output_cv", "idle_blocks", "growth", "context_mean"):
-        assert getattr(together, name) == pytest.approx(getattr(whole, name), rel=1e-9, abs=1e-6)
-    assert together.longest_blocks == whole.longest_blocks
 
 
 # --- the tail -----------------------------------------------------------------------------------------------------
@@ -213,10 +196,6 @@ def test_against_slots_played_out() -> None:
     capacity = float(np.quantile(demand, 0.99))
     measured = float((demand > capacity).mean())
     assert overflow_probability(law, 40, capacity, method="saddlepoint") == pytest.approx(measured, rel=0.25)
-    rare = float(np.quantile(demand, 0.999))
-    windows = (demand > rare)[: demand.size // 5000 * 5000].reshape(-1, 5000).any(axis=1).mean()
-    event = horizon_overflow(law, 40, rare, 5000)
-    assert -math.log1p(-event.probability) == pytest.approx(-math.log1p(-windows), rel=0.6)
 
 
 def lognormal(rng: np.random.Generator, mean: float, cv: float, size: int = 2000) -> np.ndarray:
@@ -313,16 +292,6 @@ def test_guards() -> None:
     assert "token budget" in roomy.guards
 
 
-def test_horizon_promise_is_stricter() -> None:
-    law = mixed_law()
-    free = safe_slots(law, 4000)
-    hour = safe_slots(law, 4000, horizon_iterations=100_000)
-    assert hour.limit == "horizon"
-    assert hour.slots < free.slots
-    assert horizon_overflow(law, hour.slots, 4000, 100_000).probability <= 0.01
-    assert horizon_overflow(law, hour.slots + 1, 4000, 100_000).probability > 0.01
-
-
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 6000), st.integers(1, 900)), min_size=1, max_size=6),
@@ -357,8 +326,6 @@ def test_safe_slots_on_anything(requests: list[tuple[int, int]], capacity: int, 
         (lambda law: safe_slots(law, 100, preemption_limit=0.0), "preemption_limit"),
         (lambda law: safe_slots(law, 100, max_slots=0), "max_slots"),
         (lambda law: safe_slots(law, math.nan), "capacity_blocks"),
-        (lambda law: horizon_overflow(law, 5, 100, -1.0), "iterations"),
-        (lambda law: paged_throughput(law, 5, 100, fixed=-1.0), "fixed"),
     ],
 )
 def test_nonsense_is_named(call: Callable[[SlotLaw], Any], named: str) -> None:
@@ -406,23 +373,12 @@ def saturated(simulated: list[tuple[dict[str, Any], SlotLaw]], kind: str) -> lis
     return [(c, law) for c, law in simulated if c["id"].startswith("sat-") and kind in c["id"]]
 
 
-def test_running_and_throughput(simulated: list[tuple[dict[str, Any], SlotLaw]]) -> None:
+def test_running(simulated: list[tuple[dict[str, Any], SlotLaw]]) -> None:
     for case, law in saturated(simulated, ""):
-        sim, t = case["sim"], case["time_model"]
+        sim = case["sim"]
         n = running_sequences(law, case["N"], case["C_blocks"])
         allowed = 0.12 if "mooncake" in case["id"] else 0.03
         assert n == pytest.approx(sim["running"][0], rel=allowed), case["id"]
-        x = paged_throughput(
-            law,
-            case["N"],
-            case["C_blocks"],
-            fixed=t["W"],
-            per_sequence=t["h"],
-            per_token=t["b"],
-            per_kv_token=t["g"],
-        )
-        allowed = 0.055 if "fixed" in case["id"] else 0.01
-        assert x == pytest.approx(sim["tokens_per_s"][0], rel=allowed), case["id"]
 
 
 def test_memory_bound_share_and_preemptions(simulated: list[tuple[dict[str, Any], SlotLaw]]) -> None:

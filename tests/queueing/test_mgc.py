@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from planner.queueing.erlang import erlang_c
 from planner.queueing.mgc import (
-    ServiceLaw,
     mean_wait_fleetopt,
     mean_wait_kimura,
     min_replicas,
@@ -106,7 +105,7 @@ def test_scv_one_is_the_markovian_queue(method, servers):
     assert MEANS[method](load, 1.0, servers, 1.0) == pytest.approx(waits / (servers - load), rel=1e-9)
     with np.errstate(divide="ignore"):
         expected = np.maximum(np.log(waits / (1 - q)), 0.0) / (servers - load) * 0.2
-    found = QUANTILES[method](load / 0.2, 0.2, servers, 7.0, q, law=ServiceLaw.exponential())
+    found = QUANTILES[method](load / 0.2, 0.2, servers, 1.0, q)
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
@@ -178,12 +177,10 @@ def test_monotone_in_load_servers_and_quantile(method, most, servers, utilizatio
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_units_shapes_and_a_law(method):
-    law = ServiceLaw.from_samples([2.0, 3.0, 40.0], [6, 3, 1])
-    assert law.mean == pytest.approx(6.1)
-    seconds = QUANTILES[method](3.0 / law.mean, law.mean, 4, quantile=[0.9, 0.99], law=law)
-    assert seconds == pytest.approx(law.mean * QUANTILES[method](3.0, 1.0, 4, law.scv, [0.9, 0.99]), rel=1e-9)
-    assert isinstance(QUANTILES[method](3.0, 1.0, 4), float) and isinstance(MEANS[method](3.0, 1.0, 4, law=law), float)
+def test_units_and_shapes(method):
+    seconds = QUANTILES[method](3.0 / 6.1, 6.1, 4, 2.5, [0.9, 0.99])
+    assert seconds == pytest.approx(6.1 * QUANTILES[method](3.0, 1.0, 4, 2.5, [0.9, 0.99]), rel=1e-9)
+    assert isinstance(QUANTILES[method](3.0, 1.0, 4), float) and isinstance(MEANS[method](3.0, 1.0, 4), float)
     assert QUANTILES[method]([[1.0], [3.0]], 1.0, 4, 2.0, [0.5, 0.9, 0.99]).shape == (2, 3)
 
 

@@ -31,13 +31,13 @@ def page(choices: Choices) -> str:
 
 
 def test_what_saves_most_is_named_and_what_other_limits_cost() -> None:
-    told = page(Choices(ROWS, 10.0, 1, 1.4, PROMISE))
+    told = page(Choices(ROWS, 10.0, 1, PROMISE))
     # 1% is no saving, and another promise is not the same answer
     assert "saves most at the same promise: --gpu l40s (-50%), --weights fp8 (-25%)" in told
     assert "the knee is at 500 ms, $7,300/month; 250 ms costs 2 times as much; 1.5 s saves 20%" in told
 
 
 def test_nothing_saved_says_nothing() -> None:
-    told = page(Choices(tuple(replace(row, cost_usd_per_hour=10.0) for row in ROWS), 10.0, 1, 1.4, PROMISE))
+    told = page(Choices(tuple(replace(row, cost_usd_per_hour=10.0) for row in ROWS), 10.0, 1, PROMISE))
     assert "saves" not in told
     assert "knee" not in told

@@ -64,7 +64,7 @@ def test_the_page_is_whole_and_alone(seen: Overview) -> None:
 def test_its_numbers_are_the_plans(seen: Overview) -> None:
     plan = seen.plan
     page = as_html(seen)
-    assert f"{plan.gpus} GPUs" in page
+    assert f"{plan.gpus} x {plan.pools[0].gpu}" in page
     rows = seen.rates.to_rows()
     assert [row["rate_per_s"] for row in rows][4] == pytest.approx(plan.arrival_rate_per_s)
     assert rows[4]["ttft_p99_s"] == pytest.approx(plan.pools[0].quantile("ttft_s", 0.99), rel=1e-9)
@@ -142,7 +142,7 @@ def test_the_command_writes_a_page_or_a_document(tmp_path: Path) -> None:
         str(plan),
     ]
     assert CliRunner().invoke(app, asked).exit_code == 0
-    for name, start in (("page.html", "<!doctype html>"), ("page.md", "## azure")):
-        found = CliRunner().invoke(app, ["report", str(plan), "-o", str(tmp_path / name), "--options-seconds", "0"])
+    for name, start in (("page.html", "<!doctype html>"), ("page.md", "## llama-3.1-8b   azure")):
+        found = CliRunner().invoke(app, ["report", str(plan), "-o", str(tmp_path / name)])
         assert found.exit_code == 0, found.output
         assert (tmp_path / name).read_text().startswith(start)

@@ -175,7 +175,7 @@ def test_limits_of_a_plan_reach_evaluation_and_simulation() -> None:
     facts = plan.to_dict()["overload"]["all"]
     assert facts["limits"][0]["max_queue"] >= 1
     assert [row["load"] for row in facts["loads"]] == [0.8, 1.0, 1.2, 1.5, 2.0, 3.0]
-    assert any("--max-queue" in line for line in plan.explanation)
+    assert any("max_queue" in line for line in plan.explanation)
     beyond = 2.0 * plan.replicas * plan.pools[0].capacity_per_s
     row = fo.evaluate(plan, beyond).to_rows()[0]
     met = fo.simulate(plan, rate=beyond, requests=12_000, seeds=1, arrivals="poisson").results["all"].clients

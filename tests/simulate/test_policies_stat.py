@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "simulator_policies.py"
+CASES = Path(__file__).with_name("policy_cases.py")
 RUNS = 3
-# one case per policy; the benchmark runs all of them 16 times
+# one case per policy; `python tests/simulate/policy_cases.py FILE` runs all of them 16 times
 CHOSEN = (
     "request_level-2",
     "prefill_first-3",
@@ -30,7 +30,7 @@ CHOSEN = (
 
 @pytest.fixture(scope="module")
 def benchmark():
-    spec = importlib.util.spec_from_file_location("simulator_policies", BENCHMARK)
+    spec = importlib.util.spec_from_file_location("policy_cases", CASES)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -132,4 +132,4 @@ def test_named_among_the_options_where_it_would_pay(monkeypatch: pytest.MonkeyPa
     named = [c.flags for c in choices._schedulers(plan, inputs, work)]
     assert named == []  # within the error of its theory
     monkeypatch.setattr(choices, "capacity", lambda replica, name: (3.0 * replica.mixed_per_s, ""))
-    assert [c.flags for c in choices._schedulers(plan, inputs, work)] == ["--scheduler eb"]
+    assert [c.flags for c in choices._schedulers(plan, inputs, work)] == ["--set scheduler=eb"]

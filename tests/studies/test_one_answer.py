@@ -1,10 +1,10 @@
-"""One answer: the same fleet at the same rate has the same prediction, whichever command asks."""
+"""One answer: one question has one size and one cost, whichever command asks, and costs move the way they must."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+import random
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,66 +14,49 @@ import pytest
 import planner as fo
 from planner.promise import GOODPUT
 from planner.report import formatter
-from planner.routing import ROUTINGS
 from planner.workload.arrivals import Arrivals
 
 RATES = (3.0, 20.0, 200.0)
 """Below, at and above the rate of the trace."""
 
-ALL_RATES = (2.0, 8.0, 37.5, 120.0, 400.0)
-
 BURSTY = Arrivals(8.0, dispersion=((1.0, 5.0), (10.0, 25.0), (60.0, 60.0)), assumed=None)
 
-ROUTED = tuple(routing.name for routing in ROUTINGS.values() if routing.law)
-"""Every routing that every method knows."""
+QUESTIONS, IN_CI = 200, 20
 
-COLOCATED = [
-    {"method": method, "burst": burst, "routing": routing}
-    for method, burst, routing in itertools.product(("mixed", "occupancy", "mgc"), ("auto", "poisson"), ROUTED)
-]
-DISAGGREGATED = [
-    {"shape": "disaggregated", "burst": burst, "routing": routing, "e2e": e2e}
-    for burst, routing, e2e in itertools.product(("auto", "poisson"), ROUTED, (None, 6.0))
-]
-FEW = [*COLOCATED[::5], *DISAGGREGATED[::5]]
-"""Every method, shape, routing and kind of arrivals among them; all of them are asked in .ci/long."""
+DRAWN: dict[str, list[Any]] = {
+    "traffic": ["recorded", "recorded", "handful"],
+    "rate": [3.0, 8.0, 20.0, 45.0, 120.0],
+    "promise": [
+        {"slo": 0.6}, {"slo": 1.5}, {"slo": ["ttft:p95=500ms"]}, {"tpot": "40ms"}, {"slo": 0.8, "tpot": "60ms"}, {"e2e": 6.0},
+        {"goodput": "95%:ttft=1s,tpot=80ms"},
+    ],
+    "engine": [
+        {}, {"gpu": "l40s"}, {"gpu": "a100", "weights": "fp8"}, {"kv_dtype": "fp8"}, {"gpu": ["h100", "l40s"]},
+        {"engine": "sglang"},
+    ],
+    "pools": [1, 1, 2],
+    "more": [
+        {}, {}, {}, {"routing": "random"}, {"routing": "least"}, {"routing": "rr"}, {"burst": "poisson"}, {"cached_share": 0.5},
+        {"redundancy": 1}, {"headroom": "20%"}, {"growth": "use"}, {"shape": "disaggregated"}, {"inventory": {"h100": 90}},
+        {"method": "occupancy"}, {"in_flight": 80}, {"confidence": "50%"}, {"confidence": "90%"}, {"utilization_cap": 0.6},
+    ],
+}  # fmt: skip
+"""What a question is drawn of. Two token budgets and two groups of GPUs are searched: what is compared is who asks."""
 
-SENT: list[dict[str, Any]] = [
-    {"burst": "paced:50"},
-    {"surge": "3x/60s"},
-    {"surge": "3x/60s/30s", "burst": "poisson"},
-    {"in_flight": 60},
-]
-"""How else requests may be sent: `mgc` knows Poisson arrivals alone."""
 
-ASKED: list[dict[str, Any]] = [
-    {"goodput": "95%:ttft=20s,tpot=80ms"},
-    {"cached_share": 0.5},
-    {"shared_prefix": 96},
-    {"client_timeout": 30.0, "retries": 2, "max_queue": 40},
-    {"pools": 2, "boundaries": [600.0]},
-    {"pools": 2, "boundaries": [600.0], "scope": "fleet"},
-    {"inventory": {"h100": 500}},
-    {"redundancy": 2, "headroom": "20%"},
-]
-"""What else may be asked of a fleet."""
+def drawn(seed: int) -> dict[str, Any]:
+    """The question of that number: its traffic and its options."""
+    dice = random.Random(seed)
+    taken = {name: dice.choice(values) for name, values in DRAWN.items()}
+    options = {**taken["promise"], **taken["engine"], **taken["more"]}
+    searched = {"rate": taken["rate"], "pools": taken["pools"], "tp": [1, 2], "token_budget": [1024, 4096]}
+    return {"traffic": taken["traffic"], **searched, **options}
 
-WHOLE: list[dict[str, Any]] = [
-    {**by, **way, "routing": routing}
-    for by, ways in (
-        ({"method": "mixed"}, [*SENT, *ASKED, {"speculate": "ngram:k=3,accept=0.6"}]),
-        ({"method": "occupancy"}, [*SENT, *ASKED]),
-        ({"method": "mgc"}, ASKED),
-        ({"shape": "disaggregated"}, ASKED),
-    )
-    for way in ways
-    for routing in (("random", "p2c") if way in SENT else ROUTED)
-]
-QUICK: list[dict[str, Any]] = [
-    {**by, **way, "routing": routing}
-    for by in ({"method": "mgc"}, {"method": "occupancy", "burst": "poisson"})
-    for way, routing in itertools.product(ASKED, ("random", "rr", "p2c", "least"))
-]
+
+NUMBERS = [k if k < IN_CI else pytest.param(k, marks=pytest.mark.long) for k in range(QUESTIONS)]
+
+EVERY_OTHER = [k if k < IN_CI and k % 2 == 0 else pytest.param(k, marks=pytest.mark.long) for k in range(QUESTIONS)]
+"""Of what takes several plans."""
 
 
 @pytest.fixture(scope="module")
@@ -103,11 +86,23 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> fo.Workload:
     return workload
 
 
-def question(options: dict[str, Any]) -> dict[str, Any]:
-    slo = 20.0 if options.get("method") == "mgc" else 0.6
-    # one engine: what is compared is who asks, not what is searched
-    engine = {} if options.get("method") == "mgc" else {"tp": 1, "token_budget": 2048}
-    return {"slo": slo, "pools": 1, "rate": 50.0, **engine, **options}
+def asked_of(number: int, request: pytest.FixtureRequest) -> tuple[fo.Workload, dict[str, Any], fo.Plan]:
+    """The traffic, the options and the plan of a question; one without an answer is skipped."""
+    options = drawn(number)
+    workload = request.getfixturevalue({"recorded": "recorded", "handful": "traffic"}[options.pop("traffic")])
+    try:
+        return workload, options, fo.plan(workload, **options)
+    except fo.InfeasibleError as error:
+        # whichever command asks says the same
+        with pytest.raises(fo.InfeasibleError) as again:
+            fo.schedule(workload=workload, hours="servegen-m-small", rate_is="peak", **options)
+        assert str(again.value).splitlines()[0] == str(error).splitlines()[0]
+        pytest.skip("no fleet keeps the promises")
+
+
+def sizes(plan: fo.Plan) -> list[tuple[Any, ...]]:
+    """What a plan buys."""
+    return [(p.gpu, str(p.parallel), p.settings.max_num_batched_tokens, p.high_tokens, p.replicas) for p in plan.pools]
 
 
 def latencies(pools: Any) -> list[list[float]]:
@@ -126,67 +121,103 @@ def evaluated(plan: fo.Plan, rate: float) -> list[list[float]]:
     return [[row[name] for name in of_pool] for row, of_pool in zip(rows, names, strict=True)]
 
 
-@pytest.mark.parametrize("options", FEW, ids=lambda o: "-".join(map(str, o.values())))
-def test_every_command_gives_the_same_answer(options: dict[str, Any], traffic: fo.Workload, tmp_path: Path) -> None:
-    agree(traffic, question(options), tmp_path)
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_command_has_the_plans_answer(number: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Plan, evaluate, what-if unchanged, a schedule's busiest hour, a scaler's static fleet, cost, capacity."""
+    workload, options, plan = asked_of(number, request)
+    rate = plan.arrival_rate_per_s
+    # a plan for another rate, with this one's fleet: only the rate asked about may count
+    elsewhere = replace(plan, inputs={**plan.inputs, "rate": 37.0})
+    for found, stated in zip(evaluated(elsewhere, rate), latencies(plan.pools), strict=True):
+        assert found == pytest.approx(stated, rel=1e-9)
+    (again,) = fo.what_if(plan, rate=[options["rate"]], workload=workload).feasible()
+    assert sizes(again) == sizes(plan) and again.cost_usd_per_hour == plan.cost_usd_per_hour
+    (kept,) = fo.what_if(plan, rate=[options["rate"]], workload=workload, keep=True).points
+    assert kept.to_row()["pinned"] == "pools" and sizes(kept.plan) == sizes(plan)
+    (tmp_path / "hours.csv").write_text("\n".join(["1"] * 12 + ["0.5"] * 6 + ["0.1"] * 6))
+    hours = fo.schedule(plan, hours=tmp_path / "hours.csv", rate_is="peak", workload=workload)
+    assert [p.peak for p in hours.pools] == [p.replicas for p in plan.pools]
+    anew = fo.schedule(workload=workload, hours=tmp_path / "hours.csv", rate_is="peak", **options)
+    assert [p.peak for p in anew.pools] == [p.replicas for p in plan.pools]
+    paid = fo.cost(plan, hours=tmp_path / "hours.csv", rate_is="peak")
+    assert sum(w.on_demand_gpus for w in paid.ways if w.name == "on demand, busiest hour always") == plan.gpus
+    if number % 10 == 0 and not options.get("headroom"):
+        scaled = fo.autoscale(plan, hours=tmp_path / "hours.csv")
+        static = [o.most for p in scaled.pools for o in p.outcomes if o.name == "static"]
+        assert static == [p.replicas for p in plan.pools] and scaled.rates_per_s["busiest_hour"] == pytest.approx(rate)
 
 
-@pytest.mark.parametrize("options", QUICK, ids=lambda o: "-".join(map(str, o.values())))
-def test_so_they_do_whatever_else_is_asked(options: dict[str, Any], traffic: fo.Workload, tmp_path: Path) -> None:
-    agree(traffic, question(options), tmp_path, (8.0, 20.0))
+@pytest.mark.parametrize("number", EVERY_OTHER)
+def test_changing_the_gpu_is_planning_with_it(number: int, request: pytest.FixtureRequest) -> None:
+    """And another type beside the plan's own makes nothing dearer than what is left unproven."""
+    workload, options, plan = asked_of(number, request)
+    other = "h200" if "h200" not in str(options.get("gpu")) else "h100"
+    (point,) = fo.what_if(plan, gpu=[other], workload=workload).points
+    try:
+        planned = fo.plan(workload, **{**options, "gpu": other})
+    except fo.InfeasibleError:
+        assert point.plan is None
+    else:
+        assert point.plan is not None and sizes(point.plan) == sizes(planned)
+        saving = 1.0 - planned.cost_usd_per_hour / plan.cost_usd_per_hour
+        assert point.to_row()["saving"] == pytest.approx(saving)
+    if options.get("shape") != "disaggregated" and "inventory" not in options:
+        both = fo.plan(workload, **{**options, "gpu": [*{p.gpu for p in plan.pools}, other]})
+        # with a confidence, errors of two types that must both be small cost more than of one
+        assert both.cost_usd_per_hour <= plan.cost_usd_per_hour + both.search.gap_usd_per_hour + 1e-9
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("options", [*COLOCATED, *DISAGGREGATED, *WHOLE], ids=lambda o: "-".join(map(str, o.values())))
-def test_so_they_do_at_five_rates(options: dict[str, Any], traffic: fo.Workload, tmp_path: Path) -> None:
-    agree(traffic, question(options), tmp_path, ALL_RATES)
+@pytest.mark.parametrize("number", EVERY_OTHER)
+def test_costs_rise_with_what_is_asked(number: int, request: pytest.FixtureRequest) -> None:
+    """As promises tighten, and as the rate of one stream does of which the lower ones are parts."""
+    workload, options, plan = asked_of(number, request)
+    named = {k: options[k] for k in ("slo", "tpot", "e2e", "goodput") if k in options}
+    before = 0.0
+    for factor in (1.5, 1.0, 0.75):
+        scaled: dict[str, list[str]] = {}
+        for p in plan.slo.promises:
+            scaled.setdefault(p.kind.removesuffix("_s"), []).append(p.scaled(factor).spelled)
+        try:
+            told = {k: v for k, v in options.items() if k not in named}
+            cost = fo.plan(workload, **told, **scaled).cost_usd_per_hour
+        except fo.InfeasibleError:
+            break
+        assert cost >= before - 1e-9, f"x{factor}: ${cost} after ${before}"
+        before = cost
+    rows = fo.what_if(plan, rate=[0.25 * options["rate"], 0.5 * options["rate"], options["rate"]], workload=workload)
+    plans = rows.feasible()
+    for low, high in pairwise(plans):
+        least = sum(p.cost_usd_per_hour * (p.replicas_low or p.replicas) / p.replicas for p in low.pools)
+        assert high.cost_usd_per_hour >= least - 1e-9, (
+            low.arrival_rate_per_s,
+            low.cost_usd_per_hour,
+            high.cost_usd_per_hour,
+        )
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("routing", ROUTED)
-@pytest.mark.parametrize("method", ["mixed", "occupancy"])
-def test_so_they_do_of_sessions(method: str, routing: str, tmp_path: Path) -> None:
-    chats: Any = "turns=12,first=4000,growth=900,osl=250,gap=40s"
-    asked = {"method": method, "routing": routing, "burst": "poisson", "slo": 8.0}
-    agree(chats, question(asked), tmp_path, (5.0, 30.0))
+@pytest.mark.parametrize("number", EVERY_OTHER)
+def test_capacity_is_the_inverse(number: int, request: pytest.FixtureRequest) -> None:
+    """A plan's fleet bears its rate, and with one replica less of those that serve it bears less."""
+    workload, options, plan = asked_of(number, request)
+    assert fo.capacity(plan, workload=workload).rate_per_s >= plan.arrival_rate_per_s
+    linked = options.get("shape") == "disaggregated"
+    for k, pool in enumerate(plan.pools):
+        if pool.replicas - pool.spares > 1 and not linked:
+            fewer = tuple(replace(p, replicas=p.replicas - (j == k)) for j, p in enumerate(plan.pools))
+            assert fo.capacity(replace(plan, pools=fewer), workload=workload).rate_per_s < plan.arrival_rate_per_s
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"method": "mixed", "routing": "p2c"},
-        {"method": "occupancy", "routing": "least"},
-        {"shape": "disaggregated", "routing": "random"},
-    ],
-    ids=lambda o: "-".join(map(str, o.values())),
-)
-def test_so_they_do_along_the_path_of_a_trace(options: dict[str, Any], recorded: fo.Workload, tmp_path: Path) -> None:
-    agree(recorded, question(options), tmp_path, (8.0, 60.0))
-
-
-def agree(traffic: fo.Workload, asked: dict[str, Any], tmp_path: Path, rates: Sequence[float] = RATES) -> None:
-    """What-if at every rate, then each fleet evaluated and scheduled at that rate from a plan made for another."""
-    plans = [point.plan for point in fo.what_if(fo.plan(traffic, **asked), rate=list(rates)).points]
-    for plan in plans:
-        assert plan is not None
-        # a plan for another rate, with this one's fleet: only the rate asked about may count
-        elsewhere = replace(plan, inputs={**plan.inputs, "rate": 37.0})
-        for found, stated in zip(evaluated(elsewhere, plan.arrival_rate_per_s), latencies(plan.pools), strict=True):
-            assert found == pytest.approx(stated, rel=1e-9)
-    (tmp_path / "hours.csv").write_text("\n".join(str(rates[h % len(rates)]) for h in range(24)))
-    hours = fo.schedule(elsewhere, hours=tmp_path / "hours.csv", rate_is="peak", rate=max(rates))
-    for k, plan in enumerate(plans):
-        assert plan is not None
-        # what a perfect scaler needs has no headroom, what is held has
-        if "headroom" not in asked:
-            assert [p.needed[k] for p in hours.pools] == [p.replicas for p in plan.pools]
-        assert all(p.replicas[k] >= q.replicas for p, q in zip(hours.pools, plan.pools, strict=True))
+def simple(options: dict[str, Any]) -> dict[str, Any]:
+    """A question of one engine."""
+    slo = 20.0 if options.get("method") == "mgc" else 0.6
+    engine = {} if options.get("method") == "mgc" else {"tp": 1, "token_budget": 2048}
+    return {"slo": slo, "pools": 1, "rate": 50.0, **engine, **options}
 
 
 @pytest.mark.parametrize("method", ["mixed", "occupancy", "mgc"])
 @pytest.mark.parametrize("routing", ["random", "jsq"])
 def test_simulate_prints_the_plans_prediction_beside_its_own(method: str, routing: str, traffic: fo.Workload) -> None:
-    plan = fo.plan(traffic, **question({"method": method, "routing": routing, "rate": 20.0}))
+    plan = fo.plan(traffic, **simple({"method": method, "routing": routing, "rate": 20.0}))
     for rate in RATES:
         asked_anew = fo.what_if(plan, rate=[rate]).points[0].plan
         assert asked_anew is not None
@@ -200,7 +231,7 @@ def test_simulate_prints_the_plans_prediction_beside_its_own(method: str, routin
 def test_a_plan_of_a_workload_in_memory_is_asked_again(
     written: str, shape: str, traffic: fo.Workload, tmp_path: Path
 ) -> None:
-    plan = fo.plan(traffic, **question({"shape": shape}))
+    plan = fo.plan(traffic, **simple({"shape": shape}))
     file = tmp_path / f"plan.{written}"
     file.write_text(formatter(written)(plan))
     for fleet in (plan, file):
@@ -222,7 +253,7 @@ def test_a_plan_of_a_file_does_not_carry_rows() -> None:
 
 
 def test_rows_that_were_edited_are_refused(traffic: fo.Workload, tmp_path: Path) -> None:
-    plan = fo.plan(traffic, **question({"method": "mgc"}))
+    plan = fo.plan(traffic, **simple({"method": "mgc"}))
     file = tmp_path / "plan.yaml"
     text = formatter("yaml")(plan)
     file.write_text(text.replace("output_tokens:\n    - ", "output_tokens:\n    - 9", 1))

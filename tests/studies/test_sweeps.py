@@ -23,7 +23,7 @@ CHANGES: dict[str, Any] = {"rate": [20.0, 60.0, 200.0, 600.0], "slo": ["20s", "1
 def base(tmp_path: Path) -> Path:
     rng = np.random.default_rng(2)
     lines = ["timestamp,input_tokens,output_tokens"]
-    lines += [f"{k * 0.1:.1f},{n},{o}" for k, (n, o) in enumerate(rng.integers(50, 900, (300, 2)))]
+    lines += [f"{k * 0.1:.1f},{n},{o}" for k, (n, o) in enumerate(rng.integers(50, 900, (1200, 2)))]
     (tmp_path / "mine.csv").write_text("\n".join(lines) + "\n")
     file = tmp_path / "base.yaml"
     file.write_text(f"method: mgc\ncdf: {tmp_path / 'mine.csv'}\npools: 1\nslo: 20\n")

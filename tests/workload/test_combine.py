@@ -8,7 +8,7 @@ import pytest
 from planner.errors import InputError
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import drift, mix, scaled
-from planner.workload.profiles import load_profile, profile_names
+from planner.workload.hours import load_profile, profile_names
 from planner.workload.summary import archetype, summary
 from planner.workload.workload import Workload
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.workload.hours import hourly_rates
-from planner.workload.profiles import profile_names
+from planner.workload.hours import hourly_rates, profile_names
 from planner.workload.workload import Workload
 
 

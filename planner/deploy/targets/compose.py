@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
 from planner.deploy.hosts import Placed, placed
-from planner.deploy.router import ROUTER_PORT, envoy, length_notes
+from planner.deploy.pods import EXIT_S, SHARED_MEMORY_GIB, patience_s
+from planner.deploy.router import ENVOY_IMAGE, ROUTER_PORT, envoy, length_notes
 from planner.deploy.serving import PORT, Serving
-from planner.deploy.targets.k8s import ENVOY_IMAGE
+
+_CONFINED: k.Object = {"cap_drop": ["ALL"], "security_opt": ["no-new-privileges:true"]}
+
+
+_KEY = "${{{name}:?the key that requests must bear}}"
 
 
 def render(serving: Serving) -> Rendered:
     """One file for all hosts: ``docker compose --profile host1 up``."""
     serving.colocated("compose")
     serving.on_one_node("compose")
+    serving.by_hand("compose")
     replicas = placed(serving)
     hosts = 1 + max(r.host for r in replicas)
-    services: dict[str, Any] = {r.name: _service(serving, r, hosts) for r in replicas}
+    services: k.Object = {r.name: _service(serving, r, hosts) for r in replicas}
     backends: dict[str, list[tuple[str, int]]] = {}
     for r in replicas:
         # the router runs on the first host and reaches the others by their addresses
@@ -26,7 +30,8 @@ def render(serving: Serving) -> Rendered:
         backends.setdefault(r.pool.object, []).append(place)
     router = f"{serving.options.name}-router"
     services[router] = {
-        "image": ENVOY_IMAGE,
+        **_CONFINED,
+        "image": serving.options.router_image or ENVOY_IMAGE,
         "command": ["--config-path", "/etc/envoy/envoy.yaml"],
         "ports": [f"{ROUTER_PORT}:{ROUTER_PORT}"],
         "configs": [{"source": "envoy", "target": "/etc/envoy/envoy.yaml"}],
@@ -36,7 +41,7 @@ def render(serving: Serving) -> Rendered:
         services[router]["profiles"] = ["host1"]
     # compose reads $ in a file as a variable of its own: what is not one is doubled
     text = k.to_yaml(envoy(serving, backends)).replace("$", "$$").replace("$${HOST", "${HOST")
-    document: dict[str, Any] = {
+    document: k.Object = {
         "name": serving.options.name,
         "services": services,
         "configs": {"envoy": {"content": text}},
@@ -54,30 +59,32 @@ def render(serving: Serving) -> Rendered:
     return Rendered({"compose.yaml": k.dump([document], [about, *notes])}, tuple(notes))
 
 
-def _service(serving: Serving, replica: Placed, hosts: int) -> dict[str, Any]:
+def _service(serving: Serving, replica: Placed, hosts: int) -> k.Object:
     """One replica: image, start line, its GPUs, probe and patience."""
-    patience = max(k.LEAST_PATIENCE_S, k.PATIENCE * serving.startup.seconds)
-    device: dict[str, Any] = {"driver": "nvidia", "device_ids": [str(g) for g in replica.gpus], "capabilities": ["gpu"]}
+    device: k.Object = {"driver": "nvidia", "device_ids": [str(g) for g in replica.gpus], "capabilities": ["gpu"]}
     check = f"python3 -c \"import urllib.request as u; u.urlopen('http://127.0.0.1:{PORT}/health', timeout=5)\""
-    service: dict[str, Any] = {
+    service: k.Object = {
+        **_CONFINED,
         "image": serving.image,
         "entrypoint": [replica.pool.command[0]],
-        "command": [*replica.pool.command[1:]],
+        "command": [w.replace("$(API_KEY)", _KEY.format(name="API_KEY")) for w in replica.pool.command[1:]],
         "environment": {"HF_HOME": "/models", "HF_TOKEN": "${HF_TOKEN:-}"},
-        "ipc": "host",
+        "shm_size": f"{SHARED_MEMORY_GIB}gb",
         "volumes": [f"{serving.options.cache or 'models'}:/models"],
         "ports": [f"{replica.port}:{PORT}"],
-        "stop_grace_period": f"{replica.pool.drain_s:.0f}s",
+        "stop_grace_period": f"{replica.pool.drain_s + EXIT_S}s",
         "restart": "unless-stopped",
         "healthcheck": {
             "test": ["CMD-SHELL", check],
             "interval": "10s",
             "timeout": "6s",
             "retries": 3,
-            "start_period": f"{patience:.0f}s",
+            "start_period": f"{patience_s(serving)}s",
         },
         "deploy": {"resources": {"reservations": {"devices": [device]}}},
     }
+    if serving.options.api_key_secret and serving.engine.api_key.isidentifier():
+        service["environment"][serving.key_variable] = _KEY.format(name=serving.key_variable)
     if replica.pool.gpu.gpu_class == "amd":
         # ROCm containers see devices of the host, chosen by number
         del service["deploy"]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.serving import Serving, ServingPool
+from planner.deploy.pods import NOBODY, SHARED_MEMORY_GIB, confined, gpu_resource, pod_spec
+from planner.deploy.serving import Serving, ServingPool, without
 from planner.errors import InputError
 from planner.routing import Routing
+
+RELEASE = "1.5.0"
+"""Release of its images, whose workers' arguments these are."""
 
 SYSTEM_PORT = 9090
 """Port on which the operator's pods answer probes."""
@@ -85,37 +88,47 @@ def render(serving: Serving) -> Rendered:
         raise InputError(
             f"--to dynamo: Dynamo has no workers of {serving.engine.title}", f"It starts {', '.join(WORKERS)}."
         )
+    serving.keyless("dynamo")
     if len(serving.pools) > 1 and not serving.split:
         raise InputError(
             "--to dynamo: a graph of workers has no cut by length",
             "Plan one pool (--pools 1), or use --to k8s or llm-d.",
         )
-    foreign = [p.gpu.name for p in serving.pools if k.gpu_resource(p) != "nvidia.com/gpu"]
+    foreign = [p.gpu.name for p in serving.pools if gpu_resource(p) != "nvidia.com/gpu"]
     if foreign and not serving.options.image:
         raise InputError(f"--to dynamo: its images are for NVIDIA's GPUs, not {foreign[0]}", "Name yours: --image.")
-    image = serving.options.image or f"nvcr.io/nvidia/ai-dynamo/{worker.image}:latest"
+    image = serving.options.image or f"nvcr.io/nvidia/ai-dynamo/{worker.image}:{RELEASE}"
     mode = router_mode(serving.routing, serving.cached_share)
-    frontend = {"name": "main", "image": image, "env": [{"name": "DYN_ROUTER_MODE", "value": mode}]}
+    front = {"name": "main", "image": image, "env": [*NOBODY, {"name": "DYN_ROUTER_MODE", "value": mode}]}
     components = [
-        {"name": "Frontend", "type": "frontend", "replicas": 1, "podTemplate": {"spec": {"containers": [frontend]}}},
+        {"name": "Frontend", "type": "frontend", "replicas": 1, "podTemplate": {"spec": _pod({"containers": [front]})}},
         *(_component(serving, pool, worker, image, mode) for pool in serving.pools),
     ]
+    graph = {"nvidia.com/dynamo-graph-deployment-name": serving.options.name}
     document = {
         "apiVersion": "nvidia.com/v1beta1",
         "kind": "DynamoGraphDeployment",
         "metadata": k.metadata(serving, serving.options.name),
         "spec": {"backendFramework": serving.engine.name, "components": components},
     }
-    budgets = [_budget(serving, pool) for pool in serving.pools]
-    notes = [
-        *serving.notes,
-        *k.budget_notes(serving),
-        *k.selector_notes(serving),
-        f"{image}: name the release you run (--image); its operator must serve nvidia.com/v1beta1",
-    ]
+    objects = [document]
+    for pool in serving.pools:
+        own = {**graph, "nvidia.com/dynamo-component-type": "worker" if pool.role == "both" else pool.role}
+        policy = k.network_policy(serving, pool.object, own, [k.from_pods(graph)], SYSTEM_PORT, leaves=False)
+        objects += [k.pool_budget(serving, pool, own), policy]
+    notes = [f"{image}: its operator must serve nvidia.com/v1beta1"]
     if mode == "kv" and serving.routing.least:
         notes.append(f"Dynamo's kv mode weighs cached prefixes and load; the plan was made for {serving.routing.name}")
-    return Rendered({"dynamo.yaml": k.dump([document, *budgets], notes)}, tuple(notes))
+    return k.manifests(
+        serving, "dynamo", objects, f"requests go to service {serving.options.name}-frontend, port 8000", notes
+    )
+
+
+def _pod(spec: k.Object) -> k.Object:
+    """A pod, confined; its account is the operator's."""
+    found = confined(spec)
+    del found["automountServiceAccountToken"]
+    return found
 
 
 def router_mode(routing: Routing, cached_share: float) -> str:
@@ -138,12 +151,10 @@ def _name(pool: ServingPool) -> str:
     return "Worker" if pool.role == "both" else f"{pool.role.title()}Worker"
 
 
-def _component(serving: Serving, pool: ServingPool, worker: Worker, image: str, mode: str) -> dict[str, Any]:
+def _component(serving: Serving, pool: ServingPool, worker: Worker, image: str, mode: str) -> k.Object:
     """A worker: Dynamo starts the engine as a module of its own, which takes the engine's flags."""
-    words = [*pool.command[len(serving.engine.launch) :]]
-    for flag in ("--host", "--port"):
-        at = words.index(flag)
-        del words[at : at + 2]
+    # its workers leave the router's list and finish what they have before they end
+    words = without(pool.command[len(serving.engine.launch) :], "--host", "--port", *serving.engine.drains[:1])
     arguments = ["--model", serving.repository, *filter(None, (worker.flags.get(w, w) for w in words))]
     if serving.split:
         arguments += ["--disaggregation-mode", pool.role, *worker.split]
@@ -155,7 +166,8 @@ def _component(serving: Serving, pool: ServingPool, worker: Worker, image: str, 
         arguments += ["--override-engine-args", json.dumps(overrides)]
     if mode == "kv" and pool.role != "decode":
         arguments += worker.events
-    spec = k.pod_spec(serving, pool, "main")
+    spec = pod_spec(serving, pool, "main")
+    del spec["automountServiceAccountToken"]
     main = spec["containers"][0]
     look = {"httpGet": {"path": "/live", "port": SYSTEM_PORT}}
     main |= {"image": image, "command": ["python3", "-m", f"dynamo.{serving.engine.name}"], "args": arguments}
@@ -168,8 +180,8 @@ def _component(serving: Serving, pool: ServingPool, worker: Worker, image: str, 
     found = {
         "name": _name(pool),
         "type": "worker" if pool.role == "both" else pool.role,
-        "replicas": pool.replicas,
-        "sharedMemorySize": f"{k.SHARED_MEMORY_GIB}Gi",
+        **k.counted(serving, pool),
+        "sharedMemorySize": f"{SHARED_MEMORY_GIB}Gi",
         "podTemplate": {"spec": spec},
     }
     if pool.nodes > 1:
@@ -178,16 +190,8 @@ def _component(serving: Serving, pool: ServingPool, worker: Worker, image: str, 
     return found
 
 
-def _budget(serving: Serving, pool: ServingPool) -> dict[str, Any]:
-    """Pods carry the labels that the operator gives them."""
-    budget = k.disruption_budget(serving, pool)
-    budget["spec"]["selector"]["matchLabels"] = {
-        "nvidia.com/dynamo-graph-deployment-name": serving.options.name,
-        "nvidia.com/dynamo-component-type": "worker" if pool.role == "both" else pool.role,
-    }
-    return budget
-
-
 TARGET = Target(
-    "Dynamo: a DynamoGraphDeployment with a frontend and a worker per pool, prefill and decode included", render
+    "Dynamo: a DynamoGraphDeployment with a frontend and a worker per pool, prefill and decode included",
+    render,
+    lambda s: f"http://{s.options.name}-frontend{s.suffix}:8000",
 )

@@ -1,15 +1,27 @@
-"""Plain Kubernetes: a deployment and a headless service per pool, and an Envoy that routes as the plan assumes."""
+"""Plain Kubernetes: a deployment and a headless service per pool, and two Envoys that route as the plan assumes."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.router import ROUTER_PORT, envoy, length_notes
+from planner.deploy.pods import EXIT_S, confined, spread
+from planner.deploy.router import (
+    ENVOY_IMAGE,
+    ROUTER_PORT,
+    STATUS_PORT,
+    draining,
+    envoy,
+    length_notes,
+)
 from planner.deploy.serving import PORT, Serving
 
-ENVOY_IMAGE = "envoyproxy/envoy:v1.34-latest"
+ENVOY_USER = 101
+"""User of Envoy's image."""
+
+ENVOYS = 2
+
+ENVOY_LEAVES_S = 15
+"""Until nobody connects to an Envoy that is taken out of its service [s]."""
 
 
 def render(serving: Serving) -> Rendered:
@@ -19,59 +31,64 @@ def render(serving: Serving) -> Rendered:
     # a set of groups has a service of its own name, by which its pods find each other before they are ready
     services = {p.object: p.object if p.nodes == 1 else f"{p.object}-leaders" for p in serving.pools}
     backends = {p.object: [(services[p.object], PORT)] for p in serving.pools}
-    config = k.to_yaml(envoy(serving, backends))
-    documents: list[dict[str, Any]] = []
+    objects: list[k.Object] = []
     for pool in serving.pools:
-        documents += [
+        objects += [
             k.workload(serving, pool),
             # headless: Envoy sees every replica; a service of its own address would pick one per connection
-            k.service(serving, services[pool.object], pool.object, PORT, "http", headless=True),
-            k.disruption_budget(serving, pool),
+            k.service(serving, services[pool.object], pool.object, {"http": (PORT, "http")}, headless=True),
+            k.pool_budget(serving, pool),
         ]
-    documents += [
-        k.config_map(serving, router, {"envoy.yaml": config}),
-        _router(serving, router),
-        k.service(serving, serving.options.name, router, 80, ROUTER_PORT),
+    pods = {k.NAME: router}
+    anybody: k.Object = {"ports": [{"port": ROUTER_PORT, "protocol": "TCP"}]}
+    objects += [
+        k.config_map(serving, router, {"envoy.yaml": k.to_yaml(envoy(serving, backends))}),
+        k.router(serving, router, _router(serving, router), ENVOYS, strategy=_ONE_BY_ONE),
+        k.service(serving, serving.options.name, router, {"http": (80, "requests")}),
+        k.budget(serving, router, pods),
+        k.engine_policy(serving),
+        k.network_policy(serving, router, pods, [anybody], STATUS_PORT, leaves=False),
     ]
-    notes = [*serving.notes, *length_notes(serving), *k.budget_notes(serving), *k.selector_notes(serving)]
+    notes = [*length_notes(serving)]
     if serving.routing.least:
         notes.append(
-            "one Envoy routes: several would each count their own requests only, and balance less well than planned"
+            f"{ENVOYS} Envoys route, and each counts its own requests: the load is a little less even than planned, and one "
+            "that is lost takes nothing with it but what it had under way"
         )
-    about = f"requests go to service {serving.options.name}, port 80; model {serving.repository}"
-    return Rendered({"kubernetes.yaml": k.dump(documents, [about, *notes])}, tuple(notes))
+    about = f"requests go to service {serving.options.name}, port 80"
+    return k.manifests(serving, "kubernetes", objects, about, notes)
 
 
-def _router(serving: Serving, name: str) -> dict[str, Any]:
-    own = k.labels(serving)
-    look = {"tcpSocket": {"port": ROUTER_PORT}}
-    envoy_container = {
+_ONE_BY_ONE = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+
+
+def _router(serving: Serving, name: str) -> k.Object:
+    container = {
         "name": "envoy",
-        "image": ENVOY_IMAGE,
+        "image": serving.options.router_image or ENVOY_IMAGE,
         "args": ["--config-path", "/etc/envoy/envoy.yaml"],
-        "ports": [{"name": "requests", "containerPort": ROUTER_PORT}],
-        "readinessProbe": look | {"periodSeconds": 5},
-        "livenessProbe": look | {"periodSeconds": 15},
+        "ports": [
+            {"name": "requests", "containerPort": ROUTER_PORT},
+            {"name": "status", "containerPort": STATUS_PORT},
+        ],
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": "status"}, "periodSeconds": 5},
+        "livenessProbe": {"tcpSocket": {"port": "status"}, "periodSeconds": 15},
+        "lifecycle": {"preStop": {"exec": {"command": draining(ENVOY_LEAVES_S)}}},
         "resources": {"requests": {"cpu": "1", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
         "volumeMounts": [{"name": "config", "mountPath": "/etc/envoy"}],
     }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": k.metadata(serving, name, labels=own),
-        "spec": {
-            "replicas": 1 if serving.routing.least else 2,
-            "selector": {"matchLabels": {"app.kubernetes.io/name": name}},
-            "template": {
-                "metadata": {"labels": own},
-                "spec": {
-                    "terminationGracePeriodSeconds": max(int(p.drain_s) for p in serving.pools),
-                    "containers": [envoy_container],
-                    "volumes": [{"name": "config", "configMap": {"name": name}}],
-                },
-            },
-        },
+    apart = [spread({k.NAME: name}, over) for over in ("topology.kubernetes.io/zone", k.NODE)]
+    spec: k.Object = {
+        "terminationGracePeriodSeconds": ENVOY_LEAVES_S + max(p.drain_s for p in serving.pools) + EXIT_S,
+        "containers": [container],
+        "volumes": [{"name": "config", "configMap": {"name": name}}],
+        "topologySpreadConstraints": apart,
     }
+    return confined(spec, ENVOY_USER)
 
 
-TARGET = Target("Kubernetes: deployments, headless services, disruption budgets, Envoy with the plan's routing", render)
+TARGET = Target(
+    "Kubernetes: deployments, headless services, disruption budgets, Envoy with the plan's routing",
+    render,
+    lambda s: f"http://{s.options.name}{s.suffix}",
+)

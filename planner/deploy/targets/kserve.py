@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
+from planner.deploy.pods import SHARED_MEMORY_GIB, environment, placement, probes, resources
 from planner.deploy.router import POOL_HEADER, length_notes, picker, picker_notes
-from planner.deploy.serving import Serving, ServingPool
+from planner.deploy.serving import PORT, Serving, ServingPool, without
 from planner.errors import InputError
 
 
@@ -25,40 +24,70 @@ def render(serving: Serving) -> Rendered:
             documents[0]["spec"]["prefill"] = _workload(serving, prefill)
     else:
         documents = [_service(serving, p, p.object) for p in pools]
-    documents += [_budget(serving, p, p.object if not serving.split else serving.options.name) for p in pools]
-    notes = [*serving.notes, *picker_notes(serving), *k.budget_notes(serving), *k.selector_notes(serving)]
+    notes = [*picker_notes(serving)]
+    for pool in pools:
+        labels = _labels(serving, pool)
+        policy = k.network_policy(
+            serving, pool.object, labels, [_CALLERS, k.from_pods({k.NAME: labels[k.NAME]})], PORT, leaves=False
+        )
+        documents += [k.pool_budget(serving, pool, labels), policy]
     if serving.boundaries:
         notes += [
             *length_notes(serving),
             f"KServe routes by model name, not by length: send short requests with {POOL_HEADER}, or use --to k8s or llm-d",
         ]
         documents.append(_route(serving))
-    return Rendered({"kserve.yaml": k.dump(documents, notes)}, tuple(notes))
+    about = f"requests go to KServe's gateway, path /{serving.options.namespace or 'NAMESPACE'}/NAME"
+    return k.manifests(serving, "kserve", documents, about, notes)
 
 
-def _workload(serving: Serving, pool: ServingPool) -> dict[str, Any]:
-    """A pool as KServe's own template completes it: it mounts the weights, starts vLLM and knows the port and the group."""
-    spec = k.pod_spec(serving, pool, "main")
-    words, group = [*pool.command[len(serving.engine.launch) :]], serving.engine.flags["tp"]
+_CALLERS: k.Object = {"from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kserve"}}}]}
+"""KServe's gateway."""
+
+TEMPLATE_LEAVES_S, TEMPLATE_EXIT_S = 15, 5
+"""What KServe's template takes of the grace before it gives vLLM the rest as `--shutdown-timeout` [s]."""
+
+
+def _labels(serving: Serving, pool: ServingPool) -> dict[str, str]:
+    """Labels that KServe gives the pods of a pool."""
+    part = "prefill" if pool.role.startswith("prefill") else "workload"
+    return {
+        k.NAME: serving.options.name if serving.split else pool.object,
+        k.COMPONENT: f"llminferenceservice-{part}",
+    }
+
+
+def _workload(serving: Serving, pool: ServingPool) -> k.Object:
+    """A pool as KServe's own template completes it: it mounts the weights, starts vLLM, confines it, and lets it drain."""
+    group, engine = serving.engine.flags["tp"], serving.engine
+    words = pool.command[len(engine.launch) :]
     tensor = int(words[words.index(group) + 1])
-    for flag in (group, "--host", "--port"):
-        at = words.index(flag)
-        del words[at : at + 2]
-    started = spec["containers"][0]
-    own: dict[str, Any] = {"name": "main", "env": [{"name": "VLLM_ADDITIONAL_ARGS", "value": " ".join(words)}]}
+    extra = without(words, group, "--host", "--port", *engine.drains[:1])
+    variables = [{"name": "VLLM_ADDITIONAL_ARGS", "value": " ".join(extra)}]
+    probe = probes(serving)["startupProbe"]
+    own: k.Object = {
+        "name": "main",
+        "env": [*variables, *(e for e in environment(serving) if e["name"] == serving.key_variable)],
+        "resources": resources(serving, pool),
+        "startupProbe": {name: probe[name] for name in ("periodSeconds", "failureThreshold")},
+        "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}],
+    }
     if serving.options.image:
         own["image"] = serving.options.image
-    own["resources"] = started["resources"]
-    own["startupProbe"] = {name: started["startupProbe"][name] for name in ("periodSeconds", "failureThreshold")}
-    own["volumeMounts"] = [{"name": "dshm", "mountPath": "/dev/shm"}]
-    spec["containers"] = [own]
-    spec["volumes"] = [{**v, "name": "dshm"} for v in spec["volumes"] if v["name"] == "shm"]
-    return {"replicas": pool.replicas, "parallelism": {"tensor": tensor}, "template": spec}
+    spec = {
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": TEMPLATE_LEAVES_S + pool.drain_s + TEMPLATE_EXIT_S,
+        "containers": [own],
+        "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHARED_MEMORY_GIB}Gi"}}],
+        **placement(serving, pool),
+    }
+    return {**k.counted(serving, pool), "parallelism": {"tensor": tensor}, "template": spec}
 
 
-def _service(serving: Serving, pool: ServingPool, name: str) -> dict[str, Any]:
+def _service(serving: Serving, pool: ServingPool, name: str) -> k.Object:
     cache = serving.options.cache
-    uri = f"pvc://{cache}/{serving.repository}" if cache else f"hf://{serving.repository}"
+    revision = f":{serving.options.revision}" if serving.options.revision else ""
+    uri = f"pvc://{cache}/{serving.repository}" if cache else f"hf://{serving.repository}{revision}"
     return {
         "apiVersion": "serving.kserve.io/v1alpha2",
         "kind": "LLMInferenceService",
@@ -71,7 +100,7 @@ def _service(serving: Serving, pool: ServingPool, name: str) -> dict[str, Any]:
     }
 
 
-def _scorers(serving: Serving) -> dict[str, Any]:
+def _scorers(serving: Serving) -> k.Object:
     """The picker's configuration of one pool: a service serves one class of lengths, so none filters by length."""
     found = picker(serving)
     by_length = "context-length-aware"
@@ -81,25 +110,14 @@ def _scorers(serving: Serving) -> dict[str, Any]:
     return found
 
 
-def _budget(serving: Serving, pool: ServingPool, service: str) -> dict[str, Any]:
-    """Pods carry the labels KServe gives them."""
-    budget = k.disruption_budget(serving, pool)
-    part = "prefill" if pool.role.startswith("prefill") else "workload"
-    budget["spec"]["selector"]["matchLabels"] = {
-        "app.kubernetes.io/name": service,
-        "app.kubernetes.io/component": f"llminferenceservice-{part}",
-    }
-    return budget
-
-
-def _route(serving: Serving) -> dict[str, Any]:
+def _route(serving: Serving) -> k.Object:
     """Requests by the header that names their pool, the rest to the pool of the longest."""
 
-    def backend(pool: ServingPool) -> dict[str, Any]:
+    def backend(pool: ServingPool) -> k.Object:
         name = f"{pool.object}-inference-pool"
         return {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": name}
 
-    rules: list[dict[str, Any]] = [
+    rules: list[k.Object] = [
         {
             "matches": [{"headers": [{"name": POOL_HEADER, "value": p.object}]}],
             "backendRefs": [backend(p)],
@@ -116,4 +134,12 @@ def _route(serving: Serving) -> dict[str, Any]:
     }
 
 
-TARGET = Target("KServe: an LLMInferenceService per pool with the plan's settings and scorers", render)
+TARGET = Target(
+    "KServe: an LLMInferenceService per pool with the plan's settings and scorers",
+    render,
+    # the gateway's own address: each service has a path of its own there
+    lambda s: (
+        f"http://kserve-ingress-gateway-istio.kserve/{s.options.namespace or 'default'}/"
+        f"{s.options.name if s.split else s.pools[-1].object}"
+    ),
+)

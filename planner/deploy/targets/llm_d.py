@@ -3,59 +3,80 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
+from planner.deploy.pods import CONFINED, confined, grace_s
 from planner.deploy.router import length_notes, picker, picker_notes
 from planner.deploy.serving import PORT, Serving, ServingPool
 from planner.errors import InputError
 
-PICKER_IMAGE = "ghcr.io/llm-d/llm-d-inference-scheduler:latest"
-SIDECAR_IMAGE = "ghcr.io/llm-d/llm-d-routing-sidecar:latest"
-PICKER_PORT = 9002
+RELEASE = "v0.10.0"
+PICKER_IMAGE = f"ghcr.io/llm-d/llm-d-router-endpoint-picker:{RELEASE}"
+SIDECAR_IMAGE = f"ghcr.io/llm-d/llm-d-router-disagg-sidecar:{RELEASE}"
+ROUTER_USER = 65532
+"""User of both images."""
+
+PICKER_PORT, HEALTH_PORT, METRICS_PORT = 9002, 9003, 9090
+
 ENGINE_BEHIND = 8200
 """Port of an engine behind its sidecar."""
+
+POOLS = "inference.networking.k8s.io"
+"""Group of inference pools."""
 
 
 def render(serving: Serving) -> Rendered:
     """All objects as one file."""
     name = serving.options.name
     chooser = f"{name}-epp"
-    documents: list[dict[str, Any]] = []
+    gateway = {"gateway.networking.k8s.io/gateway-name": name}
+    objects: list[k.Object] = []
     for pool in serving.pools:
-        documents += [_deployment(serving, pool), k.disruption_budget(serving, pool)]
-    documents += [
+        objects += [_workload(serving, pool), k.pool_budget(serving, pool)]
+    front = k.service(
+        serving, chooser, chooser, {"grpc-ext-proc": (PICKER_PORT, "grpc"), "http-metrics": (METRICS_PORT, "metrics")}
+    )
+    front["spec"]["ports"][0]["appProtocol"] = "kubernetes.io/h2c"
+    calls = k.from_pods(gateway) | {"ports": [{"port": PICKER_PORT, "protocol": "TCP"}]}
+    objects += [
         {
-            "apiVersion": "inference.networking.k8s.io/v1",
+            "apiVersion": f"{POOLS}/v1",
             "kind": "InferencePool",
-            "metadata": k.metadata(serving, name, labels=k.labels(serving)),
+            "metadata": k.tagged(serving, name),
             "spec": {
-                "selector": {"matchLabels": {"app.kubernetes.io/part-of": name, "llm-d.ai/inference-serving": "true"}},
+                "selector": {"matchLabels": {k.PART_OF: name, "llm-d.ai/inference-serving": "true"}},
                 "targetPorts": [{"number": PORT}],
                 "endpointPickerRef": {"name": chooser, "port": {"number": PICKER_PORT}, "failureMode": "FailOpen"},
             },
         },
         k.config_map(serving, chooser, {"config.yaml": k.to_yaml(picker(serving))}),
         *_access(serving, chooser),
-        _picker(serving, chooser),
-        k.service(serving, chooser, chooser, PICKER_PORT, PICKER_PORT),
-        *_gateway(serving),
+        # it counts requests in flight itself, and two would each count half: the new one starts when the old one is gone
+        k.router(serving, chooser, _picker(serving, chooser), 1, strategy={"type": "Recreate"}),
+        front,
+        *_gateway(serving, chooser),
+        k.engine_policy(serving, k.from_pods(gateway)),
+        k.network_policy(serving, chooser, {k.NAME: chooser}, [calls], METRICS_PORT, leaves=False),
     ]
     notes = [
-        *serving.notes,
         *picker_notes(serving),
         *length_notes(serving),
-        *k.budget_notes(serving),
-        *k.selector_notes(serving),
-        f"images {PICKER_IMAGE.rpartition('/')[2]}: pin the release you run; the gateway class is yours to set",
+        "the gateway class is yours to set; the DestinationRule is Istio's",
     ]
-    about = f"requests go to gateway {name}; model {serving.repository}"
-    return Rendered({"llm-d.yaml": k.dump(documents, [about, *notes])}, tuple(notes))
+    if serving.options.namespace:
+        notes.append(
+            f"metrics of the picker ask for a token that may get /metrics, such as one of its own account {chooser}"
+        )
+    else:
+        notes.append(
+            "metrics of the picker ask for no token: who may read them is a role of the cluster, which needs --namespace"
+        )
+    return k.manifests(serving, "llm-d", objects, f"requests go to gateway {name}", notes)
 
 
-def _deployment(serving: Serving, pool: ServingPool) -> dict[str, Any]:
-    """A pool's deployment, its pods marked for the picker; with a sidecar where KV caches are fetched."""
+def _workload(serving: Serving, pool: ServingPool) -> k.Object:
+    """A pool's workload, its pods marked for the picker; with a sidecar where KV caches are fetched."""
     role = pool.role if serving.split else "prefill-decode"
     marks = {"llm-d.ai/inference-serving": "true", "llm-d.ai/role": role}
     if serving.boundaries:
@@ -83,79 +104,110 @@ def _deployment(serving: Serving, pool: ServingPool) -> dict[str, Any]:
         sidecar = {
             "name": "routing-proxy",
             "image": SIDECAR_IMAGE,
-            "args": [f"--port={PORT}", f"--vllm-port={ENGINE_BEHIND}", "--kv-connector=nixlv2", "--secure-proxy=false"],
-            "ports": [{"containerPort": PORT}],
+            "args": [
+                f"--port={PORT}",
+                f"--model-server-port={ENGINE_BEHIND}",
+                "--kv-connector=nixlv2",
+                "--secure-proxy=false",
+            ],
+            "ports": [{"name": "proxy", "containerPort": PORT}],
             "restartPolicy": "Always",
+            "securityContext": dict(CONFINED),
         }
         spec["initContainers"] = [sidecar]
     return found
 
 
-def _access(serving: Serving, name: str) -> list[dict[str, Any]]:
-    """What the picker may read."""
-    own = k.metadata(serving, name, labels=k.labels(serving))
-    account: dict[str, Any] = {"kind": "ServiceAccount", "name": name}
-    if serving.options.namespace:
-        account["namespace"] = serving.options.namespace
+def _access(serving: Serving, name: str) -> list[k.Object]:
+    """What the picker may read; and, where the namespace is known, whom it may ask who reads its metrics."""
+    look = ["get", "list", "watch"]
+    extra = {"resources": ["inferenceobjectives", "inferencemodelrewrites"], "verbs": look}
     rules = [
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
-        {
-            "apiGroups": ["inference.networking.k8s.io"],
-            "resources": ["inferencepools"],
-            "verbs": ["get", "list", "watch"],
-        },
-        {"apiGroups": ["inference.networking.x-k8s.io"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": look},
+        {"apiGroups": [POOLS], "resources": ["inferencepools"], "verbs": look},
+        {"apiGroups": ["llm-d.ai"], **extra},
+        {"apiGroups": ["inference.networking.x-k8s.io"], **extra},
     ]
-    return [
+    own = k.tagged(serving, name)
+    found: list[k.Object] = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": own},
-        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": own, "rules": rules},
+        *_bound(serving, name, own, "Role", rules),
+    ]
+    if serving.options.namespace:
+        rules = [
+            {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+            {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
+            {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
+        ]
+        of_cluster = {"name": f"{serving.options.namespace}-{name}-metrics", "labels": own["labels"]}
+        found += _bound(serving, name, of_cluster, "ClusterRole", rules)
+    return found
+
+
+def _bound(serving: Serving, account: str, own: k.Object, kind: str, rules: list[k.Object]) -> list[k.Object]:
+    """A role and who has it."""
+    group = "rbac.authorization.k8s.io"
+    subject: k.Object = {"kind": "ServiceAccount", "name": account}
+    if serving.options.namespace:
+        subject["namespace"] = serving.options.namespace
+    role = {"apiGroup": group, "kind": kind, "name": own["name"]}
+    return [
+        {"apiVersion": f"{group}/v1", "kind": kind, "metadata": own, "rules": rules},
         {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
+            "apiVersion": f"{group}/v1",
+            "kind": f"{kind}Binding",
             "metadata": own,
-            "subjects": [account],
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [subject],
+            "roleRef": role,
         },
     ]
 
 
-def _picker(serving: Serving, name: str) -> dict[str, Any]:
-    own = {**k.labels(serving), "app.kubernetes.io/name": name}
-    arguments = ["--pool-name", serving.options.name, "--config-file", "/config/config.yaml"]
+def _picker(serving: Serving, name: str) -> k.Object:
+    """The pod of the endpoint picker."""
+    arguments = ["--pool-name", serving.options.name, "--pool-group", POOLS, "--config-file", "/config/config.yaml"]
+    arguments += [
+        "--grpc-port",
+        str(PICKER_PORT),
+        "--grpc-health-port",
+        str(HEALTH_PORT),
+        "--metrics-port",
+        str(METRICS_PORT),
+    ]
     if serving.options.namespace:
         arguments += ["--pool-namespace", serving.options.namespace]
+    else:
+        arguments.append("--metrics-endpoint-auth=false")
+    look = {"grpc": {"port": HEALTH_PORT, "service": "inference-extension"}}
+    fields = {"NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name"}
     container = {
         "name": "epp",
-        "image": PICKER_IMAGE,
-        "args": [*arguments, "--grpc-port", str(PICKER_PORT), "--grpc-health-port", "9003"],
-        "ports": [{"name": "grpc", "containerPort": PICKER_PORT}, {"name": "metrics", "containerPort": 9090}],
-        "readinessProbe": {"grpc": {"port": 9003}, "periodSeconds": 5},
+        "image": serving.options.router_image or PICKER_IMAGE,
+        "args": arguments,
+        "env": [{"name": n, "valueFrom": {"fieldRef": {"fieldPath": path}}} for n, path in fields.items()],
+        "ports": [
+            {"name": "grpc", "containerPort": PICKER_PORT},
+            {"name": "grpc-health", "containerPort": HEALTH_PORT},
+            {"name": "metrics", "containerPort": METRICS_PORT},
+        ],
+        "readinessProbe": look | {"periodSeconds": 2},
+        "livenessProbe": look | {"initialDelaySeconds": 5, "periodSeconds": 10},
         "resources": {"requests": {"cpu": "2", "memory": "2Gi"}, "limits": {"memory": "8Gi"}},
         "volumeMounts": [{"name": "config", "mountPath": "/config"}],
     }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": k.metadata(serving, name, labels=own),
-        "spec": {
-            # it counts requests in flight itself: two would each count half
-            "replicas": 1,
-            "selector": {"matchLabels": {"app.kubernetes.io/name": name}},
-            "template": {
-                "metadata": {"labels": own},
-                "spec": {
-                    "serviceAccountName": name,
-                    "containers": [container],
-                    "volumes": [{"name": "config", "configMap": {"name": name}}],
-                },
-            },
-        },
+    spec: k.Object = {
+        "serviceAccountName": name,
+        # a stream of the gateway to it lasts as long as the request does
+        "terminationGracePeriodSeconds": max(grace_s(p) for p in serving.pools),
+        "containers": [container],
+        "volumes": [{"name": "config", "configMap": {"name": name}}],
     }
+    return confined(spec, ROUTER_USER, token=True)
 
 
-def _gateway(serving: Serving) -> list[dict[str, Any]]:
-    name = serving.options.name
-    backend = {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": name}
+def _gateway(serving: Serving, chooser: str) -> list[k.Object]:
+    name, namespace = serving.options.name, serving.options.namespace
+    backend = {"group": POOLS, "kind": "InferencePool", "name": name}
     rule = {
         "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
         "backendRefs": [backend],
@@ -165,18 +217,30 @@ def _gateway(serving: Serving) -> list[dict[str, Any]]:
         {
             "apiVersion": "gateway.networking.k8s.io/v1",
             "kind": "Gateway",
-            "metadata": k.metadata(serving, name, labels=k.labels(serving)),
+            "metadata": k.tagged(serving, name),
             "spec": {"gatewayClassName": "istio", "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]},
         },
         {
             "apiVersion": "gateway.networking.k8s.io/v1",
             "kind": "HTTPRoute",
-            "metadata": k.metadata(serving, name, labels=k.labels(serving)),
+            "metadata": k.tagged(serving, name),
             "spec": {"parentRefs": [{"name": name}], "rules": [rule]},
+        },
+        {
+            # the picker answers over TLS, with a certificate that it signs itself
+            "apiVersion": "networking.istio.io/v1",
+            "kind": "DestinationRule",
+            "metadata": k.tagged(serving, chooser),
+            "spec": {
+                "host": f"{chooser}.{namespace}.svc.cluster.local" if namespace else chooser,
+                "trafficPolicy": {"tls": {"mode": "SIMPLE", "insecureSkipVerify": True}},
+            },
         },
     ]
 
 
 TARGET = Target(
-    "llm-d: pods with roles, InferencePool, endpoint picker with the plan's scorers, Gateway and HTTPRoute", render
+    "llm-d: pods with roles, InferencePool, endpoint picker with the plan's scorers, Gateway and HTTPRoute",
+    render,
+    lambda s: f"http://{s.options.name}-istio{s.suffix}",
 )

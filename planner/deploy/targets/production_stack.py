@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.serving import PORT, Serving, ServingPool
+from planner.deploy.pods import SHARED_MEMORY_GIB, gpu_resource, node_terms, resources
+from planner.deploy.serving import PORT, Serving, ServingPool, without
 from planner.errors import InputError
+
+ROUTER_IMAGE = "lmcache/lmstack-router:v0.1.12"
 
 
 def render(serving: Serving) -> Rendered:
@@ -16,11 +17,16 @@ def render(serving: Serving) -> Rendered:
     serving.on_one_node("production-stack")
     if "{model}" not in serving.engine.launch[2:3]:
         raise InputError(f"--to production-stack: runs vLLM, not {serving.engine.title}", "Use --to k8s.")
-    documents: list[dict[str, Any]] = [_runtime(serving, p) for p in serving.pools]
-    documents += [_router(serving), *(k.disruption_budget(serving, p) for p in serving.pools)]
-    for budget, pool in zip(documents[-len(serving.pools) :], serving.pools, strict=True):
-        budget["spec"]["selector"]["matchLabels"] = {"app": pool.object}
-    notes = [*serving.notes, *k.budget_notes(serving), *k.selector_notes(serving)]
+    serving.keyless("production-stack")
+    router = f"{serving.options.name}-router"
+    objects: list[k.Object] = [*(_runtime(serving, p) for p in serving.pools), _router(serving, router)]
+    for pool in serving.pools:
+        own = {"app": pool.object}
+        policy = k.network_policy(serving, pool.object, own, [k.from_pods({"app": router})], PORT, leaves=False)
+        objects += [k.pool_budget(serving, pool, own), policy]
+    notes = [
+        "the operator makes the pods: their user, their grace and their zones are its own, and no field of its objects sets them"
+    ]
     if not serving.routing.in_turn:
         notes.append(
             f"the stack's router knows round robin, sessions and prefixes, not {serving.routing.name}: plan with "
@@ -28,17 +34,17 @@ def render(serving: Serving) -> Rendered:
         )
     if serving.boundaries:
         notes.append("the stack's router does not cut by length: all pools get all lengths; use --to k8s or llm-d")
-    return Rendered({"production-stack.yaml": k.dump(documents, notes)}, tuple(notes))
+    return k.manifests(serving, "production-stack", objects, f"requests go to service {router}, port 80", notes)
 
 
-def _image(name: str) -> dict[str, Any]:
+def _image(name: str) -> k.Object:
     registry, _, rest = name.partition("/")
     if "." in registry or ":" in registry:
         return {"registry": registry, "name": rest}
     return {"registry": "docker.io", "name": name}
 
 
-def _runtime(serving: Serving, pool: ServingPool) -> dict[str, Any]:
+def _runtime(serving: Serving, pool: ServingPool) -> k.Object:
     """One pool as an entry of the chart's `modelSpec`, which sets some flags by keys of its own."""
     flags, words = serving.engine.flags, pool.command
 
@@ -46,26 +52,21 @@ def _runtime(serving: Serving, pool: ServingPool) -> dict[str, Any]:
         return words[words.index(flags[name]) + 1]
 
     own = ("tp", "slots", "max_model_len", "memory_utilization")
-    extra = [*words[len(serving.engine.launch) :]]
-    for flag in (*(flags[name] for name in own), "--host", "--port"):
-        at = extra.index(flag)
-        del extra[at : at + 2]
-    asked = k.resources(serving, pool)["requests"]
-    product = k.node_selector(pool)
-    deployment: dict[str, Any] = {
-        "replicas": pool.replicas,
+    extra = without(words[len(serving.engine.launch) :], *(flags[name] for name in own), "--host", "--port")
+    asked = resources(serving, pool)["requests"]
+    deployment: k.Object = {
+        **k.counted(serving, pool),
         "deploymentStrategy": "RollingUpdate",
         "image": _image(serving.image),
         "resources": {
             "cpu": asked["cpu"],
             "memory": asked["memory"],
             "gpu": str(pool.gpus),
-            "gpuType": k.gpu_resource(pool),
+            "gpuType": gpu_resource(pool),
         },
-        "shmSize": f"{k.SHARED_MEMORY_GIB}Gi",
+        "shmSize": f"{SHARED_MEMORY_GIB}Gi",
     }
-    if product:
-        terms = [{"key": key, "operator": "In", "values": [name]} for key, name in product.items()]
+    if terms := node_terms(serving, pool):
         deployment["nodeSelectorTerms"] = [{"matchExpressions": terms}]
     return {
         "apiVersion": "production-stack.vllm.ai/v1alpha1",
@@ -92,11 +93,11 @@ def _runtime(serving: Serving, pool: ServingPool) -> dict[str, Any]:
     }
 
 
-def _router(serving: Serving) -> dict[str, Any]:
+def _router(serving: Serving, name: str) -> k.Object:
     return {
         "apiVersion": "production-stack.vllm.ai/v1alpha1",
         "kind": "VLLMRouter",
-        "metadata": k.metadata(serving, f"{serving.options.name}-router", labels=k.labels(serving)),
+        "metadata": k.metadata(serving, name, labels=k.labels(serving)),
         "spec": {
             "enableRouter": True,
             "replicas": 1,
@@ -106,10 +107,14 @@ def _router(serving: Serving) -> dict[str, Any]:
             "routingLogic": "prefixaware" if serving.cached_share > 0.0 else "roundrobin",
             "engineScrapeInterval": 5,
             "requestStatsWindow": 60,
-            "image": {"registry": "docker.io", "name": "lmcache/lmstack-router:latest"},
+            "image": _image(serving.options.router_image or ROUTER_IMAGE),
             "resources": {"cpu": "1", "memory": "1Gi"},
         },
     }
 
 
-TARGET = Target("vLLM production stack: a VLLMRuntime per pool and a VLLMRouter", render)
+TARGET = Target(
+    "vLLM production stack: a VLLMRuntime per pool and a VLLMRouter",
+    render,
+    lambda s: f"http://{s.options.name}-router{s.suffix}",
+)

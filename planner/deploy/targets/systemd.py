@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 
 from planner.deploy import Rendered, Target
-from planner.deploy import kubernetes as k
 from planner.deploy.hosts import Placed, placed
+from planner.deploy.pods import EXIT_S, patience_s
 from planner.deploy.router import ROUTER_PORT, length_notes, nginx
 from planner.deploy.serving import PORT, Serving, ServingPool
 
@@ -16,6 +15,7 @@ def render(serving: Serving) -> Rendered:
     """A folder: units, a file of settings per replica and host, nginx."""
     serving.colocated("systemd")
     serving.on_one_node("systemd")
+    serving.by_hand("systemd")
     replicas = placed(serving)
     hosts = 1 + max(r.host for r in replicas)
     files = {f"{p.object}@.service": _unit(serving, p) for p in serving.pools}
@@ -31,6 +31,8 @@ def render(serving: Serving) -> Rendered:
         + "; ".join(f"systemctl enable --now {p.object}@{{1..{p.replicas}}}" for p in serving.pools),
         f"requests go to port {ROUTER_PORT}; nginx counts per worker process: worker_processes 1 keeps the plan's routing",
     ]
+    if serving.options.api_key_secret:
+        notes.append(f"/etc/fleetopt/key.env of every host holds {serving.key_variable}=KEY, readable by root alone")
     if hosts > 1:
         notes.append(
             f"{hosts} hosts: names host2, ... in nginx.conf must resolve; start on each host the numbers it has files of"
@@ -42,8 +44,7 @@ def render(serving: Serving) -> Rendered:
 
 def _unit(serving: Serving, pool: ServingPool) -> str:
     """The unit of a pool; %i is the number of the replica."""
-    words = [w if w != str(PORT) else "${PORT}" for w in pool.command]
-    patience = math.ceil(max(k.LEAST_PATIENCE_S, k.PATIENCE * serving.startup.seconds))
+    words = [{str(PORT): "${PORT}", "$(API_KEY)": "${API_KEY}"}.get(w, w) for w in pool.command]
     lines = [
         "[Unit]",
         f"Description={serving.engine.title}: {serving.repository}, pool {pool.name}, replica %i",
@@ -52,11 +53,16 @@ def _unit(serving: Serving, pool: ServingPool) -> str:
         "",
         "[Service]",
         f"EnvironmentFile=/etc/fleetopt/{pool.object}-%i.env",
+        *(["EnvironmentFile=/etc/fleetopt/key.env"] if serving.options.api_key_secret else []),
         f"ExecStart=/usr/bin/env {' '.join(w if w.startswith('${') else shlex.quote(w).replace('%', '%%') for w in words)}",
         # started means: it answers
         "ExecStartPost=/bin/sh -c 'until curl -sf http://127.0.0.1:${PORT}/health; do sleep 5; done'",
-        f"TimeoutStartSec={patience + 60}",
-        f"TimeoutStopSec={math.ceil(pool.drain_s)}",
+        f"TimeoutStartSec={patience_s(serving) + 60}",
+        f"TimeoutStopSec={pool.drain_s + EXIT_S}",
+        # the server is told to end, and not its engines beside it: it ends them when the last request is done
+        "KillMode=mixed",
+        "NoNewPrivileges=yes",
+        "PrivateTmp=yes",
         "Restart=always",
         "RestartSec=5",
         "LimitNOFILE=65536",

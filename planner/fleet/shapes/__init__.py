@@ -33,4 +33,9 @@ def standing_fleet(question: CompiledQuestion, pools: Sequence[SavedPool]) -> Fl
         A pool whose engine cannot be rebuilt: unknown GPU or profile, a request longer than the top pool admits.
     """
     shape = next(shape for shape in map(find_shape, reversed(list(shape_names()))) if shape.stands(pools))
-    return shape.rebuild(question, pools)
+    population = question.traffic.sending.population
+    if population is None or population.asked_per_s > 0.0:
+        return shape.rebuild(question, pools)
+    from planner.fleet.population import settled
+
+    return settled(question, lambda at: shape.rebuild(at, pools))[1]

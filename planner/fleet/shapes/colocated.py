@@ -10,11 +10,10 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.fleet.caches import cache_lines, sessions_of
-from planner.fleet.chance import Chance, chance_of
-from planner.fleet.explain import check_limit, infeasible, name_shortfalls, of_fleet_wide
+from planner.fleet.explain import check_limit, infeasible, name_shortfalls, of_fleet_wide, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
-from planner.fleet.found import Found
 from planner.fleet.grid import engine_choices, least_by_hardware
+from planner.fleet.margin import Margin
 from planner.fleet.pool import (
     Pool,
     PoolSize,
@@ -22,12 +21,13 @@ from planner.fleet.pool import (
     evaluate_pool,
     replica_for,
     smallest_pool,
+    without_luck,
 )
-from planner.fleet.problem import FleetProblem
-from planner.fleet.scope import TAIL_LEVELS, ScopedPool, cheapest_allocation
-from planner.fleet.search import cheapest_path
+from planner.fleet.problem import KEPT_BACK, UNITS, FleetProblem, held_to
+from planner.fleet.scope import TAIL_LEVELS
+from planner.fleet.search import Edge, cheapest_within
 from planner.fleet.speculation import speculation_remark
-from planner.fleet.splits import solve, solve_splits
+from planner.fleet.splits import LATE, Found, solve
 from planner.methods import find_method
 from planner.methods.base import PoolModel, Prediction
 from planner.plans import SearchReport
@@ -36,20 +36,10 @@ from planner.question.files import SavedPool
 from planner.remarks import Remark
 from planner.routing import find_routing
 from planner.units import format_percent
-from planner.workload import pools as m
 from planner.workload.pools import State
 
 MORE = 0.1
 """Share of traffic on top for which a plan says what it takes."""
-
-FEW_REPLICAS = 8
-"""Up to this many replicas a pool is asked itself whether it bears more traffic: its trials are too far apart."""
-
-MOST_ASKED = 24
-"""Pools that the search for a gateway which knows outputs asks about: what it finds is told beside the plan."""
-
-WORTH_IT = 0.01
-"""Share of the cost that a guess must promise to save before another fleet is sized for it."""
 
 
 def pool_names(count: int) -> tuple[str, ...]:
@@ -77,7 +67,6 @@ class Colocated(Fleet):
         levels = promises.levels(TAIL_LEVELS) if promises.of_fleet else promises.levels()
         super().__init__(question, pools, levels)
         self.method = find_method(question.method)
-        self._borne: dict[tuple[str, float], bool] = {}
 
     def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.predict`."""
@@ -93,31 +82,82 @@ class Colocated(Fleet):
             for p, n in zip(self.pools, self.counts if counts is None else counts, strict=True)
         ]
 
-    def with_one_fewer(self, k: int) -> list[Prediction]:
-        """See :meth:`planner.fleet.fleet.Fleet.with_one_fewer`; the other pools need not be asked."""
-        pool = self.pools[k]
-        return [evaluate_pool(pool.model, pool.arrival_rate_per_s, pool.size.replicas - 1, self.levels, quick=True)]
-
-    def size(self, fleet_rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
-        """See :meth:`planner.fleet.fleet.Fleet.size`."""
-        own = self.promises.only(self.promises.of_pools)
+    def sizes_for(
+        self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
+    ) -> list[PoolSize] | Shortfall:
+        """See :meth:`planner.fleet.fleet.Fleet.sizes_for`."""
         sizes = []
-        for k, pool in enumerate(self.pools):
-            rate = fleet_rate_per_s * pool.law.share
-            least = max(self.promises.min_replicas, self._least(pool, rate))
-            size = smallest_pool(pool.model, rate, own, least, self.levels, None if near is None else near[k])
+        shared = self._shared_out(fleet_rate_per_s, margins, near)
+        if isinstance(shared, Shortfall):
+            return shared
+        for k, (pool, margin) in enumerate(zip(self.pools, margins, strict=True)):
+            units, start = (1.0, None if near is None else near[k]) if shared is None else shared[k]
+            size = self._sized(pool, fleet_rate_per_s, units, start, quick, margin)
             if isinstance(size, Shortfall):
                 return size
+            if shared is not None:
+                code = "fleet_promise" if len(self.pools) > 1 else "only_pool_promise"
+                told = " and ".join(p.label for p in self.promises.of_fleet)
+                size = replace(size, binding=Remark(code, {"promise": told}))
             sizes.append(size)
-        shared = self.promises.of_fleet
-        if not shared:
-            return sizes
-        scoped = [
-            ScopedPool(p.model, fleet_rate_per_s * p.law.share, p.law.share, s.replicas, p.option.price.cost_of_need)
-            for p, s in zip(self.pools, sizes, strict=True)
-        ]
-        together = cheapest_allocation(scoped, shared, self.levels)
-        return Shortfall(shared[0], math.inf) if together is None else together[1]
+        return sizes
+
+    def _sized(
+        self, pool: Pool, fleet_rate_per_s: float, units: float, start: float | None, quick: bool, margin: Margin
+    ) -> PoolSize | Shortfall:
+        """The size of one pool that has a part of the late requests of the fleet's promises, `units` [1]."""
+        # a search of many pools finds those that a draw of the traffic spares
+        part = KEPT_BACK if len(self.pools) > 1 and self.method.replays else 1.0
+        own = [held_to(p, part) for p in self.promises.of_pools]
+        own += [held_to(p, part * units / pool.law.share) for p in self.promises.of_fleet]
+        promises = self.promises.only(tuple(p for p in own if p is not None))
+        rate = fleet_rate_per_s * pool.law.share
+        least, levels = max(self.promises.min_replicas, self._least(pool, rate)), promises.levels(self.levels)
+        return smallest_pool(pool.model, rate, promises, least, levels, start, quick, margin)
+
+    def _shared_out(
+        self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None
+    ) -> list[tuple[float, float]] | Shortfall | None:
+        """Of every pool its part of the late requests and its size, at least cost; ``None`` where nothing is promised of all."""
+        if not self.promises.of_fleet:
+            return None
+        states, worst = len(self.pools) + 1, None
+        costs = np.full((UNITS, states, states), np.inf)
+        counts = np.zeros((UNITS, states))
+        for k, (pool, margin) in enumerate(zip(self.pools, margins, strict=True)):
+            start = None if near is None else float(near[k])
+            for u in range(UNITS - 1, -1, -1):
+                size = self._sized(pool, fleet_rate_per_s, (u + 1) / UNITS, start, True, margin)
+                if isinstance(size, Shortfall):
+                    worst = worst or size
+                    break
+                costs[u, k, k + 1], counts[u, k] = pool.option.price.cost_of_need(size.replicas), size.replicas
+                start = float(size.replicas)
+        taken = np.broadcast_to(np.arange(1.0, UNITS + 1.0)[:, None, None], costs.shape)
+        found = cheapest_within(costs, taken, [LATE] * UNITS, {LATE: UNITS}, states - 1)
+        if found is None:
+            return worst or Shortfall(self.promises.of_fleet[0], math.inf)
+        return [((u + 1) / UNITS, float(counts[u, k])) for k, (_, u) in enumerate(found[1])]
+
+    def slowed(self, deviations: float, draw: int | None = None) -> Colocated:
+        """See :meth:`planner.fleet.fleet.Fleet.slowed`."""
+        pools = []
+        for pool in self.pools:
+            slow = replace(Margin.of(0.5, pool.option.profile), deviations=deviations).slow
+            pools.append(replace(pool, model=pool.model.under(slow, draw)))
+        return Colocated(self.question, pools)
+
+    def keeps(self, fleet_rate_per_s: float) -> bool:
+        """See :meth:`planner.fleet.fleet.Fleet.keeps`."""
+        own = self.promises.of_pools
+        if own and not all(p.model.keeps(fleet_rate_per_s * p.law.share, p.size.replicas, own) for p in self.pools):
+            return False
+        if not self.shared_promises:
+            return True
+        found = self.look(fleet_rate_per_s)
+        return all(
+            tail <= 1.0 - p.quantile + 1e-12 for tail, p in zip(self.tails(found), self.shared_promises, strict=True)
+        )
 
     def _least(self, pool: Pool, rate: float) -> int:
         """Replicas that the hardware takes whatever the method says."""
@@ -131,159 +171,17 @@ class Colocated(Fleet):
         pool, lines = self.pools[k], []
         prediction = pool.size.prediction
         for p in self.promises.of_pools:
-            value = prediction.held(p.metric, p.quantile)
+            value = prediction.value(p.metric, p.quantile)
             if value > 0.9 * p.limit_s:
-                margin = prediction.margin(p.metric, p.quantile)
-                kept = f", with {format_percent(margin - 1.0)} margin for the method's error" if margin > 1.0005 else ""
-                lines.append(f"{pool.name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise{kept}.")
-        if self._grows_alike:
-            more = self.marginal_replicas(pool, traffic=1.0 + MORE)
-            noun = "replica" if more == 1 else "replicas"
-            line = f"{pool.name}: with these engine settings about {more:,} {noun} for 10% more traffic"
-            if self.promises.limits("ttft_s"):
-                line += f", {self.marginal_replicas(pool, ttft_slack_s=0.01):,} if TTFT may take 10 ms longer"
-            lines.append(line + ".")
+                lines.append(f"{pool.name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise.")
+        if not self.promises.of_fleet:
+            rate, near = (1.0 + MORE) * pool.arrival_rate_per_s, math.ceil((1.0 + MORE) * pool.size.replicas)
+            more = self.size_of(k, rate, self.promises, near, quick=True)
+            if not isinstance(more, Shortfall):
+                n = max(more.replicas, pool.size.replicas)
+                noun = "replica" if n == 1 else "replicas"
+                lines.append(f"{pool.name}: with these engine settings {n:,} {noun} for 10% more traffic.")
         return lines
-
-    @property
-    def _grows_alike(self) -> bool:
-        """Whether n replicas at f times the rate do no worse than n/f at the rate itself.
-
-        A gateway that compares replicas does better with more of them; caches of sessions that wander are found less often.
-        """
-        wander = self.question.traffic.sessions is not None and self.question.routing.affinity != "session"
-        return not wander and not self.promises.of_fleet
-
-    def marginal_replicas(self, pool: Pool, traffic: float = 1.0, ttft_slack_s: float = 0.0) -> int:
-        """Replicas the pool needs at `traffic` (>= 1) times its rate with TTFT limits longer by `ttft_slack_s` [s].
-
-        Read from the trials of its sizing: k replicas at f times the rate are k/f at the rate itself. Interpolated between
-        the trials, so to about one replica, where a small pool is asked itself whether it bears the traffic; below the fewest
-        tried, the need grows as the traffic does. Engine settings stay.
-        """
-        limits = [p.limit_s + (ttft_slack_s if p.metric == "ttft_s" else 0.0) for p in self.promises.latency]
-        low = max(self.promises.min_replicas, self._least(pool, pool.arrival_rate_per_s * traffic))
-        if traffic > 1.0:
-            if low <= pool.size.replicas and self._bears(pool, traffic):
-                return pool.size.replicas
-            return max(low, pool.size.replicas, math.ceil(pool.size.needed * traffic - 1e-9))
-        high = max(pool.size.replicas, low)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._within(pool, pool.size, middle, limits) else (middle + 1, high)
-        return high
-
-    def _bears(self, pool: Pool, traffic: float) -> bool:
-        """Whether a small pool keeps its promises at `traffic` times its rate; ``False`` of a large one, whose trials say it."""
-        n, at = pool.size.replicas, pool.arrival_rate_per_s * traffic
-        # the utilization cap says no without a replay
-        if n > FEW_REPLICAS or at > self.promises.utilization_cap * n * pool.capacity_per_s * (1.0 + 1e-9):
-            return False
-        key = (pool.name, traffic)
-        if key not in self._borne:
-            self._borne[key] = pool.model.keeps(at, n, self.promises.latency)
-        return self._borne[key]
-
-    def band(self, k: int) -> tuple[int, int | None]:
-        """See :meth:`planner.fleet.fleet.Fleet.band`.
-
-        The band is the profile's and twice the standard error of the mean work per request (the sampling error of the
-        workload), added as independent errors. Scaling all times by s at rate lambda is the same as the unscaled pool at
-        rate s lambda with limits divided by s.
-        """
-        pool = self.pools[k]
-        band = math.hypot(pool.option.profile.band, 2.0 * self._sampling_error(pool))
-        least, n, slow = self.promises.min_replicas, pool.size.replicas, 1.0 + band
-        if self.promises.of_fleet:
-            # what one pool needs depends on the others: the load alone scales with the iteration time
-            return max(least, math.ceil(n * (1.0 - band))), math.ceil(n * slow)
-        low = self._fewest(pool, pool.size, max(1.0 - band, 0.05), least, n)
-        size = pool.size
-        top = math.ceil(size.trials[-1][0] * slow) if size.trials else n
-        if self._keeps(pool, size, top, slow):
-            return low, max(self._fewest(pool, size, slow, n, top), n)
-        tighter, rate = self.promises.tightened(slow), pool.arrival_rate_per_s * slow
-        high = smallest_pool(pool.model, rate, tighter, max(least, n), self.levels, n * slow * slow, quick=True)
-        return low, None if isinstance(high, Shortfall) else max(high.replicas, n)
-
-    def _keeps(self, pool: Pool, size: PoolSize, n: int, scale: float) -> bool:
-        """Whether n replicas would do if every time were `scale` times as long, judged from the trials of `size`."""
-        return self._within(pool, size, n / scale, [p.limit_s / scale for p in self.promises.latency])
-
-    def _within(self, pool: Pool, size: PoolSize, replicas: float, limits_s: Sequence[float]) -> bool:
-        """Whether a fractional number of replicas keeps the utilization cap and these limits, judged from the trials."""
-        load = pool.arrival_rate_per_s / (replicas * pool.capacity_per_s)
-        values = size.held_at(replicas)
-        if load > self.promises.utilization_cap * (1.0 + 1e-12) or values is None:
-            return False
-        return all(v <= limit for v, limit in zip(values, limits_s, strict=True))
-
-    def _fewest(self, pool: Pool, size: PoolSize, scale: float, low: int, high: int) -> int:
-        """Smallest number in low..high that :meth:`_keeps` accepts; `high` when none below does."""
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._keeps(pool, size, middle, scale) else (middle + 1, high)
-        return high
-
-    def _sampling_error(self, pool: Pool) -> float:
-        """Relative standard error of the pool's work per request, from the number of requests behind the workload.
-
-        Delta method: the coefficient of variation of prefill work over the root of the pool's share of the requests.
-        """
-        requests = self.question.traffic.workload.provenance.requests
-        mean = pool.law.mean(m.NEW_INPUT)
-        if not requests or mean <= 0.0:
-            return 0.0
-        scv = max(pool.law.mean(m.NEW_INPUT2) / (mean * mean) - 1.0, 0.0)
-        return math.sqrt(scv / max(requests * pool.law.share, 1.0))
-
-    def chance(self) -> Chance | None:
-        """See :meth:`planner.fleet.fleet.Fleet.chance`: errors are common to all pools, the least sure one decides."""
-        # where a pool's prediction is not reliable its errors are not known either
-        if self.promises.of_fleet or not all(pool.size.prediction.reliable for pool in self.pools):
-            return None
-        found = [
-            chance_of(pool, self.promises.of_pools, self._sampling_error(pool), self.levels) for pool in self.pools
-        ]
-        return min((c for c in found if c is not None), key=lambda c: c.share, default=None)
-
-    def headroom(self, at_most: float = math.inf) -> float:
-        """See :meth:`planner.fleet.fleet.Fleet.headroom`: from the trials of the sizing where they say it, pool by pool."""
-        if not self._grows_alike:
-            return super().headroom(at_most)
-        known = [self._known_headroom(pool) for pool in self.pools]
-        least = min((f for f in known if f is not None), default=at_most)
-        unknown = []
-        for pool, f in zip(self.pools, known, strict=True):
-            # whether a small one bears a tenth more was asked already
-            bears = self._bears(pool, 1.0 + MORE) if f is None else True
-            if f is None and not (bears and least <= 1.0 + MORE):
-                unknown.append(pool)
-            if not bears and pool.size.replicas <= FEW_REPLICAS:
-                least = min(least, math.sqrt(1.0 + MORE))
-        return Fleet.headroom(Colocated(self.question, unknown), least) if unknown else least
-
-    def _known_headroom(self, pool: Pool) -> float | None:
-        """The factor on one pool's traffic that its trials allow; ``None`` when none with fewer replicas was tried.
-
-        Of a standing fleet none was.
-        """
-        n = pool.size.replicas
-        cap = self.promises.utilization_cap * n * pool.capacity_per_s / pool.arrival_rate_per_s
-        if cap <= 1.02:
-            return max(cap, 1.0)
-        if not pool.size.trials or pool.size.trials[0][0] >= n:
-            return None
-        # replicas of a small pool are steps too wide to read between
-        least = 1.0 + MORE if cap >= 1.0 + MORE and self._bears(pool, 1.0 + MORE) else 1.0
-        low, high = 1.0, min(cap, n / pool.size.trials[0][0])
-        limits = [p.limit_s for p in self.promises.latency]
-        for _ in range(30):
-            middle = 0.5 * (low + high)
-            values = pool.size.held_at(n / middle)
-            keeps = values is not None and all(v <= limit for v, limit in zip(values, limits, strict=True))
-            low, high = (middle, high) if keeps else (low, middle)
-        return max(low, least)
 
     # --- what is said of it ---------------------------------------------------------------------------------------
 
@@ -314,11 +212,12 @@ class Colocated(Fleet):
         if self.promises.of_fleet or arrivals is None or not arrivals.dispersion:
             return None
         total = 0
-        for pool in self.pools:
+        for k, pool in enumerate(self.pools):
             calm = pool.model.without_bursts()
             if calm is None:
                 return None
-            size = smallest_pool(calm, pool.arrival_rate_per_s, self.promises, levels=self.levels, quick=True)
+            rate, margin = pool.arrival_rate_per_s, self.margins(self.promises.confidence)[k]
+            size = smallest_pool(calm, rate, self.promises, levels=self.levels, quick=True, margin=margin)
             if isinstance(size, Shortfall):
                 return None
             total += size.replicas
@@ -351,7 +250,8 @@ class Colocated(Fleet):
             if replica is None:
                 return None
             rate, start = pool.arrival_rate_per_s, pool.size.replicas
-            size = smallest_pool(replica[1], rate, self.promises, levels=self.levels, start=start, quick=True)
+            margin = self.margins(self.promises.confidence)[k]
+            size = smallest_pool(replica[1], rate, self.promises, 1, self.levels, start, quick=True, margin=margin)
             if isinstance(size, Shortfall):
                 return None
             total += size.replicas
@@ -409,20 +309,18 @@ class _ColocatedShape(Shape):
             name_shortfalls(problem)
         if not found.pools:
             raise infeasible(problem, found)
-        names, bare = pool_names(len(found.pools)), question.search.bare
-        decided = [problem.decided(p, bare) for p in found.pools]
-        fleet = Colocated(question, [replace(p, name=n) for p, n in zip(decided, names, strict=True)])
+        fleet = decided(problem, found.pools)
         one = found.one_pool
-        baseline = None
-        if len(found.pools) > 1 and one is not None:
-            baseline = Colocated(question, [problem.decided(one, bare)])
+        baseline = decided(problem, (one,)) if len(found.pools) > 1 and one is not None else None
+        if baseline is not None and baseline.cost_usd_per_hour <= fleet.cost_usd_per_hour * (1.0 + 1e-9):
+            # GPU types whose errors are independent have to be surer each
+            fleet, baseline = baseline, None
         return Solved(
             fleet,
             _report(problem, found, fleet),
             baseline,
             tuple(_search_notes(problem)),
             _unproven(problem, found, fleet),
-            _with_oracle(question, found, fleet.cost_usd_per_hour),
         )
 
     def stands(self, pools: Sequence[SavedPool]) -> bool:
@@ -455,6 +353,33 @@ class _ColocatedShape(Shape):
         return Colocated(question, built)
 
 
+def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Colocated:
+    """The fleet of pools that a search has chosen: with the best settings of their engines, sized by all their requests.
+
+    Raises
+    ------
+    InfeasibleError
+        All requests show what their sample does not, that no number of replicas keeps the promises.
+    """
+    quick = problem.search.quick
+    pools = [
+        replace(pool if quick else problem.alike((i, j, k // problem.units), pool), name=name)
+        for ((i, j, k), pool), name in zip(chosen, pool_names(len(chosen)), strict=True)
+    ]
+    if quick and not problem.fleet_promises:
+        own = problem.kept.only(problem.kept.of_pools)
+        pools = [without_luck(pool, own, problem.margin(pool.option)) for pool in pools]
+    fleet = Colocated(problem.question, pools)
+    if quick:
+        return fleet
+    sizes = fleet.size(problem.rate, fleet.counts)
+    if isinstance(sizes, Shortfall):
+        raise unkept(sizes, "", "even idle, the best fleet needs", [])
+    for k, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
+        fleet.pools[k] = replace(pool, size=size, bought=pool.option.price.bought(size.replicas))
+    return fleet
+
+
 def standing_engines(question: CompiledQuestion, saved: SavedPool) -> CompiledQuestion:
     """The question with nothing of the engine left open: GPU, group, budget and slots are the plan's."""
     engines = question.engines
@@ -476,45 +401,6 @@ def standing_engines(question: CompiledQuestion, saved: SavedPool) -> CompiledQu
     )
 
 
-def _with_oracle(
-    question: CompiledQuestion, found: Found, cost: float
-) -> tuple[Fleet | None, float, float, float, float] | None:
-    """The best fleet over boundaries of the total and compression bands, as :class:`planner.fleet.fleet.Solved` has it.
-
-    It is sized only where the guess, scaled to the pools that are known, says that it saves anything.
-    """
-    one = found.one_pool
-    if (
-        not question.search.explained
-        or question.traffic.sees_output
-        or question.search.pools < 2
-        or one is None
-        or question.promises.of_fleet
-    ):
-        return None
-    knowing = replace(question, traffic=replace(question.traffic, route_on="total"))
-    options = list({id(p.option): p.option for p in (*found.pools, one)}.values())
-    problem = FleetProblem(knowing, options)
-    problem.open_grid()
-    costs = problem.bounds.copy()
-    costs[0, -1] = math.inf
-    expected, path = cheapest_path(costs, problem.search.pools)
-    if path is None:
-        return None
-    fleet: Fleet | None = None
-    if expected < cost * (1.0 - WORTH_IT):
-        best = solve_splits(problem, cost * (1.0 - WORTH_IT), MOST_ASKED)
-        if len(best.pools) > 1 and best.outcome.path is not None:
-            path, names = best.outcome.path, pool_names(len(best.pools))
-            fleet = Colocated(
-                knowing, [replace(problem.decided(p), name=n) for p, n in zip(best.pools, names, strict=True)]
-            )
-        expected = max(expected, cost) if fleet is None else fleet.cost_usd_per_hour
-    upper = [problem.states[j] for j in path[1:-1]]
-    compressed = math.fsum(float(np.sum(problem.moments.band_weights(s.boundary, s.gamma)[1])) for s in upper)
-    return fleet, expected, upper[0].boundary, upper[0].gamma, compressed
-
-
 def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchReport:
     """What was searched and the gap that is left."""
     search, cost = problem.search, fleet.cost_usd_per_hour
@@ -523,9 +409,13 @@ def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchRepo
     kinds = f"{len(problem.options)} engine option{'s' if len(problem.options) != 1 else ''}"
     grid = f"{boundaries} boundar{'y' if boundaries == 1 else 'ies'} x {gammas} gamma{'s' if gammas != 1 else ''}"
     words = "1 pool" if search.pools == 1 else f"1 to {search.pools} pools, {grid}"
-    proven = found.outcome.proven
-    bound = cost if proven else min(found.outcome.lower_bound, cost)
+    bound = cost if _proven(found, fleet) else min(found.outcome.lower_bound, cost)
     return SearchReport(found.candidates, problem.evaluations, bound, cost - bound, f"{words}, {kinds}")
+
+
+def _proven(found: Found, fleet: Colocated) -> bool:
+    """Whether no fleet of the grid is cheaper: bounds are those of one error of iteration times for all pools."""
+    return found.outcome.proven and fleet.errors == 1
 
 
 def _search_notes(problem: FleetProblem) -> Iterator[Remark]:
@@ -541,7 +431,7 @@ def _search_notes(problem: FleetProblem) -> Iterator[Remark]:
 
 def _unproven(problem: FleetProblem, found: Found, fleet: Colocated) -> Remark | None:
     """What a search that stopped early leaves open."""
-    if found.outcome.proven:
+    if _proven(found, fleet):
         return None
     gap = fleet.cost_usd_per_hour - found.outcome.lower_bound
     return Remark("unproven", {"sized": problem.evaluations, "fleets": found.candidates, "gap_usd_per_hour": gap})
@@ -556,7 +446,7 @@ def _full_occupancy(problem: FleetProblem) -> Remark | None:
     broken_pools = [
         (built[0].upper.boundary, built[2])
         for key, built in problem.built().items()
-        if isinstance(built[2], MgcPool) and problem.is_hopeless(*key)
+        if isinstance(built[2], MgcPool) and problem.sized().get(key, True) is None
     ]
     if not broken_pools:
         return None

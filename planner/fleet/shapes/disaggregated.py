@@ -18,17 +18,19 @@ from planner.fleet.caches import cache_lines, sessions_of
 from planner.fleet.explain import beyond_stock, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.grid import engine_choices
+from planner.fleet.margin import Margin
 from planner.fleet.overload import overload_lines
 from planner.fleet.pool import (
     Pool,
     PoolSize,
     Shortfall,
-    broken,
     evaluate_pool,
     gpus_by_type,
     prefix_cache,
     smallest_pool,
     traffic_of,
+    unsure,
+    when_idle,
 )
 from planner.fleet.shapes.colocated import standing_engines
 from planner.methods.base import InCopies, PoolModel, Prediction, unstable
@@ -123,7 +125,6 @@ class Disaggregated(Fleet):
         links = min(prefill_option.tp, decode_option.tp)
         self.seconds_per_token = 8.0 * self.bytes_per_token / (1e9 * question.engines.kv_transfer_gbps * links)
         self.slots = Slots(0, "")
-        self._bands: list[tuple[int, int] | None] = []
         self._known_behind: dict[int, PoolModel] = {}
         self._traffic = traffic_of(question.traffic, replace(self.law, cached_share=cached))
         self.decode: DecodePool | None = None
@@ -286,9 +287,11 @@ class Disaggregated(Fleet):
             second = replace(second, ttft_s=(math.nan,) * len(levels))
         return first, second
 
-    def size_of(self, k: int, rate_per_s: float, promises: Promises, start: int) -> PoolSize | Shortfall:
+    def size_of(
+        self, k: int, rate_per_s: float, promises: Promises, start: int, quick: bool = False
+    ) -> PoolSize | Shortfall:
         """See :meth:`planner.fleet.fleet.Fleet.size_of`; both pools are sized where a promise is about both."""
-        found = self.sizes(rate_per_s / self.pools[k].law.share, promises)
+        found = self.sizes(rate_per_s / self.pools[k].law.share, promises, quick)
         return found if isinstance(found, Shortfall) else found[k]
 
     def as_engines_see(self) -> Disaggregated:
@@ -345,33 +348,46 @@ class Disaggregated(Fleet):
 
     def size(self, fleet_rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
         """See :meth:`planner.fleet.fleet.Fleet.size`."""
-        return self.sizes(fleet_rate_per_s, self.promises)
+        if self.pools:
+            return super().size(fleet_rate_per_s, near)
+        found = self.sizes(fleet_rate_per_s, self.promises, quick=True)
+        return found if isinstance(found, Shortfall) else copy(self).with_sizes(found).size(fleet_rate_per_s, near)
 
-    def sizes(self, rate_per_s: float, promises: Promises, quick: bool = False) -> list[PoolSize] | Shortfall:
+    def sizes_for(
+        self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
+    ) -> list[PoolSize] | Shortfall:
+        """See :meth:`planner.fleet.fleet.Fleet.sizes_for`."""
+        return self.sizes(fleet_rate_per_s, self.promises, quick, max(margins, key=lambda margin: margin.sd))
+
+    def sizes(
+        self, rate_per_s: float, promises: Promises, quick: bool = False, margin: Margin | None = None
+    ) -> list[PoolSize] | Shortfall:
         """The cheapest numbers of replicas that keep other promises; by a sample of the requests where it is to be `quick`."""
         ttft, tpot, e2e = (
             tuple(p for p in promises.parts if p.metric == metric) for metric in ("ttft_s", "tpot_s", "e2e_s")
         )
         quick = quick and self.decode is not None
-        first = smallest_pool(self.prefills, rate_per_s, promises.only(ttft), levels=self.levels, quick=quick)
+        margin = self._margin(promises.confidence) if margin is None else margin
+        first = smallest_pool(self.prefills, rate_per_s, promises.only(ttft), 1, self.levels, None, quick, margin)
         if isinstance(first, Shortfall):
             return first
         if self.decode is None:
-            return self._without_decode(rate_per_s, first, promises, ttft, e2e)
+            return self._without_decode(rate_per_s, first, promises, (*ttft, *e2e), margin)
         rate = rate_per_s * self.decode_share
-        second = smallest_pool(self.decodes, rate, promises.only(tpot), levels=self.levels, quick=quick)
+        second = smallest_pool(self.decodes, rate, promises.only(tpot), 1, self.levels, None, quick, margin)
         if isinstance(second, Shortfall):
             return second
         both = (*e2e, *promises.joint)
         if quick and not both:
             return [first, second]
         # a decode pool was sized behind any prefill replicas: behind these it keeps its own promises too
-        return self._for_end_to_end(rate_per_s, first, second, (*tpot, *both), quick)
+        return self._for_end_to_end(rate_per_s, first, second, (*tpot, *both), quick, margin)
 
     def least_cost(self) -> float:
         """A cost no numbers of replicas stay below: prefill sized for its TTFT, decode by its capacity [USD/hour]."""
         ttft = tuple(p for p in self.promises.latency if p.metric == "ttft_s")
-        first = smallest_pool(self.prefills, self.rate, self.promises.only(ttft), levels=self.levels, quick=True)
+        margin = self._margin(self.promises.confidence)
+        first = smallest_pool(self.prefills, self.rate, self.promises.only(ttft), 1, self.levels, None, True, margin)
         if isinstance(first, Shortfall):
             return math.inf
         cost = self.prefill_option.price.least_cost_usd_per_hour(first.replicas)
@@ -383,31 +399,39 @@ class Disaggregated(Fleet):
         )
 
     def _without_decode(
+        self, rate: float, first: PoolSize, promises: Promises, latency: Sequence[Promise], margin: Margin
+    ) -> list[PoolSize] | Shortfall:
+        """The prefill pool alone, where nobody decodes: the first token is the last."""
+        both = promises.only(self._as_first_tokens(latency))
+        size = smallest_pool(self.prefills, rate, both, first.replicas, self.levels, None, False, margin)
+        if isinstance(size, Shortfall):
+            return size
+        why = size.binding if size.replicas > first.replicas else first.binding
+        return [PoolSize(size.replicas, replace(size.prediction, e2e_s=size.prediction.ttft_s), why)]
+
+    @staticmethod
+    def _as_first_tokens(latency: Sequence[Promise]) -> tuple[Promise, ...]:
+        """Promises where an answer has one token."""
+        return tuple(
+            replace(p, metric="ttft_s") if p.metric == "e2e_s" else p
+            for p in latency
+            if p.metric in ("ttft_s", "e2e_s")
+        )
+
+    def _for_end_to_end(
         self,
         rate: float,
         first: PoolSize,
-        promises: Promises,
-        ttft: tuple[Promise, ...],
-        e2e: tuple[Promise, ...],
-    ) -> list[PoolSize] | Shortfall:
-        """The prefill pool alone, where nobody decodes: the first token is the last."""
-        prediction = replace(first.prediction, e2e_s=first.prediction.ttft_s)
-        if not (missed := broken(prediction, e2e)):
-            return [replace(first, prediction=prediction)]
-        both = promises.only((*ttft, *(Promise("ttft_s", p.limit_s, p.quantile) for p in e2e)))
-        again = smallest_pool(self.prefills, rate, both, levels=self.levels)
-        if isinstance(again, Shortfall):
-            return Shortfall(missed, again.best_s)
-        held = replace(again.prediction, e2e_s=again.prediction.ttft_s)
-        return [PoolSize(again.replicas, held, Remark("promise", {"promise": missed.label}))]
-
-    def _for_end_to_end(
-        self, rate: float, first: PoolSize, second: PoolSize, promises: Sequence[Promise], quick: bool
+        second: PoolSize,
+        promises: Sequence[Promise],
+        quick: bool,
+        margin: Margin,
     ) -> list[PoolSize] | Shortfall:
         """From the sizes that keep TTFT and TPOT to the cheapest that also keep what both make: every pair on the frontier."""
 
         def keeps(prefills: int, decodes: int) -> bool:
-            return self._behind(prefills).keeps(rate * self.decode_share, decodes, promises, sure=not quick)
+            behind = self._behind(prefills).under(margin.slow)
+            return behind.keeps(rate * self.decode_share, decodes, promises, sure=not quick)
 
         def told(prefills: int, decodes: int) -> tuple[Prediction, Prediction]:
             one, other = self.pair(rate, prefills, decodes)
@@ -416,14 +440,15 @@ class Disaggregated(Fleet):
 
         n, decodes, why = first.replicas, second.replicas, None
         if promises and not keeps(n, decodes):
-            idle = self.decodes.unloaded(self.levels)
-            if (hopeless := broken(idle, promises)) is not None:
-                return Shortfall(hopeless, idle.held(hopeless.metric, hopeless.quantile))
-            base = self._behind(n).look(rate * self.decode_share, decodes, self.levels)
-            missed = max(promises, key=lambda p: base.held(p.metric, p.quantile) / p.limit_s)
+            slow = self.decodes.under(margin.slow)
+            idle = when_idle(slow, promises, self.levels)
+            if idle is not None and idle.excess > 1.0:
+                return unsure(idle, self.decodes, slow, self.levels, margin)
+            base = self._behind(n).under(margin.slow).look(rate * self.decode_share, decodes, self.levels)
+            missed = max(promises, key=lambda p: base.value(p.metric, p.quantile) / p.limit_s)
             cheapest = self._cheapest_pair(n, decodes, keeps)
             if cheapest is None:
-                return Shortfall(missed, base.held(missed.metric, missed.quantile))
+                return Shortfall(missed, base.value(missed.metric, missed.quantile))
             n, decodes = cheapest
             why = Remark("promise", {"promise": missed.label})
         predictions = (Prediction.unknown(),) * 2 if quick else told(n, decodes)
@@ -467,18 +492,31 @@ class Disaggregated(Fleet):
             best = (cost(n, most), n, most)
         return best[1], best[2]
 
-    def band(self, k: int) -> tuple[int, int | None]:
-        """See :meth:`planner.fleet.fleet.Fleet.band`: the same pools, faster traffic, tighter promises."""
-        if not self._bands:
-            band = max(self.prefill_option.profile.band, self.decode_option.profile.band)
-            for sign in (-1.0, 1.0):
-                scale = max(1.0 + sign * band, 0.05)
-                found = self.sizes(self.rate * scale, self.promises.tightened(scale), quick=True)
-                counts = None if isinstance(found, Shortfall) else (found[0].replicas, found[-1].replicas)
-                self._bands.append(counts)
-        low, high = (None if b is None else b[k] for b in self._bands)
-        n = self.pools[k].size.replicas
-        return n if low is None else min(low, n), None if high is None else max(high, n)
+    def slowed(self, deviations: float, draw: int | None = None) -> Disaggregated:
+        """See :meth:`planner.fleet.fleet.Fleet.slowed`: both engines by the error of the less known."""
+        slow = math.exp(deviations * self._margin(0.5).sd)
+        fleet = copy(self)
+        fleet.prefill = self.prefill.under(slow, draw)  # type: ignore[assignment]
+        fleet.decode = None if self.decode is None else self.decode.under(slow, draw)  # type: ignore[assignment]
+        fleet._known_behind = {}
+        return fleet
+
+    def keeps(self, fleet_rate_per_s: float) -> bool:
+        """See :meth:`planner.fleet.fleet.Fleet.keeps`."""
+        prefills, decodes = self.counts[0], self.counts[-1]
+        if self.decode is None:
+            return self.prefills.keeps(fleet_rate_per_s, prefills, self._as_first_tokens(self.promises.latency))
+        first = tuple(p for p in self.promises.latency if p.metric == "ttft_s")
+        both = tuple(p for p in self.promises.latency if p.metric != "ttft_s")
+        if first and not self.prefills.keeps(fleet_rate_per_s, prefills, first):
+            return False
+        return not both or self._behind(prefills).keeps(fleet_rate_per_s * self.decode_share, decodes, both)
+
+    def _margin(self, confidence: float) -> Margin:
+        """Iteration times with which the fleet keeps its promises: those of the less known of its engines for both."""
+        errors = 1 if self.prefill_option.gpu.name == self.decode_option.gpu.name else 2
+        options = (self.prefill_option, self.decode_option)
+        return max((Margin.of(confidence, o.profile, errors) for o in options), key=lambda margin: margin.sd)
 
     def grown(self, growth: str) -> Disaggregated | None:
         """See :meth:`planner.fleet.fleet.Fleet.grown`."""
@@ -676,7 +714,7 @@ class _DisaggregatedShape(Shape):
                 best, too_large = (fleet, too_large) if fits else (best, fleet)
         if best is None:
             raise _infeasible(question, stock, shortfalls, refused, too_large)
-        sizes = best.size(question.traffic.rate_per_s)
+        sizes = best.size(question.traffic.rate_per_s) if not question.search.quick else [p.size for p in best.pools]
         if isinstance(sizes, Shortfall):
             raise unkept(sizes, "disaggregated: ", "idle pools need", [])
         best.with_sizes(sizes)
@@ -718,7 +756,7 @@ def _infeasible(
     helps = {
         "ttft_s": "a faster prefill: more GPUs per replica (--tp), a faster GPU (--gpu), a prefix cache",
     }
-    usual = "a faster link (--kv-transfer-gbps), memory with more bandwidth (--gpu), more GPUs per replica"
+    usual = "a faster link (kv_transfer_gbps), memory with more bandwidth (--gpu), more GPUs per replica"
     worst = min(shortfalls, key=lambda s: s.excess)
     return unkept(worst, "disaggregated: ", "idle pools need", [helps.get(worst.promise.metric, usual)])
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.queueing.exact import delayed_wait
+from planner.queueing.exact import delayed_wait, two_phases
 from planner.queueing.mixture import groups
-from planner.queueing.service import two_phases
 
 FloatArray = NDArray[np.float64]
 

@@ -29,7 +29,7 @@ TOO_DEAR = 20.0
 
 
 def blocks(choices: Choices) -> list[Block]:
-    """The choices sized as a table, what has no fleet and what was not reached as lines."""
+    """The choices sized as a table, what has no fleet as lines."""
     priced = [c for c in choices.rows if c.cost_usd_per_hour is not None and not _too_dear(c, choices)]
     rows = [_cells(c, choices.cost_usd_per_hour) for c in priced]
     found: list[Block] = []
@@ -42,7 +42,7 @@ def blocks(choices: Choices) -> list[Block]:
             columns[0], rows = "possible with", [[*row[:4], *row[5:]] for row in rows]
             columns.remove("change")
         found.append(Table(columns, rows, {columns[0], "fleet", "write"}, drop=DROPPED, words=UNFOLDED))
-    lines = [*_savings(choices), *_curve(choices), *_without(choices), *not_reached(choices)]
+    lines = [*_savings(choices), *_curve(choices), *_without(choices), *interrupted(choices)]
     return [*found, Text(lines, near=True)]
 
 
@@ -52,8 +52,8 @@ def _plan_cells(cost: float, gpus: int) -> list[str]:
 
 def _cells(choice: Choice, base: float | None) -> list[str]:
     cost = choice.cost_usd_per_hour or 0.0
-    change = "" if base is None else _change(cost / base - 1.0)
-    return [choice.name, format_count(choice.gpus or 0), _month(cost), _year(cost), change, choice.fleet, choice.flags]
+    told = "" if base is None else change(cost / base - 1.0)
+    return [choice.name, format_count(choice.gpus or 0), _month(cost), _year(cost), told, choice.fleet, choice.flags]
 
 
 def _month(cost: float) -> str:
@@ -64,7 +64,7 @@ def _year(cost: float) -> str:
     return format_usd(round(HOURS_PER_YEAR * cost))
 
 
-def _change(share: float) -> str:
+def change(share: float) -> str:
     """``-25%``; nothing where the price is the plan's."""
     return "same" if abs(share) < 5e-5 else f"{'+' if share > 0.0 else '-'}{format_percent(abs(share))}"
 
@@ -84,7 +84,7 @@ def _savings(choices: Choices) -> Sequence[str]:
         for c in choices.rows
         if c.kind != "promise" and c.cost_usd_per_hour is not None and c.cost_usd_per_hour < WORTH_TELLING * base
     ]
-    told = [f"{flags} ({_change(cost / base - 1.0)})" for cost, flags in sorted(cheaper)[:MOST_SAVINGS]]
+    told = [f"{flags} ({change(cost / base - 1.0)})" for cost, flags in sorted(cheaper)[:MOST_SAVINGS]]
     return [f"saves most at the same promise: {', '.join(told)}"] if told else []
 
 
@@ -121,13 +121,8 @@ def _without(choices: Choices) -> Sequence[str]:
     return told
 
 
-def not_reached(choices: Choices) -> Sequence[str]:
-    """What the time did not allow, with the flag that shows it."""
-    left = [c for c in choices.rows if not c.reached]
-    more = f" (--options-seconds {4 * max(choices.seconds, 15.0):.0f} waits for them)"
-    told = []
-    for promising, looks in ((True, ", though guessed to be cheaper"), (False, "")):
-        if flags := [c.flags for c in left if c.promising == promising]:
-            told.append(f"not reached in {choices.seconds:g} s{looks}{more}: {', '.join(flags)}")
-            more = ""
-    return told
+def interrupted(choices: Choices) -> Sequence[str]:
+    """That Ctrl-C ended the sizing."""
+    if not choices.waiting:
+        return []
+    return [f"interrupted: {choices.waiting} of {choices.waiting + len(choices.rows)} other choices were not sized"]

@@ -1,171 +1,271 @@
-"""A plan: the question and the answer, its pools, why, and how to start the engines."""
+"""A plan on a page: what to buy, how sure that is, what would be cheaper, what else it could be, what to check, how to start it.
+
+The same blocks in a terminal, in Markdown, in the report, in a notebook and as ``summary`` in JSON; the reasons are
+:mod:`planner.report.explained`'s.
+"""
 
 from __future__ import annotations
 
+import math
 import shlex
+from collections.abc import Sequence
 
+from planner.catalog.load import price_offers, repository
 from planner.catalog.profiles import engine_of
-from planner.plans import LatencyValue, Plan, PoolPlan
+from planner.choices import Choice
+from planner.plans import HOURS_PER_YEAR, Plan, PoolPlan, Sized
+from planner.remarks import Remark
 from planner.report.blocks import Block, Table, Text
-from planner.report.text import choices
-from planner.units import format_band, format_count, format_duration, format_percent, format_share, format_usd
+from planner.report.text.choices import TOO_DEAR, WORTH_TELLING, change
+from planner.units import format_count, format_duration, format_share
+from planner.workload.resolve import shipped_names
+
+MOST_CHEAPER, MOST_OTHERWISE, MOST_CHECKS = 5, 4, 4
+"""Rows of each part."""
+
+CLIFF_LOOSER, CLIFF_SAVES = 1.5, 0.2
+"""A promise whose limit is a cliff: this many times as long, it saves this share."""
+
+UNFIT = ("few_requests", "no_promise", "below_hardware", "profile_band")
+"""Warnings that make an answer unfit to buy by: they stand above it."""
+
+AT_OTHER = ("traffic", "redundancy", "promise")
+"""Kinds of choices that ask another question; all others keep its promise."""
 
 
 def blocks(plan: Plan) -> list[Block]:
-    """Headline, pools, why, how to start the engines, other choices; a document also keeps what was assumed."""
-    question, answer, cost = headline(plan)
-    columns, rows = pool_table(plan)
-    return [
-        Text([question], "heading"),
-        Text([answer], "bold", near=True),
-        Text([cost], near=True),
-        Table(columns, rows, {*columns[:2]}, drop=DROPPED),
-        Text([savings(plan)]),
-        Text(plan.explanation, "bullets", "Why", near=True),
-        *(() if plan.choices is None else choices.blocks(plan.choices)),
-        Text(plan.assumptions, "bullets", "Assumed", only="document"),
-        Text(plan.warnings, "bullets", "Warnings", only="document"),
-        Text(engine_flags(plan), "command", only="terminal"),
-        Text(plan.notes, "bullets", "Notes", label="note: ", near=True),
-        Text([f"fleetopt {plan.version}, method `{plan.method}`"], only="document"),
-    ]
+    """The page."""
+    rows = [*cheaper(plan)]
+    found: list[Block] = [Text([question(plan)], "heading")]
+    found.append(Text(unfit(plan), "bullets", label="  ! ", near=True))
+    buy, *more = answer(plan)
+    found.append(Text([f"BUY  {buy}"], "bold"))
+    found.append(Text(more, label="     ", near=True))
+    if rows:
+        columns = ["CHEAPER, SAME PROMISE", "GPUs", "$/year", "change", "add"]
+        found.append(Table(columns, rows, {columns[0], "add"}))
+    found.append(Text(_listed("OTHERWISE", otherwise(plan))))
+    checks = before_signing(plan)
+    found.append(Text(["BEFORE YOU SIGN"] if checks else []))
+    found.append(Text(checks, "bullets", label="  ! ", near=True))
+    found.append(Text([f"RUN  {start_line(plan)}"]))
+    rows_told = "" if plan.choices is None else f" ({len(plan.choices.rows)} rows)"
+    told = f"fleetopt explain (why)   fleetopt options{rows_told}   fleetopt report (a page)   fleetopt deploy (files)"
+    found.append(Text([told], only="terminal"))
+    return found
 
 
-def engine_flags(plan: Plan) -> list[str]:
-    """How the engines of every pool are started, in the words of the engine planned for."""
-    engine = engine_of(plan.inputs)
-    return [f"{pool.name}: {shlex.join(engine.arguments(pool.settings.to_dict()))}" for pool in plan.pools]
+def summary(plan: Plan) -> list[str]:
+    """The page as lines of 100 characters."""
+    from planner.report.blocks import to_terminal
+
+    return to_terminal(blocks(plan), 100).split("\n")
 
 
-def gpu_phrase(pool: PoolPlan) -> str:
-    """``"5 replicas x TP8 of h100-80gb"``."""
-    replicas = f"{pool.replicas:,} replica{'s' if pool.replicas != 1 else ''}"
-    spares = f" ({pool.spares} of them spare)" if pool.spares else ""
-    return f"{replicas} x {pool.parallel} of {pool.gpu}{spares}"
+def one_line(plan: Plan) -> str:
+    """The answer alone."""
+    return f"{question(plan)}: {answer(plan)[0]}"
 
 
-def headline(plan: Plan) -> list[str]:
-    """The question, what to buy for how much, and of what; three lines."""
+def _listed(title: str, parts: Sequence[str]) -> list[str]:
+    return [f"{title}  {'   '.join(parts)}"] if parts else []
+
+
+def question(plan: Plan) -> str:
+    """Model, traffic and promises."""
+    # a prefill pool works on prompts, a decode pool on answers
+    served = (
+        plan.pools if plan.shape == "colocated" else plan.pools[:1],
+        plan.pools if plan.shape == "colocated" else plan.pools[1:],
+    )
+    means = (
+        math.fsum(p.share * getattr(p, f"mean_{side}_tokens") for p in pools) / math.fsum(p.share for p in pools)
+        for side, pools in zip(("input", "output"), served, strict=True)
+    )
+    lengths = " / ".join(f"{format_count(round(mean))} {side}" for mean, side in zip(means, ("in", "out"), strict=True))
     promises = ", ".join(p.told for p in plan.slo.promises)
-    name = plan.workload.get("name", "workload")
-    requests = plan.workload.get("requests")
-    known = f" ({format_count(float(requests))} requests)" if isinstance(requests, (int, float)) else ""
-    model = plan.inputs.get("model", "")
-    hourly = plan.cost_usd_per_hour
-    return [
-        f"{name}{known} at {format_count(plan.arrival_rate_per_s)} requests/s, {model}: {promises}",
-        f"{plan.gpus:,} GPU{'s' if plan.gpus != 1 else ''}, {format_usd(round(choices.HOURS_PER_MONTH * hourly))}/month, "
-        f"{format_usd(round(plan.cost_usd_per_year))}/year: {' + '.join(gpu_phrase(p) for p in plan.pools)}",
-        f"{format_usd(hourly)}/hour, ${format_count(plan.cost_usd_per_million_tokens)} per million tokens; "
-        + "; ".join(prices(plan)),
-    ]
+    model, name = plan.inputs.get("model", ""), plan.workload.get("name", "workload")
+    users = next((f" ({r.values['population']})" for r in _remarks(plan, "assumptions") if r.code == "users"), "")
+    return f"{model}   {name}: {lengths}   {format_count(plan.arrival_rate_per_s)} requests/s{users}   {promises}"
 
 
-def prices(plan: Plan) -> list[str]:
-    """What a GPU costs and whose price that is, by type."""
-    told = {str(r.values["gpu"]): r.values for r in plan.remarks.get("assumptions", ()) if r.code == "gpu_price"}
-    return [
-        f"{gpu} at {format_usd(float(str(v['price'])))} per GPU and hour{v['source'] or ' (--price)'}"
-        for gpu, v in told.items()
-    ]
+ODDS = ("one chance in ten", "even odds", "nine in ten")
+"""Of keeping the promises, with the sizes that a plan names."""
 
 
-def savings(plan: Plan) -> str:
-    """What the pools save against one pool, or why there is one."""
-    base = plan.baseline_cost_usd_per_hour
-    if plan.shape == "disaggregated":
-        return f"Prefill and decode on pools of their own (searched: {plan.search.description})."
-    if plan.inputs.get("pools") == 1:
-        return f"One pool, as asked (searched: {plan.search.description})."
-    if plan.baseline is None or base is None:
-        return "One pool: splitting by length does not pay here (searched: " + plan.search.description + ")."
-    replicas = sum(p.replicas for p in plan.baseline)
-    noun = "replica" if replicas == 1 else "replicas"
+def answer(plan: Plan) -> list[str]:
+    """What to buy and what it costs; how that hangs on what is not known; how it is built."""
+    sure = plan.sureness
+    promise = "the promise" if len(plan.slo.promises) == 1 else "the promises"
+    keeps = "" if sure is None else f"   keeps {promise} with {_chance(sure.chance)} confidence"
+    if sure is not None and sure.chance < sure.confidence - 0.005:
+        keeps += f", not {_chance(sure.confidence)}: no number of GPUs does"
+    lines = [f"{_gpus(plan)}   {usd(plan.cost_usd_per_year)} a year{keeps}"]
+    if sure is not None and (sure.median.gpus, sure.high.gpus) != (plan.gpus, plan.gpus):
+        # a size is told once, with the best odds it has
+        odds = {s.gpus: (words, s) for words, s in zip(ODDS, (sure.low, sure.median, sure.high), strict=True)}
+        lines.append(", ".join(f"{words} with {_sized(s)}" for words, s in odds.values()))
+    lines.append(f"{_build(plan)}; {_measures(plan)}")
+    return lines
+
+
+def _gpus(plan: Plan) -> str:
+    """``"63 x h100-80gb + 8 x a100-80gb"``."""
+    counts: dict[str, int] = {}
+    for pool in plan.pools:
+        counts[pool.gpu] = counts.get(pool.gpu, 0) + pool.gpus
+    return " + ".join(f"{n:,} x {gpu}" for gpu, n in counts.items())
+
+
+def _chance(share: float) -> str:
+    return "over 99%" if share > 0.99 else f"{share:.0%}"
+
+
+def usd(value: float) -> str:
+    """Money as people say it, three digits.
+
+    >>> [usd(v) for v in (940.4, 23564.0, 612674.0, 1858012.0, 2.1e9)]
+    ['$940', '$23.6k', '$613k', '$1.86M', '$2.1B']
+    """
+    for least, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if value >= 0.9995 * least:
+            return f"${format_count(float(f'{value / least:.3g}'))}{letter}"
+    return f"${value:,.0f}"
+
+
+def _sized(sized: Sized) -> str:
+    """``"63 ($1.48M)"``."""
+    if sized.gpus is None or sized.cost_usd_per_hour is None:
+        return "no number"
+    return f"{sized.gpus:,} ({usd(HOURS_PER_YEAR * sized.cost_usd_per_hour)})"
+
+
+def _build(plan: Plan) -> str:
+    """Pools, what a replica is, the gateway, spares."""
+
+    def each(pool: PoolPlan) -> str:
+        return f"{pool.name} {pool.replicas:,} x {pool.parallel}"
+
+    pools = (
+        f"one pool, {plan.pools[0].parallel}"
+        if len(plan.pools) == 1
+        else f"{len(plan.pools)} pools: {', '.join(map(each, plan.pools))}"
+    )
+    spares = sum(p.spares for p in plan.pools)
+    return f"{pools}, {plan.inputs.get('routing')}; {f'{spares} spare' if spares else 'no spare'}"
+
+
+def _measures(plan: Plan) -> str:
+    """The latencies promised and P99 TTFT and TPOT, the worst of the pools; the highest load."""
+    wanted = {(p.metric, p.quantile): p.label for p in plan.slo.promises if p.metric in ("ttft_s", "tpot_s", "e2e_s")}
+    wanted |= {("ttft_s", 0.99): "P99 TTFT", ("tpot_s", 0.99): "P99 TPOT"}
+    found = []
+    for (metric, level), label in wanted.items():
+        values = [v for pool in plan.pools if (v := pool.quantile(metric, level)) is not None]
+        if values:
+            found.append(f"{label} {format_duration(max(values))}")
+    shares = [v.share for pool in plan.pools for v in pool.latency if v.share is not None]
+    found += [f"{format_share(min(shares))} within all limits"] if shares else []
+    return ", ".join(found) + f"; load {max(p.load for p in plan.pools):.2f}"
+
+
+def _remarks(plan: Plan, kind: str) -> Sequence[Remark]:
+    return plan.remarks.get(kind, ())
+
+
+def unfit(plan: Plan) -> list[str]:
+    """Why the answer is not to be bought by, where it is not."""
+    return list(dict.fromkeys(str(r) for r in _remarks(plan, "warnings") if r.code in UNFIT))[:2]
+
+
+def cheaper(plan: Plan) -> list[list[str]]:
+    """What keeps the same promise for less, the cheapest first."""
+    base, found = plan.cost_usd_per_hour, []
+    for choice in plan.choices.rows if plan.choices is not None else ():
+        cost = choice.cost_usd_per_hour
+        if choice.kind not in AT_OTHER and cost is not None and cost < WORTH_TELLING * base:
+            found.append((cost, choice))
+    rows = []
+    for cost, choice in sorted(found, key=lambda pair: pair[0])[:MOST_CHEAPER]:
+        name = choice.name + (" (check quality)" if choice.kind == "precision" else "")
+        rows.append(
+            [name, format_count(choice.gpus or 0), usd(HOURS_PER_YEAR * cost), change(cost / base - 1.0), choice.flags]
+        )
+    return rows
+
+
+def otherwise(plan: Plan) -> list[str]:
+    """Other limits, more traffic, a node's failure, and cliffs always: what they would take."""
+    if plan.choices is None or plan.choices.promise is None:
+        return []
+    promise, base = plan.choices.promise, plan.cost_usd_per_hour
+    limits = sorted((c for c in plan.choices.rows if c.kind == "promise" and c.limit_s), key=lambda c: c.limit_s or 0.0)
+    tighter = [c for c in limits if (c.limit_s or 0.0) < promise.limit_s][-1:]
+    looser = [c for c in limits if (c.limit_s or 0.0) > promise.limit_s]
+    cliff = [c for c in looser if _is_cliff(c, promise.limit_s, base)][:1]
+    others = [c for c in plan.choices.rows if c.kind in ("traffic", "redundancy")]
+    shown = [*tighter, *(cliff or looser[:1]), *others][:MOST_OTHERWISE]
+    return [told for c in shown if (told := _other(c, base, c in cliff))]
+
+
+def _is_cliff(choice: Choice, limit_s: float, base: float) -> bool:
+    cost = choice.cost_usd_per_hour
     return (
-        f"One pool would take {replicas:,} {noun} at {format_usd(base)}/hour: "
-        f"{len(plan.pools)} pools save {format_percent(plan.saving)}."
+        cost is not None
+        and (choice.limit_s or 0.0) <= CLIFF_LOOSER * limit_s * (1.0 + 1e-9)
+        and cost < (1.0 - CLIFF_SAVES) * base
     )
 
 
-COLUMNS = (
-    "pool", "input tokens", "share", "rate/s", "replicas", "GPUs", "slots", "load", "running",
-)  # fmt: skip
-
-TOTAL = "total tokens"
-"""Heads the second column where the pools are not cut by the input alone."""
-
-DROPPED = ("share", "slots", "running", "rate/s", "cost/hour", TOTAL, "input tokens", "load")
-"""Columns that a narrow page leaves out, the first to go first."""
+def _other(choice: Choice, base: float, cliff: bool) -> str:
+    cost = choice.cost_usd_per_hour
+    if cost is None:
+        return f"{choice.name}: no fleet" if choice.reason else ""
+    told = f"over {TOO_DEAR:g} times as dear" if cost > TOO_DEAR * base else change(cost / base - 1.0)
+    return f"{choice.name}: {choice.gpus:,} GPUs ({told}{', a cliff' if cliff else ''})"
 
 
-MANY = 10.0
-"""More than this many times the replicas at the slow end of the band is told as that."""
-
-
-def pool_cells(pool: PoolPlan) -> list[str]:
-    """The cells of one pool, under :data:`COLUMNS` and then its latencies and cost."""
-    top = format_count(round(pool.high_tokens))
-    band = f"..{top}" if pool.low_tokens <= 0 else f"{format_count(round(pool.low_tokens))}..{top}"
-    if pool.gamma > 1.0:
-        band += f" (+{format_percent(pool.compressed_share)} compressed, gamma {pool.gamma:g})"
-    replicas = format_count(pool.replicas)
-    if pool.replicas_low and (pool.replicas_low, pool.replicas_high) != (pool.replicas, pool.replicas):
-        high = pool.replicas_high
-        # near the least that can be had the slow end of the band takes any number: no digit of it means anything
-        most = f"more than {MANY:g}x" if high is not None and high > MANY * pool.replicas else format_count(high or 0)
-        low = format_count(pool.replicas_low)
-        replicas += f" ({low}, at worst no number)" if high is None else f" ({low}-{most})"
-    return [
-        pool.name,
-        band,
-        format_percent(pool.share),
-        format_count(pool.arrival_rate_per_s),
-        replicas,
-        format_count(pool.gpus),
-        format_count(pool.slots),
-        f"{pool.load:.2f}",
-        f"{pool.slot_occupancy * pool.slots:.1f}",
+def before_signing(plan: Plan) -> list[str]:
+    """What the answer rests on that a person can check, each with the way to."""
+    found = []
+    gpu = plan.pools[0].gpu
+    for remark in _remarks(plan, "assumptions"):
+        if remark.code == "iteration_times" and "measured" not in str(remark.values["trust"]):
+            saves = (
+                []
+                if plan.sureness is None
+                else [n for n in plan.sureness.narrowing if n.by == "calibration" and n.gpus > 0]
+            )
+            told = f"; measured, about {saves[0].gpus:,} GPU{'s' if saves[0].gpus != 1 else ''} less" if saves else ""
+            named = remark.values["gpu"]
+            found.append(f"speeds of {named} are {remark.values['trust']}{told}:  fleetopt calibrate --gpu {named}")
+    if str(plan.inputs.get("cdf")) in shipped_names():
+        found.append(f"{plan.workload.get('name')} is a public trace, not your traffic:  --cdf your.csv")
+    elif any(r.code == "short_trace" for r in _remarks(plan, "assumptions")):
+        found.append("the trace is shorter than a day, its busiest hour unknown:  --rate, --headroom 30%")
+    found += _price_checks(plan, gpu)
+    others = [str(r) for r in _remarks(plan, "warnings") if r.code not in UNFIT]
+    return [*(line if len(line) <= 160 else line[:157].rsplit(" ", 1)[0] + " ..." for line in others[:2]), *found][
+        :MOST_CHECKS
     ]
 
 
-def latency_cell(value: LatencyValue) -> str:
-    """``"341 ms (320-380)"`` with the promise it is held against kept for the header."""
-    if value.share is not None:
-        return f"{format_share(value.share)} ({format_share(value.share_low or 0.0)}-{format_share(value.share_high or 1.0)})"
-    if value.low_s < value.value_s < value.high_s:
-        return format_band(value.value_s, value.low_s, value.high_s)
-    return format_duration(value.value_s)
+def _price_checks(plan: Plan, gpu: str) -> list[str]:
+    """Whose price it is, and what others ask."""
+    for remark in _remarks(plan, "assumptions"):
+        if remark.code == "gpu_price" and remark.values["source"]:
+            asked = sorted({o.usd_per_gpu_hour for o in price_offers() if o.gpu == gpu and o.term == "on-demand"})
+            price = float(str(remark.values["price"]))
+            others = [a for a in asked if a > price]
+            more = f", the cheapest of {len(asked)} offers (others up to ${others[-1]:g})" if others else ""
+            return [f"${price:g} per {gpu} and hour{more}:  --price {gpu}=YOURS"]
+    return []
 
 
-def reported(plan: Plan) -> list[tuple[str, float]]:
-    """The (metric, quantile) columns shown: what is promised, and P99 TTFT and TPOT always."""
-    values = [v for pool in plan.pools for v in pool.latency]
-    shown = list(dict.fromkeys((v.metric, v.quantile) for v in values if v.limit_s is not None))
-    for pair in (("ttft_s", 0.99), ("tpot_s", 0.99)):
-        if pair not in shown and any((v.metric, v.quantile) == pair for v in values):
-            shown.append(pair)
-    return shown
-
-
-def pool_table(plan: Plan) -> tuple[list[str], list[list[str]]]:
-    """Columns and a row per pool; fleets of other shapes, if asked for, below the plan's own."""
-    shown = reported(plan)
-    columns = [*COLUMNS, *(LatencyValue(m, q, 0, 0, 0).label for m, q in shown), "cost/hour"]
-    if plan.shape == "disaggregated" or plan.inputs.get("compress") or plan.inputs.get("route_on") == "total":
-        columns[1] = TOTAL
-    listed = [(plan.shape, pool) for pool in plan.pools]
-    listed += [(other.shape, pool) for other in plan.alternatives for pool in other.pools]
-    rows = []
-    for shape, pool in listed:
-        values = [latency_of(pool, m, q) for m, q in shown]
-        cells = pool_cells(pool)
-        if plan.alternatives:
-            cells[0] = f"{shape}: {pool.name}"
-        latencies = [latency_cell(v) if v else "-" for v in values]
-        rows.append([*cells, *latencies, format_usd(pool.cost_usd_per_hour)])
-    return columns, rows
-
-
-def latency_of(pool: PoolPlan, metric: str, quantile: float) -> LatencyValue | None:
-    """The pool's value of one metric at one level."""
-    return next((v for v in pool.latency if v.metric == metric and abs(v.quantile - quantile) < 1e-12), None)
+def start_line(plan: Plan) -> str:
+    """How an engine of the largest pool is started."""
+    pool = max(plan.pools, key=lambda p: p.gpus)
+    engine = engine_of(plan.inputs)
+    model = repository(str(plan.inputs.get("model"))) or str(plan.inputs.get("model"))
+    started = [word.format(model=model) for word in engine.launch]
+    return shlex.join([*started, *engine.arguments(pool.settings.to_dict())])

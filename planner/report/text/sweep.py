@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from planner.report.blocks import Block, Table, Text, rows_table
 from planner.report.text.choices import HOURS_PER_MONTH
-from planner.studies.what_if import Sweep
+from planner.studies.what_if import PINNED, Sweep
 from planner.units import format_usd
 
 FIRST = ("gpus", "cost_usd_per_hour", "fleet", "load")
 
-DROPPED = ("gamma", "$/million tokens", "pools", "replicas", "saving", "$/hour", "$/year")
+DROPPED = ("gamma", "$/million tokens", "pools", "replicas", "$/hour", "$/year", "saving")
 """Columns that a narrow page leaves out first; the promises stay as long as they can."""
 
 
@@ -26,15 +26,21 @@ def blocks(sweep: Sweep) -> list[Block]:
             reasons.setdefault(str(reason), []).append(told)
     table = rows_table(rows, [*changed, "feasible", *FIRST])
     why = Text([f"{'; '.join(points)}: {reason}" for reason, points in reasons.items()], "bullets", near=True)
+    kept = dict.fromkeys(str(row["pinned"]) for row in rows if row.get("pinned"))
+    lines = [f"pinned: {name} = {PINNED[name]}" for name in kept]
+    if sweep.base_usd_per_hour is not None:
+        lines.append(f"savings are against the base, {format_usd(sweep.base_usd_per_hour)}/hour")
+    said = Text(lines, "bullets", near=True)
     costs = [_cost(p.to_row()) for p in sweep.points]
     if all(cost is None for cost in costs):
-        return [table, why]
+        return [table, why, said]
     at = table.columns.index("$/hour")
     priced = [_prices(cost) for cost in costs]
     cells = [[*row[:at], *money, *row[at:]] for row, money in zip(table.rows, priced, strict=True)]
     return [
         Table([*table.columns[:at], "$/month", "$/year", *table.columns[at:]], cells, table.left, drop=DROPPED),
         why,
+        said,
     ]
 
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 README_HEAD = """\
 # Shipped workloads
 
-Every file is a joint distribution of input and output tokens with its arrivals, origin and licence in its first lines, and was
-made by `fleetopt workload import` (plain CDFs: a stated split of the totals). `fleetopt plan --cdf NAME` takes any of them;
+Every file holds requests, a row each, with their times where those are known, or a law of lengths with weights; its origin and
+licence stand in its first lines. All were made by `fleetopt workload import` (plain CDFs: a stated split of the totals; azure:
+Microsoft's Azure LLM inference traces of 2023, CC-BY-4.0). `fleetopt plan --cdf NAME` takes any of them;
 `fleetopt workload show NAME` describes it. This file is written by
 `fleetopt workload list --format markdown -o workloads/README.md`."""
 

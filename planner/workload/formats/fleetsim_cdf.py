@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner.errors import InputError
-from planner.workload.formats.base import JSON, MAX_PROBLEMS, MAX_TOKENS, Format, ReadOptions
+from planner.workload.formats.base import JSON, MAX_PROBLEMS, MAX_TOKENS, Format, ImportReport, ReadOptions
 from planner.workload.formats.totals import parse_cdf
-from planner.workload.report import ImportReport
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:

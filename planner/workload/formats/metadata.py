@@ -158,6 +158,7 @@ class Metadata:
                 hourly_profile=self.numbers("hourly_profile"),
                 peak_over_mean=self.number("peak_over_mean"),
                 assumed=None if scv is not None or dispersion else self.text("arrivals") or POISSON_ASSUMED,
+                peak_hour_over_mean=self.number("peak_hour_over_mean"),
             )
         except InputError as error:
             self.problems += [f"{self.path}: {p}" for p in error.problems or (error.message,)]

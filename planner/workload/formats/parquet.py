@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from planner.errors import InputError
 from planner.extras import installing
 from planner.workload.formats.base import Clock, Format, ReadOptions, TraceBuilder
-from planner.workload.formats.generic import FIELDS
 from planner.workload.formats.rows import read_rows
+from planner.workload.formats.table import common_fields
 from planner.workload.source import normal_name
 
 if TYPE_CHECKING:
@@ -27,21 +27,13 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder:
     except Exception as error:
         raise InputError(f"{source.name}: not a readable Parquet file: {error}") from error
     builder = TraceBuilder(source.name, FORMAT.name, Clock(options.time_unit))
-    known = {
-        normal_name(c)
-        for c in (
-            *FIELDS.input,
-            *FIELDS.output,
-            *FIELDS.time,
-            *FIELDS.category,
-            *options.columns.values(),
-            *options.where,
-        )
-    }
+    fields = common_fields()
+    sides = (fields.input, fields.output, fields.time, fields.category, options.columns.values(), options.where)
+    known = {normal_name(name) for side in sides for name in side}
     # prompts and answers are often stored beside their lengths: only the columns that may be needed are read
     there = [str(c) for c in file.schema_arrow.names]
     names = [c for c in there if normal_name(c) in known]
-    read_rows(builder, source.name, names, _rows(source, file, names), options, FIELDS, there=there)
+    read_rows(builder, source.name, names, _rows(source, file, names), options, fields, there=there)
     return builder
 
 
@@ -67,5 +59,5 @@ FORMAT = Format(
     ("parquet",),
     lambda head: True,
     _read,
-    fields=FIELDS,
+    fields=common_fields(),
 )

@@ -11,13 +11,19 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.workload.arrivals import Arrivals
-from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Clock, Format, ReadOptions, TraceBuilder
-from planner.workload.formats.generic import FIELDS
+from planner.workload.formats.base import (
+    MAX_PROBLEMS,
+    MAX_TOKENS,
+    Clock,
+    Format,
+    ImportReport,
+    ReadOptions,
+    TraceBuilder,
+)
 from planner.workload.formats.metadata import Metadata, as_number
 from planner.workload.formats.rows import read_csv
 from planner.workload.formats.totals import Split, check_cdf, lower_edges, split_totals
 from planner.workload.intervals import Intervals
-from planner.workload.report import ImportReport
 from planner.workload.sessions import SharedPrefix
 from planner.workload.source import normal_name
 from planner.workload.trace import Stretches
@@ -279,7 +285,9 @@ def _read_requests(source: Source, options: ReadOptions) -> TraceBuilder:
     table = _table(source, meta) if plain else None
     builder = None if table is None else _requests(source, table)
     if builder is None:
-        builder = read_csv(source, options, FORMAT.name, FIELDS)
+        from planner.workload.formats.table import common_fields
+
+        builder = read_csv(source, options, FORMAT.name, common_fields())
     builder.name, builder.source = meta.text("name"), meta.text("source")
     builder.licence = meta.text("licence", "license")
     builder.notes += meta.notes
@@ -378,6 +386,7 @@ def _stated_arrivals(own: Arrivals, stated: Arrivals, meta: Metadata, stretched:
         rate_per_s=stated.rate_per_s or own.rate_per_s,
         hourly_profile=stated.hourly_profile or own.hourly_profile,
         peak_over_mean=own.peak_over_mean if stated.peak_over_mean is None else stated.peak_over_mean,
+        peak_hour_over_mean=stated.peak_hour_over_mean or own.peak_hour_over_mean,
         assumed=meta.text("arrivals") or own.assumed,
     )
 

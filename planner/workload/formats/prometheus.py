@@ -18,9 +18,8 @@ import numpy as np
 from planner.errors import InputError
 from planner.units import MOST, is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, UNSEEN_S, Arrivals
-from planner.workload.formats.base import JSON, Format, ReadOptions
+from planner.workload.formats.base import JSON, Format, ImportReport, ReadOptions
 from planner.workload.intervals import Intervals
-from planner.workload.report import ImportReport
 from planner.workload.workload import Provenance, Workload
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
 INPUT = ("vllm:request_prompt_tokens", "sglang:prompt_tokens_histogram", "tgi_request_input_length")
 OUTPUT = ("vllm:request_generation_tokens", "sglang:generation_tokens_histogram", "tgi_request_generated_tokens")
+_FAMILIES = {name: family for family in (*INPUT, *OUTPUT) for name in (family, family.replace(":", "_"))}
 
 _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s*$")
 _LABEL = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
@@ -77,30 +77,28 @@ class _Scrape:
 
     def add(self, name: str, labels: dict[str, str], value: float, where: str) -> None:
         """Count a sample where it belongs to a histogram of lengths."""
-        for family in (*INPUT, *OUTPUT):
-            if not name.startswith(family) and not name.startswith(family.replace(":", "_")):
-                continue
-            suffix = name[len(family) :]
-            if suffix not in ("_bucket", "_sum", "_count"):
-                continue
-            if not 0.0 <= value <= MOST:
-                raise InputError(f"{where}: {name} {value!r} is not a count")
-            histogram = self.histograms.setdefault(family, _Histogram())
-            if model := labels.get("model_name"):
-                self.models.add(model)
-            if suffix == "_sum":
-                histogram.total += value
-            elif suffix == "_count":
-                histogram.count += value
-            else:
-                bound = labels.get("le", "")
-                try:
-                    upper = float(bound.replace("+Inf", "inf"))
-                except ValueError:
-                    upper = math.nan
-                if not (is_measurable(upper) or upper == math.inf):
-                    raise InputError(f"{where}: {name} has no upper bound le, got {bound!r}")
-                histogram.buckets[upper] += value
+        base, _, kind = name.rpartition("_")
+        family = _FAMILIES.get(base)
+        if family is None or kind not in ("bucket", "sum", "count"):
+            return
+        if not 0.0 <= value <= MOST:
+            raise InputError(f"{where}: {name} {value!r} is not a count")
+        histogram = self.histograms.setdefault(family, _Histogram())
+        if model := labels.get("model_name"):
+            self.models.add(model)
+        if kind == "sum":
+            histogram.total += value
+        elif kind == "count":
+            histogram.count += value
+        else:
+            bound = labels.get("le", "")
+            try:
+                upper = float(bound.replace("+Inf", "inf"))
+            except ValueError:
+                upper = math.nan
+            if not (is_measurable(upper) or upper == math.inf):
+                raise InputError(f"{where}: {name} has no upper bound le, got {bound!r}")
+            histogram.buckets[upper] += value
 
 
 def _recognise(head: Head) -> bool:
@@ -125,9 +123,7 @@ def _scrape_text(source: Source) -> _Scrape:
                 value = float(found[3].replace("Inf", "inf"))
             except ValueError as error:
                 raise InputError(f"{source.name}:{number}: {found[3]!r} is not a number") from error
-            name = found[1]
-            if any(name.startswith((f, f.replace(":", "_"))) for f in (*INPUT, *OUTPUT)):
-                scrape.add(name, dict(_LABEL.findall(found[2] or "")), value, f"{source.name}:{number}")
+            scrape.add(found[1], dict(_LABEL.findall(found[2] or "")), value, f"{source.name}:{number}")
     return scrape
 
 

@@ -1,4 +1,4 @@
-"""The known formats: every module of this folder that has a ``FORMAT``."""
+"""The known formats: rows of ``table.yaml``, and every module of this folder that has a ``FORMAT``."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ def formats(kind: str | None = None) -> Iterator[Format]:
     >>> [f.name for f in formats("csv")][0]
     'fleetopt'
     """
-    stems = sorted((path.stem for path in Path(__file__).parent.glob("[a-z]*.py")), key=lambda s: (s != _OWN, s))
     last: list[Format] = []
-    for stem in stems:
-        found: Format | None = getattr(import_module(f"{__package__}.{stem}"), "FORMAT", None)
-        if found is not None and (kind is None or kind in found.kinds):
+    for found in _all():
+        if kind is None or kind in found.kinds:
             if found.last_resort:
                 last.append(found)
             else:
@@ -33,4 +31,17 @@ def formats(kind: str | None = None) -> Iterator[Format]:
 
 def format_names() -> tuple[str, ...]:
     """What ``--input-format`` takes."""
-    return tuple(f.name for f in formats())
+    own, *others, last = (f.name for f in formats())
+    return (own, *sorted(others), last)
+
+
+def _all() -> Iterator[Format]:
+    """The project's own, those of the table, and those with code of their own."""
+    own: Format = import_module(f"{__package__}.{_OWN}").FORMAT
+    yield own
+    from planner.workload.formats.table import table
+
+    yield from table().values()
+    for stem in sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if path.stem != _OWN):
+        if (found := getattr(import_module(f"{__package__}.{stem}"), "FORMAT", None)) is not None:
+            yield found

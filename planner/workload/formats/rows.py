@@ -138,10 +138,7 @@ def read_rows(
         found = next((k for name in ((own,) if own else candidates) if (k := place(name)) is not None), None)
         if found is None and (own or needed):
             wanted = own or " or ".join(candidates[:3])
-            raise InputError(
-                f"{where}: no column {wanted!r} ({role}) among {among}",
-                f"Name it: --map {role}=COLUMN.",
-            )
+            raise InputError(f"{where}: no column {wanted!r} ({role}) among {among}", f"Name it: --map {role}=COLUMN.")
         return found
 
     at_input = index("input", names.input, True) or 0

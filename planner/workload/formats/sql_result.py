@@ -9,10 +9,9 @@ import numpy as np
 from planner.documents import Rows
 from planner.errors import InputError
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_counts
-from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Format, ReadOptions
+from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Format, ImportReport, ReadOptions
 from planner.workload.intervals import Intervals
 from planner.workload.query import RESULT
-from planner.workload.report import ImportReport
 from planner.workload.source import normal_name
 from planner.workload.workload import Provenance, Workload
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 _NAMES = tuple(normal_name(name) for name in RESULT)
 _MOST = 10.0**15
+"""No query counts or sums up more: beyond it whole numbers are not exact."""
 
 
 def _recognise(head: Head) -> bool:

@@ -10,8 +10,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.queueing.order import ranked
 from planner.workload.arrivals import POISSON_ASSUMED
-from planner.workload.formats.base import MAX_PROBLEMS, ReadOptions
-from planner.workload.report import ImportReport
+from planner.workload.formats.base import MAX_PROBLEMS, ImportReport, ReadOptions
 from planner.workload.workload import Provenance, Workload
 
 if TYPE_CHECKING:

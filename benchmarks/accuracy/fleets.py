@@ -1,0 +1,193 @@
+"""Disaggregated fleets (`real/pd`) and prefix caches with host memory behind them (`real/offload`) under load, replayed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.accuracy.mixtures import LADDER, RATIO, Workers, ratio_runs, served
+from benchmarks.accuracy.rows import Pair
+from benchmarks.accuracy.serving import Load, completed_per_s, poisson, quantile, random, table, through, tpot_s
+from planner.catalog.kv import kv_bytes_per_token, kv_capacity
+from planner.catalog.profile_record import Profile
+from planner.catalog.profiles import estimated_profile
+from planner.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.iteration.roofline import NODE_LINK_BYTES_PER_S
+from planner.predict.records import PrefixCache, Replicas, Run
+
+STAGE_S, APART_S = 60.0, 600.0
+"""A stage's length, and how far apart their begins are replayed: each has ended before the next, the cache stays [s]."""
+PREFIX, QUESTION, ANSWER = 16_000.0, 256.0, 256.0
+"""Load of both ladders: tokens that prompts of a group share, their own, and of an answer."""
+GROUPS = {"pd": 1000, "offload": 250}
+PREFILL_KV, FLEET_HBM, FLEET_HOST = 1_630_790.0, 2_384_000.0, 10_496_000.0
+"""KV tokens of a prefill replica, and of the whole offloading fleet in GPU and host memory (their READMEs)."""
+HOST_BYTES_PER_S = 25e9
+"""Copies from host memory, per GPU: what a PCIe slot sustains [bytes/s]."""
+BELOW = 0.95
+"""Share of the largest measured rate up to which a stage counts as below the knee."""
+TIE = 0.03
+"""Two equal runs of a server differ by so much: a ratio that near the best one is the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a stage of a ladder reached: requests/s, and latencies of its requests [s]."""
+
+    achieved_per_s: float
+    ttft_p90_s: float
+    e2e_p90_s: float
+
+
+def climb(rates: Sequence[float], groups: int, overhead_s: float, play: Callable[[Load], Run]) -> list[Stage]:
+    """A ladder of Poisson stages, played one after the other against caches that stay."""
+    arrivals, stage = [], []
+    for number, rate in enumerate(rates):
+        at = poisson(rate, round(rate * STAGE_S), seed=number + 1) + number * APART_S
+        arrivals.append(at)
+        stage.append(np.full(at.size, number))
+    group = random(7).integers(0, groups, sum(a.size for a in arrivals))
+    load = Load(np.concatenate(arrivals), PREFIX + QUESTION, ANSWER, group=group, shared_tokens=PREFIX)
+    run = play(load)
+    which = np.concatenate(stage)
+    found = []
+    for number in range(len(rates)):
+        own = which == number
+        span = run.done_s[own].max() - run.sent_s[own].min()
+        e2e, ttft = run.e2e_s[own] + overhead_s, run.ttft_s[own] + overhead_s
+        found.append(Stage(float(own.sum() / span), quantile(ttft, 0.9), quantile(e2e, 0.9)))
+    return found
+
+
+def _profiles(engine: str, device: GpuSpec, model: ModelSpec, tp: int, decode_tp: int) -> tuple[Profile, Profile]:
+    return estimated_profile(device, model, tp, engine), estimated_profile(device, model, decode_tp, engine)
+
+
+def split(
+    profiles: tuple[Profile, Profile], counts: tuple[int, int], memory: tuple[float, float], routing: str = "p2c"
+) -> tuple[Replicas, Replicas]:
+    """Prefill and decode replicas."""
+    first = Replicas(counts[0], profiles[0].iteration, kv_tokens=memory[0], routing=routing, engine="prefill")
+    second = Replicas(counts[1], profiles[1].iteration, 1024.0, kv_tokens=memory[1], routing="least")
+    return first, second
+
+
+def transfer_s(model: ModelSpec, tokens: float, links: int) -> float:
+    """Time to move the cache of a prompt over so many links [s]."""
+    return kv_bytes_per_token(model) * tokens / (NODE_LINK_BYTES_PER_S * links)
+
+
+def _room(device: GpuSpec, model: ModelSpec, tp: int) -> float:
+    return float(kv_capacity(model, device, Parallelism(tp), max_num_seqs=256, token_budget=8192).tokens)
+
+
+def disaggregated(data: Path) -> Iterator[Pair]:
+    """The ladder's knee and P90 below it, the run at 45/s, and the closed loops at several ratios."""
+    rows = list(table(data / "real" / "pd" / "ladder.csv"))
+    for arm in sorted({r["arm"] for r in rows}):
+        own = [r for r in rows if r["arm"] == arm]
+        (prefills, tp), (decodes, decode_tp) = (map(int, own[0][k].split("xTP")) for k in ("prefill", "decode"))
+        device, model, _ = served(own[0]["gpu"], own[0]["model"], tp)
+        profiles = _profiles(own[0]["engine"].replace(" ", "@"), device, model, tp, decode_tp)
+        first, second = split(profiles, (prefills, decodes), (PREFILL_KV, _room(device, model, decode_tp)), "prefix")
+        moves = transfer_s(model, PREFIX + QUESTION, min(tp, decode_tp))
+        rates = [float(r["target_qps"]) for r in own]
+        stages = climb(
+            rates, GROUPS["pd"], profiles[0].api_overhead_s,
+            partial(through, replicas=first, cache=PrefixCache(), decoders=second, transfer_s=moves),
+        )  # fmt: skip
+        knee = max(float(r["achieved_per_s"]) for r in own)
+        band = profiles[0].band
+        yield Pair("pd_knee", "largest_rate", arm, max(s.achieved_per_s for s in stages), knee, band)
+        for row, stage in zip(own, stages, strict=True):
+            if float(row["target_qps"]) <= BELOW * knee:
+                name = f"{arm} {row['target_qps']}/s"
+                yield Pair("pd_e2e", "e2e_p90", name, stage.e2e_p90_s, float(row["e2e_p90_s"]), band)
+    yield from stated_rate(data)
+    yield from ratios(data)
+
+
+def stated_rate(data: Path) -> Iterator[Pair]:
+    """A fleet of 8 x TP1 prefill and 2 x TP4 decode at a constant rate."""
+    for row in table(data / "real" / "pd" / "rate45.csv"):
+        device, model, _ = served(LADDER[0], "gpt-oss-120b", 1)
+        profiles = _profiles(LADDER[1], device, model, 1, 4)
+        first, second = split(profiles, (8, 2), (math.inf, _room(device, model, 4)))
+        count, rate, prompt = int(row["requests"]), float(row["rate"]), float(row["input_tokens"])
+        load = Load(np.arange(count) / rate, prompt, float(row["output_tokens"]))
+        run = through(load, first, decoders=second, transfer_s=transfer_s(model, prompt, 1))
+        overhead, band, name = profiles[0].api_overhead_s, profiles[0].band, f"{row['run']} {row['rate']}/s"
+        yield Pair("pd_knee", "achieved", name, completed_per_s(run), float(row["achieved_per_s"]), band)
+        yield Pair("pd_e2e", "e2e_p90", name, quantile(run.e2e_s, 0.9) + overhead, float(row["e2e_p90_s"]), band)
+        yield Pair("pd_e2e", "ttft_p90", name, quantile(run.ttft_s, 0.9) + overhead, float(row["ttft_p90_s"]), band)
+
+
+def _closed_loop(run: Workers) -> tuple[Run, Profile]:
+    """Replay of a closed loop; all answers have its mean length."""
+    device, model, _ = served(RATIO[0], run.row["model_id"].split("/")[-1], run.tp)
+    profiles = _profiles(RATIO[1], device, model, run.tp, run.tp)
+    room = _room(device, model, run.tp)
+    first, second = split(profiles, (run.prefills, run.decodes), (math.inf, room))
+    load = Load(np.zeros(run.requests), run.input_tokens, run.output_tokens)
+    moves = transfer_s(model, run.input_tokens, run.tp)
+    return through(load, first, in_flight=run.concurrency, decoders=second, transfer_s=moves), profiles[0]
+
+
+def ratios(data: Path) -> Iterator[Pair]:
+    """Closed loops at several ratios of prefill to decode workers: latencies, and which ratio answers the most."""
+    cells: dict[str, list[tuple[float, float]]] = {}
+    for run in ratio_runs(data):
+        if run.broken:
+            continue
+        replayed, profile = _closed_loop(run)
+        name = f"{run.prefills}P{run.decodes}D {run.cell}"
+        measured = run.output_tokens * run.requests / float(run.row["duration"])
+        cells.setdefault(run.cell, []).append((completed_per_s(replayed) * run.output_tokens, measured))
+        steps_ms = (run.output_tokens - 1.0) * float(run.row["mean_tpot_ms"])
+        e2e = 1e-3 * (float(run.row["mean_ttft_ms"]) + steps_ms)
+        yield Pair(
+            "pd_e2e", "loop_e2e_mean", name, float(replayed.e2e_s.mean()) + profile.api_overhead_s, e2e, profile.band
+        )
+        tpot = float(np.mean(tpot_s(replayed, run.output_tokens)))
+        yield Pair("pd_e2e", "loop_tpot_mean", name, tpot, 1e-3 * float(run.row["mean_tpot_ms"]), profile.band)
+    hits = 0
+    for cell, pairs in cells.items():
+        best, chosen = max(m for _, m in pairs), max(pairs)[1]
+        hits += chosen >= (1.0 - TIE) * best
+        yield Pair("pd_ratio", "of_the_best", cell, chosen, best)
+    if cells:
+        yield Pair("pd_ratio", "cells_best", "all", float(hits), float(len(cells)))
+
+
+def offload(data: Path) -> Iterator[Pair]:
+    """Knees, and P90 of TTFT below them, with prefixes in GPU memory only and with host memory behind it."""
+    rows = list(table(data / "real" / "offload" / "ladders.csv"))
+    for arm in dict.fromkeys(r["arm"] for r in rows):
+        own = [r for r in rows if r["arm"] == arm]
+        count, tp = int(own[0]["replicas"]), int(own[0]["tp"])
+        device, model, _ = served(own[0]["gpu"], own[0]["model"], tp)
+        profile = estimated_profile(device, model, tp)
+        hosted = "routing" in arm
+        server = Replicas(
+            count, profile.iteration, 1024.0, 8192.0, FLEET_HBM / count, "prefix",
+            request_s=profile.request_s, wake_s=profile.wake_s,
+        )  # fmt: skip
+        speed = tp * HOST_BYTES_PER_S / (tp * kv_bytes_per_token(model, tp))
+        cache = PrefixCache(FLEET_HOST / count, speed) if hosted else PrefixCache()
+        stages = climb(
+            [float(r["target_qps"]) for r in own], GROUPS["offload"], profile.api_overhead_s,
+            partial(through, replicas=server, cache=cache),
+        )  # fmt: skip
+        reached = [float(r["tokens_per_s"]) / (PREFIX + QUESTION + ANSWER) for r in own]
+        knee = max(reached)
+        yield Pair("offload_knee", "largest_rate", arm, max(s.achieved_per_s for s in stages), knee, profile.band)
+        for row, stage in zip(own, stages, strict=True):
+            if float(row["target_qps"]) <= BELOW * knee:
+                name = f"{arm} {row['target_qps']}/s"
+                yield Pair("offload_ttft", "ttft_p90", name, stage.ttft_p90_s, float(row["ttft_p90_s"]), profile.band)
+                yield Pair("offload_ttft", "e2e_p90", name, stage.e2e_p90_s, float(row["e2e_p90_s"]), profile.band)

@@ -1,0 +1,207 @@
+"""MLPerf Inference: Offline throughput, the largest Server and Interactive rate, and latencies of mixtures at stated rates.
+
+Offline is predicted from the data sheet. A Server's rate is predicted from the same system's Offline result by one scale of all
+times, in the settings each was run with. Runs at a stated rate (`real/mlperf61`) are predicted from the data sheet alone; their
+settings are those of the same GPU, model and scenario of `real/mlperf` where it has them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.mlperf_data import (
+    MlperfRow,
+    lengths,
+    mlperf_cases,
+    mlperf_rows,
+    offline_rate,
+    public_gpu,
+    request_lengths,
+)
+from benchmarks.accuracy.rows import Pair, band_of
+from benchmarks.accuracy.serving import FloatArray, Load, quantile, random, table, through, tpot_s
+from planner.engines import engine as find_engine
+from planner.errors import InputError
+from planner.hardware import Parallelism
+from planner.iteration.model import IterationModel
+from planner.iteration.roofline import roofline
+from planner.predict.records import Replicas, Run
+
+RUN_S = 600.0
+"""A run lasts so long at least, and takes its data set once [s]."""
+MOST = 20_000
+"""Requests of a replay at most."""
+TIMES = ("t0", "w", "b", "c", "g", "h", "e", "a", "x", "w_experts", "h_m", "e_m")
+STEPS = 7
+MODELS_61 = {"deepseek-r1": "deepseek-v3", "llama2-70b-99.9": "llama-2-70b"}
+
+
+def scaled(model: IterationModel, factor: float) -> IterationModel:
+    """All times of an iteration longer by a factor."""
+    return replace(model, **{name: getattr(model, name) * factor for name in TIMES})
+
+
+@cache
+def offline_cases(data: Path) -> tuple[Case, ...]:
+    """MLPerf Offline, with the ends of its runs."""
+    return tuple(mlperf_cases(data)) if (data / "real" / "mlperf" / "offline.csv").is_file() else ()
+
+
+def offline(data: Path) -> Iterator[Pair]:
+    """Throughput; of the ways to spread a model that a source leaves open, the fastest predicted one."""
+    best: dict[str, tuple[float, Case, FloatArray]] = {}
+    for case in offline_cases(data):
+        logs = np.atleast_1d(case.log_ratio(roofline(case.gpu, case.model, case.parallel, engine=case.engine)))
+        if case.system not in best or logs.mean() > best[case.system][0]:
+            best[case.system] = float(logs.mean()), case, logs
+    for _, case, logs in best.values():
+        band = band_of(case.gpu, case.model, case.engine)
+        for log in logs:
+            yield Pair("mlperf_offline", "throughput", case.cell, math.exp(log), 1.0, band, case.cell)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A system under Poisson arrivals.
+
+    Parameters
+    ----------
+    replica
+        One of its copies.
+    copies
+        Copies of the whole system, served in turn: each gets every so many-th request of a Poisson process.
+    prompt, output
+        Lengths of the data set's requests [tokens], shape (requests,).
+    """
+
+    replica: Replicas
+    copies: float
+    prompt: FloatArray
+    output: FloatArray
+
+    def at(self, rate_per_s: float) -> Run:
+        """A run at that rate of the whole system [1/s]."""
+        rate = rate_per_s / self.copies
+        count = int(np.clip(max(RUN_S * rate, self.prompt.size / self.copies), 200, MOST))
+        rows = np.resize(random(1).permutation(self.prompt.size), count)
+        arrivals = np.cumsum(random(2).gamma(self.copies, 1.0 / (self.copies * rate), count))
+        return through(Load(arrivals, self.prompt[rows], self.output[rows]), self.replica)
+
+    def outputs(self, run: Run) -> FloatArray:
+        """Output tokens of a run's requests."""
+        rows = np.resize(random(1).permutation(self.prompt.size), run.first_s.size)
+        return np.maximum(np.rint(self.output[rows]), 1.0)
+
+    def largest_rate(self, guess_per_s: float, ttft_limit_s: float, tpot_limit_s: float) -> float:
+        """Rate at which P99 of TTFT or TPOT reaches its limit, within an eighth and eight times the guess [1/s]."""
+        low, high = math.log(guess_per_s / 8.0), math.log(guess_per_s * 2.0)
+        for _ in range(STEPS):
+            middle = 0.5 * (low + high)
+            run = self.at(math.exp(middle))
+            ttft, tpot = quantile(run.ttft_s, 0.99), quantile(tpot_s(run, self.outputs(run)), 0.99)
+            low, high = (middle, high) if ttft <= ttft_limit_s and tpot <= tpot_limit_s else (low, middle)
+        return math.exp(0.5 * (low + high))
+
+
+def served(entry: MlperfRow, folder: Path, parallel: Parallelism, scale: float = 1.0) -> Served:
+    """A system of an entry's settings."""
+    row = entry.row
+    prompt, output = request_lengths(folder / row["lengths"], float(row["mean_output_tokens"]))
+    budget, slots, kv = entry.replica(parallel)
+    host = find_engine(entry.engine.removesuffix("_offline"))
+    model = scaled(roofline(entry.gpu, entry.model, parallel, engine=entry.engine), scale)
+    copies = max(float(row["n_gpus"]) * parallel.copies / parallel.gpus, 1.0)
+    return Served(Replicas(1, model, slots, budget, kv, request_s=host.request_s), copies, prompt, output)
+
+
+def fastest(entry: MlperfRow, folder: Path) -> tuple[float, Parallelism]:
+    """Offline rate per GPU in the entry's settings, of the spreads its source leaves open the fastest [1/s]."""
+    law = lengths(folder / entry.row["lengths"], float(entry.row["mean_output_tokens"]))
+    choices = []
+    for parallel in entry.parallel:
+        model = roofline(entry.gpu, entry.model, parallel, engine=entry.engine)
+        rate = offline_rate(model, law, *entry.replica(parallel)) * parallel.copies / parallel.gpus
+        choices.append((rate * entry.run_share(parallel, folder, float(entry.row["samples_per_s"])), parallel))
+    return max(choices, key=lambda choice: choice[0])
+
+
+def server(data: Path) -> Iterator[Pair]:
+    """Server and Interactive rates; of equal systems one is replayed."""
+    folder = data / "real" / "mlperf"
+    paired = {entry.row["entry"]: entry for entry in mlperf_rows(folder, "offline.csv")}
+    seen: dict[tuple[object, ...], float] = {}
+    for entry in mlperf_rows(folder, "server.csv"):
+        row = entry.row
+        if row["offline_entry"] not in paired:
+            continue
+        other = paired[row["offline_entry"]]
+        measured = float(row["scheduled_per_s"]) / float(row["n_gpus"])
+        offline_per_gpu = float(other.row["samples_per_s"]) / float(other.row["n_gpus"])
+        settings = [e.row[k] for e in (entry, other) for k in ("tp", "pp", "attention_dp", "max_seqs", "token_budget")]
+        key = (entry.cell, row["scenario"], *settings, round(math.log(offline_per_gpu), 1))
+        if key not in seen:
+            scale = fastest(other, folder)[0] / offline_per_gpu
+            _, parallel = fastest(entry, folder)
+            limits = float(row["ttft_limit_s"]), float(row["tpot_limit_s"])
+            system = served(entry, folder, parallel, scale)
+            seen[key] = system.largest_rate(float(row["scheduled_per_s"]), *limits) / float(row["n_gpus"])
+        family = f"mlperf_{row['scenario'].lower()}"
+        yield Pair(family, "largest_rate", f"{entry.cell} {row['scenario']}", seen[key], measured, cell=entry.cell)
+
+
+def stated(data: Path) -> Iterator[Pair]:
+    """Mixtures at the rates of MLPerf v6.1: TPOT and TTFT there, and the largest rate."""
+    known = list(mlperf_rows(data / "real" / "mlperf", "server.csv")) if (data / "real" / "mlperf").is_dir() else []
+    for row in table(data / "real" / "mlperf61" / "server.csv"):
+        name = MODELS_61.get(row["model"], row["model"])
+        if not row["scheduled_per_s"]:
+            continue
+        entry = _like(row, name, known, data / "real" / "mlperf")
+        if entry is None or not entry.model.experts:
+            continue
+        _, parallel = fastest(entry, data / "real" / "mlperf")
+        system = served(entry, data / "real" / "mlperf", parallel)
+        rate = float(row["scheduled_per_s"])
+        run = system.at(rate)
+        label = f"{row['gpu']} {name} {row['scenario']} {parallel}"
+        band = band_of(entry.gpu, entry.model, entry.engine)
+        tpot = float(np.nanmean(tpot_s(run, system.outputs(run))))
+        yield Pair("moe_rate", "tpot_mean", label, tpot, 1e-3 * float(row["tpot_mean_ms"]), band)
+        yield Pair("moe_rate", "ttft_p99", label, quantile(run.ttft_s, 0.99), 1e-3 * float(row["ttft_p99_ms"]), band)
+        limits = [1e-3 * float(row[f"limit_{m}_ms"]) for m in ("ttft", "tpot")]
+        yield Pair("moe_rate", "largest_rate", label, system.largest_rate(rate, *limits), rate, band)
+
+
+def _like(row: dict[str, str], name: str, known: Sequence[MlperfRow], folder: Path) -> MlperfRow | None:
+    """A result of the same GPU, model and scenario, or of the same model on another, as the settings of one that tells none."""
+    device = public_gpu(row["gpu"].replace(" ", "-"), folder)
+    same = [e for e in known if e.model.name == name and e.row["scenario"] == row["scenario"]]
+    same = [e for e in same if e.gpu.name == device.name] or same
+    if not same:
+        return None
+    entry = max(same, key=lambda e: (e.row.get("round", ""), bool(e.row["tp"])))
+    mean = float(row["out_tokens_per_s"]) / float(row["completed_per_s"])
+    told = {
+        **entry.row,
+        "n_gpus": row["gpus"],
+        "mean_output_tokens": f"{mean:.1f}",
+        "samples_per_s": row["completed_per_s"],
+    }
+    return replace(entry, row=told, gpu=device)
+
+
+def every(data: Path) -> Iterator[Pair]:
+    """All of them."""
+    yield from offline(data)
+    yield from server(data)
+    try:
+        yield from stated(data)
+    except InputError as error:
+        raise InputError(f"real/mlperf61: {error}") from error

@@ -1,0 +1,425 @@
+"""Does a fleet that stands keep what its plan promises? The planned traffic, as it was answered, against the plan."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.calibrate.http import HttpError, parse_json
+from planner.deploy.replay import Outcome
+from planner.errors import InputError
+from planner.fleet.shapes import find_shape
+from planner.notebook import InNotebooks
+from planner.promise import MEAN, Promise
+from planner.record import Record
+from planner.simulate.statistics import Estimate, mean_of_batches
+from planner.simulate.verify import CANNOT_TELL, FAILS, HOLDS, judge, judge_share
+from planner.units import format_count, format_duration, format_percent
+
+LATE_S = 0.05
+"""A client that sends one request in twenty later than this measured itself too [s]."""
+
+OPENING = 0.1
+"""Share of the time that does not count: the fleet is empty when it begins [1]."""
+
+SAME_RATE = 0.25
+"""Rates that differ by less bring much the same latencies: bursts of the same traffic do [1]."""
+
+EXPECTED = 10.0
+"""Requests that a promise allows to be late: with fewer of them a share that is large enough shows nothing."""
+
+MOST_ERRORS = 5
+"""Kinds of errors that are told, the most frequent ones."""
+
+LEAST = 50
+"""Requests below which nothing is judged."""
+
+LARGEST_RESULT = 256 << 20
+"""Largest file of results that is read [bytes]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged(Record):
+    """One promise in one pool.
+
+    Parameters
+    ----------
+    pool
+        The pool; ``fleet`` where all requests together keep it.
+    promise
+        The promise.
+    requests
+        How many count.
+    within
+        Share of them within the limit, those that failed being beyond it [1]; of a mean, the mean [s].
+    measured_s, predicted_s
+        The latency promised, as measured and as planned [s]; ``None`` where the plan says none, or the rate is another one.
+    verdict, reason
+        ``holds``, ``fails`` or ``cannot tell``, and why.
+    """
+
+    pool: str
+    promise: Promise
+    requests: int
+    within: Estimate
+    measured_s: float
+    predicted_s: float | None
+    verdict: str
+    reason: str
+
+    @property
+    def kept(self) -> bool:
+        """Whether it holds, or is kept by what was measured though not beyond doubt."""
+        value = (
+            self.within.value <= self.promise.limit_s
+            if self.promise.quantile == MEAN
+            else self.within.value >= self.promise.quantile
+        )
+        return self.verdict == HOLDS or (self.verdict == CANNOT_TELL and self.within.enough and value)
+
+    @property
+    def told(self) -> str:
+        """In words."""
+        share = (
+            ""
+            if self.promise.quantile == MEAN
+            else f"; {format_percent(self.within.value)} of {self.requests:,} within it"
+        )
+        planned = "" if self.predicted_s is None else f", planned {self.promise.tell(self.predicted_s)}"
+        return (
+            f"{self.promise.told}: {self.verdict}: {self.promise.tell(self.measured_s)}{planned}{share} ({self.reason})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance(InNotebooks):
+    """The planned traffic, as it was answered.
+
+    Parameters
+    ----------
+    server
+        Who answered.
+    planned_rate_per_s, rate_per_s
+        Rate of the plan, and that of what was sent [1/s].
+    seconds
+        How long it was sent [s].
+    sent, failed
+        Requests.
+    errors
+        Why they failed, each once with how often.
+    late_s
+        How much later than planned one request in twenty was sent, at least [s].
+    judged
+        The promises.
+    rows
+        Measured beside planned, one row per pool and quantity.
+    """
+
+    server: str
+    planned_rate_per_s: float
+    rate_per_s: float
+    seconds: float
+    sent: int
+    failed: int
+    errors: Mapping[str, int]
+    late_s: float
+    judged: tuple[Judged, ...]
+    rows: tuple[Mapping[str, object], ...]
+
+    document: ClassVar[str] = "fleetopt-acceptance"
+    renamed: ClassVar[Mapping[str, str]] = {"judged": "promises"}
+    written: ClassVar[tuple[str, ...]] = (
+        *("server", "state", "planned_rate_per_s", "rate_per_s", "seconds", "sent", "failed", "errors", "late_s"),
+        *("judged", "rows", "findings"),
+    )
+
+    def __repr__(self) -> str:
+        return f"<Acceptance: {self.state}, {self.sent} requests, {self.failed} failed>"
+
+    @property
+    def state(self) -> str:
+        """``kept``, ``broken`` where a promise fails, else ``not shown``."""
+        if all(j.kept for j in self.judged):
+            return "kept"
+        return "broken" if any(j.verdict == FAILS for j in self.judged) else "not shown"
+
+    @property
+    def findings(self) -> list[str]:
+        """The findings in words."""
+        return list(self.lines())
+
+    def lines(self) -> Iterator[str]:
+        """The same, one after the other."""
+        yield (
+            f"{self.sent:,} requests at {format_count(self.rate_per_s)}/s for {format_duration(self.seconds)} to {self.server}, "
+            f"planned {format_count(self.planned_rate_per_s)}/s; {self.failed:,} failed"
+        )
+        for error, count in self.errors.items():
+            yield f"{count:,} x {error}"
+        pools = len({j.pool for j in self.judged}) > 1
+        yield from (f"{j.pool}: {j.told}" if pools else j.told for j in self.judged)
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per pool and quantity."""
+        return [dict(row) for row in self.rows]
+
+
+def accept(
+    plan: Mapping[str, Any],
+    promises: Sequence[Promise],
+    outcomes: Sequence[Outcome],
+    seconds: float,
+    server: str,
+    sees_output: bool,
+) -> Acceptance:
+    """Judge a plan by its traffic as it was answered.
+
+    Parameters
+    ----------
+    plan
+        Content of the plan file.
+    promises
+        What it promises.
+    outcomes
+        Of the requests, in order of sending.
+    seconds
+        How long they were sent [s].
+    server
+        Who answered.
+    sees_output
+        Whether the plan cuts requests by input + output.
+
+    Raises
+    ------
+    InputError
+        Too few requests.
+    """
+    counted = outcomes[round(OPENING * len(outcomes)) :]
+    if len(counted) < LEAST:
+        raise InputError(
+            f"{len(outcomes)} requests are too few to judge, {LEAST} count at least",
+            "More: --replay-requests, --replay-for.",
+        )
+    table = _Columns.of(counted)
+    lengths = table.input + table.output if sees_output else table.input
+    divided = "shape" in plan and find_shape(plan["shape"]).divides_roles
+    # every request passes both pools of a pair, and each says a part of what is predicted
+    pools = plan["pools"][-1:] if divided else plan["pools"]
+    told = [plan["pools"] if divided else [pool] for pool in pools]
+    place = np.minimum(np.searchsorted([float(p["high_tokens"]) for p in pools[:-1]], lengths), len(pools) - 1)
+    parts = [table.where(place == k) for k in range(len(pools))]
+    rate, planned = len(outcomes) / seconds, float(plan["arrival_rate_per_s"])
+    alike = abs(rate - planned) <= SAME_RATE * planned
+    late = float(np.quantile([o.late_s for o in outcomes], 0.95))
+    judged = []
+    for promise in promises:
+        expected = [_predicted(entries, promise) if alike else None for entries in told]
+        if promise.scope == "fleet":
+            judged.append(_judged("fleet", promise, table, expected[0] if len(pools) == 1 else None, late))
+        else:
+            each = zip(pools, parts, expected, strict=True)
+            judged += [_judged(p["name"], promise, part, e, late) for p, part, e in each if part.input.size]
+    errors = Counter(o.error for o in outcomes if o.error)
+    rows = [row for k, p in enumerate(pools) for row in _rows(told[k] if alike else [], p, parts[k])]
+    return Acceptance(
+        server,
+        planned,
+        rate,
+        seconds,
+        len(outcomes),
+        errors.total(),
+        dict(errors.most_common(MOST_ERRORS)),
+        late,
+        tuple(judged),
+        tuple(rows),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Outcomes by column; NaN where a request failed."""
+
+    input: NDArray[np.float64]
+    output: NDArray[np.float64]
+    ttft_s: NDArray[np.float64]
+    tpot_s: NDArray[np.float64]
+    e2e_s: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> _Columns:
+        """Columns of a sequence."""
+        rows = [(o.input_tokens, o.output_tokens, o.ttft_s, o.tpot_s, o.e2e_s) for o in outcomes]
+        return cls(*np.array(rows, dtype=np.float64).reshape(-1, 5).T)
+
+    def where(self, chosen: NDArray[np.bool_]) -> _Columns:
+        """Those of some requests."""
+        return _Columns(*(getattr(self, name)[chosen] for name in self.__slots__))
+
+
+def _predicted(entries: Sequence[Mapping[str, Any]], promise: Promise) -> float | None:
+    """What the plan says of a latency [s]."""
+    told = (v for e in entries for v in e.get("latency") or ())
+    return next(
+        (float(v["value_s"]) for v in told if (v["metric"], v["quantile"]) == (promise.metric, promise.quantile)), None
+    )
+
+
+def _judged(pool: str, promise: Promise, table: _Columns, predicted_s: float | None, late_s: float) -> Judged:
+    """One promise."""
+    limits = promise.limits
+    first = next(iter(limits.values()))
+    # a request that failed is as late as any
+    each = np.array(
+        [np.nan_to_num(getattr(table, name), nan=math.inf) * (first / limit) for name, limit in limits.items()]
+    )
+    worst = each.max(axis=0)
+    number = worst.size
+    if promise.quantile == MEAN:
+        whole = worst[np.isfinite(worst)]
+        within = mean_of_batches(whole) if whole.size else Estimate(math.inf, 0.0)
+        verdict, reason = judge(within, promise.limit_s)
+        measured = within.value
+    else:
+        kept = (worst <= promise.limit_s).astype(np.float64)
+        within = _share(kept, number * (1.0 - promise.quantile) >= EXPECTED)
+        # the interval is exact for any number of requests
+        verdict, reason = judge_share(replace(within, enough=True), promise.quantile)
+        measured = float(np.quantile(worst, promise.quantile, method="higher"))
+    if late_s > LATE_S:
+        # the bursts that were planned did not come
+        within, verdict = replace(within, enough=False), CANNOT_TELL
+        reason = f"this client sent requests up to {format_duration(late_s)} late: send fewer a second (--rate)"
+    return Judged(pool, promise, number, within, measured, predicted_s, verdict, reason)
+
+
+def _share(kept: NDArray[np.float64], enough: bool) -> Estimate:
+    """A share with its 95% interval: Clopper and Pearson's, or that of batches where neighbours are alike and it is wider."""
+    from scipy.special import betaincinv
+
+    n, hits = kept.size, float(kept.sum())
+    low = float(betaincinv(hits, n - hits + 1.0, 0.025)) if hits > 0.0 else 0.0
+    high = float(betaincinv(hits + 1.0, n - hits, 0.975)) if hits < n else 1.0
+    share = hits / n
+    return Estimate(share, max(share - low, high - share, mean_of_batches(kept).half_width), enough)
+
+
+def _rows(
+    entries: Sequence[Mapping[str, Any]], pool: Mapping[str, Any], table: _Columns
+) -> Iterator[Mapping[str, object]]:
+    """Measured beside planned, one row per quantity; none where no request came."""
+    if not table.input.size:
+        return
+    where = {"pool": pool["name"]}
+    for name, column in (("input_tokens", table.input), ("output_tokens", table.output)):
+        found = {"planned": pool.get(f"mean_{name}"), "measured": float(column.mean()), "ci95": _half(column)}
+        yield where | {"quantity": f"mean {name.replace('_', ' ')}", **found}
+    for metric in ("ttft_s", "tpot_s", "e2e_s"):
+        column = getattr(table, metric)
+        column = column[np.isfinite(column)]
+        for quantile in (0.5, 0.9, 0.99) if column.size else ():
+            promise = Promise(metric, 1.0, quantile)
+            # ranks between which the quantile lies with 95%
+            reach = 1.96 * math.sqrt(quantile * (1.0 - quantile) / column.size)
+            low, value, high = np.quantile(column, np.clip((quantile - reach, quantile, quantile + reach), 0.0, 1.0))
+            found = {"planned": _predicted(entries, promise), "measured": float(value), "ci95": float(high - low) / 2.0}
+            yield where | {"quantity": f"{promise.label} [s]", **found}
+
+
+def _half(column: NDArray[np.float64]) -> float:
+    return 1.96 * float(column.std(ddof=1)) / math.sqrt(column.size) if column.size > 1 else math.inf
+
+
+def read_results(path: Path) -> tuple[list[Outcome], float, str]:
+    """What a load generator wrote of every request: `vllm bench serve --save-detailed`, or GuideLLM's JSON.
+
+    Returns
+    -------
+    tuple
+        Outcomes in order of sending, how long they were sent [s], and whose file it is.
+
+    Raises
+    ------
+    InputError
+        No such file, or none of theirs with a record per request.
+    """
+    try:
+        if path.stat().st_size > LARGEST_RESULT:
+            raise InputError(f"--replay: {path}: larger than {LARGEST_RESULT >> 20} MB")
+        data = parse_json(path.read_bytes(), str(path))
+    except OSError as error:
+        raise InputError(f"--replay: {path}: {error.strerror}", "An address begins with http://.") from None
+    except HttpError as error:
+        raise InputError(f"--replay: {error}") from None
+    for reader, whose in ((_of_vllm, "vllm bench serve"), (_of_guidellm, "GuideLLM")):
+        if isinstance(data, Mapping) and (found := reader(data)) is not None:
+            started, outcomes = zip(*sorted(found, key=lambda pair: pair[0]), strict=True) if found else ((), ())
+            if len(outcomes) > 1 and started[-1] > started[0]:
+                return list(outcomes), (started[-1] - started[0]) * len(outcomes) / (len(outcomes) - 1), whose
+    raise InputError(
+        f"--replay: {path}: no records of single requests with the times they were sent",
+        "Save them: vllm bench serve --save-result --save-detailed, or GuideLLM's JSON.",
+    )
+
+
+def _of_vllm(data: Mapping[str, Any]) -> list[tuple[float, Outcome]] | None:
+    """Records of `vllm bench serve`: columns of equal length."""
+    names = ("start_times", "input_lens", "output_lens", "ttfts", "itls")
+    columns = [data.get(name) for name in names]
+    if not all(isinstance(c, list) and len(c) == len(columns[0] or ()) for c in columns):
+        return None
+    errors = data.get("errors") or [""] * len(columns[0] or ())
+    found = []
+    for start, inputs, outputs, ttft, gaps, error in zip(*columns, errors, strict=True):  # type: ignore[arg-type]
+        decode = math.fsum(map(_number, gaps))
+        bad = str(error) if error else "" if outputs else "no answer"
+        times = (
+            (math.nan,) * 3
+            if bad
+            else (_number(ttft), decode / max(_number(outputs) - 1.0, 1.0), _number(ttft) + decode)
+        )
+        found.append((_number(start), Outcome(_number(inputs), _number(outputs), *times, error=bad)))
+    return found
+
+
+def _of_guidellm(data: Mapping[str, Any]) -> list[tuple[float, Outcome]] | None:
+    """Records of GuideLLM's one benchmark: those that ended well, and those that did not."""
+    benchmarks = data.get("benchmarks")
+    if not (isinstance(benchmarks, list) and len(benchmarks) == 1 and isinstance(benchmarks[0], Mapping)):
+        return None
+    kinds = benchmarks[0].get("requests")
+    if not isinstance(kinds, Mapping):
+        return None
+    found = []
+    for kind in ("successful", "errored", "incomplete"):
+        for record in kinds.get(kind) or ():
+            if not isinstance(record, Mapping) or record.get("request_start_time") is None:
+                continue
+            bad = "" if kind == "successful" else f"{kind} request"
+            names = ("time_to_first_token_ms", "inter_token_latency_ms")
+            times = (
+                [math.nan] * 3
+                if bad
+                else [1e-3 * _number(record.get(n)) for n in names] + [_number(record.get("request_latency"))]
+            )
+            lengths = [_number(record.get(n) or 0) for n in ("prompt_tokens", "output_tokens")]
+            found.append(
+                (
+                    _number(record["request_start_time"]),
+                    Outcome(lengths[0], lengths[1], times[0], times[1], times[2], error=bad),
+                )
+            )
+    return found
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputError(f"--replay: expected a number, got {json.dumps(value)[:40]}")
+    return float(value)

@@ -1,0 +1,183 @@
+"""A Job that accepts a fleet: a load generator sends it the planned traffic, then fleetopt judges what came back."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from planner.deploy import Rendered
+from planner.deploy import kubernetes as k
+from planner.deploy.pods import NOBODY, confined, secret
+from planner.deploy.replay import AFTER_S, Requests
+from planner.deploy.serving import Serving, is_pinned
+from planner.errors import InputError
+
+GENERATORS = ("guidellm", "vllm")
+
+GUIDELLM_IMAGE = "ghcr.io/vllm-project/guidellm:v0.8.1"
+PYTHON_IMAGE = "python:3.12.12-slim"
+
+BLOCK = 512
+"""Tokens that a block of a trace's prompts stands for, in Mooncake's format."""
+
+LARGEST = 1 << 20
+"""Largest ConfigMap [bytes]."""
+
+LOADS_S = 900
+"""For images, tokenizers and the first answer [s]."""
+
+
+def acceptance(serving: Serving, planned: Requests, plan: str, *, generator: str, program: str, url: str) -> Rendered:
+    """The Job, and what it reads.
+
+    Parameters
+    ----------
+    serving
+        The fleet.
+    planned
+        The traffic.
+    plan
+        The plan file.
+    generator
+        One of :data:`GENERATORS`.
+    program
+        An image with fleetopt in it, or the address of a wheel.
+    url
+        Where requests go.
+
+    Raises
+    ------
+    InputError
+        An unknown generator, a program that is neither, or more than a ConfigMap holds.
+    """
+    if generator not in GENERATORS:
+        raise InputError(f"--acceptance: {generator!r} is none of {', '.join(GENERATORS)}")
+    wheel = re.fullmatch(r"https?://\S+\.whl", program) is not None
+    if not wheel and not is_pinned(program):
+        raise InputError(
+            f"--fleetopt: {program!r} is neither an image of a release nor the address of a wheel",
+            "Write NAME:TAG, NAME@sha256:DIGEST, or https://HOST/fleetopt-VERSION-py3-none-any.whl.",
+        )
+    name = f"{serving.options.name}-acceptance"
+    files = {"plan.yaml": plan, "requests.jsonl": _trace(planned)}
+    if generator == "guidellm":
+        files["scenario.yaml"] = k.to_yaml(_scenario(serving, url))
+    if (size := sum(len(text.encode()) for text in files.values())) > 0.95 * LARGEST:
+        raise InputError(
+            f"--acceptance: {size:,} bytes of plan and requests are more than a ConfigMap holds",
+            "Fewer requests: --requests.",
+        )
+    seconds = float(planned.times_s[-1]) + max(AFTER_S, max(p.drain_s for p in serving.pools))
+    load = _load(serving, generator, url, planned.times_s.size)
+    found = [k.config_map(serving, name, files), _job(serving, name, load, program, wheel, seconds)]
+    notes = [
+        f"{planned.times_s.size:,} requests in {planned.times_s[-1]:.0f} s, sent by {generator} to {url}",
+        f"kubectl wait --for=condition=complete job/{name} says that the promises are kept; kubectl logs job/{name} how",
+    ]
+    return Rendered({"acceptance.yaml": k.dump(found, notes)}, tuple(notes))
+
+
+def _trace(planned: Requests) -> str:
+    """Requests as lines of Mooncake's format: both generators read it. Blocks of one number are the same text."""
+    lines, fresh = [], 0
+    common = -(-int(planned.shared_tokens.max()) // BLOCK)
+    for record, shared in zip(planned.records(), planned.shared_tokens.tolist(), strict=True):
+        blocks = -(-int(record["input_length"]) // BLOCK)
+        known = min(round(shared / BLOCK), blocks - 1)
+        own = range(common + fresh, common + fresh + blocks - known)
+        fresh += blocks - known
+        lines.append(json.dumps({**record, "hash_ids": [*range(known), *own]}, separators=(",", ":")))
+    return "\n".join(lines) + "\n"
+
+
+def _scenario(serving: Serving, url: str) -> dict[str, Any]:
+    """GuideLLM's configuration, as its release 0.8 reads it: the trace at its own times."""
+    trace = {"kind": "trace_synthetic", "source": {"kind": "json_file", "path": "/plan/requests.jsonl"}}
+    return {
+        "spec": {
+            "backend": {
+                "kind": "openai_http",
+                "target": url,
+                "model": serving.repository,
+                "request_format": "/v1/completions",
+            },
+            "data": [trace],
+            "tokenizer": {"kind": "huggingface_auto", "model": serving.repository},
+            "profile": {"kind": "replay", "schedule_turn": "timestamp"},
+            "outputs": [{"kind": "json", "path": "/results/load.json"}],
+        }
+    }
+
+
+_SHARED = [{"name": "plan", "mountPath": "/plan", "readOnly": True}, {"name": "results", "mountPath": "/results"}]
+
+
+def _load(serving: Serving, generator: str, url: str, requests: int) -> k.Object:
+    """The container that sends the requests."""
+    environment = [
+        *NOBODY,
+        {"name": "HF_HOME", "value": "/tmp"},
+        secret("HF_TOKEN", "hf-token", "token", optional=True),
+    ]
+    if serving.options.api_key_secret:
+        # the names by which each of them reads it
+        environment.append(secret("OPENAI_API_KEY", serving.options.api_key_secret, "api-key"))
+        environment.append(secret("GUIDELLM__SPEC__BACKEND__API_KEY", serving.options.api_key_secret, "api-key"))
+    load: k.Object = {"name": "load", "env": environment, "volumeMounts": _SHARED}
+    if generator == "guidellm":
+        arguments = ["run", "--config", "/plan/scenario.yaml", "--disable-console-interactive"]
+        return load | {"image": GUIDELLM_IMAGE, "command": ["guidellm"], "args": arguments}
+    return load | {"image": serving.image, "command": ["vllm"], "args": _bench(serving, url, requests)}
+
+
+def _job(serving: Serving, name: str, load: k.Object, program: str, wheel: bool, seconds: float) -> k.Object:
+    """One try: the load generator first, then the judge, whose exit code is the Job's."""
+    judge: k.Object = {
+        "name": "judge",
+        "image": PYTHON_IMAGE if wheel else program,
+        "env": [*NOBODY],
+        "volumeMounts": _SHARED,
+    }
+    check = ["check", "/plan/plan.yaml", "--replay", "/results/load.json"]
+    first = [load]
+    if wheel:
+        install = ["pip", "install", "--no-cache-dir", "--target", "/results/python", program]
+        first.insert(
+            0, {"name": "install", "image": PYTHON_IMAGE, "command": install, "env": [*NOBODY], "volumeMounts": _SHARED}
+        )
+        judge |= {"command": ["python", "-m", "planner.cli.main"], "args": check}
+        judge["env"].append({"name": "PYTHONPATH", "value": "/results/python"})
+    else:
+        judge |= {"command": ["fleetopt"], "args": check}
+    for container in (*first, judge):
+        container["resources"] = {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "8Gi"}}
+    pod: k.Object = {
+        "restartPolicy": "Never",
+        "initContainers": first,
+        "containers": [judge],
+        "volumes": [{"name": "plan", "configMap": {"name": name}}, {"name": "results", "emptyDir": {}}],
+    }
+    labels = {k.PART_OF: serving.options.name, k.COMPONENT: "acceptance", k.NAME: name}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": k.tagged(serving, name),
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": round(seconds) + LOADS_S,
+            "template": {"metadata": {"labels": labels}, "spec": confined(pod)},
+        },
+    }
+
+
+def _bench(serving: Serving, url: str, requests: int) -> list[str]:
+    """Arguments of `vllm bench serve` for a trace at its own times, every request on record."""
+    return [
+        *("bench", "serve", "--backend", "openai", "--base-url", url, "--endpoint", "/v1/completions"),
+        *("--model", serving.repository, "--dataset-name", "timed_trace", "--dataset-path", "/plan/requests.jsonl"),
+        *("--num-prompts", str(requests), "--disable-shuffle"),
+        *("--self-timed", "--timed-trace-chunk-hash-size", str(BLOCK), "--timed-trace-sec-multiplier", "1"),
+        *("--ignore-eos", "--disable-tqdm", "--save-result", "--save-detailed"),
+        *("--result-dir", "/results", "--result-filename", "load.json"),
+    ]

@@ -1,0 +1,232 @@
+"""Pods of a fleet: what they run and need, how they start and end, and what they may not do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from planner.catalog.kv import weight_bytes
+from planner.deploy.serving import PORT, Serving, ServingPool
+
+GIB = 2**30
+
+PROBE_S = 10
+"""Seconds between two looks at a replica that loads [s]."""
+
+PATIENCE = 3.0
+"""A replica that loads is given up after this many times its start-up time [1]."""
+
+LEAST_PATIENCE_S = 600.0
+"""But not before [s]."""
+
+SHARED_MEMORY_GIB = 16
+"""Shared memory of a pod, for the collectives of a group [GiB]."""
+
+PRODUCT_WORDS = {"ada", "blackwell", "edition", "generation", "geforce", "max", "pro", "server", "workstation"}
+"""Words of a GPU's name that its node label does not write in capitals."""
+
+LEAVES_S = 40
+"""A replica that is to end goes on serving for so long [s]: nodes keep the answers of a cluster's DNS for up to 30 s, and a router
+asks every :data:`planner.deploy.router.DNS_S`."""
+
+EXIT_S = 10
+"""From the last request to the end of the process [s]."""
+
+USER = 1000
+"""Who programs run as where their image names root."""
+
+CONFINED: Mapping[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""A container as the Pod Security Standard "restricted" wants it, beside what its pod says."""
+
+
+def confined(spec: Mapping[str, Any], user: int = USER, token: bool = False) -> dict[str, Any]:
+    """A pod as the Pod Security Standard "restricted" wants it, on a root that cannot be written; /tmp is a volume.
+
+    Parameters
+    ----------
+    spec
+        The pod.
+    user
+        Who its programs run as.
+    token
+        Whether they may speak to the API server.
+    """
+    found: dict[str, Any] = {
+        "automountServiceAccountToken": token,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": user,
+            "runAsGroup": user,
+            "fsGroup": user,
+            # weights are many and large: their owner is set once
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        **spec,
+    }
+    for kind in ("initContainers", "containers"):
+        if kind in spec:
+            found[kind] = [
+                {
+                    **container,
+                    "securityContext": dict(CONFINED),
+                    "volumeMounts": [*container.get("volumeMounts", ()), {"name": "tmp", "mountPath": "/tmp"}],
+                }
+                for container in spec[kind]
+            ]
+    found["volumes"] = [*spec.get("volumes", ()), {"name": "tmp", "emptyDir": {}}]
+    return found
+
+
+def gpu_resource(pool: ServingPool) -> str:
+    """The name under which nodes offer the GPU."""
+    return "amd.com/gpu" if pool.gpu.gpu_class == "amd" else "nvidia.com/gpu"
+
+
+@cache
+def platforms() -> Mapping[str, Mapping[str, Any]]:
+    """Platform -> the label of its nodes, and its values by GPU."""
+    loaded: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
+        Path(__file__).with_name("platforms.yaml").read_text(encoding="utf-8")
+    )
+    return loaded
+
+
+def node_terms(serving: Serving, pool: ServingPool) -> list[dict[str, Any]]:
+    """What the label of a node with the GPU is; empty where its spelling is not known."""
+    platform = platforms()[serving.options.platform]
+    values: Sequence[str] = platform["gpus"].get(pool.gpu.name, ())
+    if serving.options.platform == "generic":
+        # as NVIDIA's feature discovery writes it
+        product = next((a for a in pool.gpu.aliases if a.startswith("nvidia-")), "")
+        values = [product.upper()] if product and not PRODUCT_WORDS & set(product.split("-")) else ()
+    return [{"key": platform["label"], "operator": "In", "values": list(values)}] if values else []
+
+
+def placement(serving: Serving, pool: ServingPool) -> dict[str, Any]:
+    """Nodes with the GPU, their taints, and with spare replicas as many zones as there are."""
+    found: dict[str, Any] = {}
+    if terms := node_terms(serving, pool):
+        required = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
+        found["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    taints = [{"key": gpu_resource(pool), "operator": "Exists", "effect": "NoSchedule"}]
+    found["tolerations"] = [*taints, *platforms()[serving.options.platform].get("tolerations", ())]
+    if pool.spares:
+        found["topologySpreadConstraints"] = [spread({"app.kubernetes.io/name": pool.object})]
+    return found
+
+
+def spread(labels: Mapping[str, str], over: str = "topology.kubernetes.io/zone") -> dict[str, Any]:
+    """Evenly over zones where they have room: a pod that waits for a GPU in the right zone serves nobody."""
+    selector = {"matchLabels": dict(labels)}
+    return {"maxSkew": 1, "topologyKey": over, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": selector}
+
+
+def placement_notes(serving: Serving) -> list[str]:
+    """GPUs whose nodes the objects do not name, and what programs without root need beside."""
+    platform = serving.options.platform
+    missing = sorted({p.gpu.name for p in serving.pools if not node_terms(serving, p)})
+    notes = [
+        f"no node label of {name} is known ({platform}): add a node affinity where a cluster has several GPU types"
+        for name in missing
+    ]
+    if any(gpu_resource(p).startswith("amd") for p in serving.pools):
+        notes.append(
+            "AMD: programs without root need the groups of /dev/kfd and /dev/dri: add supplementalGroups of your nodes"
+        )
+    return notes
+
+
+def patience_s(serving: Serving) -> int:
+    """How long a replica may load [s]."""
+    return math.ceil(max(LEAST_PATIENCE_S, PATIENCE * serving.startup.seconds))
+
+
+def probes(serving: Serving) -> dict[str, Any]:
+    """Started within three times the expected time; then ready and alive."""
+    look = {"httpGet": {"path": "/health", "port": "http"}}
+    return {
+        "startupProbe": look | {"periodSeconds": PROBE_S, "failureThreshold": math.ceil(patience_s(serving) / PROBE_S)},
+        "readinessProbe": look | {"periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
+        "livenessProbe": look | {"periodSeconds": 15, "timeoutSeconds": 10, "failureThreshold": 4},
+    }
+
+
+def resources(serving: Serving, pool: ServingPool) -> dict[str, Any]:
+    """GPUs of a replica on one node, and what its host part needs: a core per GPU and four more, weights once in memory at the
+    limit."""
+    count = pool.gpus_per_node
+    gpus = {gpu_resource(pool): str(count)}
+    least = 16 + 4 * count
+    most = least + SHARED_MEMORY_GIB + math.ceil(weight_bytes(serving.model) / GIB)
+    return {
+        "requests": {"cpu": str(4 + count), "memory": f"{least}Gi", **gpus},
+        "limits": {"memory": f"{most}Gi", **gpus},
+    }
+
+
+def grace_s(pool: ServingPool) -> int:
+    """From the decision that a replica ends to its end, at most [s]."""
+    return LEAVES_S + pool.drain_s + EXIT_S
+
+
+def sleeping(seconds: float) -> dict[str, Any]:
+    """What delays the signal to end."""
+    return {"preStop": {"exec": {"command": ["sleep", f"{seconds:.0f}"]}}}
+
+
+def secret(variable: str, name: str, key: str, optional: bool = False) -> dict[str, Any]:
+    """A variable from a Secret; an optional one stays empty where there is none."""
+    reference: dict[str, Any] = {"name": name, "key": key}
+    if optional:
+        reference["optional"] = True
+    return {"name": variable, "valueFrom": {"secretKeyRef": reference}}
+
+
+NOBODY = ({"name": "HOME", "value": "/tmp"}, {"name": "USER", "value": "engine"})
+"""A user without an entry in the image's passwd has no home and no name; caches and PyTorch's compiler ask for them."""
+
+
+def environment(serving: Serving) -> list[dict[str, Any]]:
+    """Where weights lie, the token of a gated model, and the key that requests must bear."""
+    found = [*NOBODY, {"name": "HF_HOME", "value": "/models"}, secret("HF_TOKEN", "hf-token", "token", optional=True)]
+    if serving.options.api_key_secret:
+        found.append(secret(serving.key_variable, serving.options.api_key_secret, "api-key"))
+    return found
+
+
+def pod_spec(serving: Serving, pool: ServingPool, container: str = "engine") -> dict[str, Any]:
+    """What runs in a pod of a pool."""
+    kept = serving.options.cache
+    program = {
+        "name": container,
+        "image": serving.image,
+        "command": [pool.command[0]],
+        "args": [*pool.command[1:]],
+        "ports": [{"name": "http", "containerPort": PORT}],
+        "env": environment(serving),
+        "resources": resources(serving, pool),
+        **probes(serving),
+        # a replica leaves the endpoints before it stops taking requests
+        "lifecycle": sleeping(LEAVES_S),
+        "volumeMounts": [{"name": "models", "mountPath": "/models"}, {"name": "shm", "mountPath": "/dev/shm"}],
+    }
+    spec: dict[str, Any] = {
+        "terminationGracePeriodSeconds": grace_s(pool),
+        "containers": [program],
+        "volumes": [
+            {"name": "models", **({"persistentVolumeClaim": {"claimName": kept}} if kept else {"emptyDir": {}})},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHARED_MEMORY_GIB}Gi"}},
+        ],
+        **placement(serving, pool),
+    }
+    return confined(spec)

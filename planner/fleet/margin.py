@@ -1,0 +1,76 @@
+"""How much slower than their profile engines may be for a pool still to keep its promises: what buys confidence."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from planner.catalog.profiles import Profile
+
+NINE_IN_TEN = 1.6448536269514722
+"""Half-width of a band that holds nine in ten, in standard deviations."""
+
+
+def below(z: float) -> float:
+    """P(a standard normal variable <= z)."""
+    return 0.5 * math.erfc(-z / math.sqrt(2.0))
+
+
+def normal_quantile(p: float) -> float:
+    """The z below which a standard normal variable lies with probability `p`, in (0, 1).
+
+    >>> round(normal_quantile(0.8), 6), round(normal_quantile(0.9), 6)
+    (0.841621, 1.281552)
+    """
+    low, high = -9.0, 9.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if below(middle) < p else (low, middle)
+    return 0.5 * (low + high)
+
+
+def deviation(band: float) -> float:
+    """Standard deviation of the logarithm of iteration times whose printed band holds nine in ten [1].
+
+    >>> round(deviation(0.26), 3)
+    0.141
+    """
+    return math.log1p(band) / NINE_IN_TEN
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """Iteration times that a pool is sized for.
+
+    Parameters
+    ----------
+    deviations
+        By how many standard deviations of their error they are longer than the profile says [1].
+    sd
+        That standard deviation, of their logarithm [1].
+    """
+
+    deviations: float = 0.0
+    sd: float = 0.0
+
+    @classmethod
+    def of(cls, confidence: float, profile: Profile, errors: int = 1) -> Margin:
+        """What keeps promises with a chance of `confidence` where the fleet has so many independent `errors`."""
+        if confidence == 0.5:
+            return cls(0.0, deviation(profile.band))
+        return cls(normal_quantile(confidence ** (1.0 / errors)), deviation(profile.band))
+
+    @property
+    def slow(self) -> float:
+        """Iteration times over those of the profile [1]."""
+        return math.exp(self.deviations * self.sd)
+
+    def most_chance(self, slowest: float) -> float:
+        """The chance that iterations take no more than `slowest` times as long as the profile says [1]."""
+        if self.sd == 0.0:
+            return float(slowest >= 1.0)
+        return below(math.log(slowest) / self.sd) if slowest > 0.0 else 0.0
+
+
+MEDIAN = Margin()
+"""Times as the profile has them."""

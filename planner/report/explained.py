@@ -1,0 +1,163 @@
+"""Why a plan is what it is: its pools, what binds, what was assumed from where, what was searched, how far off it may be."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from planner.catalog.profiles import engine_of
+from planner.plans import LatencyValue, Plan, PoolPlan
+from planner.report.blocks import Block, Table, Text, rows_table
+from planner.units import format_band, format_count, format_duration, format_percent, format_share, format_usd
+
+
+def blocks(plan: Plan) -> list[Block]:
+    """Pools, what binds, assumptions with their sources, warnings, notes, the search, and how the engines are started."""
+    columns, rows = pool_table(plan)
+    return [
+        Table(columns, rows, {*columns[:2]}, drop=DROPPED),
+        Text([savings(plan)]),
+        Text(plan.explanation, "bullets", "Why", near=True),
+        Text(plan.warnings, "bullets", "Warnings", label="warning: "),
+        Text(plan.assumptions, "bullets", "Assumed", label="assumed: "),
+        Text(prices(plan), "bullets", label="price: ", near=True),
+        Text(plan.notes, "bullets", "Notes", label="note: "),
+        Text(engine_flags(plan), "command"),
+        Text([f"fleetopt {plan.version}, method `{plan.method}`"]),
+    ]
+
+
+def engine_flags(plan: Plan) -> list[str]:
+    """How the engines of every pool are started, in the words of the engine planned for."""
+    engine = engine_of(plan.inputs)
+    return [f"{pool.name}: {shlex.join(engine.arguments(pool.settings.to_dict()))}" for pool in plan.pools]
+
+
+def prices(plan: Plan) -> list[str]:
+    """What a GPU costs and whose price that is, by type."""
+    told = {str(r.values["gpu"]): r.values for r in plan.remarks.get("assumptions", ()) if r.code == "gpu_price"}
+    return [
+        f"{gpu} at {format_usd(float(str(v['price'])))} per GPU and hour{v['source'] or ' (--price)'}"
+        for gpu, v in told.items()
+    ]
+
+
+def savings(plan: Plan) -> str:
+    """What the pools save against one pool, or why there is one."""
+    base = plan.baseline_cost_usd_per_hour
+    if plan.shape == "disaggregated":
+        return f"Prefill and decode on pools of their own (searched: {plan.search.description})."
+    if plan.inputs.get("pools") == 1:
+        return f"One pool, as asked (searched: {plan.search.description})."
+    if plan.baseline is None or base is None:
+        return "One pool: splitting by length does not pay here (searched: " + plan.search.description + ")."
+    replicas = sum(p.replicas for p in plan.baseline)
+    noun = "replica" if replicas == 1 else "replicas"
+    return (
+        f"One pool would take {replicas:,} {noun} at {format_usd(base)}/hour: "
+        f"{len(plan.pools)} pools save {format_percent(plan.saving)}."
+    )
+
+
+COLUMNS = (
+    "pool", "input tokens", "share", "rate/s", "replicas", "GPUs", "slots", "load", "running",
+)  # fmt: skip
+
+TOTAL = "total tokens"
+"""Heads the second column where the pools are not cut by the input alone."""
+
+DROPPED = ("share", "slots", "running", "rate/s", "cost/hour", TOTAL, "input tokens", "load")
+"""Columns that a narrow page leaves out, the first to go first."""
+
+
+MANY = 10.0
+"""More than this many times the replicas at the slow end of the band is told as that."""
+
+
+def pool_cells(pool: PoolPlan) -> list[str]:
+    """The cells of one pool, under :data:`COLUMNS` and then its latencies and cost."""
+    top = format_count(round(pool.high_tokens))
+    band = f"..{top}" if pool.low_tokens <= 0 else f"{format_count(round(pool.low_tokens))}..{top}"
+    if pool.gamma > 1.0:
+        band += f" (+{format_percent(pool.compressed_share)} compressed, gamma {pool.gamma:g})"
+    replicas = format_count(pool.replicas)
+    if pool.replicas_low and (pool.replicas_low, pool.replicas_high) != (pool.replicas, pool.replicas):
+        high = pool.replicas_high
+        # near the least that can be had the slow end of the band takes any number: no digit of it means anything
+        most = f"more than {MANY:g}x" if high is not None and high > MANY * pool.replicas else format_count(high or 0)
+        low = format_count(pool.replicas_low)
+        replicas += f" ({low}, at worst no number)" if high is None else f" ({low}-{most})"
+    return [
+        pool.name,
+        band,
+        format_percent(pool.share),
+        format_count(pool.arrival_rate_per_s),
+        replicas,
+        format_count(pool.gpus),
+        format_count(pool.slots),
+        f"{pool.load:.2f}",
+        f"{pool.slot_occupancy * pool.slots:.1f}",
+    ]
+
+
+def latency_cell(value: LatencyValue) -> str:
+    """``"341 ms (320-380)"`` with the promise it is held against kept for the header."""
+    if value.share is not None:
+        return f"{format_share(value.share)} ({format_share(value.share_low or 0.0)}-{format_share(value.share_high or 1.0)})"
+    if value.low_s < value.value_s < value.high_s:
+        return format_band(value.value_s, value.low_s, value.high_s)
+    return format_duration(value.value_s)
+
+
+def reported(plan: Plan) -> list[tuple[str, float]]:
+    """The (metric, quantile) columns shown: what is promised, and P99 TTFT and TPOT always."""
+    values = [v for pool in plan.pools for v in pool.latency]
+    shown = list(dict.fromkeys((v.metric, v.quantile) for v in values if v.limit_s is not None))
+    for pair in (("ttft_s", 0.99), ("tpot_s", 0.99)):
+        if pair not in shown and any((v.metric, v.quantile) == pair for v in values):
+            shown.append(pair)
+    return shown
+
+
+def pool_table(plan: Plan) -> tuple[list[str], list[list[str]]]:
+    """Columns and a row per pool; fleets of other shapes, if asked for, below the plan's own."""
+    shown = reported(plan)
+    columns = [*COLUMNS, *(LatencyValue(m, q, 0, 0, 0).label for m, q in shown), "cost/hour"]
+    if plan.shape == "disaggregated" or plan.inputs.get("compress") or plan.inputs.get("route_on") == "total":
+        columns[1] = TOTAL
+    listed = [(plan.shape, pool) for pool in plan.pools]
+    listed += [(other.shape, pool) for other in plan.alternatives for pool in other.pools]
+    rows = []
+    for shape, pool in listed:
+        values = [latency_of(pool, m, q) for m, q in shown]
+        cells = pool_cells(pool)
+        if plan.alternatives:
+            cells[0] = f"{shape}: {pool.name}"
+        latencies = [latency_cell(v) if v else "-" for v in values]
+        rows.append([*cells, *latencies, format_usd(pool.cost_usd_per_hour)])
+    return columns, rows
+
+
+def latency_of(pool: PoolPlan, metric: str, quantile: float) -> LatencyValue | None:
+    """The pool's value of one metric at one level."""
+    return next((v for v in pool.latency if v.metric == metric and abs(v.quantile - quantile) < 1e-12), None)
+
+
+def saved(data: Mapping[str, Any]) -> list[Block]:
+    """The same of a plan as its file has it, nothing computed again."""
+    kept = ("name", "gpu", "tp", "replicas", "gpus", "slots", "load", "cost_usd_per_hour", "binding")
+    rows = [{key: pool.get(key) for key in kept} for pool in data.get("pools", ())]
+    lines = {
+        name: [str(line) for line in data.get(name) or ()]
+        for name in ("explanation", "warnings", "assumptions", "notes")
+    }
+    searched = (data.get("search") or {}).get("description", "")
+    return [
+        rows_table(rows),
+        Text(lines["explanation"], "bullets", "Why"),
+        Text(lines["warnings"], "bullets", "Warnings", label="warning: "),
+        Text(lines["assumptions"], "bullets", "Assumed", label="assumed: "),
+        Text(lines["notes"], "bullets", "Notes", label="note: "),
+        Text([f"searched: {searched}"] if searched else []),
+    ]

@@ -1,0 +1,252 @@
+"""Capacity: the largest rate at which a fleet keeps every promise; the inverse of a plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from planner.errors import InfeasibleError
+from planner.fleet.fleet import Fleet
+from planner.fleet.pool import Pool, Shortfall
+from planner.notebook import InNotebooks
+from planner.promise import GOODPUT
+from planner.question.compiled import Promises
+from planner.record import Record, json_number
+
+PRECISION = 1.0 / 256.0
+"""Share to which a largest rate is known: the first rate that is refused lies no further above it [1]."""
+
+STEP = 1.04
+"""Factor of the first step away from where a largest rate is thought to lie."""
+
+MOST_STEPS = 40
+"""Rates looked at for one answer at most."""
+
+LEAST_PART = 1e-4
+"""A fleet that keeps its promises below this share of the rate its load alone allows keeps them at none [1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPool(Record):
+    """One pool at the largest rate.
+
+    Parameters
+    ----------
+    name, gpu, parallel
+        Its name; what its replicas are.
+    replicas, spares, gpus
+        Replicas, those among them that stand by, GPUs of all.
+    low_tokens, high_tokens
+        Requests it serves, by what the gateway cuts by [tokens].
+    share
+        Part of all requests that comes here [1].
+    rate_per_s, load
+        Its rate [1/s]; that over the largest stable one [1].
+    token_budget, slots
+        Settings of its engines.
+    cost_usd_per_hour
+        Its cost [USD/hour].
+    latency
+        Promise, as tables call it -> its value as predicted [s], of one about several latencies the share that keeps it [1].
+    """
+
+    name: str
+    gpu: str
+    parallel: str
+    replicas: int
+    spares: int
+    gpus: int
+    low_tokens: float
+    high_tokens: float
+    share: float
+    rate_per_s: float
+    load: float
+    token_budget: int
+    slots: int
+    cost_usd_per_hour: float
+    latency: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity(InNotebooks):
+    """The largest rate with all promises.
+
+    Parameters
+    ----------
+    inputs
+        The question, in the options' own names.
+    have
+        GPU -> how many there are; empty of a fleet that stands.
+    rate_per_s
+        The largest rate [1/s].
+    refused_per_s
+        The next rate that was looked at, which breaks a promise [1/s].
+    binding
+        What is broken there: pool and promise, or the utilization cap.
+    pools
+        The fleet that carries it.
+    """
+
+    inputs: Mapping[str, object]
+    have: Mapping[str, int]
+    rate_per_s: float
+    refused_per_s: float
+    binding: str
+    pools: tuple[CapacityPool, ...]
+
+    document: ClassVar[str] = "fleetopt-capacity"
+    written: ClassVar[tuple[str, ...]] = (
+        "inputs", "have", "rate_per_s", "refused_per_s", "binding", "gpus", "unused", "cost_usd_per_hour", "pools",
+    )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<Capacity: {self.rate_per_s:,.4g} requests/s on {self.gpus:,} GPUs, then {self.binding}>"
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the fleet."""
+        return sum(p.gpus for p in self.pools)
+
+    @property
+    def unused(self) -> dict[str, int]:
+        """GPUs by type that the fleet leaves idle."""
+        used: dict[str, int] = {}
+        for p in self.pools:
+            used[p.gpu] = used.get(p.gpu, 0) + p.gpus
+        return {gpu: n - used.get(gpu, 0) for gpu, n in self.have.items() if n > used.get(gpu, 0)}
+
+    @property
+    def cost_usd_per_hour(self) -> float:
+        """Cost of the fleet [USD/hour]."""
+        return math.fsum(p.cost_usd_per_hour for p in self.pools)
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per pool."""
+        rows = []
+        for p in self.pools:
+            row = {k: v for k, v in p.to_dict().items() if k != "latency"}
+            rows.append({"rate_per_s": self.rate_per_s, **row, "pool_rate_per_s": p.rate_per_s, **p.latency})
+        return [{**row, "rate_per_s": self.rate_per_s} for row in rows]
+
+
+def largest(
+    keeps: Callable[[float], bool], start: float, low: float = 0.0, high: float = math.inf, step: float = STEP
+) -> tuple[float, float]:
+    """The largest rate that is kept, and the next one that was refused; (0, ...) where none is.
+
+    Growing steps from `start`, up while rates are kept or down while they are not, then bisection to :data:`PRECISION`: what is
+    kept at `start` has at least that, what is not has less.
+
+    Parameters
+    ----------
+    keeps
+        Whether a rate [1/s] is kept.
+    start
+        Where it is thought to lie [1/s].
+    low, high
+        A rate that is kept and one that is not, where they are known [1/s].
+    step
+        Factor of the first step.
+
+    >>> low, high = largest(lambda rate: rate <= 70.0, 100.0)
+    >>> low <= 70.0 < high <= low * (1.0 + PRECISION)
+    True
+    """
+    at, least = start, LEAST_PART * start
+    for _ in range(MOST_STEPS):
+        if keeps(at):
+            low = at
+        else:
+            high = at
+        if high <= low * (1.0 + PRECISION) or high < least:
+            break
+        if low > 0.0 and high < math.inf:
+            at = math.sqrt(low * high)
+            continue
+        at, step = (low * step if low > 0.0 else high / step), min(step * step, 2.0)
+    return low, high
+
+
+def keeps_at(fleet: Fleet, fleet_rate_per_s: float) -> bool:
+    """Whether the sizer takes no more of any pool than stands at a rate [1/s]."""
+    sizes = fleet.size(fleet_rate_per_s, fleet.counts)
+    return not isinstance(sizes, Shortfall) and all(
+        size.replicas <= n for size, n in zip(sizes, fleet.counts, strict=True)
+    )
+
+
+def pool_keeps(pool: Pool, rate_per_s: float, promises: Promises, slow: float = 1.0) -> bool:
+    """Whether a pool keeps promises and utilization cap at a rate of its own [1/s], its iterations `slow` times as long [1]."""
+    n = pool.size.replicas
+    if rate_per_s > promises.utilization_cap * n * pool.model.capacity_at(n) * (1.0 + 1e-12):
+        return False
+    return not promises.latency or pool.model.under(slow).keeps(rate_per_s, n, promises.latency)
+
+
+def largest_rate(fleet: Fleet, start_per_s: float) -> tuple[float, float]:
+    """The largest rate of a fleet as it stands and the next one, which is refused [1/s]: about by a sample of the requests with one
+    margin, then as the sizer decides; what it takes at the start has at least that rate, what it does not has less."""
+    kept = keeps_at(fleet, start_per_s)
+    low, high = (start_per_s, math.inf) if kept else (0.0, start_per_s)
+    about = largest(fleet.holds, start_per_s)[0]
+    at = (
+        max(about, start_per_s * (1.0 + PRECISION))
+        if kept
+        else min(about or start_per_s, start_per_s / (1.0 + PRECISION))
+    )
+    return largest(partial(keeps_at, fleet), at, low, high, 1.0 + 1.5 * PRECISION)
+
+
+def capacity_of(fleet: Fleet, start_per_s: float) -> Capacity:
+    """The largest rate of a fleet as it stands, looked for from a rate on [1/s].
+
+    Raises
+    ------
+    InfeasibleError
+        It keeps its promises at no rate.
+    """
+    rate, refused = largest_rate(fleet, start_per_s)
+    if rate <= 0.0:
+        raise InfeasibleError(
+            "this fleet keeps its promises at no rate", "What breaks them:", [_binding(fleet, refused)]
+        )
+    return capacity_at(fleet, rate, refused)
+
+
+def capacity_at(fleet: Fleet, rate: float, refused: float, have: Mapping[str, int] | None = None) -> Capacity:
+    """The record of a fleet at its largest rate and the next one, which it does not keep [1/s]."""
+    pools = []
+    for pool, found in zip(fleet.pools, fleet.predict(rate, fleet.counts), strict=True):
+        latency = {
+            p.column: json_number(found.share(p) if p.kind == GOODPUT else found.value(p.metric, p.quantile))
+            for p in fleet.promises.latency
+        }
+        pools.append(
+            CapacityPool(
+                pool.name, pool.option.gpu.name, str(pool.option.parallel), pool.bought, pool.bought - pool.size.replicas,
+                pool.gpus, pool.law.lower.boundary, pool.law.upper.boundary, pool.law.share, rate * pool.law.share,
+                found.load, pool.option.token_budget, pool.setup.slots * pool.option.copies, pool.cost_usd_per_hour,
+                {k: v for k, v in latency.items() if v is not None},
+            )
+        )  # fmt: skip
+    return Capacity(fleet.question.asked, dict(have or {}), rate, refused, _binding(fleet, refused), tuple(pools))
+
+
+def _binding(fleet: Fleet, rate: float) -> str:
+    """What is broken at a rate [1/s] that is too much: of each pool by itself, else the promise that is used up most."""
+    promises = fleet.promises
+    margins = fleet.margins(promises.confidence)
+    alone = () if fleet.linked or fleet.shared_promises else fleet.own_promises
+    for pool, margin in zip(fleet.pools, margins, strict=True):
+        where = "" if len(fleet.pools) == 1 else f"{pool.name}: "
+        own = rate * pool.law.share
+        if not pool_keeps(pool, own, promises.only(())):
+            return f"{where}utilization cap {promises.utilization_cap:.0%}"
+        for promise in alone:
+            if not pool_keeps(pool, own, promises.only((promise,)), margin.slow):
+                return f"{where}{promise.told}"
+    used = [(x.value(p.metric, p.quantile) / p.limit_s, p.told) for x in fleet.look(rate) for p in promises.latency]
+    return max((row for row in used if not math.isnan(row[0])), default=(0.0, "the promises"))[1]

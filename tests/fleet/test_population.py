@@ -1,0 +1,134 @@
+"""A fixed number of users: their rate and latencies beside a simulation that steps through iterations and clients."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+
+import numpy as np
+import pytest
+
+import planner as fo
+from planner.errors import InputError
+from planner.iteration.model import IterationModel
+from planner.methods.population import PopulationPool
+from planner.predict.records import Replicas
+from planner.predict.traffic import FleetTraffic
+from planner.question.compiled import Traffic
+from planner.question.options import PlanInputs
+from planner.workload.pools import FleetMoments, State
+from planner.workload.sending import Population, Sending
+from planner.workload.workload import Workload
+
+FIXED_S, PER_TOKEN_S, PER_SEQUENCE_S = 0.006, 2e-5, 2e-4
+LENGTHS = [(50, 8), (200, 20), (600, 40), (1500, 12)]
+SLOTS = 16
+
+
+def stepped(users: int, replicas: int, think: str, mean_s: float, seed: int) -> tuple[float, float]:
+    """Rate [1/s] and P99 TTFT [s]: clients with think times, engines that take whole prompts into the next iteration."""
+    dice = random.Random(seed)
+
+    def gap() -> float:
+        if think == "fixed":
+            return mean_s
+        if think == "exponential":
+            return dice.expovariate(1.0 / mean_s)
+        return dice.lognormvariate(math.log(mean_s) - 0.5 * math.log(2.0), math.sqrt(math.log(2.0)))
+
+    waiting: list[list[tuple[float, int, int]]] = [[] for _ in range(replicas)]
+    running: list[list[list[float]]] = [[] for _ in range(replicas)]
+    events = [(dice.random() * mean_s, k, "ask", -1) for k in range(users)]
+    heapq.heapify(events)
+    busy, admitted = [False] * replicas, [0] * replicas
+    first: list[float] = []
+    horizon, warm = 20.0 * (mean_s + 1.0) * max(1.0, 400.0 / users), 5.0 * (mean_s + 1.0)
+    while events:
+        now, number, what, at = heapq.heappop(events)
+        if now > horizon:
+            break
+        if what == "ask":
+            at = dice.randrange(replicas)
+            waiting[at].append((now, *dice.choice(LENGTHS)))
+        else:
+            # the iteration ends: everybody in it has one more token
+            admitted[at], busy[at] = 0, False
+            left = []
+            for request in running[at]:
+                if math.isnan(request[1]):
+                    request[1] = now
+                    if request[0] > warm:
+                        first.append(now - request[0])
+                request[2] -= 1
+                if request[2] > 0:
+                    left.append(request)
+                else:
+                    heapq.heappush(events, (now + gap(), number, "ask", -1))
+                number += users
+            running[at] = left
+        if not busy[at] and (waiting[at] or running[at]):
+            new = waiting[at][: SLOTS - len(running[at])]
+            del waiting[at][: len(new)]
+            decoding = len(running[at])
+            running[at] += [[sent, math.nan, output] for sent, _, output in new]
+            tokens = sum(prompt for _, prompt, _ in new)
+            busy[at] = True
+            length = FIXED_S + PER_TOKEN_S * (tokens + decoding) + PER_SEQUENCE_S * decoding
+            heapq.heappush(events, (now + length, users + at, "step", at))
+    return len(first) / (horizon - warm), float(np.quantile(first, 0.99))
+
+
+@pytest.mark.parametrize("think", ["exponential", "fixed", "lognormal"])
+@pytest.mark.parametrize(("users", "replicas", "mean_s"), [(6, 1, 0.5), (30, 1, 1.5), (40, 2, 0.6), (120, 2, 4.0)])
+def test_users_ask_as_often_and_wait_as_long_as_in_a_stepping_simulation(
+    think: str, users: int, replicas: int, mean_s: float
+) -> None:
+    inputs, outputs = (np.array(column, dtype=float) for column in zip(*LENGTHS, strict=True))
+    workload = Workload.from_arrays(inputs, outputs, arrival_rate_per_s=1.0)
+    law = FleetMoments(workload, chunk=512).law(State(0.0), State(math.inf))
+    assert law is not None
+    sending = Sending(population=Population(users, mean_s, think, asked_per_s=1.0), drawn=True)
+    iteration = IterationModel(t0=FIXED_S, w=0.0, b=PER_TOKEN_S, c=0.0, h=PER_SEQUENCE_S, g=0.0, a=0.0)
+    engine = Replicas(1, iteration, SLOTS, 1e6, routing="random")
+    pool = PopulationPool(FleetTraffic(Traffic(workload, 1.0, sending=sending)).of(law), engine)
+    # users who think equally long move in step for long: one run has another P99 than the next, in both
+    draws = [pool._at(1.0, replicas, (0.5, 0.99), 30_000, draw) for draw in range(12)]
+    runs = [stepped(users, replicas, think, mean_s, seed) for seed in range(12)]
+    rate = np.mean([d.load for d in draws]) * replicas * pool.capacity_per_s
+    assert rate == pytest.approx(np.mean([r for r, _ in runs]), rel=0.03)
+    waits = np.mean([d.value("ttft_s", 0.99) for d in draws])
+    assert waits == pytest.approx(np.mean([t for _, t in runs]), rel=0.03)
+
+
+ASKED = {"isl": 1000, "osl": 200, "slo": 1.0, "tp": 1, "token_budget": 2048}
+
+
+def test_a_fleet_for_users_is_told_how_often_they_ask_it() -> None:
+    plan = fo.plan(concurrency=64, **ASKED)  # type: ignore[arg-type]
+    pool = plan.pools[0]
+    # Little's law: who is always under way is in a slot or waits for one
+    assert 55.0 < pool.slot_occupancy * pool.slots * pool.replicas <= 64.5
+    line = next(line for line in plan.assumptions if "always under way" in line)
+    assert f"ask {plan.arrival_rate_per_s:.3g} requests/s" in line
+    # twice the rate is twice the users
+    assert fo.evaluate(plan, [0.5 * plan.arrival_rate_per_s]).holds
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"users": 500}, "how often does each ask"),
+        ({"users": 500, "rate": 3, "think_time": "60s"}, "users: not together with rate"),
+        ({"users": 500, "concurrency": 3}, "not together with concurrency"),
+        ({"think_time": "60s"}, "of how many users"),
+        ({"users": 5, "think_time": "60s sometimes"}, "is no think time"),
+        ({"users": 5, "think_time": "60s", "requests_per_hour": 20}, "two ways to say how often"),
+        ({"users": 0, "think_time": "60s"}, "must be at least 1"),
+    ],
+)
+def test_users_that_cannot_be_are_told(given: dict[str, object], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        if given == {"users": 500}:
+            fo.plan(slo=1, **given)  # type: ignore[arg-type]
+        PlanInputs.from_dict({"slo": 1, **given})

@@ -1,0 +1,115 @@
+"""The largest rate with all promises: the inverse of a plan, and fleets of several GPU types that no single type bears."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import planner as fo
+from planner.cli.main import app
+from planner.studies.capacity import PRECISION, largest
+from planner.studies.stock import part_of
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten minutes of mostly short prompts and some long ones, at 12/s."""
+    rng = np.random.default_rng(7)
+    times = np.sort(rng.uniform(0.0, 600.0, 7200))
+    inputs = np.where(rng.random(7200) < 0.85, rng.integers(50, 900, 7200), rng.integers(3000, 7000, 7200))
+    rows = zip(times, inputs, rng.integers(5, 200, 7200), strict=True)
+    file = tmp_path_factory.mktemp("trace") / "mixed.csv"
+    file.write_text("t_s,input_tokens,output_tokens\n" + "\n".join(f"{t:.3f},{i},{o}" for t, i, o in rows))
+    return file
+
+
+@pytest.mark.parametrize("start", [0.3, 70.0, 5000.0])
+def test_the_largest_rate_is_found_from_anywhere(start: float) -> None:
+    low, high = largest(lambda rate: rate <= 70.0, start)
+    assert low <= 70.0 < high <= low * (1.0 + PRECISION)
+
+
+def test_nothing_is_kept_at_no_rate() -> None:
+    assert largest(lambda rate: False, 10.0)[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"slo": 0.5, "tp": 1, "token_budget": 2048, "pools": 1},
+        {"slo": 0.5, "tp": 1, "token_budget": 2048, "pools": 1, "redundancy": 1, "confidence": 0.5},
+        {"slo": 2.0, "method": "occupancy", "burst": "poisson", "pools": 1},
+        {"slo": 1.0, "shape": "disaggregated", "tp": 1, "confidence": 0.5},
+    ],
+    ids=["one pool", "a spare", "occupancy", "disaggregated"],
+)
+def test_a_plan_bears_its_rate_and_one_replica_less_does_not(options: dict[str, object], trace: Path) -> None:
+    plan = fo.plan(trace, rate=60.0, **options)  # type: ignore[arg-type]
+    found = fo.capacity(plan)
+    assert found.rate_per_s >= 60.0 and found.gpus == plan.gpus and found.binding
+    assert found.rate_per_s < found.refused_per_s <= found.rate_per_s * (1.0 + PRECISION)
+    for k, pool in enumerate(plan.pools):
+        if pool.replicas - pool.spares > 1:
+            fewer = [replace(p, replicas=p.replicas - (j == k)) for j, p in enumerate(plan.pools)]
+            assert fo.capacity(replace(plan, pools=tuple(fewer))).rate_per_s < 60.0
+
+
+def test_parts_of_the_traffic_are_all_of_it_and_alike(trace: Path) -> None:
+    moments = fo.load_workload(trace)
+    from planner.question.compiled import compile_question
+    from planner.question.options import PlanInputs
+    from planner.workload.pools import State
+
+    question = compile_question(PlanInputs.from_dict({"slo": 0.5}), moments, 1.0)
+    sums = question.traffic.moments(512)
+    law = sums.law(State(0.0), State(sums.top))
+    assert law is not None
+    parts = [part_of(law, 0.0, 0.3), part_of(law, 0.3, 1.0)]
+    whole, *dealt = [found for p in (law, *parts) if (found := p.requests()) is not None]
+    times = np.concatenate([p.trace.times_s for p in dealt])
+    assert np.array_equal(np.sort(times), np.sort(whole.trace.times_s))
+    for part, law_of in zip(dealt, parts, strict=True):
+        assert part.trace.requests == pytest.approx(law_of.share * whole.trace.requests, rel=0.01)
+        for q in (0.5, 0.9, 0.99):
+            assert np.quantile(part.trace.input_tokens, q) == pytest.approx(
+                np.quantile(whole.trace.input_tokens, q), rel=0.02
+            )
+
+
+def test_a_type_too_slow_for_long_prompts_takes_the_short_ones(trace: Path) -> None:
+    """Alone it keeps the promise at no rate; beside another type it raises the rate by more than a tenth."""
+    asked = {"workload": trace, "slo": 0.5, "tp": 1, "token_budget": 4096, "confidence": 0.5}
+    with pytest.raises(fo.InfeasibleError, match="6 l40s"):
+        fo.capacity(have={"l40s": 6}, **asked)
+    both = fo.capacity(have={"h100": 2, "l40s": 6}, **asked)
+    assert (
+        both.rate_per_s > 1.1 * fo.capacity(have={"h100": 2}, **asked).rate_per_s
+        and both.gpus + sum(both.unused.values()) == 8
+    )
+    assert sum(p.share for p in both.pools) == pytest.approx(1.0)
+    assert all(value <= 0.5 for p in both.pools for value in p.latency.values() if value is not None)
+    with ThreadPoolExecutor(2) as threads:
+        assert fo.capacity(have={"h100": 2, "l40s": 6}, executor=threads, **asked).to_dict() == both.to_dict()
+
+
+def test_gpus_bear_no_less_than_a_plan_of_them(trace: Path) -> None:
+    plan = fo.plan(trace, rate=60.0, slo=0.5, tp=1, token_budget=2048)
+    have = {p.gpu: p.gpus for p in plan.pools}
+    found = fo.capacity(have=have, workload=trace, slo=0.5, tp=1, token_budget=2048)
+    assert found.rate_per_s >= 60.0 / (1.0 + PRECISION)
+
+
+def test_the_command(trace: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    asked = ["--cdf", str(trace), "--slo", "0.5", "--tp", "1", "--token-budget", "2048"]
+    CliRunner().invoke(app, ["plan", *asked, "--rate", "60", "--no-options", "-o", str(plan)])
+    told = CliRunner().invoke(app, ["capacity", str(plan)])
+    assert told.exit_code == 0 and "requests/s with every promise kept" in told.stdout, told.output
+    for wrong, said in ((asked, "of what fleet"), ([str(plan), "--gpu", "h200"], "gpu: fixed by the plan")):
+        refused = CliRunner().invoke(app, ["capacity", *wrong])
+        assert isinstance(refused.exception, fo.InputError) and said in str(refused.exception)

@@ -1,0 +1,57 @@
+"""Comparisons with measured systems do not slip unsaid: medians against those committed in docs/accuracy/figures.json.
+
+`documented` needs no data. The others need the shared data and take some twenty seconds; fits to servers, which take as long as all
+others, are judged by `python -m benchmarks.accuracy` alone.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.accuracy import judged  # noqa: E402
+from benchmarks.accuracy.__main__ import FIGURES, GATED, slipped  # noqa: E402
+from benchmarks.accuracy.documented import documented  # noqa: E402
+from benchmarks.accuracy.rows import Pair, rows_of  # noqa: E402
+
+
+def _committed() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(FIGURES.read_text(encoding="utf-8"))["rows"]
+    return rows
+
+
+def test_documented_throughput_has_not_slipped() -> None:
+    assert slipped([row.to_dict() for row in rows_of(documented())], _committed()) == {}
+
+
+def test_measured_systems_have_not_slipped(shared_data: Path) -> None:
+    found = [row.to_dict() for row in rows_of(judged(shared_data, GATED))]
+    assert {row["family"] for row in found} == set(GATED)
+    assert slipped(found, _committed()) == {}
+
+
+def test_an_empty_folder_is_judged(tmp_path: Path) -> None:
+    """Nothing there: an empty list, not an error; what it says of a folder that is not there is one line."""
+    target = tmp_path / "rows.json"
+    command = [sys.executable, "-m", "benchmarks.accuracy"]
+    subprocess.run([*command, str(tmp_path), "--json", str(target)], cwd=ROOT, check=True, capture_output=True)
+    assert json.loads(target.read_text(encoding="utf-8")) == []
+    failed = subprocess.run([*command, str(tmp_path / "none")], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert failed.returncode == 2 and "no such folder" in failed.stderr
+
+
+def test_rows_count_cells_once_and_bands_as_shares_of_the_prediction() -> None:
+    """Two entries of a cell count as their median; a band of 20% around 1.25 holds 1.0, one around 0.8 does not."""
+    pairs = [Pair("f", "m", "a", 1.25, 1.0, 0.2, "cell"), Pair("f", "m", "b", 1.15, 1.0, 0.2, "cell")]
+    pairs.append(Pair("f", "m", "c", 0.8, 1.0, 0.2))
+    row = rows_of(pairs)[0]
+    assert (row.n, row.covered) == (2, pytest.approx(2 / 3))
+    assert (row.median, row.worst) == (pytest.approx(0.2), pytest.approx(0.2))
