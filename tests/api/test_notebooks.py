@@ -13,6 +13,7 @@ import pytest
 
 import planner as fo
 from planner.errors import InputError
+from planner.report.text import summary_of
 
 QUICK: dict[str, Any] = {"slo": 2.0, "rate": 30, "method": "occupancy", "pools": 1, "burst": "poisson"}
 
@@ -50,7 +51,7 @@ def test_every_result_shows_itself(results: list[Any]) -> None:
         seen.feed(result._repr_html_())
         assert not seen.open
         assert seen.rows == 1 + min(48, len(result.to_rows()))
-        assert repr(result).strip("<>") in seen.text
+        assert ("\n".join(summary_of(result)) or repr(result).strip("<>")) in seen.text
     assert "cost_usd_per_hour" in results[0]._repr_html_()
     assert "src=" not in results[0]._repr_html_()
 
@@ -88,13 +89,13 @@ class Frame:
 
 
 def requests(**others: list[Any]) -> Frame:
-    return Frame(**{"prompt_tokens": [100, 200.0, 300] * 40, "completion_tokens": [10, 20, 30] * 40, **others})
+    return Frame(**{"prompt_tokens": [100, 200.0, 300] * 400, "completion_tokens": [10, 20, 30] * 400, **others})
 
 
 def test_a_frame_of_requests_is_a_workload() -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    times = [start + timedelta(seconds=k / 4) for k in range(120)]
-    frame = requests(timestamp=times, category=["chat"] * 120)
+    times = [start + timedelta(seconds=k / 4) for k in range(1200)]
+    frame = requests(timestamp=times, category=["chat"] * 1200)
     loaded = fo.load_workload(frame)
     assert (loaded.mean_input, loaded.mean_output) == (pytest.approx(200.0), pytest.approx(20.0))
     assert loaded.categories == ("chat",)

@@ -195,7 +195,20 @@ def test_the_relaxed_promise_can_be_kept(tmp_path: Path) -> None:
 
 
 def test_fewer_pools_win_ties_with_the_paper_s_method(tmp_path: Path) -> None:
-    done = fleetopt("plan", "--slo", "0.5", "--rate", "200", "--method", "mgc", "--format", "json", cwd=tmp_path)
+    done = fleetopt(
+        "plan",
+        "--slo",
+        "0.5",
+        "--rate",
+        "200",
+        "--method",
+        "mgc",
+        "--confidence",
+        "50%",
+        "--format",
+        "json",
+        cwd=tmp_path,
+    )
     data = json.loads(done.stdout)
     assert len(data["pools"]) == 1
     assert data["search"]["gap_usd_per_hour"] == 0.0

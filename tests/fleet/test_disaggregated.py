@@ -16,7 +16,8 @@ from planner.predict.durations import Canonical
 from planner.predict.engine import Node, Request
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
-from planner.report import formatter
+from planner.report import explained, formatter
+from planner.report.blocks import to_markdown, to_terminal
 from planner.simulate.policies.distserve import DecodeNode, PrefillNode
 from planner.workload.workload import Workload
 
@@ -273,8 +274,9 @@ def test_both_takes_the_cheaper_and_shows_the_other() -> None:
         rows = both.to_rows()
         assert {r["shape"] for r in rows} == {"colocated", "disaggregated"}
         assert any("would cost" in note for note in both.notes)
-        for name in ("table", "markdown"):
-            assert "disaggregated: prefill" in formatter(name)(both)
+        for text in (to_terminal(explained.blocks(both), 100), to_markdown(explained.blocks(both))):
+            assert "disaggregated: prefill" in text
+        assert f"OTHERWISE  {other.shape}: {sum(p.gpus for p in other.pools)} GPUs (" in formatter("table")(both)
         data = yaml.safe_load(formatter("yaml")(both))
         assert data["alternatives"][0]["shape"] == other.shape
         assert data["inputs"]["shape"] == "both"

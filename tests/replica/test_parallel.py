@@ -82,7 +82,9 @@ def test_stages_hold_the_layers_between_them() -> None:
 
 @pytest.mark.parametrize("asked", [{"tp": 8}, {"tp": 1, "dp": 8}, {"tp": 4, "pp": 2}])
 def test_a_plan_counts_every_gpu_and_keeps_its_promises(asked: dict[str, int]) -> None:
-    found = plan("azure", model="deepseek-v3", gpu="h200", slo=4.0, rate=30.0, burst="poisson", pools=1, **asked)
+    found = plan(
+        "azure", model="deepseek-v3", gpu="h200", slo=4.0, rate=30.0, burst="poisson", pools=1, confidence=0.5, **asked
+    )
     pool = found.pools[0]
     assert pool.gpus == pool.replicas * 8
     assert found.cost_usd_per_hour == pytest.approx(pool.gpus * 3.59, rel=0.2)

@@ -87,11 +87,11 @@ def test_steps_of_requests_are_drawn_as_steps_one_by_one_would_add_up() -> None:
 def test_a_plan_that_speculates_is_what_the_simulator_finds(acceptance: str) -> None:
     found = plan("azure", **ASKED, speculate=f"eagle3:k=3,accept={acceptance}")
     pool = found.pools[0]
-    result = simulate(found, requests=12_000, seeds=1).results["all"]
+    result = simulate(found, requests=60_000, seeds=2).results["all"]
     for metric, level in (("ttft_s", 0.5), ("tpot_s", 0.5), ("tpot_s", 0.99)):
-        # other draws of arrivals, lengths and steps: six runs stray by 3% of their mean at most
+        # other draws of arrivals, lengths and steps: 95% of two such runs lie within 2.6% of their mean
         simulated = result.quantile(metric, level).value
-        assert pool.quantile(metric, level) == pytest.approx(simulated, rel=0.05), metric
+        assert pool.quantile(metric, level) == pytest.approx(simulated, rel=0.03), metric
     assert '"num_speculative_tokens": 3' in pool.settings.speculative
 
 

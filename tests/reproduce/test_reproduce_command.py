@@ -36,9 +36,13 @@ def test_machine_formats_agree() -> None:
 
 
 def test_tables_for_people() -> None:
-    text = _run("wait")
+    short = CliRunner().invoke(app, ["reproduce", "wait"])
+    counts, told = short.stdout, short.stderr.strip()
+    assert "printed numbers" in counts and "needs a GPU" in counts
+    assert told.startswith("39 printed numbers: ") and told.endswith("each: --all")
+    text = _run("wait", "--all")
     summary, table = text.split("\n\n")[:2]
-    assert "printed numbers" in summary and "needs a GPU" in summary and table.startswith("quantity")
+    assert summary.strip() == counts.strip() and table.startswith("quantity")
     assert "0.4257" in text and "[1] the capacity" in text
     assert _run("wait", "--format", "markdown").startswith("| paper | printed numbers |")
 

@@ -195,17 +195,24 @@ def cheaper(plan: Plan) -> list[list[str]]:
 
 
 def otherwise(plan: Plan) -> list[str]:
-    """Other limits, more traffic, a node's failure, and cliffs always: what they would take."""
+    """The other shape asked about, other limits, more traffic, a node's failure, and cliffs always: what they would take."""
+    base = plan.cost_usd_per_hour
+    shapes = [
+        f"{a.shape}: no fleet"
+        if a.cost_usd_per_hour is None
+        else f"{a.shape}: {sum(p.gpus for p in a.pools):,} GPUs ({change(a.cost_usd_per_hour / base - 1.0)})"
+        for a in plan.alternatives
+    ]
     if plan.choices is None or plan.choices.promise is None:
-        return []
-    promise, base = plan.choices.promise, plan.cost_usd_per_hour
+        return shapes
+    promise = plan.choices.promise
     limits = sorted((c for c in plan.choices.rows if c.kind == "promise" and c.limit_s), key=lambda c: c.limit_s or 0.0)
     tighter = [c for c in limits if (c.limit_s or 0.0) < promise.limit_s][-1:]
     looser = [c for c in limits if (c.limit_s or 0.0) > promise.limit_s]
     cliff = [c for c in looser if _is_cliff(c, promise.limit_s, base)][:1]
     others = [c for c in plan.choices.rows if c.kind in ("traffic", "redundancy")]
     shown = [*tighter, *(cliff or looser[:1]), *others][:MOST_OTHERWISE]
-    return [told for c in shown if (told := _other(c, base, c in cliff))]
+    return shapes + [told for c in shown if (told := _other(c, base, c in cliff))]
 
 
 def _is_cliff(choice: Choice, limit_s: float, base: float) -> bool:
@@ -239,7 +246,7 @@ def before_signing(plan: Plan) -> list[str]:
             told = f"; measured, about {saves[0].gpus:,} GPU{'s' if saves[0].gpus != 1 else ''} less" if saves else ""
             named = remark.values["gpu"]
             found.append(f"speeds of {named} are {remark.values['trust']}{told}:  fleetopt calibrate --gpu {named}")
-    if str(plan.inputs.get("cdf")) in shipped_names():
+    if plan.workload.get("name") in shipped_names() and plan.workload.get("licence"):
         found.append(f"{plan.workload.get('name')} is a public trace, not your traffic:  --cdf your.csv")
     elif any(r.code == "short_trace" for r in _remarks(plan, "assumptions")):
         found.append("the trace is shorter than a day, its busiest hour unknown:  --rate, --headroom 30%")
