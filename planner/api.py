@@ -906,8 +906,9 @@ def capacity(
     True
     """
     from planner.catalog.load import gpu
+    from planner.fleet.population import with_users
     from planner.question.compiled import compile_question
-    from planner.studies.capacity import capacity_of
+    from planner.studies.capacity import MOST_ROUNDS, as_many, capacity_of
 
     workload = _taken(workload)
     data = _given({"workload": workload}) | {k: v for k, v in options.items() if v is not None}
@@ -927,7 +928,14 @@ def capacity(
         )
     _refuse_bought([k for k, v in options.items() if v is not None])
     question = compile_question(hourly.question, hourly.loaded, hourly.peak)
-    return capacity_of(standing_fleet(question, hourly.standing), hourly.peak)
+    found = capacity_of(standing_fleet(question, hourly.standing), hourly.peak)
+    # more users wait longer and ask less often each: what so many ask is looked up anew, from below, until they are those asked about
+    for _ in range(MOST_ROUNDS):
+        if found.users is None or as_many(question, found.users):
+            break
+        question = with_users(question, found.users)
+        found = capacity_of(standing_fleet(question, hourly.standing), found.rate_per_s)
+    return found
 
 
 def _refuse_bought(changes: Collection[str]) -> None:

@@ -28,7 +28,7 @@ def evaluate(
     from planner.cli.output import draw, say, writer
     from planner.errors import InputError
     from planner.studies.what_if import parse_settings
-    from planner.units import format_count, parse_number
+    from planner.units import parse_number
 
     write = writer(output_format, output)
     changes: dict[str, Any] = {}
@@ -40,6 +40,5 @@ def evaluate(
     result = api.evaluate(plan, rates, workload=workload, **changes)
     write(result)
     draw(result, plot)
-    say([f"the fleet is stable up to {format_count(result.capacity_per_s)} requests/s"])
     if not result.holds:
         say(["warning: some promises do not hold at the rates above (column `broken`)"])

@@ -34,6 +34,14 @@ def _at(question: CompiledQuestion, rate_per_s: float) -> CompiledQuestion:
     )
 
 
+def with_users(question: CompiledQuestion, users: int) -> CompiledQuestion:
+    """The same question of another number of users, whose rate is to be found."""
+    assert question.traffic.sending.population is not None
+    population = replace(question.traffic.sending.population, users=users, asked_per_s=0.0)
+    sending = replace(question.traffic.sending, population=population)
+    return replace(question, traffic=replace(question.traffic, sending=sending))
+
+
 def at_rest(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Fleet]) -> CompiledQuestion:
     """The question at the rate at which its users ask the cheapest fleet that keeps the promises.
 

@@ -13,8 +13,9 @@ from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
 from planner.notebook import InNotebooks
 from planner.promise import GOODPUT
-from planner.question.compiled import Promises
+from planner.question.compiled import CompiledQuestion, Promises
 from planner.record import Record, json_number
+from planner.studies.served import Served, served_of
 
 PRECISION = 1.0 / 256.0
 """Share to which a largest rate is known: the first rate that is refused lies no further above it [1]."""
@@ -24,6 +25,9 @@ STEP = 1.04
 
 MOST_STEPS = 40
 """Rates looked at for one answer at most."""
+
+MOST_ROUNDS = 8
+"""Numbers of users whose rate is looked up for one answer at most."""
 
 LEAST_PART = 1e-4
 """A fleet that keeps its promises below this share of the rate its load alone allows keeps them at none [1]."""
@@ -88,6 +92,8 @@ class Capacity(InNotebooks):
         What is broken there: pool and promise, or the utilization cap.
     pools
         The fleet that carries it.
+    served
+        That fleet and its traffic.
     """
 
     inputs: Mapping[str, object]
@@ -96,10 +102,12 @@ class Capacity(InNotebooks):
     refused_per_s: float
     binding: str
     pools: tuple[CapacityPool, ...]
+    served: Served
 
     document: ClassVar[str] = "fleetopt-capacity"
     written: ClassVar[tuple[str, ...]] = (
-        "inputs", "have", "rate_per_s", "refused_per_s", "binding", "gpus", "unused", "cost_usd_per_hour", "pools",
+        "inputs", "have", "rate_per_s", "users", "refused_per_s", "binding", "gpus", "unused", "cost_usd_per_hour", "served",
+        "pools",
     )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -117,6 +125,12 @@ class Capacity(InNotebooks):
         for p in self.pools:
             used[p.gpu] = used.get(p.gpu, 0) + p.gpus
         return {gpu: n - used.get(gpu, 0) for gpu, n in self.have.items() if n > used.get(gpu, 0)}
+
+    @property
+    def users(self) -> int | None:
+        """The largest number of users, where the traffic is a closed population."""
+        per_rate = self.served.users_per_rate
+        return None if per_rate is None else math.floor(self.rate_per_s * per_rate * (1.0 + 1e-9))
 
     @property
     def cost_usd_per_hour(self) -> float:
@@ -216,6 +230,12 @@ def capacity_of(fleet: Fleet, start_per_s: float) -> Capacity:
     return capacity_at(fleet, rate, refused)
 
 
+def as_many(question: CompiledQuestion, users: int) -> bool:
+    """Whether a question asks about so many users, as far as a largest rate is known."""
+    population = question.traffic.sending.population
+    return population is not None and abs(users - population.users) <= max(PRECISION * population.users, 0.5)
+
+
 def capacity_at(fleet: Fleet, rate: float, refused: float, have: Mapping[str, int] | None = None) -> Capacity:
     """The record of a fleet at its largest rate and the next one, which it does not keep [1/s]."""
     pools = []
@@ -232,7 +252,9 @@ def capacity_at(fleet: Fleet, rate: float, refused: float, have: Mapping[str, in
                 {k: v for k, v in latency.items() if v is not None},
             )
         )  # fmt: skip
-    return Capacity(fleet.question.asked, dict(have or {}), rate, refused, _binding(fleet, refused), tuple(pools))
+    return Capacity(
+        fleet.question.asked, dict(have or {}), rate, refused, _binding(fleet, refused), tuple(pools), served_of(fleet)
+    )
 
 
 def _binding(fleet: Fleet, rate: float) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import ClassVar
 
 from planner.fleet.fleet import Fleet, Verdict
+from planner.fleet.sure import chance_at
 from planner.notebook import InNotebooks
 from planner.promise import PROMISE_METRICS
 from planner.record import json_number
+from planner.studies.served import Served, served_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,10 @@ class Evaluation(InNotebooks):
         For each rate, every pool.
     levels
         Quantile levels told of.
+    served
+        The fleet and its traffic.
+    chances
+        For each rate, the chance that every promise is kept [1]; ``None`` where the errors of iteration times are not known.
     """
 
     inputs: Mapping[str, object]
@@ -36,9 +43,11 @@ class Evaluation(InNotebooks):
     rates_per_s: tuple[float, ...]
     verdicts: tuple[tuple[Verdict, ...], ...]
     levels: tuple[float, ...]
+    served: Served
+    chances: tuple[float | None, ...]
 
     document: ClassVar[str] = "fleetopt-evaluation"
-    written: ClassVar[tuple[str, ...]] = ("inputs", "capacity_per_s", "holds", "to_rows")
+    written: ClassVar[tuple[str, ...]] = ("inputs", "served", "capacity_per_s", "holds", "chances", "to_rows")
     renamed: ClassVar[Mapping[str, str]] = {"to_rows": "rows"}
 
     def __repr__(self) -> str:
@@ -52,12 +61,9 @@ class Evaluation(InNotebooks):
 
     def beside(self, other: Evaluation) -> Evaluation:
         """Both at all their rates, ascending."""
-        pairs = [
-            *zip(self.rates_per_s, self.verdicts, strict=True),
-            *zip(other.rates_per_s, other.verdicts, strict=True),
-        ]
-        pairs.sort(key=lambda pair: pair[0])
-        return replace(self, rates_per_s=tuple(r for r, _ in pairs), verdicts=tuple(v for _, v in pairs))
+        columns = [zip(e.rates_per_s, e.verdicts, e.chances, strict=True) for e in (self, other)]
+        rates, verdicts, chances = zip(*sorted(chain(*columns), key=lambda row: row[0]), strict=True)
+        return replace(self, rates_per_s=rates, verdicts=verdicts, chances=chances)
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per rate and pool."""
@@ -91,4 +97,7 @@ def evaluation_of(fleet: Fleet, rates: Sequence[float]) -> Evaluation:
     """Evaluate a standing fleet at every rate [1/s]."""
     verdicts = tuple(tuple(fleet.at(rate)) for rate in rates)
     capacity = fleet.capacity_per_s if fleet.pools else math.inf
-    return Evaluation(fleet.question.asked, capacity, tuple(rates), verdicts, fleet.told_levels)
+    chances = tuple(chance_at(fleet, rate) for rate in rates)
+    return Evaluation(
+        fleet.question.asked, capacity, tuple(rates), verdicts, fleet.told_levels, served_of(fleet), chances
+    )

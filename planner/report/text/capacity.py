@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from planner.report.blocks import Block, Text, rows_table
+from planner.report.text import standing
 from planner.studies.capacity import PRECISION, Capacity
-from planner.units import format_count, format_percent, format_usd
+from planner.units import format_count, format_percent
 
 FIRST = ("name", "gpus", "replicas", "parallel", "share", "pool_rate_per_s", "load")
 
@@ -14,26 +15,32 @@ TOLD_ABOVE = ("rate_per_s", "gpu", "spares", "low_tokens", "high_tokens", "slots
 
 def blocks(capacity: Capacity) -> list[Block]:
     """The rate, what breaks beyond it, GPUs left over, a row per pool."""
-    of = " + ".join(f"{n:,} {gpu}" for gpu, n in capacity.have.items()) or "this fleet"
+    served = capacity.served
     confidence = capacity.inputs.get("confidence")
-    sure = f", with {format_percent(confidence)} confidence" if isinstance(confidence, float) else ""
+    sure = f" with {format_percent(confidence)} confidence" if isinstance(confidence, float) else ""
+    users = "" if capacity.users is None else f" ({capacity.users:,} users)"
     lines = [
-        f"{of}: {format_count(capacity.rate_per_s)} requests/s with every promise kept{sure}",
+        standing.fleet(served),
         f"at {format_count(capacity.refused_per_s)}/s: {capacity.binding} breaks (the rate is known to "
         f"{format_percent(PRECISION)})",
-        f"{capacity.gpus:,} GPUs, {format_usd(capacity.cost_usd_per_hour)}/hour",
     ]
     if capacity.unused:
         idle = " and ".join(f"{n:,} {gpu}" for gpu, n in capacity.unused.items())
-        lines[2] += f"; {idle} would not raise it"
+        lines[0] += f"; {idle} would not raise it"
     if len(capacity.pools) > 1:
         lines += [_cut(capacity)]
     rows = [{k: v for k, v in row.items() if k not in TOLD_ABOVE} for row in capacity.to_rows()]
+    checks = standing.before_signing(served)
     return [
-        Text([lines[0]], "heading"),
-        Text([lines[1]], "bold", near=True),
-        Text(lines[2:], near=True),
+        Text([standing.question(served)], "heading"),
+        Text(
+            [f"BEARS  {format_count(capacity.rate_per_s)} requests/s{users}   keeps {standing.promised(served)}{sure}"],
+            "bold",
+        ),
+        Text(lines, label="     ", near=True),
         rows_table(rows, FIRST),
+        Text(["BEFORE YOU SIGN"] if checks else []),
+        Text(checks, "bullets", label="  ! ", near=True),
     ]
 
 

@@ -97,9 +97,9 @@ def answer(plan: Plan) -> list[str]:
     """What to buy and what it costs; how that hangs on what is not known; how it is built."""
     sure = plan.sureness
     promise = "the promise" if len(plan.slo.promises) == 1 else "the promises"
-    keeps = "" if sure is None else f"   keeps {promise} with {_chance(sure.chance)} confidence"
+    keeps = "" if sure is None else f"   keeps {promise} with {told_chance(sure.chance)} confidence"
     if sure is not None and sure.chance < sure.confidence - 0.005:
-        keeps += f", not {_chance(sure.confidence)}: no number of GPUs does"
+        keeps += f", not {told_chance(sure.confidence)}: no number of GPUs does"
     lines = [f"{_gpus(plan)}   {usd(plan.cost_usd_per_year)} a year{keeps}"]
     if sure is not None and (sure.median.gpus, sure.high.gpus) != (plan.gpus, plan.gpus):
         # a size is told once, with the best odds it has
@@ -117,7 +117,8 @@ def _gpus(plan: Plan) -> str:
     return " + ".join(f"{n:,} x {gpu}" for gpu, n in counts.items())
 
 
-def _chance(share: float) -> str:
+def told_chance(share: float) -> str:
+    """A chance as people read it."""
     return "over 99%" if share > 0.99 else f"{share:.0%}"
 
 
@@ -244,8 +245,7 @@ def before_signing(plan: Plan) -> list[str]:
                 else [n for n in plan.sureness.narrowing if n.by == "calibration" and n.gpus > 0]
             )
             told = f"; measured, about {saves[0].gpus:,} GPU{'s' if saves[0].gpus != 1 else ''} less" if saves else ""
-            named = remark.values["gpu"]
-            found.append(f"speeds of {named} are {remark.values['trust']}{told}:  fleetopt calibrate --gpu {named}")
+            found.append(unmeasured(str(remark.values["gpu"]), f"{remark.values['trust']}{told}"))
     if plan.workload.get("name") in shipped_names() and plan.workload.get("licence"):
         found.append(f"{plan.workload.get('name')} is a public trace, not your traffic:  --cdf your.csv")
     elif any(r.code == "short_trace" for r in _remarks(plan, "assumptions")):
@@ -255,6 +255,11 @@ def before_signing(plan: Plan) -> list[str]:
     return [*(line if len(line) <= 160 else line[:157].rsplit(" ", 1)[0] + " ..." for line in others[:2]), *found][
         :MOST_CHECKS
     ]
+
+
+def unmeasured(gpu: str, trust: str) -> str:
+    """Iteration times that were not measured, and how to measure them."""
+    return f"speeds of {gpu} are {trust}:  fleetopt calibrate --gpu {gpu}"
 
 
 def _price_checks(plan: Plan, gpu: str) -> list[str]:
