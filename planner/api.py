@@ -929,7 +929,7 @@ def capacity(
     _refuse_bought([k for k, v in options.items() if v is not None])
     question = compile_question(hourly.question, hourly.loaded, hourly.peak)
     found = capacity_of(standing_fleet(question, hourly.standing), hourly.peak)
-    # more users wait longer and ask less often each: what so many ask is looked up anew, from below, until they are those asked about
+    # more users wait longer and ask less often each: what so many ask is looked up anew until they are those asked about
     for _ in range(MOST_ROUNDS):
         if found.users is None or as_many(question, found.users):
             break

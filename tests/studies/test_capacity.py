@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,3 +115,22 @@ def test_the_command(trace: Path, tmp_path: Path) -> None:
     for wrong, said in ((asked, "of what fleet"), ([str(plan), "--gpu", "h200"], "gpu: fixed by the plan")):
         refused = CliRunner().invoke(app, ["capacity", *wrong])
         assert isinstance(refused.exception, fo.InputError) and said in str(refused.exception)
+
+
+def test_users_a_fleet_bears() -> None:
+    """So many take the fleet that stands, two in a hundred more take another; they ask it at the rate that is told."""
+    asked: dict[str, Any] = {
+        "ttft": 1.0,
+        "think_time": "20s",
+        "burst": "poisson",
+        "pools": 1,
+        "tp": 1,
+        "confidence": 0.5,
+    }
+    standing = fo.plan("azure", users=200, **asked)
+    found = fo.capacity(standing)
+    assert found.users is not None
+    assert fo.plan("azure", users=found.users, **asked).gpus == standing.gpus
+    more = fo.plan("azure", users=math.ceil(1.02 * found.users), **asked)
+    assert more.gpus > standing.gpus
+    assert found.to_dict()["users"] == found.users
