@@ -139,8 +139,8 @@ class ReplayPool(PoolModel):
         self, traffic: PoolTraffic, engine: Replicas, overhead_s: float = 0.0, capacity_per_s: float | None = None
     ) -> None:
         self.traffic, self.engine, self.overhead_s = traffic, engine, overhead_s
-        # looked for once for all speeds of the engine
-        self._capacity = [capacity_per_s]
+        # looked for once for all speeds, of the engine as its profile has it: the same bits whichever speed is asked first
+        self._capacity, self._as_told = [capacity_per_s], engine
         self.draw: int | None = None
         self.slow = 1.0
         self.windows_s: float | None = None
@@ -158,13 +158,13 @@ class ReplayPool(PoolModel):
         """See :class:`PoolModel`."""
         found = self._capacity[0]
         if found is None:
-            found = self._capacity[0] = self.slow * self.capacity_of(self.traffic.law)
+            found = self._capacity[0] = self.capacity_of(self.traffic.law)
         return found / self.slow
 
     def capacity_of(self, law: PoolLaw) -> float:
-        """Largest stable rate of a replica that gets given requests, in the fluid limit [1/s]."""
+        """Largest stable rate of a replica that gets given requests, in the fluid limit, at `slow` = 1 [1/s]."""
         lengths = Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share)
-        return max_throughput(lengths, self.engine).per_s
+        return max_throughput(lengths, self._as_told).per_s
 
     def grown(self, growth: str) -> PoolModel | None:
         """See :class:`PoolModel`."""

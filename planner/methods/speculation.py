@@ -66,7 +66,7 @@ class SpeculatingPool(ReplayPool):
         """See :class:`ReplayPool`: with as many steps as requests take on average."""
         steps = self.speculation.steps(law.output_tokens - 1.0)
         lengths = Lengths(law.input_tokens / self.tokens_per_unit, steps + 1.0, law.weight, law.cached_share)
-        return max_throughput(lengths, self.engine).per_s
+        return max_throughput(lengths, self._as_told).per_s
 
     def _sent(self, traffic: PoolTraffic, laid: Laid) -> tuple[Requests, Floats]:
         """See :class:`ReplayPool`: prompts in units, outputs in steps, which are drawn."""
