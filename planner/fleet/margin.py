@@ -62,7 +62,7 @@ class Margin:
     @classmethod
     def of(cls, confidence: float, profile: Profile, promises: Sequence[Promise], errors: int = 1) -> Margin:
         """What keeps promises with a chance of `confidence` where the fleet has so many independent `errors`."""
-        deviations = 0.0 if confidence == 0.5 else normal_quantile(confidence ** (1.0 / errors))
+        deviations = 0.0 if confidence == 0.5 and errors == 1 else normal_quantile(confidence ** (1.0 / errors))
         return cls(deviations, error_of(profile, promises))
 
     @property

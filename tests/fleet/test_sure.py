@@ -12,7 +12,7 @@ import planner as fo
 from planner.catalog import gpu, model
 from planner.catalog.profiles import estimated_profile
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.margin import error_of
+from planner.fleet.margin import Margin, error_of
 from planner.fleet.pool import pool_model, traffic_of
 from planner.fleet.shapes import standing_fleet
 from planner.fleet.shapes.colocated import Colocated
@@ -116,6 +116,15 @@ def test_a_band_holds_the_share_that_its_maker_meant(
     promises = [Promise(metric, limit) for metric, limit in asked.items()]
     inside = NormalDist(0.0, error_of(profile, promises)).cdf(np.log1p(width))
     assert 2.0 * inside - 1.0 == pytest.approx(holds, abs=1e-9)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.8])
+def test_each_of_two_independent_errors_is_kept_surer(confidence: float) -> None:
+    """Golden: both hold with the chance asked for, even odds too; of one, even odds are the profile's own times to the bit."""
+    profile = estimated_profile(gpu("h100"), model("llama-3.1-8b"))
+    each = NormalDist().cdf(Margin.of(confidence, profile, (), 2).deviations)
+    assert each**2 == pytest.approx(confidence, abs=1e-9)
+    assert Margin.of(0.5, profile, ()).slow == 1.0
 
 
 def test_a_calibrated_engine_buys_less_for_the_same_confidence(azure: Workload) -> None:
