@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from planner.catalog.profile_record import Profile
 from planner.promise import Promise
@@ -15,6 +16,7 @@ def below(z: float) -> float:
     return 0.5 * math.erfc(-z / math.sqrt(2.0))
 
 
+@cache
 def normal_quantile(p: float) -> float:
     """The z below which a standard normal variable lies with probability `p`, in (0, 1).
 

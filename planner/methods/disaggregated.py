@@ -74,6 +74,8 @@ class DecodePool(ReplayPool):
         The requests session by session, and where prefill replicas keep prompts; ``None`` = nothing comes back.
     """
 
+    one_by_one = False
+
     def __init__(
         self,
         traffic: PoolTraffic,

@@ -70,6 +70,8 @@ class SessionPool(ReplayPool):
         Where prompts are kept beside the KV memory.
     """
 
+    one_by_one = False
+
     def __init__(
         self,
         traffic: PoolTraffic,

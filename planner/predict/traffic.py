@@ -131,6 +131,12 @@ class Laid:
     whole: bool
     repeats: int = 1
 
+    def turned(self, turn: int) -> Laid:
+        """The same requests under another draw of the gateway, its own where `turn` is 0."""
+        if turn == 0:
+            return self
+        return replace(self, key=keys_of(self.key.view(np.int64), np.full(self.key.size, turn), KEYS))
+
 
 class FleetTraffic:
     """Traffic of a fleet: which hour of a trace is looked at, and how its copies are shifted.
@@ -376,14 +382,12 @@ class PoolTraffic:
         """The same requests several times, one after the other, with other choices of the gateway."""
         again = np.arange(times)[:, None]
         at = laid.times_s + again * (float(laid.times_s[-1]) + APART_S)
-        # keys of keys: the first are those of one draw
-        keys = [laid.key, *(keys_of(laid.key.view(np.int64), np.full(laid.key.size, k), KEYS) for k in range(1, times))]
         weight = None if laid.weight is None else np.tile(laid.weight, times)
         return replace(
             laid,
             times_s=at.ravel(),
             row=np.tile(laid.row, times),
-            key=np.concatenate(keys),
+            key=np.concatenate([laid.turned(k).key for k in range(times)]),
             weight=weight,
             span_s=times * laid.span_s,
             repeats=times,
@@ -401,7 +405,7 @@ class PoolTraffic:
             inputs, outputs, cached = (column[laid.row] for column in self._lengths)
             made = laid.times_s, Requests(laid.times_s, inputs, outputs, cached, laid.key, weight=laid.weight)
             self.fleet.made = made
-        return made[1]
+        return made[1] if made[1].key is laid.key else replace(made[1], key=laid.key)
 
     # --- requests that are known ------------------------------------------------------------------------------------
 
