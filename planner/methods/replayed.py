@@ -21,6 +21,7 @@ from planner.predict.run import replay
 from planner.predict.traffic import SAMPLE, WHOLE, Laid, PoolTraffic
 from planner.promise import GOODPUT, MEAN, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
+from planner.queueing.order import rising
 from planner.units import format_duration
 from planner.workload.pools import PoolLaw
 
@@ -608,7 +609,7 @@ def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) 
         places = [min(max(math.ceil(q * values.size * (1.0 - 1e-12)) - 1, 0), values.size - 1) for q in levels]
         parted = np.partition(values, sorted(set(places)))
         return tuple(float(parted[k]) for k in places)
-    order = np.argsort(values, kind="stable")
+    order = rising(values)
     below = np.cumsum(weight[order])
     places = np.searchsorted(below, np.asarray(levels) * below[-1] * (1.0 - 1e-12)).clip(0, values.size - 1).tolist()
     return tuple(float(values[order[k]]) for k in places)
