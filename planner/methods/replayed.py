@@ -440,7 +440,10 @@ class ReplayPool(PoolModel):
             # what is asked next is often what it tells
             played = Played(requests, run, laid.span_s, laid.replicas, rate / replicas, decodes)
             self.traffic.fleet.played = (self._mark, rate, replicas, SAMPLE, None, played)
-        return {x.metric: (late.get(x.metric, 0.0) + _beyond(run, decodes, x), (turn + 1) * x.late) for x in limits}
+        return {
+            x.metric: (late.get(x.metric, 0.0) + _beyond(run, requests, decodes, x), (turn + 1) * x.late)
+            for x in limits
+        }
 
     def _sent(self, traffic: PoolTraffic, laid: Laid) -> tuple[Requests, Floats]:
         """Requests that were laid out, as the engine counts them, and the tokens of each after the first."""
@@ -563,15 +566,15 @@ class ReplayPool(PoolModel):
         return (f"requests wait {format_duration(waited)} with their clients on average, which no latency here counts",)
 
 
-def _beyond(run: Run, decodes: Floats, limit: Limit) -> int:
-    """Requests of a whole replay that are beyond a limit, `decodes` tokens of each after the first."""
+def _beyond(run: Run, requests: Requests, decodes: Floats, limit: Limit) -> float:
+    """What requests of a whole replay weigh that are beyond a limit, `decodes` tokens of each after the first."""
     if limit.metric == "tpot_s":
-        several = decodes > 0.0
-        value = (run.done_s - run.first_s)[several] / decodes[several]
+        value = np.where(decodes > 0.0, (run.done_s - run.first_s) / np.maximum(decodes, 1.0), 0.0)
     else:
         value = run.ttft_s if limit.metric == "ttft_s" else run.e2e_s
     # what is never answered is nan
-    return int(np.count_nonzero(~(value <= limit.limit_s)))
+    late = ~(value <= limit.limit_s)
+    return float(np.count_nonzero(late) if requests.weight is None else requests.weight[late].sum())
 
 
 def slowed(engine: Replicas, slow: float) -> Replicas:
