@@ -370,9 +370,13 @@ def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Coloc
         own = problem.kept.only(problem.kept.of_pools)
         pools = [without_luck(pool, own, problem.margin(pool.option)) for pool in pools]
     fleet = Colocated(problem.question, pools)
-    if quick:
+    if quick and fleet.errors == 1:
         return fleet
-    sizes = fleet.size(problem.rate, fleet.counts)
+    if quick:
+        # each GPU type has to be surer than a search of single pools has them
+        sizes = fleet.sizes_for(problem.rate, fleet.margins(fleet.promises.confidence), fleet.counts, quick=True)
+    else:
+        sizes = fleet.size(problem.rate, fleet.counts)
     if isinstance(sizes, Shortfall):
         raise unkept(sizes, "", "even idle, the best fleet needs", [])
     for k, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
