@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from planner.hardware import DTYPE_BYTES, ModelSpec
 
@@ -43,6 +44,7 @@ class Shard:
     state_bytes_per_sequence: float
 
 
+@lru_cache(maxsize=256)
 def shard(model: ModelSpec, tp: int = 1, expert_gpus: int | None = None) -> Shard:
     """Count one GPU's share of a model (norms and biases, under 0.1%, left out).
 

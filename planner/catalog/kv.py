@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from planner.errors import InputError
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
@@ -46,6 +47,7 @@ def _ceil_to(value: float, multiple: int) -> int:
     return multiple * math.ceil(value / multiple)
 
 
+@lru_cache(maxsize=256)
 def weight_bytes(model: ModelSpec, tp: int | Parallelism = 1) -> float:
     """Weights on each GPU of the group.
 

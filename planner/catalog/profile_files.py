@@ -9,15 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from planner.catalog.profile_record import SCHEMA, Profile, ReservedSlots
+from planner.catalog.profile_record import HOLDS, SCHEMA, Profile, ReservedSlots
 from planner.documents import parse_yaml, read_text, yaml_loader
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
 from planner.units import MOST
 from planner.writing import write_text
-
-PROVENANCES = ("measured", "fitted", "estimated")
 
 COVERED_QUANTITIES = ("decodes", "context_tokens", "context_sum", "prefill_tokens", "batch_tokens")
 
@@ -171,7 +169,7 @@ READERS: Mapping[str, Callable[[Any, str, Report], Any]] = {
     ),
     "replica_usd_per_hour": _number,
     **dict.fromkeys(("weight_dtype", "kv_dtype"), _choice(DTYPE_BYTES)),
-    "provenance": _choice(PROVENANCES),
+    "provenance": _choice(tuple(HOLDS)),
     "automatic": _flag,
     "iteration": _iteration,
     "covered": _covered,

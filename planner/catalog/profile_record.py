@@ -13,6 +13,10 @@ from planner.iteration.model import PARAMETER_UNITS, IterationModel
 SCHEMA = "fleetopt-profile/1"
 """Version of the file format."""
 
+HOLDS: Mapping[str, float] = {"measured": 0.9, "fitted": 0.9, "estimated": 0.8}
+"""Share of the cases that a profile's band holds, by its provenance: nine in ten where :mod:`planner.calibrate` made it, and
+what :data:`planner.iteration.constants.BANDS` hold of systems nobody has fitted [1]."""
+
 _ITERATION_DEFAULTS: Mapping[str, float | None] = {
     name: {"t0": None, "tau": 1}.get(name, 0.0) for name in PARAMETER_UNITS
 }
@@ -61,9 +65,10 @@ class Profile:
     provenance
         ``"measured"`` (kernels or iterations timed on this hardware), ``"fitted"`` (to a server's own figures) or ``"estimated"``.
     band
-        Relative half-width of what the iteration time may be off by, 0.30 = +-30% [1]; of an estimate it holds 80%.
+        Relative half-width of what the iteration time may be off by, 0.30 = +-30% [1]; how much it :attr:`holds` says
+        the provenance.
     band_prefill
-        The same of the time of prompts alone; ``None`` = as `band` [1].
+        The same of the time of prompts alone, which promises of TTFT hang on too; ``None`` = as `band` [1].
     weight_dtype, kv_dtype
         What it was measured in.
     date, engine, engine_version, command
@@ -142,6 +147,11 @@ class Profile:
     def gpus(self) -> int:
         """GPUs of one replica, tp x pp x dp [1]."""
         return self.tp * self.pp * self.dp
+
+    @property
+    def holds(self) -> float:
+        """Probability that what the iteration time is off by lies within the band [1]."""
+        return HOLDS[self.provenance]
 
     @property
     def trust(self) -> str:

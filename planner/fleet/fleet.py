@@ -249,7 +249,7 @@ class Fleet:
 
     def margins(self, confidence: float) -> list[Margin]:
         """Iteration times with which every pool keeps its promises so that all hold with a chance of `confidence`."""
-        return [Margin.of(confidence, p.option.profile, self.errors) for p in self.pools]
+        return [Margin.of(confidence, p.option.profile, self.promises.latency, self.errors) for p in self.pools]
 
     @property
     def own_promises(self) -> tuple[Promise, ...]:

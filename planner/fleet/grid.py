@@ -120,7 +120,7 @@ class SearchGrid:
 
     def margin(self, option: EngineOption) -> Margin:
         """Iteration times of an engine with which a pool of it keeps its promises."""
-        found = Margin.of(self.kept.confidence, option.profile)
+        found = Margin.of(self.kept.confidence, option.profile, self.kept.latency)
         return found if self.search.deviations is None else Margin(self.search.deviations, found.sd)
 
     def set_bounds(self) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from planner.catalog.profiles import Profile
-
-NINE_IN_TEN = 1.6448536269514722
-"""Half-width of a band that holds nine in ten, in standard deviations."""
+from planner.catalog.profile_record import Profile
+from planner.promise import Promise
 
 
 def below(z: float) -> float:
@@ -16,6 +16,7 @@ def below(z: float) -> float:
     return 0.5 * math.erfc(-z / math.sqrt(2.0))
 
 
+@cache
 def normal_quantile(p: float) -> float:
     """The z below which a standard normal variable lies with probability `p`, in (0, 1).
 
@@ -29,13 +30,20 @@ def normal_quantile(p: float) -> float:
     return 0.5 * (low + high)
 
 
-def deviation(band: float) -> float:
-    """Standard deviation of the logarithm of iteration times whose printed band holds nine in ten [1].
+def deviation(band: float, holds: float) -> float:
+    """Standard deviation of the logarithm of iteration times whose printed band holds a share of the cases [1].
 
-    >>> round(deviation(0.26), 3)
-    0.141
+    >>> round(deviation(0.26, 0.9), 3), round(deviation(0.26, 0.8), 3)
+    (0.141, 0.18)
     """
-    return math.log1p(band) / NINE_IN_TEN
+    return math.log1p(band) / normal_quantile(0.5 * (1.0 + holds))
+
+
+def error_of(profile: Profile, promises: Sequence[Promise]) -> float:
+    """Standard deviation of the logarithm of what promises hang on: where TTFT is promised, prompts too [1]."""
+    first = any("ttft_s" in p.limits for p in promises)
+    band = max(profile.band, profile.band_prefill or 0.0) if first else profile.band
+    return deviation(band, profile.holds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +62,10 @@ class Margin:
     sd: float = 0.0
 
     @classmethod
-    def of(cls, confidence: float, profile: Profile, errors: int = 1) -> Margin:
+    def of(cls, confidence: float, profile: Profile, promises: Sequence[Promise], errors: int = 1) -> Margin:
         """What keeps promises with a chance of `confidence` where the fleet has so many independent `errors`."""
-        if confidence == 0.5:
-            return cls(0.0, deviation(profile.band))
-        return cls(normal_quantile(confidence ** (1.0 / errors)), deviation(profile.band))
+        deviations = 0.0 if confidence == 0.5 and errors == 1 else normal_quantile(confidence ** (1.0 / errors))
+        return cls(deviations, error_of(profile, promises))
 
     @property
     def slow(self) -> float:

@@ -98,7 +98,7 @@ class PoolSearch:
 
     def run(self, pools: int, best: tuple[float, Labelled | None] = (math.inf, None)) -> SearchOutcome:
         """The cheapest fleet of at most so many pools, or the `best` so far where none is cheaper."""
-        cost, path = best
+        cost, path = self._known(pools, *best)
         while True:
             found = self._cheapest(self.bounds - EXACT_FIRST * self.exact, pools)
             bound = (

@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from planner.catalog.profile_record import HOLDS
 from planner.fleet.fleet import Fleet
-from planner.fleet.margin import Margin, below, deviation, normal_quantile
+from planner.fleet.margin import Margin, below, deviation, error_of, normal_quantile
 from planner.fleet.pool import Shortfall
 from planner.plans import Narrowing, Sized, Sureness
 
@@ -106,7 +107,7 @@ class Errors:
 
     def __init__(self, fleet: Fleet, rate_per_s: float) -> None:
         self.fleet, self.rate, self.count = fleet, rate_per_s, fleet.errors
-        self.sd = max(deviation(p.option.profile.band) for p in fleet.pools)
+        self.sd = max(error_of(p.option.profile, fleet.promises.latency) for p in fleet.pools)
         pool = fleet.pools[0]
         ranked = pool.model.draws(rate_per_s * pool.law.share)
         wanted = MORE_DRAWS if self.sd < WELL_KNOWN else DRAWS
@@ -247,7 +248,7 @@ def _narrowing(
     asked, now = fleet.promises.confidence, _sized(fleet, fleet.counts, 0.0)
     assert now.gpus is not None and now.cost_usd_per_hour is not None
     found = []
-    measured = deviation(CALIBRATED)
+    measured = deviation(CALIBRATED, HOLDS["measured"])
     if errors.sd > measured and not fleet.promises.of_fleet and (counts := near(asked, measured)) is not None:
         then = _sized(fleet, counts, asked)
         assert then.gpus is not None and then.cost_usd_per_hour is not None

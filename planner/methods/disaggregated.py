@@ -40,7 +40,7 @@ class PrefillSessions(SessionPool):
 
     def capacity_of(self, law: PoolLaw) -> float:
         """See :class:`ReplayPool`."""
-        return self.prompts_per_s(law) / self.slow
+        return self.prompts_per_s(law)
 
     def _told(self, played: Played, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`ReplayPool`."""
@@ -73,6 +73,8 @@ class DecodePool(ReplayPool):
     sessions, cache
         The requests session by session, and where prefill replicas keep prompts; ``None`` = nothing comes back.
     """
+
+    one_by_one = False
 
     def __init__(
         self,

@@ -18,6 +18,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.queueing.order import rising
+
 FloatArray = NDArray[np.float64]
 
 POINTS = 4096
@@ -60,7 +62,7 @@ class Together:
 def _depth(values: FloatArray, weight: FloatArray) -> FloatArray:
     """-log(1 - rank) of every value among those that are numbers, -1 for the others."""
     depth = np.full(values.size, -1.0)
-    order = np.argsort(values, kind="stable")
+    order = rising(values)
     order = order[: int(np.count_nonzero(np.isfinite(values)))]
     if order.size:
         below = np.cumsum(weight[order])
@@ -129,7 +131,7 @@ class Joint:
             x, y = np.append(knots, knots[-1] + BEYOND), np.append(values, values[-1] + BEYOND * max(slope, 0.0))
             depth = together.depth[name]
             over = np.maximum(over, np.where(depth < 0.0, 0.0, np.interp(depth, x, y) / limit))
-        order = np.argsort(over, kind="stable")
+        order = rising(over)
         weight = together.weight[order]
         mass = np.cumsum(weight)
         return cls(over[order], (mass - 0.5 * weight) / mass[-1])

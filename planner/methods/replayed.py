@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +21,7 @@ from planner.predict.run import replay
 from planner.predict.traffic import SAMPLE, WHOLE, Laid, PoolTraffic
 from planner.promise import GOODPUT, MEAN, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
+from planner.queueing.order import rising
 from planner.units import format_duration
 from planner.workload.pools import PoolLaw
 
@@ -50,6 +51,11 @@ METRICS = ("ttft_s", "tpot_s", "e2e_s")
 
 KEPT = 0.95
 """Share of the windows that keep what is promised of windows [1]."""
+
+ROOTS = 4.0
+"""Late requests of a few of many draws of the gateway that lie so many square roots of what is allowed away from it decide for all:
+from draw to draw they scatter by 1.1 roots, at most 1.9, as late requests come together (eight questions of four traces); the
+fewer draws are left the less they can change."""
 
 RUNNING = 64.0
 """Sequences of a replica that take part in warming up, at most."""
@@ -135,12 +141,15 @@ class ReplayPool(PoolModel):
 
     tokens_per_unit = 1.0
 
+    one_by_one = True
+    """Whether requests come by themselves, to these replicas alone."""
+
     def __init__(
         self, traffic: PoolTraffic, engine: Replicas, overhead_s: float = 0.0, capacity_per_s: float | None = None
     ) -> None:
         self.traffic, self.engine, self.overhead_s = traffic, engine, overhead_s
-        # looked for once for all speeds of the engine
-        self._capacity = [capacity_per_s]
+        # looked for once for all speeds, of the engine as its profile has it: the same bits whichever speed is asked first
+        self._capacity, self._as_told = [capacity_per_s], engine
         self.draw: int | None = None
         self.slow = 1.0
         self.windows_s: float | None = None
@@ -150,6 +159,7 @@ class ReplayPool(PoolModel):
         """Nothing has been replayed."""
         self._known: dict[tuple[object, ...], Prediction] = {}
         self._kept: dict[tuple[object, ...], bool] = {}
+        self._first: dict[tuple[object, ...], dict[str, tuple[float, float]] | None] = {}
         self._under_others: dict[tuple[float, int | None], PoolModel] = {}
         self._mark = object()
 
@@ -158,13 +168,13 @@ class ReplayPool(PoolModel):
         """See :class:`PoolModel`."""
         found = self._capacity[0]
         if found is None:
-            found = self._capacity[0] = self.slow * self.capacity_of(self.traffic.law)
+            found = self._capacity[0] = self.capacity_of(self.traffic.law)
         return found / self.slow
 
     def capacity_of(self, law: PoolLaw) -> float:
-        """Largest stable rate of a replica that gets given requests, in the fluid limit [1/s]."""
+        """Largest stable rate of a replica that gets given requests, in the fluid limit, at `slow` = 1 [1/s]."""
         lengths = Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share)
-        return max_throughput(lengths, self.engine).per_s
+        return max_throughput(lengths, self._as_told).per_s
 
     def grown(self, growth: str) -> PoolModel | None:
         """See :class:`PoolModel`."""
@@ -208,13 +218,17 @@ class ReplayPool(PoolModel):
         """See :class:`PoolModel`: a replay that ends as soon as a promise is broken; of a sample unless it is to be `sure`."""
         whole = sure or self.windows_s or self._is_whole(arrival_rate_per_s, replicas)
         most = WHOLE if whole else SAMPLE
-        key = (arrival_rate_per_s, replicas, tuple(promises), most)
+        key = (arrival_rate_per_s, replicas, tuple(promises), most if sure else SAMPLE)
         if key not in self._kept:
-            played = self._play(arrival_rate_per_s, replicas, most, self.draw, promises)
-            kept = played.run.ended_early < 0 and self._holds(played, promises)
-            if kept:
-                # it went to its end: what is asked next is often what it tells
-                self.traffic.fleet.played = (self._mark, arrival_rate_per_s, replicas, most, self.draw, played)
+            if self._is_by_turns(arrival_rate_per_s, replicas, promises):
+                kept = self._keeps_by_turns(arrival_rate_per_s, replicas, promises, sure)
+            else:
+                played = self._play(arrival_rate_per_s, replicas, most, self.draw, promises)
+                kept = played.run.ended_early < 0
+                kept = kept and (self._limits_say_all(promises) or self._keeps_all(played, promises))
+                if kept:
+                    # it went to its end: what is asked next is often what it tells
+                    self.traffic.fleet.played = (self._mark, arrival_rate_per_s, replicas, most, self.draw, played)
             # what is kept for as long as the trace lasts is not beyond the capacity
             self._kept[key] = kept and arrival_rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
@@ -317,7 +331,8 @@ class ReplayPool(PoolModel):
     def _lay(self, rate: float, replicas: int, most: int, draw: int | None) -> Laid:
         """The requests of so many replicas."""
         warm = min(self.engine.slots, RUNNING)
-        load = rate / (replicas * self.capacity_per_s)
+        # how many requests are drawn hangs on the load
+        load = 0.0 if self.traffic.recorded else rate / (replicas * self.capacity_per_s)
         return self.traffic.lay(rate, replicas, self.engine.routing, warm=warm, most=most, draw=draw, load=load)
 
     def _at(self, rate: float, replicas: int, quantiles: tuple[float, ...], most: int, draw: int | None) -> Prediction:
@@ -362,14 +377,73 @@ class ReplayPool(PoolModel):
         """Replay `most` requests of a draw, until a promise is broken where there are any."""
         laid = self._lay(rate, replicas, most, draw)
         requests, decodes = self._sent(self.traffic, laid)
-        limit = self.traffic.fleet.sending.in_flight * self.traffic.law.share * laid.replicas / replicas
-        run = replay(
-            requests,
-            replace(self.engine, count=laid.replicas),
-            None if math.isinf(limit) else Clients(in_flight=max(math.floor(limit), 1)),
-            limits=self._limits(promises, requests),
-        )
+        run = self._replayed(requests, laid.replicas, replicas, self._limits(promises, requests))
         return Played(requests, run, laid.span_s, laid.replicas, rate / replicas, decodes, laid.repeats)
+
+    def _replayed(self, requests: Requests, laid_for: int, replicas: int, limits: Sequence[Limit]) -> Run:
+        """Requests for so many of the replicas, of whose clients so many hold requests back."""
+        held = self.traffic.fleet.sending.in_flight * self.traffic.law.share * laid_for / replicas
+        clients = None if math.isinf(held) else Clients(in_flight=max(math.floor(held), 1))
+        return replay(requests, replace(self.engine, count=laid_for), clients, limits=limits)
+
+    def _is_by_turns(self, rate: float, replicas: int, promises: Sequence[Promise]) -> bool:
+        """Whether a decision takes several draws of the gateway, each of all requests, whose late ones can be counted."""
+        if not self.one_by_one or self.draw is not None or not self._limits_say_all(promises):
+            return False
+        few = self.is_short(rate, replicas)
+        return few and self.traffic.copies(rate) * self.traffic.own.trace.requests <= SAMPLE
+
+    def _keeps_by_turns(self, rate: float, replicas: int, promises: Sequence[Promise], sure: bool) -> bool:
+        """What the first draw of the gateway says, or all together: one after the other until those so far leave no doubt."""
+        key = (rate, replicas, tuple(promises))
+        if key not in self._first:
+            self._first[key] = self._turn(0, {}, ROOTS, rate, replicas, promises)
+        turns = self.traffic.repeats(rate, replicas, self.engine.routing) if sure else 1
+        found = self._first[key]
+        for turn in range(turns):
+            roots = ROOTS * math.sqrt(1.0 - (turn + 1) / turns)
+            if turn and found is not None:
+                late = {metric: beyond for metric, (beyond, _) in found.items()}
+                found = self._turn(turn, late, roots, rate, replicas, promises)
+            if found is None:
+                return False
+            if all(beyond <= allowed - roots * math.sqrt(allowed) for beyond, allowed in found.values()):
+                return True
+        return False
+
+    def _turn(
+        self,
+        turn: int,
+        late: Mapping[str, float],
+        roots: float,
+        rate: float,
+        replicas: int,
+        promises: Sequence[Promise],
+    ) -> dict[str, tuple[float, float]] | None:
+        """By latency, requests beyond their limit in all draws up to this one and how many may be; ``None`` = `roots` more are.
+
+        `late` are those of the draws before.
+        """
+        laid = self._lay(rate, replicas, SAMPLE, None).turned(turn)
+        requests, decodes = self._sent(self.traffic, laid)
+        limits, asked = self._limits(promises, requests), []
+        for limit in limits:
+            allowed = (turn + 1) * limit.late
+            left = allowed + roots * math.sqrt(allowed) - late.get(limit.metric, 0.0)
+            if left < 0.0:
+                return None
+            asked.append(replace(limit, late=left))
+        run = self._replayed(requests, laid.replicas, replicas, asked)
+        if run.ended_early >= 0:
+            return None
+        if turn == 0:
+            # what is asked next is often what it tells
+            played = Played(requests, run, laid.span_s, laid.replicas, rate / replicas, decodes)
+            self.traffic.fleet.played = (self._mark, rate, replicas, SAMPLE, None, played)
+        return {
+            x.metric: (late.get(x.metric, 0.0) + _beyond(run, requests, decodes, x), (turn + 1) * x.late)
+            for x in limits
+        }
 
     def _sent(self, traffic: PoolTraffic, laid: Laid) -> tuple[Requests, Floats]:
         """Requests that were laid out, as the engine counts them, and the tokens of each after the first."""
@@ -377,7 +451,7 @@ class ReplayPool(PoolModel):
         return requests, requests.output_tokens - 1.0
 
     def _limits(self, promises: Sequence[Promise], requests: Requests) -> list[Limit]:
-        """What may be late of the first promise about each latency; :meth:`_holds` sees to all others."""
+        """What may be late of the first promise about each latency; :meth:`_keeps_all` sees to all others."""
         weight = np.ones(requests.size) if requests.weight is None else requests.weight
         total, several = float(weight.sum()), float(weight[requests.output_tokens > 1.0].sum())
         found: dict[str, Limit] = {}
@@ -393,10 +467,10 @@ class ReplayPool(PoolModel):
                 found.setdefault(metric, Limit(metric, known, late))  # type: ignore[arg-type]
         return [*found.values()]
 
-    def _holds(self, played: Played, promises: Sequence[Promise]) -> bool:
-        """Whether a replay that went to its end keeps the promises that its limits do not say all of."""
+    def _limits_say_all(self, promises: Sequence[Promise]) -> bool:
+        """Whether a replay that its limits did not end keeps the promises."""
         limited = {p.kind for p in promises if p.quantile != MEAN and not self.windows_s} - {GOODPUT}
-        return len(limited) == len(promises) or self._keeps_all(played, promises)
+        return len(limited) == len(promises)
 
     def _keeps_all(self, played: Played, promises: Sequence[Promise]) -> bool:
         """Whether what a replay that went to its end tells keeps all promises."""
@@ -492,6 +566,17 @@ class ReplayPool(PoolModel):
         return (f"requests wait {format_duration(waited)} with their clients on average, which no latency here counts",)
 
 
+def _beyond(run: Run, requests: Requests, decodes: Floats, limit: Limit) -> float:
+    """What requests of a whole replay weigh that are beyond a limit, `decodes` tokens of each after the first."""
+    if limit.metric == "tpot_s":
+        value = np.where(decodes > 0.0, (run.done_s - run.first_s) / np.maximum(decodes, 1.0), 0.0)
+    else:
+        value = run.ttft_s if limit.metric == "ttft_s" else run.e2e_s
+    # what is never answered is nan
+    late = ~(value <= limit.limit_s)
+    return float(np.count_nonzero(late) if requests.weight is None else requests.weight[late].sum())
+
+
 def slowed(engine: Replicas, slow: float) -> Replicas:
     """Replicas whose iterations take `slow` times as long [1]."""
     it = engine.iteration
@@ -527,7 +612,7 @@ def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) 
         places = [min(max(math.ceil(q * values.size * (1.0 - 1e-12)) - 1, 0), values.size - 1) for q in levels]
         parted = np.partition(values, sorted(set(places)))
         return tuple(float(parted[k]) for k in places)
-    order = np.argsort(values, kind="stable")
+    order = rising(values)
     below = np.cumsum(weight[order])
     places = np.searchsorted(below, np.asarray(levels) * below[-1] * (1.0 - 1e-12)).clip(0, values.size - 1).tolist()
     return tuple(float(values[order[k]]) for k in places)

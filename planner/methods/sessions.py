@@ -70,6 +70,8 @@ class SessionPool(ReplayPool):
         Where prompts are kept beside the KV memory.
     """
 
+    one_by_one = False
+
     def __init__(
         self,
         traffic: PoolTraffic,
@@ -130,7 +132,7 @@ class SessionPool(ReplayPool):
         if endless <= 0.0:
             return self.capacity_per_s
         part = min(share / endless, 1.0)
-        return self.capacity_of(replace(law, cached_share=part * law.cached_share))
+        return self.capacity_of(replace(law, cached_share=part * law.cached_share)) / self.slow
 
     def _is_whole(self, rate: float, replicas: int) -> bool:
         """See :class:`ReplayPool`: sessions are drawn."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.iteration.speculation import Speculation
-from planner.methods.replayed import Played, ReplayPool
+from planner.methods.replayed import ReplayPool
 from planner.predict.batch import Lengths
 from planner.predict.bounds import max_throughput
 from planner.predict.records import Floats, Limit, Replicas, Requests, uniforms
@@ -66,7 +66,7 @@ class SpeculatingPool(ReplayPool):
         """See :class:`ReplayPool`: with as many steps as requests take on average."""
         steps = self.speculation.steps(law.output_tokens - 1.0)
         lengths = Lengths(law.input_tokens / self.tokens_per_unit, steps + 1.0, law.weight, law.cached_share)
-        return max_throughput(lengths, self.engine).per_s
+        return max_throughput(lengths, self._as_told).per_s
 
     def _sent(self, traffic: PoolTraffic, laid: Laid) -> tuple[Requests, Floats]:
         """See :class:`ReplayPool`: prompts in units, outputs in steps, which are drawn."""
@@ -89,6 +89,6 @@ class SpeculatingPool(ReplayPool):
         """See :class:`ReplayPool`: a replay knows times per step, which end nothing early."""
         return [limit for limit in super()._limits(promises, requests) if limit.metric != "tpot_s"]
 
-    def _holds(self, played: Played, promises: Sequence[Promise]) -> bool:
+    def _limits_say_all(self, promises: Sequence[Promise]) -> bool:
         """See :class:`ReplayPool`."""
-        return self._keeps_all(played, promises)
+        return False

@@ -37,7 +37,7 @@ def uniform(key: int, ordinal: int) -> float:
     return float((z ^ (z >> 31)) >> 11) * 2.0**-53
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Requests:
     """Requests in order of arrival, a row each.
 

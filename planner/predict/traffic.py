@@ -16,17 +16,21 @@ each begun early enough that it is warm when its requests count.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.predict.checks import sound_as
 from planner.predict.records import Floats, Requests, keys_of, uniforms
 from planner.predict.run import merged
 from planner.question.compiled import Traffic
+from planner.queueing.order import rising
 from planner.routing import find_routing
 from planner.workload.pools import PoolLaw, PoolRequests
 from planner.workload.sending import ORDINARY
@@ -131,6 +135,16 @@ class Laid:
     whole: bool
     repeats: int = 1
 
+    def pressed(self, factor: float) -> Laid:
+        """The same requests, so many times as fast [1]."""
+        return self if factor == 1.0 else replace(self, times_s=self.times_s / factor, span_s=self.span_s / factor)
+
+    def turned(self, turn: int) -> Laid:
+        """The same requests under another draw of the gateway, its own where `turn` is 0."""
+        if turn == 0:
+            return self
+        return replace(self, key=keys_of(self.key.view(np.int64), np.full(self.key.size, turn), KEYS))
+
 
 class FleetTraffic:
     """Traffic of a fleet: which hour of a trace is looked at, and how its copies are shifted.
@@ -148,10 +162,11 @@ class FleetTraffic:
         self.trace: Trace | None = traffic.workload.trace() if bursts and not self.sending.drawn else None
         # held by whoever asks about them: no circle that would keep their requests until it is looked for
         self._pools: WeakValueDictionary[int, PoolTraffic] = WeakValueDictionary()
-        # what was laid out last of all pools, its columns, and what became of it
+        # what was laid out last of all pools, its columns by the place of their rows in memory, and what became of it
         self.laid: dict[tuple[object, ...], Laid] = {}
-        self.made: tuple[Floats, Requests] | None = None
+        self.columns: dict[int, tuple[NDArray[np.int64], Requests]] = {}
         self.played: tuple[object, ...] = ()
+        self.lock = Lock()
 
     def of(self, law: PoolLaw) -> PoolTraffic:
         """The traffic of a pool, the same object for the same law."""
@@ -350,21 +365,32 @@ class PoolTraffic:
         drawn = 0 if self.recorded else self._number(each, laid_for, routing, most, load)
         # pools of a few replicas are all begun as early
         rows = int(2.0 * warm * max(laid_for, LEAST_OTHERS))
-        # where requests are of all replicas they are the same for any number
-        one = replicas if fewer > 1 or not self.recorded else 0
-        key = (self._mark, rate_per_s, fewer, rows, most, draw, one, told, drawn)
-        kept = self.fleet.laid
-        if key not in kept:
-            while sum(own.times_s.size for own in kept.values()) > WHOLE // 2:
-                kept.pop(next(iter(kept)))
+        # as many requests a replica as before; where requests are of all replicas they are the same for any number
+        pressed = laid_for / replicas * fewer if self.recorded else float(replicas)
+        own = (self._mark, rate_per_s, fewer, rows, most, draw)
+
+        def made() -> Laid:
             if self.recorded:
-                found = self._of_trace(rate_per_s, fewer, laid_for / replicas, rows, most, draw)
+                found = self._kept(own, lambda: self._of_trace(rate_per_s, fewer, rows, most, draw)).pressed(pressed)
             else:
                 of = min(replicas, LEAST_DRAWN) if find_routing(routing).in_turn else laid_for
                 found = self._drawn(each, laid_for, max(of, laid_for), drawn, rows, draw or 0)
             found = found if self.fleet.sending.surge is None else self._crowds(found, rows)
-            kept[key] = found if told == 1 else self._repeated(found, told)
-        return replace(kept[key], replicas=laid_for, whole=kept[key].whole and told == repeats)
+            return found if told == 1 else self._repeated(found, told)
+
+        found = self._kept((*own, pressed, told, drawn), made)
+        return replace(found, replicas=laid_for, whole=found.whole and told == repeats)
+
+    def _kept(self, key: tuple[object, ...], make: Callable[[], Laid]) -> Laid:
+        """What was laid out lately, made anew where it was not."""
+        kept = self.fleet.laid
+        if (found := kept.get(key)) is None:
+            found = make()
+            with self.fleet.lock:
+                while sum(own.times_s.size for own in kept.values()) > WHOLE // 2:
+                    kept.pop(next(iter(kept)))
+                kept[key] = found
+        return found
 
     def repeats(self, rate: float, replicas: int, routing: str) -> int:
         """How often the trace at a rate is repeated to decide, under other draws of the gateway [1]."""
@@ -376,14 +402,12 @@ class PoolTraffic:
         """The same requests several times, one after the other, with other choices of the gateway."""
         again = np.arange(times)[:, None]
         at = laid.times_s + again * (float(laid.times_s[-1]) + APART_S)
-        # keys of keys: the first are those of one draw
-        keys = [laid.key, *(keys_of(laid.key.view(np.int64), np.full(laid.key.size, k), KEYS) for k in range(1, times))]
         weight = None if laid.weight is None else np.tile(laid.weight, times)
         return replace(
             laid,
             times_s=at.ravel(),
             row=np.tile(laid.row, times),
-            key=np.concatenate(keys),
+            key=np.concatenate([laid.turned(k).key for k in range(times)]),
             weight=weight,
             span_s=times * laid.span_s,
             repeats=times,
@@ -391,22 +415,28 @@ class PoolTraffic:
 
     def requests(self, laid: Laid) -> Requests:
         """The columns of requests that were laid out by :meth:`lay`, the same for every engine that is asked about them."""
-        made = self.fleet.made
-        if made is None or made[0] is not laid.times_s:
+        kept = self.fleet.columns
+        if (known := kept.get(id(laid.row))) is None:
             if self._lengths is None:
                 trace = self.own.trace
                 inputs = np.maximum(np.rint(trace.input_tokens), 1.0)
                 cached = np.floor(np.minimum(self.own.cached_share * inputs, inputs - 1.0))
                 self._lengths = inputs, np.maximum(np.rint(trace.output_tokens), 1.0), cached
             inputs, outputs, cached = (column[laid.row] for column in self._lengths)
-            made = laid.times_s, Requests(laid.times_s, inputs, outputs, cached, laid.key, weight=laid.weight)
-            self.fleet.made = made
-        return made[1]
+            known = laid.row, Requests(laid.times_s, inputs, outputs, cached, laid.key, weight=laid.weight)
+            with self.fleet.lock:
+                while sum(row.size for row, _ in kept.values()) > WHOLE // 2:
+                    kept.pop(next(iter(kept)))
+                kept[id(laid.row)] = known
+        first = known[1]
+        if first.arrival_s is laid.times_s and first.key is laid.key:
+            return first
+        return sound_as(replace(first, arrival_s=laid.times_s, key=laid.key), first)
 
     # --- requests that are known ------------------------------------------------------------------------------------
 
-    def _of_trace(self, rate: float, fewer: int, part_of: float, warm: int, most: int, draw: int | None) -> Laid:
-        """Copies of the trace, or a part of it, for a part of the replicas; `warm` requests come before a stretch."""
+    def _of_trace(self, rate: float, fewer: int, warm: int, most: int, draw: int | None) -> Laid:
+        """Copies of the trace, or a part of it, one request of so many; `warm` come before a stretch."""
         low, high = self.fleet.window
         span, times = high - low, self.own.trace.times_s
         copies = self.copies(rate)
@@ -422,8 +452,6 @@ class PoolTraffic:
         kept = None
         if part < 1.0:
             kept = uniforms(keys_of(np.arange(times.size), np.full(times.size, count - 1), 0), 1) < part
-        # as many requests a replica as before
-        pressed = part_of * fewer
         stretches = None
         if copies * times.size / fewer > 1.35 * most:
             stretches = self._stretches(span, shifts, warm, most, fewer)
@@ -441,7 +469,7 @@ class PoolTraffic:
             at, order, weight, covered = stretches.in_turn(at)
             row, copy = row[order], copy[order]
         whole = fewer == 1 and stretches is None
-        return Laid(at / pressed, row, keys_of(row, copy, KEYS + draw), weight, covered / pressed, 1, whole)
+        return Laid(at, row, keys_of(row, copy, KEYS + draw), weight, covered, 1, whole)
 
     def _parts(self, times: Floats, span: float, share: float, draw: int) -> Laid:
         """A small share of the trace's requests, and other such shares one after the other until all are sent."""
@@ -626,7 +654,7 @@ class Stretches:
         start[self.turn] = np.cumsum(lasted[self.turn] + APART_S) - (lasted[self.turn] + APART_S)
         piece = np.clip(np.searchsorted(self.edge_s, times, side="right") - 1, 0, self.weight.size - 1)
         at = times - self.begin_s[which] + start[which]
-        order = np.argsort(at, kind="stable")
+        order = rising(at)
         return at[order], order, self.weight[piece[order]], float(lasted.sum())
 
 
@@ -640,7 +668,7 @@ def fluid(work: Floats, load: float) -> Floats:
 
 def episodes(wait: Floats, count: Floats, top: float) -> NDArray[np.bool_]:
     """Bins with the longest waits, of a share `top` of the requests, taken back to where nobody waits."""
-    order = np.argsort(-wait, kind="stable")
+    order = rising(-wait)
     number = int(np.searchsorted(np.cumsum(count[order]), top * float(count.sum())))
     busy = np.zeros(wait.size, dtype=bool)
     busy[order[: number + 1]] = True
@@ -686,10 +714,10 @@ def overlaid(
     turn = (uniforms(keys_of(np.arange(size), np.zeros(size, np.int64), 4), 0) * fewer).astype(np.int64)
     classes = [np.flatnonzero(turn == k) for k in range(fewer)] if fewer > 1 else [np.arange(size)]
     own = [times[rows] for rows in classes]
-    bounds = [(0.0, span)] if stretches is None else list(zip(stretches.begin_s, stretches.end_s, strict=True))
+    bounds = np.array([0.0, span]) if stretches is None else np.stack((stretches.begin_s, stretches.end_s), 1).ravel()
     at: list[Floats] = []
     rows: list[NDArray[np.int64]] = []
-    copies: list[NDArray[np.int64]] = []
+    copies: list[int] = []
     for copy, shift in enumerate(shifts.tolist()):
         k = copy % fewer
         which, when = classes[k], own[k]
@@ -697,19 +725,18 @@ def overlaid(
             which = which[kept[which]]
             when = times[which]
         for offset in (shift - span, shift):
-            ends = np.searchsorted(when, np.array(bounds).ravel() - offset).reshape(-1, 2).tolist()
+            ends = np.searchsorted(when, bounds - offset).reshape(-1, 2).tolist()
             for low, high in ends:
                 if high > low:
                     at.append(when[low:high] + offset)
                     rows.append(which[low:high])
-                    copies.append(np.full(high - low, copy))
+                    copies.append(copy)
     if not at:
         nothing = np.zeros(0, dtype=np.int64)
         return np.zeros(0), nothing, nothing
     found = np.concatenate(at)
-    # runs in order, which a stable sort merges
-    order = np.argsort(found, kind="stable")
-    return found[order], np.concatenate(rows)[order], np.concatenate(copies)[order]
+    order = rising(found)
+    return found[order], np.concatenate(rows)[order], np.repeat(copies, [piece.size for piece in at])[order]
 
 
 def drawn_requests(law: PoolLaw, number: int = DRAWN) -> PoolRequests:

@@ -134,7 +134,7 @@ class Stock:
 
     def slow(self, option: EngineOption) -> float:
         """Iteration times of an engine with which its pools keep their promises, over those of its profile [1]."""
-        return Margin.of(self.promises.confidence, option.profile, len(self.have)).slow
+        return Margin.of(self.promises.confidence, option.profile, self.promises.latency, len(self.have)).slow
 
     def serving(self, option: EngineOption, gpus: int) -> int:
         """Replicas that serve of those that so many GPUs hold."""

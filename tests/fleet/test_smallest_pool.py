@@ -9,9 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.fleet.pool import PoolSize, Shortfall, smallest_pool
+from planner.fleet.problem import FleetProblem
 from planner.methods.base import PoolModel, Prediction
+from planner.methods.replayed import ReplayPool
+from planner.predict.traffic import WHOLE
 from planner.promise import Promise
-from planner.question.compiled import Promises
+from planner.question.compiled import Promises, compile_question
+from planner.question.options import PlanInputs
+from planner.workload.workload import Workload
 
 TTFT = Promises((Promise("ttft_s", 1.0),))
 
@@ -116,3 +121,34 @@ def test_all_requests_decide_what_a_sample_brackets(off: float, rate: float) -> 
     sampled, plain = smallest_pool(Sampled(off), rate, TTFT), smallest_pool(Curve(1.0, 0.5, 2.0), rate, TTFT)
     assert isinstance(sampled, PoolSize) and isinstance(plain, PoolSize)
     assert sampled.replicas == plain.replicas
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"cdf": "azure", "slo": 0.5},
+        {"cdf": "azure", "slo": 0.5, "tpot": "27ms"},
+        {"cdf": "azure-code", "slo": 0.5, "gpu": "a100"},
+        {"cdf": "azure-code", "slo": 0.5, "surge": "3x/60s"},
+        {"cdf": "azure-conv", "e2e": 12.0, "gpu": "l40s", "in_flight": 40},
+    ],
+)
+def test_a_decision_by_some_draws_of_the_gateway_is_that_of_all_at_once(asked: dict[str, object]) -> None:
+    """Of every number of replicas about the answer, at three speeds: all draws laid out one after the other and replayed whole."""
+    question = compile_question(
+        PlanInputs.from_dict({"tp": 1, "token_budget": 2048, **asked}), Workload.from_file(str(asked["cdf"]))
+    )
+    problem = FleetProblem(question)
+    built = problem.build(0, 1, 0)
+    assert built is not None and isinstance(built[2], ReplayPool)
+    rate, promises, by_turns = question.traffic.rate_per_s, question.promises.latency, 0
+    for slow in (1.0, 1.15, 1.3):
+        model = built[2].under(slow)
+        assert isinstance(model, ReplayPool)
+        for n in range(2, 8):
+            assert model.is_short(rate, n)
+            by_turns += model._is_by_turns(rate, n, promises)
+            at_once = model._play(rate, n, WHOLE, None, promises).run.ended_early < 0
+            kept = at_once and rate < n * model.capacity_at(n)
+            assert model.keeps(rate, n, promises, sure=True) == kept, (slow, n)
+    assert by_turns

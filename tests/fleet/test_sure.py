@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 import planner as fo
+from planner.catalog import gpu, model
+from planner.catalog.profiles import estimated_profile
 from planner.errors import InfeasibleError, InputError
+from planner.fleet.margin import Margin, error_of
 from planner.fleet.pool import pool_model, traffic_of
 from planner.fleet.shapes import standing_fleet
 from planner.fleet.shapes.colocated import Colocated
 from planner.methods.replayed import ReplayPool
 from planner.predict.run import replay
+from planner.promise import Promise
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
 from planner.workload.workload import Workload
@@ -92,6 +96,37 @@ def test_more_confidence_takes_no_fewer_replicas_and_half_is_the_median(azure: W
         assert chances == sorted(chances)
 
 
+@pytest.mark.parametrize(
+    ("provenance", "holds", "asked", "width"),
+    [
+        ("estimated", 0.8, {"ttft_s": 0.5}, 0.42),
+        ("estimated", 0.8, {"tpot_s": 0.05}, 0.34),
+        ("estimated", 0.8, {"tpot_s": 0.05, "ttft_s": 0.5}, 0.42),
+        ("fitted", 0.9, {"tpot_s": 0.05}, 0.34),
+        ("measured", 0.9, {"e2e_s": 5.0}, 0.34),
+    ],
+)
+def test_a_band_holds_the_share_that_its_maker_meant(
+    provenance: str, holds: float, asked: dict[str, float], width: float
+) -> None:
+    """Golden: log-normal errors of the deviation told, inside the band of what the promise hangs on."""
+    profile = replace(
+        estimated_profile(gpu("h100"), model("llama-3.1-8b")), provenance=provenance, band=0.34, band_prefill=0.42
+    )
+    promises = [Promise(metric, limit) for metric, limit in asked.items()]
+    inside = NormalDist(0.0, error_of(profile, promises)).cdf(np.log1p(width))
+    assert 2.0 * inside - 1.0 == pytest.approx(holds, abs=1e-9)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.8])
+def test_each_of_two_independent_errors_is_kept_surer(confidence: float) -> None:
+    """Golden: both hold with the chance asked for, even odds too; of one, even odds are the profile's own times to the bit."""
+    profile = estimated_profile(gpu("h100"), model("llama-3.1-8b"))
+    each = NormalDist().cdf(Margin.of(confidence, profile, (), 2).deviations)
+    assert each**2 == pytest.approx(confidence, abs=1e-9)
+    assert Margin.of(0.5, profile, ()).slow == 1.0
+
+
 def test_a_calibrated_engine_buys_less_for_the_same_confidence(azure: Workload) -> None:
     plan = fo.plan(azure, rate=30.0, **ASKED)
     assert plan.sureness is not None
@@ -99,7 +134,7 @@ def test_a_calibrated_engine_buys_less_for_the_same_confidence(azure: Workload) 
     (option,) = [p.option for p in _fleet(plan, azure).pools]
     question = compile_question(question_of(plan).inputs(), azure)
     fleet = standing_fleet(question, question_of(plan).pools)
-    known = replace(option, profile=replace(option.profile, band=0.07))
+    known = replace(option, profile=replace(option.profile, band=0.07, band_prefill=None, provenance="measured"))
     fleet.pools[0] = replace(fleet.pools[0], option=known)
     sizes = fleet.size(fleet.rate)
     assert isinstance(sizes, list)

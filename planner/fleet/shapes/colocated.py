@@ -13,7 +13,7 @@ from planner.fleet.caches import cache_lines, sessions_of
 from planner.fleet.explain import check_limit, infeasible, name_shortfalls, of_fleet_wide, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.grid import engine_choices, least_by_hardware
-from planner.fleet.margin import Margin
+from planner.fleet.margin import Margin, error_of
 from planner.fleet.pool import (
     Pool,
     PoolSize,
@@ -143,7 +143,7 @@ class Colocated(Fleet):
         """See :meth:`planner.fleet.fleet.Fleet.slowed`."""
         pools = []
         for pool in self.pools:
-            slow = replace(Margin.of(0.5, pool.option.profile), deviations=deviations).slow
+            slow = Margin(deviations, error_of(pool.option.profile, self.promises.latency)).slow
             pools.append(replace(pool, model=pool.model.under(slow, draw)))
         return Colocated(self.question, pools)
 
@@ -370,9 +370,13 @@ def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Coloc
         own = problem.kept.only(problem.kept.of_pools)
         pools = [without_luck(pool, own, problem.margin(pool.option)) for pool in pools]
     fleet = Colocated(problem.question, pools)
-    if quick:
+    if quick and fleet.errors == 1:
         return fleet
-    sizes = fleet.size(problem.rate, fleet.counts)
+    if quick:
+        # each GPU type has to be surer than a search of single pools has them
+        sizes = fleet.sizes_for(problem.rate, fleet.margins(fleet.promises.confidence), fleet.counts, quick=True)
+    else:
+        sizes = fleet.size(problem.rate, fleet.counts)
     if isinstance(sizes, Shortfall):
         raise unkept(sizes, "", "even idle, the best fleet needs", [])
     for k, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):

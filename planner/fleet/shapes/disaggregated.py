@@ -515,8 +515,9 @@ class Disaggregated(Fleet):
     def _margin(self, confidence: float) -> Margin:
         """Iteration times with which the fleet keeps its promises: those of the less known of its engines for both."""
         errors = 1 if self.prefill_option.gpu.name == self.decode_option.gpu.name else 2
-        options = (self.prefill_option, self.decode_option)
-        return max((Margin.of(confidence, o.profile, errors) for o in options), key=lambda margin: margin.sd)
+        profiles = (self.prefill_option.profile, self.decode_option.profile)
+        margins = [Margin.of(confidence, p, self.promises.latency, errors) for p in profiles]
+        return max(margins, key=lambda margin: margin.sd)
 
     def grown(self, growth: str) -> Disaggregated | None:
         """See :meth:`planner.fleet.fleet.Fleet.grown`."""
