@@ -1,22 +1,20 @@
 """Inference engines as things: what a host of each costs, its defaults, its flags. One file per engine, found by folder.
 
-To add an engine, put a file here that defines ``ENGINE``. Host times of an iteration are fitted together with the kernels
-and stand in :mod:`planner.iteration.constants` under the engine's name.
+To add an engine, put its YAML here: the fields of :class:`Engine`, its name is the file's. Host times of an iteration are fitted
+together with the kernels and stand in :mod:`planner.iteration.constants` under the engine's name.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from planner.documents import load_document
 from planner.errors import InputError, did_you_mean
-
-__all__ = ["DEFAULT_ENGINE", "Engine", "Version", "engine", "engines"]
 
 DEFAULT_ENGINE = "vllm"
 
@@ -31,16 +29,16 @@ class Version:
         First version they hold for, ``"0.27"``.
     measured
         When it was measured or read, year and month.
-    constants
-        What differs from :data:`planner.iteration.constants.CONSTANTS`, by name [s].
     source
         Which measurements say so.
+    constants
+        What differs from :data:`planner.iteration.constants.CONSTANTS`, by name [s].
     """
 
     since: str
     measured: str
-    constants: Mapping[str, float]
     source: str
+    constants: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +198,10 @@ def engines() -> Mapping[str, Engine]:
     ['sglang', 'trtllm', 'vllm']
     """
     found = {}
-    for module in pkgutil.iter_modules(__path__):
-        one: Engine = importlib.import_module(f"{__name__}.{module.name}").ENGINE
-        found[one.name] = one
+    for file in sorted(Path(__file__).parent.glob("*.yaml")):
+        told: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in load_document(file).items()}
+        versions = tuple(Version(**one) for one in told.pop("versions", ()))
+        found[file.stem] = Engine(name=file.stem, versions=versions, **told)
     return found
 
 
