@@ -190,6 +190,11 @@ class Engine:
         return words
 
 
+def engine_names() -> tuple[str, ...]:
+    """What engines are called, without reading them."""
+    return tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.yaml")))
+
+
 @cache
 def engines() -> Mapping[str, Engine]:
     """Every engine of this folder by name.
@@ -198,10 +203,11 @@ def engines() -> Mapping[str, Engine]:
     ['sglang', 'trtllm', 'vllm']
     """
     found = {}
-    for file in sorted(Path(__file__).parent.glob("*.yaml")):
-        told: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in load_document(file).items()}
+    for name in engine_names():
+        read = load_document(Path(__file__).with_name(f"{name}.yaml"))
+        told: dict[str, Any] = {k: tuple(x) if isinstance(x, list) else x for k, x in read.items()}
         versions = tuple(Version(**one) for one in told.pop("versions", ()))
-        found[file.stem] = Engine(name=file.stem, versions=versions, **told)
+        found[name] = Engine(name=name, versions=versions, **told)
     return found
 
 
