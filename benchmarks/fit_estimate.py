@@ -1,6 +1,6 @@
 """Fit the constants of the estimate (shares of the data sheet, launch times, engine costs) to public measurements.
 
-Run by hand, in some six minutes: ``python -m benchmarks.fit_estimate DATA_FOLDER`` writes ``planner/iteration/constants.py``;
+Run by hand, in some six minutes: ``python -m benchmarks.fit_estimate DATA_FOLDER`` writes ``planner/iteration/constants.yaml``;
 ``--check`` prints the fit without writing. The folder has the layout of the project's shared data.
 
 One joint fit: kernels have no engine cost, servers (closed loops, and one vLLM server under open-loop load), MLPerf and mixtures of
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -303,42 +304,19 @@ def report(scores: Sequence[Scored], title: str) -> None:
 
 
 def write(cases: Sequence[Case], constants: Mapping[str, float], widths: Mapping[str, tuple[float, int]]) -> None:
-    """The constants' file."""
-    told = evidence(cases, constants)
-    lines = [
-        '"""Shares of a data sheet that kernels reach, launch times, engine costs: fitted, not measured one by one.',
-        "",
-        f"Written by ``python -m benchmarks.fit_estimate`` on {datetime.date.today()} from public measurements: kernels",
-        "of Vidur, AIConfigurator and LLMServingSim, servers of AIConfigurator, MLPerf Inference v4.1, v5.1 and v6.0, decode",
-        "pools of dstack and llm-d, spread experts of InferenceX. Behind each constant: how many measured cells (GPU, model,",
-        "precision, parallelism) speak of it, on how many GPU types.",
-        '"""',
-        "",
-        "from __future__ import annotations",
-        "",
-        "from collections.abc import Mapping",
-        "",
-        "CONSTANTS: Mapping[str, float] = {",
-    ]
-    for name, value in constants.items():
-        cells, gpus = told[name]
-        lines += [f"    # {START[name][1]}; {cells} cells, {gpus} GPUs", f'    "{name}": {value:.4g},']
-    lines += [
-        "}",
-        '"""Shares are of 1, times in seconds. NVIDIA\'s data-centre modules are the class the others are told against."""',
-        "",
-        "BANDS: Mapping[str, float] = {",
-    ]
-    for kind, (width, cells) in sorted(widths.items()):
-        lines += [f'    "{kind}": {width:.2f},  # {cells} cells']
-    lines += [
-        "}",
-        '"""Half-width around an estimate that holds 85% of the measurements of its kind, each predicted once by a fit without its',
-        "GPU type and once by one without its model, and 75 to 87% of those of GPU types that did not make it; see",
-        ':func:`planner.iteration.roofline.band_kind` [1]."""',
-        "",
-    ]
-    (ROOT / "planner" / "iteration" / "constants.py").write_text("\n".join(lines), encoding="utf-8")
+    """The constants' file: what its comments say stays but for the day."""
+    told, target = evidence(cases, constants), ROOT / "planner" / "iteration" / "constants.yaml"
+    rows = {
+        "constants": [
+            f"{n}: {v:.4g}  # {START[n][1]}; {told[n][0]} cells, {told[n][1]} GPUs" for n, v in constants.items()
+        ],
+        "bands": [f"{kind}: {width:.2f}  # {cells} cells" for kind, (width, cells) in sorted(widths.items())],
+    }
+    text = re.sub(r"on \d{4}-\d\d-\d\d", f"on {datetime.date.today()}", target.read_text(encoding="utf-8"), count=1)
+    for name, lines in rows.items():
+        block = f"{name}:\n" + "".join(f"  {line}\n" for line in lines)
+        text = re.sub(rf"^{name}:\n(  .*\n)+", lambda _, block=block: block, text, flags=re.MULTILINE)  # type: ignore[misc]
+    target.write_text(text, encoding="utf-8")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Write the options of a plan into the signatures and docstrings of planner/api.py: ``python benchmarks/signatures.py``."""
+"""Write the options of a plan, as types and in the docstring, into planner/api.py: ``python benchmarks/signatures.py``."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def annotation(option: Option) -> str:
 
 
 def parameters() -> str:
-    """Keyword arguments, one a line."""
+    """Keys of the typed options, one a line."""
     return "".join(parameter(o) for o in LISTED)
 
 
 def parameter(option: Option) -> str:
     """One of them; many choices stand one a line, as the formatter has it."""
-    line = f"    {option.name}: {annotation(option)} | None = None,\n"
+    line = f"    {option.name}: {annotation(option)} | None\n"
     if len(line) <= WIDTH + 1:
         return line
-    choices = "".join(f'        "{c}",\n' for c in option.choices)
-    return f"    {option.name}: Literal[\n{choices}    ]\n    | None = None,\n"
+    choices = "".join(f'            "{c}",\n' for c in option.choices)
+    return f"    {option.name}: (\n        Literal[\n{choices}        ]\n        | None\n    )\n"
 
 
 def paragraphs() -> str:

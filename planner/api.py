@@ -1,6 +1,6 @@
 """The verbs: what the command line calls, and what a script imports as ``fo.plan(...)``.
 
-The options in the signatures of :func:`plan` and :func:`schedule` are written from their table by
+:class:`PlanOptions`, the options that a verb takes beside its own, is written from their table by
 ``python benchmarks/signatures.py``.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from planner.arguments import told_types
+from planner.arguments import spelled_out, told_types
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.fleet.shapes import standing_fleet
@@ -62,6 +62,118 @@ if TYPE_CHECKING:
     from planner.workload.frames import Frame
 
 
+class PlanOptions(TypedDict, total=False):
+    """Options of a plan, whose meaning :func:`plan` tells; ``None`` is none."""
+
+    # options
+    rate: float | str | None
+    throughput: float | str | None
+    users: int | str | None
+    think_time: str | None
+    requests_per_hour: float | str | None
+    concurrency: int | str | None
+    rate_is: Literal["mean", "peak"] | None
+    headroom: float | str | None
+    isl: int | str | None
+    osl: int | str | None
+    isl_spread: float | str | None
+    osl_spread: float | str | None
+    drop_longer_than: int | str | None
+    osl_scale: float | str | None
+    windows: float | str | None
+    ttft: float | str | Sequence[float | str] | None
+    tpot: float | str | Sequence[float | str] | None
+    e2e: float | str | Sequence[float | str] | None
+    goodput: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None
+    quantile: float | str | None
+    scope: Literal["pool", "fleet"] | None
+    confidence: float | str | None
+    gpu: str | Sequence[str] | None
+    model: str | None
+    like: str | None
+    weights: Literal["bf16", "fp8", "fp4", "int4"] | None
+    kv_dtype: Literal["bf16", "fp8"] | None
+    tp: int | str | Sequence[int] | None
+    pp: int | str | None
+    dp: int | str | None
+    ep: int | str | None
+    speculate: str | None
+    engine: str | None
+    api_overhead: float | str | None
+    request_time: float | str | None
+    profile: str | None
+    method: Literal["mixed", "closed", "occupancy", "mgc"] | None
+    kv: Literal["paged", "reserved", "both"] | None
+    routing: (
+        Literal[
+            "auto",
+            "random",
+            "rr",
+            "round-robin",
+            "p2c",
+            "envoy",
+            "least",
+            "jsq",
+            "least-requests",
+            "sticky",
+            "prefix",
+        ]
+        | None
+    )
+    utilization_cap: float | str | None
+    pools: int | str | None
+    boundaries: float | str | Sequence[float] | None
+    gammas: float | str | Sequence[float] | None
+    p_c: float | str | None
+    route_on: Literal["input", "total"] | None
+    scheduler: Literal["engine", "sarathi", "eb", "slai", "wait", "rad"] | None
+    compress: bool | str | Mapping[str, Any] | None
+    cpu_price: float | str | None
+    token_budget: int | str | Sequence[int] | None
+    max_num_seqs: int | str | Sequence[int] | None
+    max_model_len: int | str | None
+    max_output: int | str | None
+    chunk: int | str | None
+    memory_utilization: float | str | None
+    cached_share: float | str | Mapping[str, float | str] | None
+    shared_prefix: int | str | None
+    prefix_cache: Literal["on", "off"] | None
+    session_ttl: float | str | None
+    offload: float | str | None
+    offload_gbps: float | str | None
+    max_queue: int | str | None
+    max_queued_tokens: int | str | None
+    client_timeout: float | str | None
+    retries: int | str | None
+    retry_after: float | str | None
+    burst: str | None
+    surge: str | None
+    in_flight: int | str | None
+    law: bool | None
+    growth: Literal["users", "use"] | None
+    min_replicas: int | str | None
+    redundancy: int | str | None
+    availability_target: float | str | None
+    failures_per_hour: float | str | None
+    repair_hours: float | str | None
+    inventory: Mapping[str, int] | None
+    price: Mapping[str, float] | None
+    spot_price: Mapping[str, float] | None
+    spot_share: float | str | None
+    max_evaluations: int | str | None
+    shape: Literal["colocated", "disaggregated", "both"] | None
+    kv_transfer_gbps: float | str | None
+    kv_transfer_base: float | str | None
+    # end of options
+
+
+class OwnOptions(PlanOptions, total=False):
+    """The same and the promises, for verbs that do not name these themselves."""
+
+    slo: Slo | float | str | Sequence[float | str] | None
+
+
+@spelled_out
 @told_types
 @keeping()
 def plan(
@@ -73,104 +185,7 @@ def plan(
     current: Plan | str | Path | None = None,
     choices: bool = False,
     progress: Callable[[int, int], None] | None = None,
-    # options
-    rate: float | str | None = None,
-    throughput: float | str | None = None,
-    users: int | str | None = None,
-    think_time: str | None = None,
-    requests_per_hour: float | str | None = None,
-    concurrency: int | str | None = None,
-    rate_is: Literal["mean", "peak"] | None = None,
-    headroom: float | str | None = None,
-    isl: int | str | None = None,
-    osl: int | str | None = None,
-    isl_spread: float | str | None = None,
-    osl_spread: float | str | None = None,
-    drop_longer_than: int | str | None = None,
-    osl_scale: float | str | None = None,
-    windows: float | str | None = None,
-    ttft: float | str | Sequence[float | str] | None = None,
-    tpot: float | str | Sequence[float | str] | None = None,
-    e2e: float | str | Sequence[float | str] | None = None,
-    goodput: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
-    quantile: float | str | None = None,
-    scope: Literal["pool", "fleet"] | None = None,
-    confidence: float | str | None = None,
-    gpu: str | Sequence[str] | None = None,
-    model: str | None = None,
-    like: str | None = None,
-    weights: Literal["bf16", "fp8", "fp4", "int4"] | None = None,
-    kv_dtype: Literal["bf16", "fp8"] | None = None,
-    tp: int | str | Sequence[int] | None = None,
-    pp: int | str | None = None,
-    dp: int | str | None = None,
-    ep: int | str | None = None,
-    speculate: str | None = None,
-    engine: str | None = None,
-    api_overhead: float | str | None = None,
-    request_time: float | str | None = None,
-    profile: str | None = None,
-    method: Literal["mixed", "closed", "occupancy", "mgc"] | None = None,
-    kv: Literal["paged", "reserved", "both"] | None = None,
-    routing: Literal[
-        "auto",
-        "random",
-        "rr",
-        "round-robin",
-        "p2c",
-        "envoy",
-        "least",
-        "jsq",
-        "least-requests",
-        "sticky",
-        "prefix",
-    ]
-    | None = None,
-    utilization_cap: float | str | None = None,
-    pools: int | str | None = None,
-    boundaries: float | str | Sequence[float] | None = None,
-    gammas: float | str | Sequence[float] | None = None,
-    p_c: float | str | None = None,
-    route_on: Literal["input", "total"] | None = None,
-    scheduler: Literal["engine", "sarathi", "eb", "slai", "wait", "rad"] | None = None,
-    compress: bool | str | Mapping[str, Any] | None = None,
-    cpu_price: float | str | None = None,
-    token_budget: int | str | Sequence[int] | None = None,
-    max_num_seqs: int | str | Sequence[int] | None = None,
-    max_model_len: int | str | None = None,
-    max_output: int | str | None = None,
-    chunk: int | str | None = None,
-    memory_utilization: float | str | None = None,
-    cached_share: float | str | Mapping[str, float | str] | None = None,
-    shared_prefix: int | str | None = None,
-    prefix_cache: Literal["on", "off"] | None = None,
-    session_ttl: float | str | None = None,
-    offload: float | str | None = None,
-    offload_gbps: float | str | None = None,
-    max_queue: int | str | None = None,
-    max_queued_tokens: int | str | None = None,
-    client_timeout: float | str | None = None,
-    retries: int | str | None = None,
-    retry_after: float | str | None = None,
-    burst: str | None = None,
-    surge: str | None = None,
-    in_flight: int | str | None = None,
-    law: bool | None = None,
-    growth: Literal["users", "use"] | None = None,
-    min_replicas: int | str | None = None,
-    redundancy: int | str | None = None,
-    availability_target: float | str | None = None,
-    failures_per_hour: float | str | None = None,
-    repair_hours: float | str | None = None,
-    inventory: Mapping[str, int] | None = None,
-    price: Mapping[str, float] | None = None,
-    spot_price: Mapping[str, float] | None = None,
-    spot_share: float | str | None = None,
-    max_evaluations: int | str | None = None,
-    shape: Literal["colocated", "disaggregated", "both"] | None = None,
-    kv_transfer_gbps: float | str | None = None,
-    kv_transfer_base: float | str | None = None,
-    # end of options
+    **options: Unpack[PlanOptions],
 ) -> Plan:
     """The cheapest fleet that keeps the promises.
 
@@ -423,7 +438,7 @@ def plan(
     'utilization cap 85% of the maximum throughput'
     """
     workload = _taken(workload)
-    data = _given(locals())
+    data = _given(workload, {**options, "slo": slo})
     told: set[str] = set(data)
     if config is None:
         if scenario is not None:
@@ -499,7 +514,7 @@ def _scheduled(
 
 
 @told_types
-def plan_tiers(config: str | Path, **options: Any) -> TieredPlan:
+def plan_tiers(config: str | Path, **options: Unpack[OwnOptions]) -> TieredPlan:
     """Classes of requests with promises of their own, on shared or separate pools, whichever is cheapest.
 
     Parameters
@@ -529,7 +544,7 @@ def evaluate(
     arrival_rate_per_s: float | Sequence[float] | None = None,
     *,
     workload: Workload | Frame | str | Path | None = None,
-    **changes: Any,
+    **changes: Unpack[OwnOptions],
 ) -> Evaluation:
     """A fixed fleet under another load: latencies, and which promises still hold.
 
@@ -871,7 +886,7 @@ def capacity(
     workload: Workload | Frame | str | Path | None = None,
     scenario: str | None = None,
     executor: Executor | None = None,
-    **options: Any,
+    **options: Unpack[OwnOptions],
 ) -> Capacity:
     """The largest rate with all promises: of a fleet that stands, or of the best of the GPUs there are; the inverse of a plan.
 
@@ -911,7 +926,7 @@ def capacity(
     from planner.studies.capacity import MOST_ROUNDS, as_many, capacity_of
 
     workload = _taken(workload)
-    data = _given({"workload": workload}) | {k: v for k, v in options.items() if v is not None}
+    data = _given(workload, options)
     hourly = _Hourly(fleet, workload, scenario, data, None, None, stated=have is None)
     if have is not None:
         from planner.studies.stock import capacity_of_stock
@@ -1035,6 +1050,7 @@ def _planned(fleet: str | Path, method: str) -> Plan:
     return point.plan
 
 
+@spelled_out
 @told_types
 def schedule(
     fleet: Plan | Workload | str | Path | None = None,
@@ -1047,104 +1063,7 @@ def schedule(
     slo: Slo | float | str | Sequence[float | str] | None = None,
     scenario: str | None = None,
     progress: Callable[[int, int], None] | None = None,
-    # options
-    rate: float | str | None = None,
-    throughput: float | str | None = None,
-    users: int | str | None = None,
-    think_time: str | None = None,
-    requests_per_hour: float | str | None = None,
-    concurrency: int | str | None = None,
-    rate_is: Literal["mean", "peak"] | None = None,
-    headroom: float | str | None = None,
-    isl: int | str | None = None,
-    osl: int | str | None = None,
-    isl_spread: float | str | None = None,
-    osl_spread: float | str | None = None,
-    drop_longer_than: int | str | None = None,
-    osl_scale: float | str | None = None,
-    windows: float | str | None = None,
-    ttft: float | str | Sequence[float | str] | None = None,
-    tpot: float | str | Sequence[float | str] | None = None,
-    e2e: float | str | Sequence[float | str] | None = None,
-    goodput: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
-    quantile: float | str | None = None,
-    scope: Literal["pool", "fleet"] | None = None,
-    confidence: float | str | None = None,
-    gpu: str | Sequence[str] | None = None,
-    model: str | None = None,
-    like: str | None = None,
-    weights: Literal["bf16", "fp8", "fp4", "int4"] | None = None,
-    kv_dtype: Literal["bf16", "fp8"] | None = None,
-    tp: int | str | Sequence[int] | None = None,
-    pp: int | str | None = None,
-    dp: int | str | None = None,
-    ep: int | str | None = None,
-    speculate: str | None = None,
-    engine: str | None = None,
-    api_overhead: float | str | None = None,
-    request_time: float | str | None = None,
-    profile: str | None = None,
-    method: Literal["mixed", "closed", "occupancy", "mgc"] | None = None,
-    kv: Literal["paged", "reserved", "both"] | None = None,
-    routing: Literal[
-        "auto",
-        "random",
-        "rr",
-        "round-robin",
-        "p2c",
-        "envoy",
-        "least",
-        "jsq",
-        "least-requests",
-        "sticky",
-        "prefix",
-    ]
-    | None = None,
-    utilization_cap: float | str | None = None,
-    pools: int | str | None = None,
-    boundaries: float | str | Sequence[float] | None = None,
-    gammas: float | str | Sequence[float] | None = None,
-    p_c: float | str | None = None,
-    route_on: Literal["input", "total"] | None = None,
-    scheduler: Literal["engine", "sarathi", "eb", "slai", "wait", "rad"] | None = None,
-    compress: bool | str | Mapping[str, Any] | None = None,
-    cpu_price: float | str | None = None,
-    token_budget: int | str | Sequence[int] | None = None,
-    max_num_seqs: int | str | Sequence[int] | None = None,
-    max_model_len: int | str | None = None,
-    max_output: int | str | None = None,
-    chunk: int | str | None = None,
-    memory_utilization: float | str | None = None,
-    cached_share: float | str | Mapping[str, float | str] | None = None,
-    shared_prefix: int | str | None = None,
-    prefix_cache: Literal["on", "off"] | None = None,
-    session_ttl: float | str | None = None,
-    offload: float | str | None = None,
-    offload_gbps: float | str | None = None,
-    max_queue: int | str | None = None,
-    max_queued_tokens: int | str | None = None,
-    client_timeout: float | str | None = None,
-    retries: int | str | None = None,
-    retry_after: float | str | None = None,
-    burst: str | None = None,
-    surge: str | None = None,
-    in_flight: int | str | None = None,
-    law: bool | None = None,
-    growth: Literal["users", "use"] | None = None,
-    min_replicas: int | str | None = None,
-    redundancy: int | str | None = None,
-    availability_target: float | str | None = None,
-    failures_per_hour: float | str | None = None,
-    repair_hours: float | str | None = None,
-    inventory: Mapping[str, int] | None = None,
-    price: Mapping[str, float] | None = None,
-    spot_price: Mapping[str, float] | None = None,
-    spot_share: float | str | None = None,
-    max_evaluations: int | str | None = None,
-    shape: Literal["colocated", "disaggregated", "both"] | None = None,
-    kv_transfer_gbps: float | str | None = None,
-    kv_transfer_base: float | str | None = None,
-    # end of options
+    **options: Unpack[PlanOptions],
 ) -> Schedule:
     """Replicas per hour and pool over a day or a week, and what scaling saves.
 
@@ -1181,7 +1100,7 @@ def schedule(
     True
     """
     workload = _taken(workload)
-    data = _given(locals())
+    data = _given(workload, {**options, "slo": slo})
     from planner.studies.schedule import make_schedule
     from planner.units import parse_fraction
 
@@ -1310,7 +1229,7 @@ def growth(
     workload: Workload | Frame | str | Path | None = None,
     scenario: str | None = None,
     progress: Callable[[int, int], None] | None = None,
-    **options: Any,
+    **options: Unpack[OwnOptions],
 ) -> Growth:
     """GPUs to have in every month of growing traffic, and by when to order them.
 
@@ -1351,7 +1270,7 @@ def growth(
     from planner.units import parse_fraction
 
     workload = _taken(workload)
-    data = _given({"workload": workload}) | {k: v for k, v in options.items() if v is not None}
+    data = _given(workload, options)
     try:
         today = datetime.date.today() if start is None else datetime.date.fromisoformat(start)
     except ValueError:
@@ -2085,10 +2004,9 @@ def load_workload(
     return Workload.from_file(taken, arrival_rate_per_s, input_format)
 
 
-def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The options among a function's arguments that were given, the workload by its name."""
-    data = {k: v for k, v in arguments.items() if k in OPTIONS and v is not None}
-    workload = arguments.get("workload")
+def _given(workload: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given, the workload by its name."""
+    data = {k: v for k, v in options.items() if v is not None}
     if workload is not None:
         data["cdf"] = workload.name if isinstance(workload, Workload) else str(workload)
     return data
@@ -2120,10 +2038,8 @@ def _replica(workload: Workload | Frame | str | Path | None, arguments: Mapping[
     """The replica and traffic a scheduler command is about."""
     from planner.advice.replica import scheduler_replica
 
-    workload = _taken(workload)
-    options = {k: v for k, v in _given({**arguments, "workload": workload}).items() if k not in ("cdf", "burst")}
-    loaded = _loaded("azure" if workload is None else workload)
-    return scheduler_replica(loaded, options)
+    options = {k: v for k, v in arguments.items() if k in OPTIONS and k != "burst" and v is not None}
+    return scheduler_replica(_loaded("azure" if workload is None else workload), options)
 
 
 def _beside(name: str, folder: Path | None) -> Workload:

@@ -10,6 +10,7 @@ import ast
 import functools
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, ParamSpec, TypeVar
@@ -59,9 +60,30 @@ def told_types(function: Callable[P, R]) -> Callable[P, R]:
     return called
 
 
+def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
+    """Show a function's ``**options: Unpack[...]`` one by one to whoever looks its signature up."""
+    function.__signature__ = _signature(function)  # type: ignore[attr-defined]
+    return function
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Its signature, with the keys of the typed dictionary that its further arguments are."""
+    signature = inspect.signature(function)
+    *own, last = signature.parameters.values()
+    found = re.fullmatch(r"Unpack\[(\w+)\]", str(last.annotation))
+    if found is None:
+        return signature
+    kinds = inspect.unwrap(function).__globals__[found[1]].__annotations__
+    keys = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind.__forward_arg__)
+        for name, kind in kinds.items()
+    ]
+    return signature.replace(parameters=[*own, *keys])
+
+
 def _wrong(function: Callable[..., Any], args: Any, kwargs: Any) -> list[tuple[str, str, Any]]:
     """(name, stated type, value) of the arguments that are not of their types; none where they do not fit the signature at all."""
-    signature = inspect.signature(function)
+    signature = _signature(function)
     try:
         given = signature.bind(*args, **kwargs).arguments
     except TypeError:

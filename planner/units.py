@@ -270,9 +270,9 @@ def format_usd(value: float) -> str:
     return f"${value:,.0f}" if abs(value) >= 1000 else f"${value:,.2f}"
 
 
-def _significant(value: float, digits: int = 3) -> str:
+def _significant(value: float) -> str:
     if value == 0.0 or not math.isfinite(value):
         return f"{value:g}"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -115,7 +115,7 @@ KINDS: dict[str, tuple[tuple[Callable[[Path], list[str]], ...], int, str]] = {
         "from planner.catalog import gpu; assert gpu('dummy-9000').memory_bytes > 1e11",
     ),
     "engine": (
-        (copied("planner/engines/sglang.py", "planner/engines/dummy.py", **{'"sglang"': '"dummy"'}),), 1,
+        (copied("planner/engines/sglang.yaml", "planner/engines/dummy.yaml"),), 1,
         "from planner.engines import engine; assert engine('dummy').name == 'dummy'",
     ),
     "command": (

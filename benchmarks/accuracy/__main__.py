@@ -3,6 +3,8 @@
     python -m benchmarks.accuracy FOLDER --json OUT    # a JSON list of rows {family, metric, n, median, mean, p90, worst,
     signed, covered}
     python -m benchmarks.accuracy                      # $FLEETOPT_SHARED_DATA, and writes docs/accuracy/public.md and figures.json
+    python -m benchmarks.accuracy PAGE [--print]       # writes docs/accuracy/PAGE.md: fleetopt, memory, occupancy, ... (minutes)
+    python -m benchmarks.accuracy index                # writes docs/accuracy.md from them
 
 The folder has the layout of the project's shared data; any part of it may be missing. Errors are shares. About two minutes of CPU,
 of which fits to servers take most.
@@ -13,22 +15,23 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy import FAMILIES, judged
 from benchmarks.accuracy.documented import documented
 from benchmarks.accuracy.page import written
-from benchmarks.accuracy.rows import rows_of
+from benchmarks.accuracy.rows import ROOT, SHARED, rows_of
 
-ROOT = Path(__file__).resolve().parents[2]
-SHARED = Path(os.environ.get("FLEETOPT_SHARED_DATA", ROOT.parent / "shared" / "data"))
 PAGE = ROOT / "docs" / "accuracy" / "public.md"
 FIGURES = ROOT / "docs" / "accuracy" / "figures.json"
 
+
+PAGES = ("fleetopt", "memory", "occupancy", "poisson", "replay", "schedulers")
+"""Pages that are made by the module of their name."""
 
 GATED = tuple(family for family in FAMILIES if family != "servers_loso")
 """What the gate judges: fits to servers take longer than all the others together."""
@@ -55,6 +58,15 @@ def slipped(rows: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any
 
 def main() -> None:
     """The command."""
+    if sys.argv[1:2] and sys.argv[1] in (*PAGES, "index"):
+        text = import_module(f"benchmarks.accuracy.{sys.argv[1]}").page() + "\n"
+        target = ROOT / "docs" / ("accuracy.md" if sys.argv[1] == "index" else f"accuracy/{sys.argv[1]}.md")
+        if "--print" in sys.argv:
+            print(text, end="")
+            return
+        target.write_text(text, encoding="utf-8")
+        print(f"wrote {target}")
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "folder", type=Path, nargs="?", help="the measurements; none = the shared data, and the page is written"

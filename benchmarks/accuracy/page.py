@@ -12,8 +12,8 @@ HEAD = """# Accuracy against measured systems
 
 Written by `python -m benchmarks.accuracy`, which judges any folder of the layout of the project's shared data
 (`python -m benchmarks.accuracy FOLDER --json OUT`; what is missing is skipped). Nothing of a system was measured but where the
-family says so: data sheet, model, engine and the constants of `planner/iteration/constants.py`. Those were fitted to most of these
-measurements, so these are errors of data the fit has seen; of GPU types and models left out see below. Errors are
+family says so: data sheet, model, engine and the constants of `planner/iteration/constants.yaml`. Those were fitted to most of
+these measurements, so these are errors of data the fit has seen; of GPU types and models left out see below. Errors are
 \\|predicted/measured - 1\\|, *signed* is the median of predicted/measured - 1, *covered* the share of measurements inside
 the printed
 band. MLPerf entries: results verified by MLCommons Association, rounds v4.1, v5.1, v6.0 and v6.1; a cell (GPU, model, precision) is

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
 from planner.errors import InputError
 from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.roofline import prior_band
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = Path(os.environ.get("FLEETOPT_SHARED_DATA", ROOT.parent / "shared" / "data"))
 
 
 @dataclass(frozen=True, slots=True)

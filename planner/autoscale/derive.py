@@ -329,7 +329,6 @@ def autoscaling(
     source: str,
     startup: Callable[[Pool], Startup],
     asked: Asked,
-    seed: int = 1,
 ) -> Autoscaling:
     """Scalers of every pool, derived from some paths about the hours and tried on another.
 
@@ -345,15 +344,13 @@ def autoscaling(
         Of a pool's replicas.
     asked
         What else is asked.
-    seed
-        Of the swings.
     """
     day, arrivals = hourly_path(rates_per_s), fleet.question.traffic.arrivals
     # the sizer is asked, as schedule and plan ask it
     needs = needs_of(fleet, rates_per_s)
     found, most = [], 0.0
     for k, pool in enumerate(fleet.pools):
-        draws = [np.random.Generator(np.random.PCG64([seed, k, j])) for j in range(PATHS + 1)]
+        draws = [np.random.Generator(np.random.PCG64([1, k, j])) for j in range(PATHS + 1)]
         paths = [pool.law.share * swings(day, arrivals, rng) for rng in draws]
         most = max(most, window_mean(paths[-1]) / pool.law.share)
         hours = tuple(pool.option.price.bought(needs[rate][k]) for rate in rates_per_s)

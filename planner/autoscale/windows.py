@@ -146,7 +146,7 @@ def arrivals_along(rates: Floats, arrivals: Arrivals | None, rng: np.random.Gene
 
 
 def kept_windows(
-    fleet: Fleet, k: int, replicas: int, sized_per_s: float, top_per_s: float, slow: float = 1.0, seed: int = 1
+    fleet: Fleet, k: int, replicas: int, sized_per_s: float, top_per_s: float, slow: float = 1.0
 ) -> Windows:
     """Replay windows of rates about what a replica is sized for, and find where they break and how many requests are late.
 
@@ -166,10 +166,8 @@ def kept_windows(
         Largest throughput of a replica [1/s].
     slow
         How many times as long as in their profile iterations take [1].
-    seed
-        Of all draws.
     """
-    rng = np.random.Generator(np.random.PCG64([seed, 300]))
+    rng = np.random.Generator(np.random.PCG64([1, 300]))
     window_s = fleet.promises.windows_s or WINDOW_S
     few = int(np.clip(MOST_IN_WINDOW / (window_s * sized_per_s), 1, MOST_REPLICAS))
     some = min(replicas, few)

@@ -194,23 +194,10 @@ class Fit(Record):
         """The resampled models; pass them to `planner.iteration.derived` for the uncertainty of anything derived."""
         return [_model(values, self.iteration.tau, self.prior) for values in self.samples]
 
-    def interval(self, quantity: Callable[[IterationModel], float], level: float = LEVEL) -> tuple[float, float]:
-        """Interval of any function of the model by resampling.
-
-        Parameters
-        ----------
-        quantity
-            From a model to a number.
-        level
-            Probability [1].
-
-        Returns
-        -------
-        tuple of float
-            Lower and upper end, in the quantity's unit.
-        """
+    def interval(self, quantity: Callable[[IterationModel], float]) -> tuple[float, float]:
+        """90% interval of any function of the model by resampling, in its unit."""
         values = np.array([quantity(m) for m in self.sample_models])
-        tail = 50.0 * (1.0 - level)
+        tail = 50.0 * (1.0 - LEVEL)
         low, high = np.percentile(values, [tail, 100.0 - tail])
         return float(low), float(high)
 
@@ -274,13 +261,13 @@ class _Search:
         mean[_X] = self.prior_theta[_X] if free[_X] else _OFF
         return mean
 
-    def best_start(self, tiles: Sequence[int], has_mixed: bool, rng: np.random.Generator) -> _At:
+    def best_start(self, has_mixed: bool, rng: np.random.Generator) -> _At:
         """The best of several starts for every tile, with interference only where it pays."""
         points, sd, width = self.points, self.sd, len(PARAMETERS)
         count, log_times, scale = len(points), np.log(points.time_s), RESIDUAL_SCALE[1]
         best: tuple[float, _At] | None = None
         dispersion = 1.0
-        for tile in dict.fromkeys([self.prior.tau, *tiles]):
+        for tile in dict.fromkeys([self.prior.tau, *TILES]):
             design = _design(points, self.prior, tile, self.position)
             for with_x in (False, True) if has_mixed else (False,):
                 free = np.ones(width, dtype=bool)
@@ -373,9 +360,7 @@ def fit_points(
     prior: IterationModel,
     *,
     prior_width: float = PRIOR_WIDTH,
-    tiles: Sequence[int] = TILES,
     resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> Fit:
     r"""Fit the canonical model to measured iterations.
 
@@ -394,12 +379,8 @@ def fit_points(
         Roofline estimate of the same GPU, model and parallelism.
     prior_width
         How far it is trusted: its standard deviations are multiplied by this [1].
-    tiles
-        Tiles tried [tokens].
     resamples
         Fits behind the intervals.
-    seed
-        Of the resampling.
 
     Returns
     -------
@@ -417,11 +398,11 @@ def fit_points(
     given, points = points, _thinned(points)
     count = len(points)
     _enough(points)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     sd = prior_width * np.array([PRIOR_LOG_SD[name] for name in PARAMETERS])
     has_mixed = not points.composed and any(kind == "mixed" for kind in points.kinds)
     search = _Search(points, prior, _theta(prior), sd, _position(points, points))
-    begin = search.best_start(tiles, has_mixed, rng)
+    begin = search.best_start(has_mixed, rng)
     at = search.settled(begin, has_mixed)
     tile, design, theta, drift, free = at.tile, at.design, at.theta, at.drift, at.free
     mean = search.mean(free)

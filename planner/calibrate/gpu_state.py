@@ -100,29 +100,23 @@ class GpuState:
         return {k: v for k, v in asdict(self).items() if v is not None}
 
 
-def read_gpu_state(index: int = 0) -> GpuState:
-    """Ask ``nvidia-smi`` for one GPU; everything ``None`` where there is none or it does not answer.
-
-    Parameters
-    ----------
-    index
-        Of the GPU, as the tool counts.
-    """
-    values = _asked(index, f"--query-gpu={','.join(QUERY.values())}")
+def read_gpu_state() -> GpuState:
+    """Ask ``nvidia-smi`` for the first GPU; everything ``None`` where there is none or it does not answer."""
+    values = _asked(f"--query-gpu={','.join(QUERY.values())}")
     cells = [c.strip() for c in values[0].split(",")] if values else []
     if len(cells) != len(QUERY):
         return GpuState()
     told: dict[str, Any] = {k: (_word(c) if k in WORDS else _number(c)) for k, c in zip(QUERY, cells, strict=True)}
-    running = _asked(index, "--query-compute-apps=pid")
+    running = _asked("--query-compute-apps=pid")
     return GpuState(**told, processes=None if running is None else sum(line.strip().isdigit() for line in running))
 
 
-def _asked(index: int, query: str) -> list[str] | None:
+def _asked(query: str) -> list[str] | None:
     """Lines of an answer; ``None`` where there is none."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
-    command = [program, f"--id={index}", query, "--format=csv,noheader,nounits"]
+    command = [program, "--id=0", query, "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ASKING_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -278,8 +278,6 @@ class LiveServer:
         Where.
     deadline
         When everything must be over, on ``time.monotonic`` [s].
-    seed
-        Of the prompts.
 
     Raises
     ------
@@ -287,11 +285,10 @@ class LiveServer:
         When it does not answer as an OpenAI-compatible server.
     """
 
-    def __init__(self, server: Server, deadline: float, seed: int = 0) -> None:
+    def __init__(self, server: Server, deadline: float) -> None:
         self.server = server
         self.endpoint = server.endpoint
         self.deadline = deadline
-        self.seed = seed
         self.born = time.monotonic()
         self.loads = 0
         self.interrupted = False
@@ -308,7 +305,7 @@ class LiveServer:
         waited_until = min(time.monotonic() + self.server.start_wait_s, self.deadline)
         dialect = Dialect()
         while True:
-            client = Client(self.server, self.endpoint, dialect, self.seed)
+            client = Client(self.server, self.endpoint, dialect, 0)
             try:
                 stream = Stream(0, 32, PROBE_TOKENS, 0.0)
                 return dialect, client.request(stream, max(0.05, min(self.server.timeout_s, self.left_s)))
@@ -356,7 +353,7 @@ class LiveServer:
         self.loads += 1
         until = min(self.deadline, time.monotonic() + most_seconds)
         started = time.monotonic()
-        sent = self._send(load, self.seed + 1_000_003 * self.loads, until, window_s)
+        sent = self._send(load, 1_000_003 * self.loads, until, window_s)
         self.interrupted = sent.interrupted
         seconds = time.monotonic() - started
         failed, cpu = len(sent.reasons), sum(sent.cpu_s)

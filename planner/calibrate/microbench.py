@@ -181,13 +181,13 @@ class _Device:
         return statistics.median(once() for _ in range(repeats))
 
 
-def _layers(machine: _Device, model: ModelSpec, tp: int, seed: int) -> Layers:
+def _layers(machine: _Device, model: ModelSpec, tp: int) -> Layers:
     """The layers to time; fp8 with a scale a block where the model's family ships it and torch has the kernel."""
     torch, free = machine.torch, machine.free_bytes()
 
     def build(block_scales: bool) -> Layers:
         return Layers(
-            torch, machine.kind, machine.dtype, model, tp, seed,
+            torch, machine.kind, machine.dtype, model, tp, 0,
             free_bytes=free, l2_bytes=machine.l2_bytes, block_scales=block_scales,
         )  # fmt: skip
 
@@ -236,9 +236,7 @@ def _allreduce(
     )
 
 
-def _design(
-    machine: _Device, layers: Layers, model: ModelSpec, tp: int, points: int, max_tokens: int | None
-) -> tuple[Batch, ...]:
+def _design(machine: _Device, layers: Layers, model: ModelSpec, tp: int, points: int) -> tuple[Batch, ...]:
     """The batches to measure, in half of the memory that is left."""
     built = sum(len(kept) for kept in layers.weights.values())
     room = int(0.5 * machine.free_bytes() / (layers.kv_values * layers.head.element_size() * built))
@@ -249,7 +247,7 @@ def _design(
         kv_bytes=room * shard_shape(model, tp).kv_bytes_per_token,
         points=points,
         max_context=None if machine.cuda else CPU_CONTEXT,
-        max_tokens=max_tokens or (8192 if machine.cuda else CPU_TOKENS),
+        max_tokens=8192 if machine.cuda else CPU_TOKENS,
     )
 
 
@@ -299,8 +297,6 @@ def measure(
     points: int = 24,
     sentinels: int = 4,
     max_seconds: float = 60.0,
-    max_tokens: int | None = None,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> Measured:
     """Measure the designed batches on this machine.
@@ -323,10 +319,6 @@ def measure(
         Repeats of the sentinel batch [1].
     max_seconds
         Stop measuring after this time [s].
-    max_tokens
-        Most tokens of an iteration; 8192, or 1024 on a CPU, when ``None`` [tokens].
-    seed
-        Of weights and order.
     progress
         Called before each point.
 
@@ -344,9 +336,9 @@ def measure(
     refuse_unsupported(model)
     torch = load_torch()
     machine = _Device(torch, device)
-    layers = _layers(machine, model, tp, seed)
-    batches = _design(machine, layers, model, tp, points, max_tokens)
-    plan = measuring_order(batches, sentinels=sentinels, seed=seed)
+    layers = _layers(machine, model, tp)
+    batches = _design(machine, layers, model, tp, points)
+    plan = measuring_order(batches, sentinels=sentinels)
     layers.reserve(
         max(2 * max(b.decodes * b.context + b.prefills * (b.past_tokens + b.new_tokens) for b in batches), 4096)
     )

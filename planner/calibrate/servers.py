@@ -86,7 +86,7 @@ SHAPES_AT_LIMIT, UNLIKE_LOG = 3, math.log(1.5)
 
 REQUEST_S = 1.4e-3
 """Host time of a request where nothing else is known [s]: the middle of what closed loops of fifteen public servers fit (0.4 to
-22 ms; whatever a request costs besides its tokens is in it). An estimate takes less, see :mod:`planner.engines.vllm`."""
+22 ms; whatever a request costs besides its tokens is in it). An estimate takes less, see planner/engines/vllm.yaml."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,7 +244,6 @@ def solve(
     scale: float,
     free: NDArray[np.bool_],
     drift_sd: float = 0.0,
-    iterations: int = 60,
 ) -> Solution:
     """Fit R problems of the same measured iterations, with a linear drift over the run where `drift_sd` allows one.
 
@@ -266,8 +265,6 @@ def solve(
         Parameters to fit, shape (9,); the others stay at `start`.
     drift_sd
         Prior standard deviation of the drift; 0 = no drift [1].
-    iterations
-        At most so many steps.
 
     Returns
     -------
@@ -292,7 +289,7 @@ def solve(
 
     theta, cost = minimise(
         model, log_times, weights, start, mean, np.diag(1.0 / prior_sd**2),
-        scale=scale, free=free, iterations=iterations,
+        scale=scale, free=free,
     )  # fmt: skip
     drift = theta[:, size] if drift_sd > 0.0 else np.zeros(problems)
     return Solution(theta=theta[:, :size], drift=drift, cost=cost)

@@ -407,7 +407,6 @@ def smallest_tp(
     gpu: GpuSpec,
     longest_request_tokens: float,
     *,
-    max_num_seqs: int = 1,
     token_budget: int = DEFAULT_TOKEN_BUDGET,
     memory_utilization: float = DEFAULT_MEMORY_UTILIZATION,
 ) -> int:
@@ -419,7 +418,7 @@ def smallest_tp(
         What runs on what.
     longest_request_tokens
         Input + output of the longest request [tokens].
-    max_num_seqs, token_budget, memory_utilization
+    token_budget, memory_utilization
         Engine settings, see :func:`kv_capacity`.
 
     Returns
@@ -442,7 +441,7 @@ def smallest_tp(
     tried: list[tuple[int, KvCapacity]] = []
     for tp in tensor_parallel_sizes(model, gpu):
         capacity = kv_capacity(
-            model, gpu, tp, max_num_seqs=max_num_seqs, token_budget=token_budget, memory_utilization=memory_utilization
+            model, gpu, tp, max_num_seqs=1, token_budget=token_budget, memory_utilization=memory_utilization
         )
         if capacity.tokens >= need:
             return tp

@@ -17,31 +17,16 @@ from typing import Any
 from planner.catalog.load import FOLDER, normalized
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
-from planner.catalog.profile_files import load_profile, parse_profile, save_profile
-from planner.catalog.profile_record import SCHEMA, Profile, ReservedSlots
+from planner.catalog.profile_files import load_profile as load_profile
+from planner.catalog.profile_files import parse_profile as parse_profile
+from planner.catalog.profile_files import save_profile as save_profile
+from planner.catalog.profile_record import Profile as Profile
 from planner.engines import DEFAULT_ENGINE, Engine, engines
 from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
 from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.kept import once
 from planner.paths import at_home
-
-__all__ = [
-    "SCHEMA",
-    "Profile",
-    "ReservedSlots",
-    "engine_of",
-    "estimated_profile",
-    "load_profile",
-    "measured_profiles",
-    "parse_profile",
-    "profile",
-    "profile_file",
-    "profile_names",
-    "save_profile",
-    "served_by",
-    "user_directory",
-]
 
 
 def user_directory() -> Path:

@@ -10,25 +10,9 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from planner.errors import InputError
-from planner.question.options import HARDWARE, OPTIONS, PANELS, WORKLOAD, Option, canonical, unknown_option
+from planner.question.options import OPTIONS, PANELS, Option, canonical, unknown_option
 from planner.report import PICTURES, formats
 from planner.writing import refuse_unwritable
-
-__all__ = [
-    "HARDWARE",
-    "OUTPUT",
-    "REPLICA",
-    "WORKLOAD",
-    "Format",
-    "OutputFile",
-    "PlanFormat",
-    "Plot",
-    "ScheduleFormat",
-    "Set",
-    "asks",
-    "settings",
-    "told",
-]
 
 OUTPUT = "Output"
 

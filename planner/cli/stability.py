@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from planner.cli import options as opt
+from planner.question.options import HARDWARE, WORKLOAD
 
 
 @opt.asks(opt.REPLICA)
 def stability(
     replicas: Annotated[
-        int | None, opt.told("Replicas of the fleet. Default: enough for a load of 0.85.", panel=opt.HARDWARE)
+        int | None, opt.told("Replicas of the fleet. Default: enough for a load of 0.85.", panel=HARDWARE)
     ] = None,
-    burst: Annotated[float, opt.told("Burst asked about, as a factor on the rate.", panel=opt.WORKLOAD)] = 2.0,
+    burst: Annotated[float, opt.told("Burst asked about, as a factor on the rate.", panel=WORKLOAD)] = 2.0,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
     plot: opt.Plot = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from planner.cli import options as opt
+from planner.question.options import HARDWARE
 
 _WAIT = "WAIT"
 
@@ -12,7 +13,7 @@ _WAIT = "WAIT"
 @opt.asks(opt.REPLICA)
 def wait(
     replicas: Annotated[
-        int | None, opt.told("Replicas that share the rate. Default: enough for 0.85 of capacity.", panel=opt.HARDWARE)
+        int | None, opt.told("Replicas that share the rate. Default: enough for 0.85 of capacity.", panel=HARDWARE)
     ] = None,
     types: Annotated[
         int | None, opt.told("Output classes of WAIT. Default: up to four, as memory allows.", panel=_WAIT)

@@ -138,8 +138,8 @@ class CompressionMeasurement(Record):
         return rows
 
 
-def wilson_interval(successes: int, trials: int, z: float = 1.959963984540054) -> tuple[float, float]:
-    """Interval of a share (Wilson 1927): 95% at the default `z`; (0, 1) without trials.
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """Interval of 95% of a share (Wilson 1927); (0, 1) without trials.
 
     >>> low, high = wilson_interval(10, 10)
     >>> round(low, 3), round(high, 3)
@@ -147,7 +147,7 @@ def wilson_interval(successes: int, trials: int, z: float = 1.959963984540054) -
     """
     if trials == 0:
         return 0.0, 1.0
-    share = successes / trials
+    z, share = 1.959963984540054, successes / trials
     centre = share + z * z / (2.0 * trials)
     spread = z * math.sqrt(share * (1.0 - share) / trials + z * z / (4.0 * trials * trials))
     scale = 1.0 + z * z / trials

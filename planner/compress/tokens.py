@@ -95,21 +95,14 @@ class TokenizerCounter:
 
 
 class LearnedBytes:
-    """Bytes per token by category, learned from the counts an engine reports (the paper's exponential moving average).
+    """Bytes per token by category, learned from the counts an engine reports (the paper's exponential moving average)."""
 
-    Parameters
-    ----------
-    weight
-        Weight of a new observation, in (0, 1].
-    margin
-        Standard deviations by which the estimate is taken lower, so that a count errs high.
-    """
+    WEIGHT = 0.05
+    """Of a new observation [1]."""
+    MARGIN = 2.0
+    """Standard deviations by which the estimate is taken lower, so that a count errs high."""
 
-    def __init__(self, weight: float = 0.05, margin: float = 2.0) -> None:
-        if not 0.0 < weight <= 1.0:
-            raise ValueError(f"weight must lie in (0, 1], got {weight!r}")
-        self.weight = weight
-        self.margin = margin
+    def __init__(self) -> None:
         self._mean: dict[str, float] = {}
         self._variance: dict[str, float] = {}
 
@@ -123,14 +116,14 @@ class LearnedBytes:
             self._mean[category], self._variance[category] = value, (0.1 * value) ** 2
             return
         step = value - self._mean[category]
-        self._mean[category] += self.weight * step
-        self._variance[category] = (1.0 - self.weight) * (self._variance[category] + self.weight * step * step)
+        self._mean[category] += self.WEIGHT * step
+        self._variance[category] = (1.0 - self.WEIGHT) * (self._variance[category] + self.WEIGHT * step * step)
 
     def bytes_per_token(self, category: str) -> float:
         """The estimate used for counting [bytes]; the default until something was observed."""
         if category not in self._mean:
             return DEFAULT_BYTES_PER_TOKEN
-        low = self._mean[category] - self.margin * math.sqrt(self._variance[category])
+        low = self._mean[category] - self.MARGIN * math.sqrt(self._variance[category])
         return max(low, 0.25 * self._mean[category])
 
     def counter(self, category: str) -> ByteCounter:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Callable
 
 from planner.deploy import Rendered
 from planner.deploy import kubernetes as k
 from planner.deploy.pods import NOBODY, confined, secret
 from planner.deploy.replay import AFTER_S, Requests
 from planner.deploy.serving import Serving, is_pinned
+from planner.deploy.templates import templates
 from planner.errors import InputError
 
 GENERATORS = ("guidellm", "vllm")
+
+_filled: Callable[..., k.Object] = templates(__file__)
 
 GUIDELLM_IMAGE = "ghcr.io/vllm-project/guidellm:v0.8.1"
 PYTHON_IMAGE = "python:3.12.12-slim"
@@ -62,7 +65,7 @@ def acceptance(serving: Serving, planned: Requests, plan: str, *, generator: str
     name = f"{serving.options.name}-acceptance"
     files = {"plan.yaml": plan, "requests.jsonl": _trace(planned)}
     if generator == "guidellm":
-        files["scenario.yaml"] = k.to_yaml(_scenario(serving, url))
+        files["scenario.yaml"] = k.to_yaml(_filled("scenario", url=url, model=serving.repository))
     if (size := sum(len(text.encode()) for text in files.values())) > 0.95 * LARGEST:
         raise InputError(
             f"--acceptance: {size:,} bytes of plan and requests are more than a ConfigMap holds",
@@ -91,28 +94,6 @@ def _trace(planned: Requests) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _scenario(serving: Serving, url: str) -> dict[str, Any]:
-    """GuideLLM's configuration, as its release 0.8 reads it: the trace at its own times."""
-    trace = {"kind": "trace_synthetic", "source": {"kind": "json_file", "path": "/plan/requests.jsonl"}}
-    return {
-        "spec": {
-            "backend": {
-                "kind": "openai_http",
-                "target": url,
-                "model": serving.repository,
-                "request_format": "/v1/completions",
-            },
-            "data": [trace],
-            "tokenizer": {"kind": "huggingface_auto", "model": serving.repository},
-            "profile": {"kind": "replay", "schedule_turn": "timestamp"},
-            "outputs": [{"kind": "json", "path": "/results/load.json"}],
-        }
-    }
-
-
-_SHARED = [{"name": "plan", "mountPath": "/plan", "readOnly": True}, {"name": "results", "mountPath": "/results"}]
-
-
 def _load(serving: Serving, generator: str, url: str, requests: int) -> k.Object:
     """The container that sends the requests."""
     environment = [
@@ -124,51 +105,30 @@ def _load(serving: Serving, generator: str, url: str, requests: int) -> k.Object
         # the names by which each of them reads it
         environment.append(secret("OPENAI_API_KEY", serving.options.api_key_secret, "api-key"))
         environment.append(secret("GUIDELLM__SPEC__BACKEND__API_KEY", serving.options.api_key_secret, "api-key"))
-    load: k.Object = {"name": "load", "env": environment, "volumeMounts": _SHARED}
     if generator == "guidellm":
-        arguments = ["run", "--config", "/plan/scenario.yaml", "--disable-console-interactive"]
-        return load | {"image": GUIDELLM_IMAGE, "command": ["guidellm"], "args": arguments}
-    return load | {"image": serving.image, "command": ["vllm"], "args": _bench(serving, url, requests)}
+        image, arguments = GUIDELLM_IMAGE, ["run", "--config", "/plan/scenario.yaml", "--disable-console-interactive"]
+    else:
+        image, arguments = serving.image, _bench(serving, url, requests)
+    return _filled("container", name="load", image=image, command=[generator], args=arguments, env=environment)
 
 
 def _job(serving: Serving, name: str, load: k.Object, program: str, wheel: bool, seconds: float) -> k.Object:
     """One try: the load generator first, then the judge, whose exit code is the Job's."""
-    judge: k.Object = {
-        "name": "judge",
-        "image": PYTHON_IMAGE if wheel else program,
-        "env": [*NOBODY],
-        "volumeMounts": _SHARED,
-    }
-    check = ["check", "/plan/plan.yaml", "--replay", "/results/load.json"]
-    first = [load]
+    check, env = ["check", "/plan/plan.yaml", "--replay", "/results/load.json"], [*NOBODY]
+    first, image, command = [load], program, ["fleetopt"]
     if wheel:
+        image, command = PYTHON_IMAGE, ["python", "-m", "planner.cli.main"]
         install = ["pip", "install", "--no-cache-dir", "--target", "/results/python", program]
-        first.insert(
-            0, {"name": "install", "image": PYTHON_IMAGE, "command": install, "env": [*NOBODY], "volumeMounts": _SHARED}
-        )
-        judge |= {"command": ["python", "-m", "planner.cli.main"], "args": check}
-        judge["env"].append({"name": "PYTHONPATH", "value": "/results/python"})
-    else:
-        judge |= {"command": ["fleetopt"], "args": check}
-    for container in (*first, judge):
-        container["resources"] = {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "8Gi"}}
-    pod: k.Object = {
-        "restartPolicy": "Never",
-        "initContainers": first,
-        "containers": [judge],
-        "volumes": [{"name": "plan", "configMap": {"name": name}}, {"name": "results", "emptyDir": {}}],
-    }
-    labels = {k.PART_OF: serving.options.name, k.COMPONENT: "acceptance", k.NAME: name}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": k.tagged(serving, name),
-        "spec": {
-            "backoffLimit": 0,
-            "activeDeadlineSeconds": round(seconds) + LOADS_S,
-            "template": {"metadata": {"labels": labels}, "spec": confined(pod)},
-        },
-    }
+        first.insert(0, _filled("container", name="install", image=image, command=install, args=None, env=env))
+        env = [*env, {"name": "PYTHONPATH", "value": "/results/python"}]
+    judge = _filled("container", name="judge", image=image, command=command, args=check, env=env)
+    return _filled(
+        "job",
+        metadata=k.tagged(serving, name),
+        seconds=round(seconds) + LOADS_S,
+        labels={k.PART_OF: serving.options.name, k.COMPONENT: "acceptance", k.NAME: name},
+        pod=confined(_filled("pod", name=name, first=first, judge=judge)),
+    )
 
 
 def _bench(serving: Serving, url: str, requests: int) -> list[str]:

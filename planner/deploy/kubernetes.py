@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -11,6 +11,7 @@ import yaml
 from planner.deploy import Rendered
 from planner.deploy.pods import LEAVES_S, grace_s, patience_s, placement_notes, pod_spec, sleeping
 from planner.deploy.serving import PORT, Serving, ServingPool
+from planner.deploy.templates import templates
 from planner.errors import InputError
 from planner.units import format_duration
 
@@ -22,6 +23,7 @@ PART_OF = "app.kubernetes.io/part-of"
 COMPONENT = "app.kubernetes.io/component"
 NODE = "kubernetes.io/hostname"
 
+_filled: Callable[..., Object] = templates(__file__)
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """libyaml's where PyYAML was built with it: the same text, several times as fast."""
@@ -75,19 +77,14 @@ def tagged(serving: Serving, name: str) -> Object:
     return metadata(serving, name, labels=own)
 
 
-def counted(serving: Serving, pool: ServingPool) -> dict[str, int]:
-    """How many replicas an object asks for; nothing where a scaler says it."""
-    return {"replicas": pool.replicas} if serving.options.replicas_by == "plan" else {}
+def counted(serving: Serving, pool: ServingPool) -> int | None:
+    """How many replicas an object asks for; ``None`` where a scaler says it."""
+    return pool.replicas if serving.options.replicas_by == "plan" else None
 
 
 def workload(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None = None) -> Object:
     """The replicas of a pool: a deployment, or groups of pods where a replica spans nodes; `more` labels mark those that answer."""
     return deployment(serving, pool, more) if pool.nodes == 1 else groups(serving, pool, more)
-
-
-def _rolling(pool: ServingPool) -> dict[str, int]:
-    """As many replicas may be missing as are spare, one where none is: no GPU is needed beyond the plan's."""
-    return {"maxUnavailable": max(1, pool.spares), "maxSurge": 0}
 
 
 def rollout_notes(serving: Serving) -> list[str]:
@@ -104,12 +101,16 @@ def rollout_notes(serving: Serving) -> list[str]:
     return found
 
 
-def _scraped(serving: Serving) -> dict[str, str]:
-    """Annotations by which Prometheus finds the metrics."""
+def _of_pool(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None) -> Object:
+    """What the objects of a pool's replicas are filled with; `more` labels mark the pods that answer."""
+    own = labels(serving, pool)
     return {
-        "prometheus.io/scrape": "true",
-        "prometheus.io/port": str(PORT),
-        "prometheus.io/path": serving.engine.metrics_path,
+        "name": pool.object,
+        "metadata": metadata(serving, pool.object, labels=own),
+        "labels": {**own, **(more or {})},
+        "replicas": counted(serving, pool),
+        "gone": max(1, pool.spares),
+        "scraped": _filled("scraped", port=str(PORT), path=serving.engine.metrics_path),
     }
 
 
@@ -139,75 +140,29 @@ def groups(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None =
     for name in ("ports", "startupProbe", "readinessProbe", "livenessProbe"):
         del started[name]
     started["lifecycle"] = sleeping(LEAVES_S + pool.drain_s)
-    own = labels(serving, pool)
-    return {
-        "apiVersion": "leaderworkerset.x-k8s.io/v1",
-        "kind": "LeaderWorkerSet",
-        "metadata": metadata(serving, pool.object, labels=own),
-        "spec": {
-            **counted(serving, pool),
-            "rolloutStrategy": {"type": "RollingUpdate", "rollingUpdateConfiguration": _rolling(pool)},
-            "leaderWorkerTemplate": {
-                "size": pool.nodes,
-                "restartPolicy": "RecreateGroupOnPodRestart",
-                "leaderTemplate": {
-                    "metadata": {"labels": {**own, **(more or {})}, "annotations": _scraped(serving)},
-                    "spec": leader,
-                },
-                "workerTemplate": {
-                    "metadata": {"labels": {**own, "app.kubernetes.io/name": f"{pool.object}-follower"}},
-                    "spec": follower,
-                },
-            },
-        },
-    }
+    followers = labels(serving, pool) | {NAME: f"{pool.object}-follower"}
+    known = _of_pool(serving, pool, more)
+    return _filled("group", **known, nodes=pool.nodes, leader=leader, followers=followers, follower=follower)
 
 
 def deployment(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None = None) -> Object:
     """The replicas of a pool; `more` labels mark its pods."""
-    own = labels(serving, pool)
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": metadata(serving, pool.object, labels=own),
-        "spec": {
-            **counted(serving, pool),
-            "selector": {"matchLabels": {"app.kubernetes.io/name": pool.object}},
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(pool)},
-            "progressDeadlineSeconds": patience_s(serving) + grace_s(pool) + 300,
-            "template": {
-                "metadata": {
-                    "labels": {**own, **(more or {})},
-                    "annotations": _scraped(serving),
-                },
-                "spec": pod_spec(serving, pool),
-            },
-        },
-    }
+    known, patience = _of_pool(serving, pool, more), patience_s(serving) + grace_s(pool) + 300
+    return _filled("deployment", **known, patience=patience, pod=pod_spec(serving, pool))
 
 
 def service(
     serving: Serving, name: str, selected: str, ports: Mapping[str, tuple[int, int | str]], headless: bool = False
 ) -> Object:
     """A service of the pods called `selected`: name of a port -> port and target; a headless one resolves to every pod."""
-    spec: Object = {"clusterIP": "None"} if headless else {}
-    spec["selector"] = {NAME: selected}
-    spec["ports"] = [{"name": key, "port": port, "targetPort": target} for key, (port, target) in ports.items()]
-    return {"apiVersion": "v1", "kind": "Service", "metadata": tagged(serving, name), "spec": spec}
+    listed = [{"name": key, "port": port, "targetPort": target} for key, (port, target) in ports.items()]
+    address = "None" if headless else None
+    return _filled("service", metadata=tagged(serving, name), address=address, selected=selected, ports=listed)
 
 
 def budget(serving: Serving, name: str, pods: Mapping[str, str], gone: int = 1) -> Object:
     """No more of these pods are taken down at once; those that are not ready may always go, they serve nobody."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": tagged(serving, name),
-        "spec": {
-            "maxUnavailable": gone,
-            "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            "selector": {"matchLabels": dict(pods)},
-        },
-    }
+    return _filled("budget", metadata=tagged(serving, name), gone=gone, pods=dict(pods))
 
 
 def pool_budget(serving: Serving, pool: ServingPool, pods: Mapping[str, str] | None = None) -> Object:
@@ -233,24 +188,16 @@ def network_policy(
     leaves
         Whether it also says where the pods may call.
     """
-    watching = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": serving.options.prometheus_namespace}}
-    }
-    rules = [*callers, {"from": [watching], "ports": [{"port": metrics, "protocol": "TCP"}]}]
-    spec: Object = {"podSelector": {"matchLabels": dict(pods)}, "policyTypes": ["Ingress"], "ingress": rules}
-    if leaves:
-        spec["policyTypes"].append("Egress")
-        spec["egress"] = [
-            {"to": [{"podSelector": {"matchLabels": {PART_OF: serving.options.name}}}]},
-            {"ports": [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]},
-            {"ports": [{"port": 443, "protocol": "TCP"}]},
-        ]
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": tagged(serving, name),
-        "spec": spec,
-    }
+    return _filled(
+        "network_policy",
+        metadata=tagged(serving, name),
+        pods=dict(pods),
+        kinds=["Ingress", "Egress"] if leaves else ["Ingress"],
+        callers=list(callers),
+        watching=serving.options.prometheus_namespace,
+        metrics=metrics,
+        egress=_filled("egress", fleet=serving.options.name) if leaves else None,
+    )
 
 
 def from_pods(*pods: Mapping[str, str]) -> Object:
@@ -265,20 +212,11 @@ def engine_policy(serving: Serving, *callers: Object) -> Object:
     return network_policy(serving, name, {**fleet, COMPONENT: "engine"}, [from_pods(fleet), *callers], PORT)
 
 
-def router(serving: Serving, name: str, spec: Object, replicas: int, **more: Any) -> Object:
+def router(serving: Serving, name: str, pod: Object, replicas: int, strategy: Object) -> Object:
     """A deployment of what stands in front of the replicas."""
     own = labels(serving) | {NAME: name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": metadata(serving, name, labels=own),
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {NAME: name}},
-            **more,
-            "template": {"metadata": {"labels": own}, "spec": spec},
-        },
-    }
+    told = metadata(serving, name, labels=own)
+    return _filled("router", name=name, metadata=told, labels=own, replicas=replicas, strategy=strategy, pod=pod)
 
 
 def budget_notes(serving: Serving) -> list[str]:
@@ -291,23 +229,17 @@ def budget_notes(serving: Serving) -> list[str]:
 
 def config_map(serving: Serving, name: str, data: Mapping[str, str]) -> Object:
     """Files for pods."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": tagged(serving, name),
-        "data": dict(data),
-    }
+    return _filled("config_map", metadata=tagged(serving, name), data=dict(data))
 
 
 def cron_trigger(start: str, end: str, replicas: int, timezone: str = "UTC") -> Object:
     """KEDA's trigger that holds replicas between two times of a crontab."""
-    metadata = {"timezone": timezone, "start": start, "end": end, "desiredReplicas": str(replicas)}
-    return {"type": "cron", "metadata": metadata}
+    return _filled("cron", start=start, end=end, replicas=str(replicas), timezone=timezone)
 
 
 def scaled_object(name: str, spec: Mapping[str, Any]) -> Object:
     """KEDA's object around what it scales, by how much and why."""
-    return {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": name}, "spec": dict(spec)}
+    return _filled("scaled_object", name=name, spec=dict(spec))
 
 
 def manifests(

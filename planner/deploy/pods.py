@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from planner.catalog.kv import weight_bytes
 from planner.deploy.serving import PORT, Serving, ServingPool
+from planner.deploy.templates import templates
+from planner.documents import load_document
 
 GIB = 2**30
+
+_filled: Callable[..., dict[str, Any]] = templates(__file__)
 
 PROBE_S = 10
 """Seconds between two looks at a replica that loads [s]."""
@@ -60,31 +62,18 @@ def confined(spec: Mapping[str, Any], user: int = USER, token: bool = False) -> 
     token
         Whether they may speak to the API server.
     """
-    found: dict[str, Any] = {
-        "automountServiceAccountToken": token,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": user,
-            "runAsGroup": user,
-            "fsGroup": user,
-            # weights are many and large: their owner is set once
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        **spec,
-    }
-    for kind in ("initContainers", "containers"):
-        if kind in spec:
-            found[kind] = [
-                {
-                    **container,
-                    "securityContext": dict(CONFINED),
-                    "volumeMounts": [*container.get("volumeMounts", ()), {"name": "tmp", "mountPath": "/tmp"}],
-                }
-                for container in spec[kind]
-            ]
+    found = dict(spec)
+    for kind in spec.keys() & {"initContainers", "containers"}:
+        found[kind] = [
+            {
+                **container,
+                "securityContext": dict(CONFINED),
+                "volumeMounts": [*container.get("volumeMounts", ()), {"name": "tmp", "mountPath": "/tmp"}],
+            }
+            for container in spec[kind]
+        ]
     found["volumes"] = [*spec.get("volumes", ()), {"name": "tmp", "emptyDir": {}}]
-    return found
+    return _filled("confined", token=token, user=user, spec=found)
 
 
 def gpu_resource(pool: ServingPool) -> str:
@@ -95,9 +84,7 @@ def gpu_resource(pool: ServingPool) -> str:
 @cache
 def platforms() -> Mapping[str, Mapping[str, Any]]:
     """Platform -> the label of its nodes, and its values by GPU."""
-    loaded: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
-        Path(__file__).with_name("platforms.yaml").read_text(encoding="utf-8")
-    )
+    loaded: Mapping[str, Mapping[str, Any]] = load_document(Path(__file__).with_name("platforms.yaml"))
     return loaded
 
 
@@ -116,8 +103,7 @@ def placement(serving: Serving, pool: ServingPool) -> dict[str, Any]:
     """Nodes with the GPU, their taints, and with spare replicas as many zones as there are."""
     found: dict[str, Any] = {}
     if terms := node_terms(serving, pool):
-        required = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
-        found["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        found["affinity"] = _filled("affinity", terms=terms)
     taints = [{"key": gpu_resource(pool), "operator": "Exists", "effect": "NoSchedule"}]
     found["tolerations"] = [*taints, *platforms()[serving.options.platform].get("tolerations", ())]
     if pool.spares:
@@ -153,12 +139,7 @@ def patience_s(serving: Serving) -> int:
 
 def probes(serving: Serving) -> dict[str, Any]:
     """Started within three times the expected time; then ready and alive."""
-    look = {"httpGet": {"path": "/health", "port": "http"}}
-    return {
-        "startupProbe": look | {"periodSeconds": PROBE_S, "failureThreshold": math.ceil(patience_s(serving) / PROBE_S)},
-        "readinessProbe": look | {"periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
-        "livenessProbe": look | {"periodSeconds": 15, "timeoutSeconds": 10, "failureThreshold": 4},
-    }
+    return _filled("probes", every=PROBE_S, looks=math.ceil(patience_s(serving) / PROBE_S))
 
 
 def resources(serving: Serving, pool: ServingPool) -> dict[str, Any]:
@@ -186,10 +167,7 @@ def sleeping(seconds: float) -> dict[str, Any]:
 
 def secret(variable: str, name: str, key: str, optional: bool = False) -> dict[str, Any]:
     """A variable from a Secret; an optional one stays empty where there is none."""
-    reference: dict[str, Any] = {"name": name, "key": key}
-    if optional:
-        reference["optional"] = True
-    return {"name": variable, "valueFrom": {"secretKeyRef": reference}}
+    return _filled("secret", variable=variable, name=name, key=key, optional=optional or None)
 
 
 NOBODY = ({"name": "HOME", "value": "/tmp"}, {"name": "USER", "value": "engine"})
@@ -207,26 +185,21 @@ def environment(serving: Serving) -> list[dict[str, Any]]:
 def pod_spec(serving: Serving, pool: ServingPool, container: str = "engine") -> dict[str, Any]:
     """What runs in a pod of a pool."""
     kept = serving.options.cache
-    program = {
-        "name": container,
-        "image": serving.image,
-        "command": [pool.command[0]],
-        "args": [*pool.command[1:]],
-        "ports": [{"name": "http", "containerPort": PORT}],
-        "env": environment(serving),
-        "resources": resources(serving, pool),
-        **probes(serving),
-        # a replica leaves the endpoints before it stops taking requests
-        "lifecycle": sleeping(LEAVES_S),
-        "volumeMounts": [{"name": "models", "mountPath": "/models"}, {"name": "shm", "mountPath": "/dev/shm"}],
-    }
-    spec: dict[str, Any] = {
-        "terminationGracePeriodSeconds": grace_s(pool),
-        "containers": [program],
-        "volumes": [
-            {"name": "models", **({"persistentVolumeClaim": {"claimName": kept}} if kept else {"emptyDir": {}})},
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHARED_MEMORY_GIB}Gi"}},
-        ],
-        **placement(serving, pool),
-    }
+    spec = _filled(
+        "pod",
+        grace=grace_s(pool),
+        container=container,
+        image=serving.image,
+        command=[pool.command[0]],
+        args=[*pool.command[1:]],
+        port=PORT,
+        env=environment(serving),
+        resources=resources(serving, pool),
+        probes=probes(serving),
+        lifecycle=sleeping(LEAVES_S),
+        claim={"claimName": kept} if kept else None,
+        scratch=None if kept else {},
+        shared=f"{SHARED_MEMORY_GIB}Gi",
+        placement=placement(serving, pool),
+    )
     return confined(spec)

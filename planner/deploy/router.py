@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from planner.deploy.serving import Serving, ServingPool
+from planner.deploy.serving import Serving
+from planner.deploy.templates import templates
 from planner.routing import Routing
 
 POOL_HEADER = "x-fleetopt-pool"
@@ -33,32 +34,7 @@ PROMETHEUS_PATH = "/stats/prometheus"
 LARGEST_BODY = 16 << 20
 """Largest request that is looked at whole [bytes]."""
 
-_TYPES = "type.googleapis.com/envoy.extensions"
-_POLICIES = f"{_TYPES}.load_balancing_policies"
-_MANAGER = f"{_TYPES}.filters.network.http_connection_manager.v3.HttpConnectionManager"
-_ROUTER = {"name": "envoy.filters.http.router", "typed_config": {"@type": f"{_TYPES}.filters.http.router.v3.Router"}}
-
-# a replica that takes no connection has not seen the request: another one gets it. Nothing is sent again that may have begun.
-_RETRY = {
-    "retry_on": "connect-failure,refused-stream,reset-before-request",
-    "num_retries": 3,
-    "retry_host_predicate": [
-        {
-            "name": "envoy.retry_host_predicates.previous_hosts",
-            "typed_config": {"@type": f"{_TYPES}.retry.host.previous_hosts.v3.PreviousHostsPredicate"},
-        }
-    ],
-    "host_selection_retry_max_attempts": 5,
-}
-
-# what two connections find dead gets nothing more for a while; what the server itself answers is no local origin
-_OUTLIERS = {
-    "split_external_local_origin_errors": True,
-    "consecutive_local_origin_failure": 2,
-    "interval": "1s",
-    "base_ejection_time": "30s",
-    "max_ejection_percent": 50,
-}
+_filled: Callable[..., dict[str, Any]] = templates(__file__)
 
 
 def length_notes(serving: Serving) -> Iterator[str]:
@@ -83,25 +59,18 @@ def length_notes(serving: Serving) -> Iterator[str]:
 
 def _balancer(routing: Routing) -> dict[str, Any]:
     """The routing as a load-balancing policy of Envoy."""
-    config: dict[str, Any]
+    more: dict[str, Any] = {}
     if routing.affinity:
-        name, config = "maglev", {"@type": f"{_POLICIES}.maglev.v3.Maglev"}
+        name, kind = "maglev", "Maglev"
     elif routing.least:
-        name = "least_request"
-        config = {"@type": f"{_POLICIES}.least_request.v3.LeastRequest"}
-        if routing.candidates is None:
-            config["selection_method"] = "FULL_SCAN"
-        else:
-            config["choice_count"] = routing.candidates
+        name, kind = "least_request", "LeastRequest"
+        every = routing.candidates is None
+        more = {"selection_method": "FULL_SCAN"} if every else {"choice_count": routing.candidates}
     elif routing.in_turn:
-        name, config = "round_robin", {"@type": f"{_POLICIES}.round_robin.v3.RoundRobin"}
+        name, kind = "round_robin", "RoundRobin"
     else:
-        name, config = "random", {"@type": f"{_POLICIES}.random.v3.Random"}
-    return {
-        "policies": [
-            {"typed_extension_config": {"name": f"envoy.load_balancing_policies.{name}", "typed_config": config}}
-        ]
-    }
+        name, kind = "random", "Random"
+    return _filled("balancer", name=name, kind=kind, more=more)
 
 
 def envoy(serving: Serving, backends: Mapping[str, Sequence[tuple[str, int]]]) -> dict[str, Any]:
@@ -114,67 +83,29 @@ def envoy(serving: Serving, backends: Mapping[str, Sequence[tuple[str, int]]]) -
     backends
         Pool -> addresses and ports of its replicas; a name may stand for several.
     """
-    pools = serving.pools
-
-    def route(pool: ServingPool) -> dict[str, Any]:
-        # a stream lasts as long as it lasts
-        found: dict[str, Any] = {"cluster": pool.object, "timeout": "0s", "retry_policy": _RETRY}
-        return found | (
-            {"hash_policy": [{"header": {"header_name": SESSION_HEADER}}]} if serving.routing.affinity else {}
-        )
-
+    *first, last = serving.pools
+    hashed = [{"header": {"header_name": SESSION_HEADER}}] if serving.routing.affinity else None
     routes: list[dict[str, Any]] = [
         {
             "match": {"prefix": "/", "headers": [{"name": POOL_HEADER, "string_match": {"exact": p.object}}]},
-            "route": route(p),
+            "route": _filled("route", cluster=p.object, hash=hashed),
         }
-        for p in pools[:-1]
+        for p in first
     ]
-    routes.append({"match": {"prefix": "/"}, "route": route(pools[-1])})
-    filters: list[dict[str, Any]] = [_ROUTER]
-    if len(pools) > 1:
-        script = {"@type": f"{_TYPES}.filters.http.lua.v3.Lua", "default_source_code": {"inline_string": _lua(serving)}}
-        filters.insert(0, {"name": "envoy.filters.http.lua", "typed_config": script})
-    requests = _listener("requests", ROUTER_PORT, "fleetopt", routes, filters) | {
-        "per_connection_buffer_limit_bytes": LARGEST_BODY
-    }
+    routes.append({"match": {"prefix": "/"}, "route": _filled("route", cluster=last.object, hash=hashed)})
     shown = [{"match": {"path": path}, "route": {"cluster": "admin"}} for path in ("/ready", PROMETHEUS_PATH)]
-    admin = ("127.0.0.1", ADMIN_PORT)
-    clusters = [_cluster(serving, p.object, p.replicas * p.slots, backends[p.object]) for p in pools]
-    clusters.append(
-        {"name": "admin", "type": "STATIC", "connect_timeout": "1s", "load_assignment": _assigned("admin", [admin])}
+    by_length = [_filled("by_length", script=_lua(serving))] if first else []
+    requests: dict[str, Any] = {"name": "requests", "port": ROUTER_PORT, "prefix": "fleetopt", "routes": routes}
+    status = {"name": "status", "port": STATUS_PORT, "prefix": "status", "routes": shown, "filters": [], "buffer": None}
+    return _filled(
+        "envoy",
+        admin=ADMIN_PORT,
+        listeners=[
+            _filled("listener", **requests, filters=by_length, buffer=LARGEST_BODY),
+            _filled("listener", **status),
+        ],
+        clusters=[_cluster(serving, p.object, p.replicas * p.slots, backends[p.object]) for p in serving.pools],
     )
-    return {
-        "admin": {"address": _address(*admin)},
-        "static_resources": {
-            "listeners": [requests, _listener("status", STATUS_PORT, "status", shown, [_ROUTER])],
-            "clusters": clusters,
-        },
-    }
-
-
-def _address(host: str, port: int) -> dict[str, Any]:
-    return {"socket_address": {"address": host, "port_value": port}}
-
-
-def _assigned(name: str, addresses: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    endpoints = [{"endpoint": {"address": _address(host, port)}} for host, port in addresses]
-    return {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]}
-
-
-def _listener(
-    name: str, port: int, prefix: str, routes: Sequence[dict[str, Any]], filters: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
-    """A port, and where its requests go; its figures are called by `prefix`."""
-    manager = {
-        "@type": _MANAGER,
-        "stat_prefix": prefix,
-        "stream_idle_timeout": "0s",
-        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": list(routes)}]},
-        "http_filters": list(filters),
-    }
-    chain = {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
-    return {"name": name, "address": _address("0.0.0.0", port), "filter_chains": [chain]}
 
 
 def draining(leaves_s: float) -> list[str]:
@@ -202,37 +133,16 @@ def draining(leaves_s: float) -> list[str]:
 
 
 def _cluster(serving: Serving, name: str, slots: int, addresses: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    # Envoy refuses beyond 1,024 requests of a cluster, and beyond 3 tried again, by itself: queues belong to the engines
-    most = max(4096, 16 * slots)
-    limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), most)
-    protocol = {
-        "@type": f"{_TYPES}.upstreams.http.v3.HttpProtocolOptions",
-        "common_http_protocol_options": {"idle_timeout": f"{KEPT_S}s"},
-        "explicit_http_config": {"http_protocol_options": {}},
-    }
-    return {
-        "name": name,
-        "type": "STRICT_DNS",
-        "dns_refresh_rate": f"{DNS_S}s",
-        "connect_timeout": "2s",
-        "load_balancing_policy": _balancer(serving.routing),
-        "circuit_breakers": {"thresholds": [limits]},
-        # a replica whose name is gone gets nothing more, though it still answers health checks
-        "ignore_health_on_host_removal": True,
-        "outlier_detection": _OUTLIERS,
-        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": protocol},
-        "health_checks": [
-            {
-                "timeout": "5s",
-                "interval": "5s",
-                "no_traffic_interval": "5s",
-                "unhealthy_threshold": 3,
-                "healthy_threshold": 1,
-                "http_health_check": {"path": "/health"},
-            }
-        ],
-        "load_assignment": _assigned(name, addresses),
-    }
+    """The replicas of a pool."""
+    return _filled(
+        "cluster",
+        name=name,
+        refresh=f"{DNS_S}s",
+        kept=f"{KEPT_S}s",
+        balancer=_balancer(serving.routing),
+        most=max(4096, 16 * slots),
+        endpoints=[_filled("endpoint", host=host, port=port) for host, port in addresses],
+    )
 
 
 def _lua(serving: Serving) -> str:
@@ -331,10 +241,7 @@ def picker_notes(serving: Serving) -> Iterator[str]:
 
 
 def picker(serving: Serving) -> dict[str, Any]:
-    """Configuration of an endpoint picker: the scorers the plan relies on.
-
-    The names of plugins are those of the inference scheduler of llm-d, 2026-05.
-    """
+    """Configuration of an endpoint picker: the scorers the plan relies on."""
     plugins: list[dict[str, Any]] = []
     scored: list[dict[str, Any]] = []
     routing = serving.routing
@@ -353,22 +260,10 @@ def picker(serving: Serving) -> dict[str, Any]:
     choice = "random-picker" if blind and not by_prefix else "max-score-picker"
     plugins.append({"type": choice})
     scored.append({"pluginRef": choice})
-    if not serving.split:
-        plugins.append({"type": "single-profile-handler"})
-        profiles = [{"name": "default", "plugins": scored}]
-    else:
-        plugins += [
-            {"type": "prefill-filter"},
-            {"type": "decode-filter"},
-            {"type": "always-disagg-pd-decider"},
-            {"type": "disagg-profile-handler", "parameters": {"deciders": {"prefill": "always-disagg-pd-decider"}}},
-        ]
+    profiles = [{"name": "default", "plugins": scored}]
+    if serving.split:
         profiles = [
             {"name": role, "plugins": [{"pluginRef": f"{role}-filter"}, *scored]} for role in ("prefill", "decode")
         ]
-    return {
-        "apiVersion": "llm-d.ai/v1alpha1",
-        "kind": "EndpointPickerConfig",
-        "plugins": plugins,
-        "schedulingProfiles": profiles,
-    }
+    handlers = _filled("two_profiles" if serving.split else "one_profile")
+    return _filled("picker", plugins=plugins, handlers=handlers, profiles=profiles)

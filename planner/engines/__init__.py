@@ -1,22 +1,20 @@
 """Inference engines as things: what a host of each costs, its defaults, its flags. One file per engine, found by folder.
 
-To add an engine, put a file here that defines ``ENGINE``. Host times of an iteration are fitted together with the kernels
-and stand in :mod:`planner.iteration.constants` under the engine's name.
+To add an engine, put its YAML here: the fields of :class:`Engine`, its name is the file's. Host times of an iteration are fitted
+together with the kernels and stand in :mod:`planner.iteration.constants` under the engine's name.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from planner.documents import load_document
 from planner.errors import InputError, did_you_mean
-
-__all__ = ["DEFAULT_ENGINE", "Engine", "Version", "engine", "engines"]
 
 DEFAULT_ENGINE = "vllm"
 
@@ -31,16 +29,16 @@ class Version:
         First version they hold for, ``"0.27"``.
     measured
         When it was measured or read, year and month.
-    constants
-        What differs from :data:`planner.iteration.constants.CONSTANTS`, by name [s].
     source
         Which measurements say so.
+    constants
+        What differs from :data:`planner.iteration.constants.CONSTANTS`, by name [s].
     """
 
     since: str
     measured: str
-    constants: Mapping[str, float]
     source: str
+    constants: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +190,11 @@ class Engine:
         return words
 
 
+def engine_names() -> tuple[str, ...]:
+    """What engines are called, without reading them."""
+    return tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.yaml")))
+
+
 @cache
 def engines() -> Mapping[str, Engine]:
     """Every engine of this folder by name.
@@ -200,9 +203,11 @@ def engines() -> Mapping[str, Engine]:
     ['sglang', 'trtllm', 'vllm']
     """
     found = {}
-    for module in pkgutil.iter_modules(__path__):
-        one: Engine = importlib.import_module(f"{__name__}.{module.name}").ENGINE
-        found[one.name] = one
+    for name in engine_names():
+        read = load_document(Path(__file__).with_name(f"{name}.yaml"))
+        told: dict[str, Any] = {k: tuple(x) if isinstance(x, list) else x for k, x in read.items()}
+        versions = tuple(Version(**one) for one in told.pop("versions", ()))
+        found[name] = Engine(name=name, versions=versions, **told)
     return found
 
 

@@ -20,15 +20,21 @@ _MODULES = (
 )  # fmt: skip
 
 
+def _names(module: str) -> dict[str, Any]:
+    """Public functions and classes that a module defines."""
+    loaded = importlib.import_module(f"{__name__}.{module}")
+    found = {name: value for name, value in vars(loaded).items() if not name.startswith("_")}
+    return {name: value for name, value in found.items() if getattr(value, "__module__", "") == loaded.__name__}
+
+
 def __getattr__(name: str) -> Any:
     if not name.startswith("_"):
         for module in _MODULES:
-            loaded = importlib.import_module(f"{__name__}.{module}")
-            if name in loaded.__all__:
-                return getattr(loaded, name)
+            if name in (names := _names(module)):
+                return names[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    names = [n for module in _MODULES for n in importlib.import_module(f"{__name__}.{module}").__all__]
+    names = [name for module in _MODULES for name in _names(module)]
     return sorted([*names, *(m.name for m in pkgutil.iter_modules(__path__))])

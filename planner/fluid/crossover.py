@@ -16,8 +16,6 @@ from decimal import Decimal
 from planner.fluid.exclusive import check_costs, fixed_time_at_best, need, throughput
 from planner.fluid.numeric import formula
 
-__all__ = ["TP_MB", "N_crossover", "beta_EB", "crossover_rhs", "crossover_rhs_closed", "kappa"]
-
 
 @formula()
 def TP_MB(N: Decimal, alpha_MB: Decimal, beta_MB: Decimal, mu_L: Decimal, mu_O: Decimal) -> Decimal:

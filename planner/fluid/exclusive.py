@@ -43,25 +43,6 @@ from planner.fluid.numeric import (
     whole,
 )
 
-__all__ = [
-    "TP_EB",
-    "AgeAware",
-    "HazardFit",
-    "I_ifr_over_N",
-    "TP_EB_opt",
-    "T_ifr",
-    "Theta0",
-    "dtheta_first_order",
-    "f_kv",
-    "hazard_fit",
-    "slots_to_refill",
-    "survival_sample",
-    "theta0",
-    "theta0_of_costs",
-    "theta_age_aware",
-    "theta_fluid_reset",
-]
-
 _AGE_TIE = 1e-12
 """Costs so close are one: they differ by rounding alone [1]."""
 _ZERO = Decimal(0)

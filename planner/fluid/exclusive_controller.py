@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 from planner.fluid.exclusive import HazardFit, dtheta_first_order, hazard_fit, theta0
 
-__all__ = ["ControllerConfig", "ControllerUpdate", "controller_update"]
-
 
 @dataclass(frozen=True, slots=True)
 class ControllerConfig:

@@ -23,18 +23,6 @@ import numpy as np
 from planner.fluid.exclusive import check_costs, need, zeta_of_theta
 from planner.fluid.numeric import expm1, expm1_minus_linear, formula
 
-__all__ = [
-    "ExclusiveSlots",
-    "NBounds",
-    "NCorr",
-    "N_bounds",
-    "N_corr",
-    "Vbar",
-    "exclusive_slots",
-    "fluid_peak_per_slot",
-    "vbar",
-]
-
 _ZERO, _ONE = Decimal(0), Decimal(1)
 
 

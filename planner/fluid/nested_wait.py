@@ -24,20 +24,6 @@ from typing import Any
 from planner.fluid.numeric import bracketed_root, exact, expm1_minus_linear, out, whole
 from planner.fluid.wait import floor_snapped, inexact, sign_checked, token_iterations
 
-__all__ = [
-    "NestedDesign",
-    "NestedMemory",
-    "NestedRequirement",
-    "NestedThresholds",
-    "ThetaK",
-    "nested_M_pi",
-    "nested_M_req",
-    "nested_design",
-    "nested_iterations",
-    "nested_thresholds",
-    "theta_k",
-]
-
 _STEPS = 50_000
 """Steps upwards over all segments before a value that is surely enough is taken instead of the least."""
 

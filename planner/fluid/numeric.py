@@ -20,21 +20,6 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Array",
-    "Scalar",
-    "bracketed_root",
-    "ceil_div",
-    "exact",
-    "expm1",
-    "expm1_minus_linear",
-    "formula",
-    "log1p",
-    "out",
-    "over_arrays",
-    "whole",
-]
-
 Scalar: TypeAlias = int | float | str | Fraction | Decimal
 """A number as it is given (mpmath numbers are taken as well)."""
 Array: TypeAlias = NDArray[np.float64]

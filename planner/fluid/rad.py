@@ -20,23 +20,6 @@ from typing import Any
 
 from planner.fluid.numeric import Scalar, ceil_div, exact, out, over_arrays, whole
 
-__all__ = [
-    "T_D_SA",
-    "T_P_SA",
-    "RadParameters",
-    "T_max",
-    "Tbar_R",
-    "Tbar_R_chunk_tcol_lower_bound_c1",
-    "Tbar_R_tight",
-    "batch_time",
-    "gemm_time",
-    "gemv_time",
-    "inv_mu_lin",
-    "rad_alpha",
-    "rad_lambda_max",
-    "rad_n_min",
-]
-
 Lengths = Sequence[Sequence[Any]]
 """Joint length law: rows (prompt tokens, decode iterations, probability)."""
 

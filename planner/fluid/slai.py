@@ -12,8 +12,6 @@ from decimal import Decimal
 from planner.fluid.exclusive import check_costs
 from planner.fluid.numeric import formula
 
-__all__ = ["slai_last_time"]
-
 
 @formula(infinite=("tbt",))
 def slai_last_time(e: Decimal, tbt: Decimal, delta: Decimal, tb: Decimal) -> Decimal:

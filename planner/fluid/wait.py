@@ -26,20 +26,6 @@ import numpy as np
 
 from planner.fluid.numeric import exact, out, whole
 
-__all__ = [
-    "FluidEquilibrium",
-    "WaitBounds",
-    "WaitIteration",
-    "WaitThresholds",
-    "fluid_equilibrium",
-    "load_scale_max",
-    "wait_bounds",
-    "wait_dT",
-    "wait_min_thresholds",
-    "wait_queue_bound",
-    "wait_queue_bound_critical",
-]
-
 Types = Sequence[Sequence[Any]]
 """Rows (rate [requests/s], prompt [tokens], decode iterations [1])."""
 

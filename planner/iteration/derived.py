@@ -202,7 +202,6 @@ def exclusive_parameters(
     model: IterationModel,
     context: float,
     chunk_range: tuple[float, float] = (256.0, 4096.0),
-    past: float = 0.0,
     slots: float | None = None,
 ) -> Derived:
     r"""alpha_p, beta_p, alpha_d, beta_d of exclusive batching: prefill alpha_p + beta_p C, decode alpha_d + beta_d n.
@@ -217,8 +216,6 @@ def exclusive_parameters(
         Mean context of a decoding sequence [tokens].
     chunk_range
         Prompt tokens of one iteration, (low, high) [tokens].
-    past
-        Prompt tokens already in the cache when a chunk starts [tokens].
     slots
         Largest decode batch; ``None`` = the knee [sequences].
 
@@ -241,14 +238,14 @@ def exclusive_parameters(
     low, high = chunk_range
     _check_range(low, high, "chunk_range")
     chunks = _grid(low, high)
-    truth = model.time(0.0, 0.0, chunks, chunks * (past + 0.5 * (chunks + 1.0)))
+    truth = model.time(0.0, 0.0, chunks, 0.5 * chunks * (chunks + 1.0))
     alpha_p, beta_p = _line(chunks, truth)
     decode = fleetopt_parameters(model, context, slots)
     return Derived(
         form="prefill alpha_p + beta_p C, decode alpha_d + beta_d n",
         values={"alpha_p": alpha_p, "beta_p": beta_p, "alpha_d": decode["W"], "beta_d": decode["H"]},
         units={"alpha_p": "s", "beta_p": "s/token", "alpha_d": "s", "beta_d": "s/sequence"},
-        covers={"prefill_tokens": (float(low), float(high)), "past": (past, past), **decode.covers},
+        covers={"prefill_tokens": (float(low), float(high)), "past": (0.0, 0.0), **decode.covers},
         form_error=max(_stray(alpha_p + beta_p * chunks, truth), decode.form_error),
         notes=(
             "beta_p grows with the prompt (attention) and below the weight plateau it is nearly nil: it belongs to its "

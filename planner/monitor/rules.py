@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from planner.deploy.startup import estimated_startup
+from planner.deploy.templates import templates
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.monitor.check import BLIND_IMBALANCE, FEW_IN_FLIGHT
@@ -15,6 +16,8 @@ from planner.monitor.dialects import dialect_of_engine
 from planner.monitor.names import Names, pods_of
 from planner.monitor.policy import Policy
 from planner.promise import MEAN, Promise
+
+_filled: Callable[..., dict[str, Any]] = templates(__file__)
 
 SHORT, LONG = "5m", "30m"
 """Windows of rates and latencies, and of mean lengths."""
@@ -169,41 +172,30 @@ class _Told:
 
     def alerts(self) -> Iterator[dict[str, Any]]:
         """Alerts: burning promises, traffic and load beyond the plan, missing replicas, longer requests, blind routing."""
-        pool = self.pool
-
-        def alert(name: str, expression: str, wait: str, severity: str, summary: str, **of: str) -> dict[str, Any]:
-            labels = {"severity": severity, **self.own, **of}
-            return {
-                "alert": f"Fleetopt{name}",
-                "expr": expression,
-                "for": wait,
-                "labels": labels,
-                "annotations": {"summary": summary},
-            }
-
         for promise in self.promises:
             for long, short, factor, wait, severity in BURNS:
-                summary = f"{promise.told} of pool {pool.name} is broken by more requests than it allows; fleetopt check says why"
                 burning = self._burning(promise, long, short, factor)
-                yield alert("PromiseBurning", burning, wait, severity, summary, promise=promise.label)
-        yield from (alert(*told) for told in self._of_traffic())
+                told = {"wait": wait, "severity": severity, "promise": promise.told}
+                yield self.alert("PromiseBurning", {"promise": promise.label}, burning=burning, **told)
+        yield from self._of_traffic()
         for mean, quantity in self.lengths():
-            yield alert(
-                "RequestsLonger",
-                f"{self.series(f'{quantity}:mean30m')} > {LONGER * mean:.6g}",
-                "30m",
-                "warning",
-                f"mean {quantity.replace('_', ' ')} of pool {pool.name} are more than 10% above the planned {mean:.4g}",
-                quantity=quantity,
-            )
-        if self.fleet.question.routing.least and pool.bought > 1 and _running_at(self.fleet, pool, 1.0) > FEW_IN_FLIGHT:
-            yield alert(
-                "RoutingBlind",
-                f"avg_over_time({self.series('imbalance:ratio')}[{LONG}]) > {BLIND_IMBALANCE:g}",
-                "15m",
-                "warning",
-                f"replicas of pool {pool.name} differ as if the gateway did not look at them",
-            )
+            now, most = self.series(f"{quantity}:mean30m"), f"{LONGER * mean:.6g}"
+            told = {"what": quantity.replace("_", " "), "planned": f"{mean:.4g}"}
+            yield self.alert("RequestsLonger", {"quantity": quantity}, mean=now, most=most, **told)
+        running = _running_at(self.fleet, self.pool, 1.0)
+        if self.fleet.question.routing.least and self.pool.bought > 1 and running > FEW_IN_FLIGHT:
+            yield self.alert("RoutingBlind", imbalance=self.series("imbalance:ratio"), most=f"{BLIND_IMBALANCE:g}")
+
+    def alert(self, name: str, of: Mapping[str, str] | None = None, **values: object) -> dict[str, Any]:
+        """An alert of the pool, of a template's name; `of`: further labels."""
+        found = _filled(name, pool=self.pool.name, over=LONG, **values)
+        return {
+            "alert": f"Fleetopt{name.partition(' ')[0]}",
+            "expr": found["expr"],
+            "for": found["for"],
+            "labels": {"severity": found["severity"], **self.own, **(of or {})},
+            "annotations": {"summary": found["summary"]},
+        }
 
     def _burning(self, promise: Promise, long: str, short: str, factor: float) -> str:
         """Where a promise burns over both windows; by its quantile where the bounds of the server's histogram are not known."""
@@ -217,51 +209,21 @@ class _Told:
         both = (self.series(f"{metric}_late:ratio{w}", limit=limit) for w in (long, short))
         return f"{' and '.join(f'{one} > {late:.6g}' for one in both)} and ignoring(limit) {enough}"
 
-    def _of_traffic(self) -> Iterator[tuple[str, str, str, str, str]]:
+    def _of_traffic(self) -> Iterator[dict[str, Any]]:
         """More than the plan is for, and fewer replicas than there should be."""
-        pool, scaler = self.pool, self.scaler
+        pool, scaler, replicas = self.pool, self.scaler, self.series("replicas:count")
         if scaler is None or self.wanted() is None:
-            rate = self.most * pool.arrival_rate_per_s
-            yield (
-                "TrafficBeyondPlan",
-                f"{self.series('requests:rate5m')} > {rate:.6g}",
-                "10m",
-                "warning",
-                f"pool {pool.name} gets more than the {rate:.4g} requests/s up to which its promises hold",
-            )
-            busy = _running_at(self.fleet, pool, self.most)
+            rate, busy = self.most * pool.arrival_rate_per_s, _running_at(self.fleet, pool, self.most)
+            requests, running = self.series("requests:rate5m"), self.series("running:mean")
+            yield self.alert("TrafficBeyondPlan", requests=requests, most=f"{rate:.6g}", told=f"{rate:.4g}")
             if math.isfinite(busy):
-                yield (
-                    "ReplicasBusierThanPlanned",
-                    f"{self.series('running:mean')} > {busy:.6g}",
-                    "10m",
-                    "warning",
-                    f"replicas of pool {pool.name} run more than the {busy:.4g} requests at which its promises break",
-                )
-            yield (
-                "ReplicaMissing",
-                f"{self.series('replicas:count')} < {pool.bought}",
-                "10m",
-                "warning",
-                f"pool {pool.name} has fewer than its {pool.bought} replicas",
-            )
+                yield self.alert("ReplicasBusierThanPlanned", running=running, most=f"{busy:.6g}", told=f"{busy:.4g}")
+            yield self.alert("ReplicaMissing", replicas=replicas, bought=pool.bought)
             return
         started = math.ceil((estimated_startup(pool.option.model, cached=False).seconds + SETTLED_S) / 60.0)
         wanted = self.series("replicas:wanted")
-        yield (
-            "ReplicaMissing",
-            f"{self.series('replicas:count')} < min_over_time({wanted}[{started}m])",
-            "5m",
-            "warning",
-            f"pool {pool.name} has had fewer replicas than its scaler wants for longer than one takes to start",
-        )
-        yield (
-            "ScalerAtItsMost",
-            f"min_over_time({wanted}[{LONG}]) >= {scaler.most}",
-            "5m",
-            "warning",
-            f"the scaler of pool {pool.name} wants all of its {scaler.most} replicas",
-        )
+        yield self.alert("ReplicaMissing of a scaler", replicas=replicas, wanted=wanted, started=f"{started}m")
+        yield self.alert("ScalerAtItsMost", wanted=wanted, most=scaler.most)
 
     def panels(self) -> Iterator[dict[str, Any]]:
         """Panels, each with the limit that the plan or the scaler sets."""
@@ -306,51 +268,18 @@ def _running_at(fleet: Fleet, pool: Pool, factor: float) -> float:
 
 
 def _panel(title: str, expressions: Sequence[str], unit: str, limit: float | None) -> dict[str, Any]:
-    """One picture, with a line where the limit is."""
+    """What a picture is filled with, with a line where the limit is."""
     steps: list[Mapping[str, Any]] = [{"color": "green", "value": None}]
     if limit is not None and math.isfinite(limit):
         steps.append({"color": "red", "value": round(limit, 6)})
-    custom = {"thresholdsStyle": {"mode": "line"}, "fillOpacity": 5}
-    return {
-        "type": "timeseries",
-        "title": title,
-        "datasource": {"type": "prometheus", "uid": "${datasource}"},
-        "targets": [
-            {"refId": chr(ord("A") + k), "expr": expression, "legendFormat": "{{__name__}} {{namespace}}"}
-            for k, expression in enumerate(expressions)
-        ],
-        "fieldConfig": {
-            "defaults": {"unit": unit, "min": 0, "custom": custom, "thresholds": {"mode": "absolute", "steps": steps}},
-            "overrides": [],
-        },
-    }
+    targets = [
+        {"refId": chr(ord("A") + k), "expr": expression, "legendFormat": "{{__name__}} {{namespace}}"}
+        for k, expression in enumerate(expressions)
+    ]
+    return {"title": title, "targets": targets, "unit": unit, "steps": steps}
 
 
 def dashboard(prefix: str, panels: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """A Grafana dashboard of the panels, for the namespaces that are chosen."""
-    placed = [
-        {**panel, "id": k + 1, "gridPos": {"h": 8, "w": 8, "x": 8 * (k % 3), "y": 8 * (k // 3)}}
-        for k, panel in enumerate(panels)
-    ]
-    source = {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}
-    namespace = {
-        "name": "namespace",
-        "type": "query",
-        "label": "Namespace",
-        "datasource": {"type": "prometheus", "uid": "${datasource}"},
-        "query": f'label_values(fleetopt:replicas:count{{fleet="{prefix}"}}, namespace)',
-        "refresh": 2,
-        "includeAll": True,
-        "allValue": ".*",
-        "multi": True,
-    }
-    return {
-        "title": f"{prefix}: the plan and what happens",
-        "uid": f"{prefix}-plan",
-        "schemaVersion": 39,
-        "timezone": "browser",
-        "time": {"from": "now-6h", "to": "now"},
-        "refresh": "30s",
-        "templating": {"list": [source, namespace]},
-        "panels": placed,
-    }
+    placed = [_filled("panel", **panel, number=k + 1, x=8 * (k % 3), y=8 * (k // 3)) for k, panel in enumerate(panels)]
+    return _filled("dashboard", prefix=prefix, panels=placed)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from planner.engines import engine as find_engine
-from planner.engines import engines
+from planner.engines import engine_names
 from planner.errors import InputError, did_you_mean
 from planner.growth import GROWTH
 from planner.promise import MEAN, Promise, Slo
@@ -161,8 +161,8 @@ def _thinking(name: str, value: str) -> Iterator[str]:
 
 def _engine(name: str, value: str) -> Iterator[str]:
     """What is wrong with an engine as written: its name, or its version after an @."""
-    if value.lower().partition("@")[0] not in engines():
-        yield f"{value!r} is none of {', '.join(sorted(engines()))} (a version stands after an @: vllm@0.27)"
+    if value.lower().partition("@")[0] not in engine_names():
+        yield f"{value!r} is none of {', '.join(engine_names())} (a version stands after an @: vllm@0.27)"
         return
     try:
         find_engine(value)
@@ -253,7 +253,7 @@ class PlanInputs:
         "Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle, draft or ngram.",
         "none", check=_speculation)
     engine: str | None = _option(None, of.TEXT, HARDWARE,
-        f"Engine that serves ({', '.join(sorted(engines()))}; of a version: vllm@0.27): its host's time and its measured profile.",
+        f"Engine that serves ({', '.join(engine_names())}; of a version: vllm@0.27): its host's time and its measured profile.",
         "that of --profile, else vllm", check=_engine)
     api_overhead: float | None = _option(None, of.DURATION, HARDWARE,
         "Time of a request outside the engine that its first token waits for.", "the profile's or the engine's",

@@ -41,8 +41,8 @@ def _examples() -> Iterator[Row]:
     yield _row("overflow", f"{overflow:.4f}", printed=1 - 4.5 * math.exp(-2))
 
 
-def _poisson(k: int, mean: float = 2.0) -> float:
-    return math.exp(-mean) * mean**k / math.factorial(k)
+def _poisson(k: int) -> float:
+    return math.exp(-2.0) * 2.0**k / math.factorial(k)
 
 
 def _above(k: int) -> float:

@@ -51,15 +51,15 @@ class Estimate(Record):
         return self.value + self.half_width
 
 
-def student_t(degrees: int, level: float = 0.95) -> float:
-    """Two-sided quantile of Student's t.
+def student_t(degrees: int) -> float:
+    """Two-sided 95% quantile of Student's t.
 
     >>> round(student_t(19), 4)
     2.093
     """
     from scipy.special import stdtrit
 
-    return float(stdtrit(degrees, 0.5 + level / 2.0))
+    return float(stdtrit(degrees, 0.975))
 
 
 def enough_for(quantile: float, observations: int) -> bool:

@@ -71,9 +71,9 @@ class Intervals:
         """Length of all of them [s]."""
         return self.counts.size * self.width_s
 
-    def coarser(self, least_s: float = 1.0, most: int = MOST_WRITTEN) -> Intervals:
+    def coarser(self, least_s: float = 1.0) -> Intervals:
         """The same in at most so many intervals of at least `least_s`; a last one that is cut short is as long as the others."""
-        together = max(round(_width(self.span_s - 1e-9, max(least_s, self.width_s), most) / self.width_s), 1)
+        together = max(round(_width(self.span_s - 1e-9, max(least_s, self.width_s), MOST_WRITTEN) / self.width_s), 1)
         starts = np.arange(0, self.counts.size, together)
         return Intervals(np.add.reduceat(self.counts, starts), self.width_s * together)
 

@@ -252,17 +252,15 @@ class Source:
 
             yield chunks()
 
-    def read_all(self, limit_bytes: int = 1 << 30) -> str:
-        """The whole text, for formats that are one document; larger ones than `limit_bytes` are refused."""
+    def read_all(self) -> str:
+        """The whole text, for formats that are one document; larger ones than a gibibyte are refused."""
         parts: list[str] = []
         size = 0
         with self.open_chunks() as chunks:
             for piece in chunks:
                 size += len(piece)
-                if size > limit_bytes:
-                    raise InputError(
-                        f"{self.name}: one JSON document of more than {limit_bytes >> 20} MiB; export it as JSON lines"
-                    )
+                if size > 1 << 30:
+                    raise InputError(f"{self.name}: one JSON document of more than 1024 MiB; export it as JSON lines")
                 parts.append(piece)
         return "".join(parts)
 

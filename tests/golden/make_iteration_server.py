@@ -1,4 +1,4 @@
-"""Makes iteration_server.json: measured latencies of benchmarks/iteration_server.py over settings of every kind.
+"""Makes iteration_server.json: measured latencies of tests/golden/iteration_server.py over settings of every kind.
 
 Run by hand (a few minutes): python tests/golden/make_iteration_server.py
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "benchmarks"))
+sys.path.insert(0, str(HERE))
 from iteration_server import draw, serve  # noqa: E402
 
 POPULATION = 5_000

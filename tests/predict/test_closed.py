@@ -37,7 +37,7 @@ LEVELS = (0.5, 0.9, 0.99)
 
 @cache
 def script() -> ModuleType:
-    path = Path(__file__).resolve().parents[2] / "benchmarks" / "closed_form.py"
+    path = Path(__file__).resolve().parents[2] / "benchmarks" / "accuracy" / "closed.py"
     spec = importlib.util.spec_from_file_location("benchmark_closed_form", path)
     assert spec is not None and spec.loader is not None
     sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)

@@ -273,7 +273,7 @@ GOLDEN = json.loads((ROOT / "tests" / "golden" / "iteration_server.json").read_t
 
 
 def law_of(case: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    sys.path.insert(0, str(ROOT / "benchmarks"))
+    sys.path.insert(0, str(ROOT / "tests" / "golden"))
     try:
         from iteration_server import draw
     finally:
@@ -303,7 +303,7 @@ def test_against_an_independent_server(case: dict[str, Any]) -> None:
 def test_shared_truth_within_the_bars(shared_data: Path) -> None:
     """Slot occupancy <= 0.85: occupancy within 5%, TTFT p50/p99 and TPOT p99 within 10% where prefill runs per slot."""
     cases = json.loads((shared_data / "queueing" / "truth.json").read_text(encoding="utf-8"))["iteration_server"]
-    sys.path.insert(0, str(ROOT / "benchmarks"))
+    sys.path.insert(0, str(ROOT / "tests" / "golden"))
     try:
         from accuracy_occupancy import truth_errors
     finally:

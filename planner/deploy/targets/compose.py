@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
 from planner.deploy.hosts import Placed, placed
 from planner.deploy.pods import EXIT_S, SHARED_MEMORY_GIB, patience_s
 from planner.deploy.router import ENVOY_IMAGE, ROUTER_PORT, envoy, length_notes
 from planner.deploy.serving import PORT, Serving
+from planner.deploy.templates import templates
 
-_CONFINED: k.Object = {"cap_drop": ["ALL"], "security_opt": ["no-new-privileges:true"]}
-
+_filled: Callable[..., k.Object] = templates(__file__)
 
 _KEY = "${{{name}:?the key that requests must bear}}"
 
@@ -29,16 +31,12 @@ def render(serving: Serving) -> Rendered:
         place = (r.name, PORT) if r.host == 0 else (f"${{HOST{r.host + 1}:?address of host {r.host + 1}}}", r.port)
         backends.setdefault(r.pool.object, []).append(place)
     router = f"{serving.options.name}-router"
-    services[router] = {
-        **_CONFINED,
-        "image": serving.options.router_image or ENVOY_IMAGE,
-        "command": ["--config-path", "/etc/envoy/envoy.yaml"],
-        "ports": [f"{ROUTER_PORT}:{ROUTER_PORT}"],
-        "configs": [{"source": "envoy", "target": "/etc/envoy/envoy.yaml"}],
-        "restart": "unless-stopped",
-    }
-    if hosts > 1:
-        services[router]["profiles"] = ["host1"]
+    services[router] = _filled(
+        "router",
+        image=serving.options.router_image or ENVOY_IMAGE,
+        port=ROUTER_PORT,
+        profiles=["host1"] if hosts > 1 else None,
+    )
     # compose reads $ in a file as a variable of its own: what is not one is doubled
     text = k.to_yaml(envoy(serving, backends)).replace("$", "$$").replace("$${HOST", "${HOST")
     document: k.Object = {
@@ -61,38 +59,29 @@ def render(serving: Serving) -> Rendered:
 
 def _service(serving: Serving, replica: Placed, hosts: int) -> k.Object:
     """One replica: image, start line, its GPUs, probe and patience."""
-    device: k.Object = {"driver": "nvidia", "device_ids": [str(g) for g in replica.gpus], "capabilities": ["gpu"]}
-    check = f"python3 -c \"import urllib.request as u; u.urlopen('http://127.0.0.1:{PORT}/health', timeout=5)\""
-    service: k.Object = {
-        **_CONFINED,
-        "image": serving.image,
-        "entrypoint": [replica.pool.command[0]],
-        "command": [w.replace("$(API_KEY)", _KEY.format(name="API_KEY")) for w in replica.pool.command[1:]],
-        "environment": {"HF_HOME": "/models", "HF_TOKEN": "${HF_TOKEN:-}"},
-        "shm_size": f"{SHARED_MEMORY_GIB}gb",
-        "volumes": [f"{serving.options.cache or 'models'}:/models"],
-        "ports": [f"{replica.port}:{PORT}"],
-        "stop_grace_period": f"{replica.pool.drain_s + EXIT_S}s",
-        "restart": "unless-stopped",
-        "healthcheck": {
-            "test": ["CMD-SHELL", check],
-            "interval": "10s",
-            "timeout": "6s",
-            "retries": 3,
-            "start_period": f"{patience_s(serving)}s",
-        },
-        "deploy": {"resources": {"reservations": {"devices": [device]}}},
-    }
+    program, *words = replica.pool.command
+    environment = {"HF_HOME": "/models", "HF_TOKEN": "${HF_TOKEN:-}"}
     if serving.options.api_key_secret and serving.engine.api_key.isidentifier():
-        service["environment"][serving.key_variable] = _KEY.format(name=serving.key_variable)
-    if replica.pool.gpu.gpu_class == "amd":
-        # ROCm containers see devices of the host, chosen by number
-        del service["deploy"]
-        service["devices"] = ["/dev/kfd", "/dev/dri"]
-        service["environment"]["HIP_VISIBLE_DEVICES"] = ",".join(map(str, replica.gpus))
-    if hosts > 1:
-        service["profiles"] = [f"host{replica.host + 1}"]
-    return service
+        environment[serving.key_variable] = _KEY.format(name=serving.key_variable)
+    # ROCm containers see devices of the host, chosen by number
+    if amd := replica.pool.gpu.gpu_class == "amd":
+        environment["HIP_VISIBLE_DEVICES"] = ",".join(map(str, replica.gpus))
+    return _filled(
+        "replica",
+        image=serving.image,
+        program=[program],
+        arguments=[w.replace("$(API_KEY)", _KEY.format(name="API_KEY")) for w in words],
+        environment=environment,
+        shared=f"{SHARED_MEMORY_GIB}gb",
+        cache=serving.options.cache or "models",
+        ports=[f"{replica.port}:{PORT}"],
+        port=PORT,
+        grace=f"{replica.pool.drain_s + EXIT_S}s",
+        patience=f"{patience_s(serving)}s",
+        deploy=None if amd else _filled("nvidia", gpus=list(map(str, replica.gpus))),
+        devices=["/dev/kfd", "/dev/dri"] if amd else None,
+        profiles=[f"host{replica.host + 1}"] if hosts > 1 else None,
+    )
 
 
 TARGET = Target("Docker Compose: a service per replica on GPUs of its own, Envoy with the plan's routing", render)

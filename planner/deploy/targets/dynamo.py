@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
 from planner.deploy.pods import NOBODY, SHARED_MEMORY_GIB, confined, gpu_resource, pod_spec
 from planner.deploy.serving import Serving, ServingPool, without
+from planner.deploy.templates import templates
 from planner.errors import InputError
 from planner.routing import Routing
 
@@ -20,73 +21,16 @@ SYSTEM_PORT = 9090
 """Port on which the operator's pods answer probes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """How Dynamo starts an engine, as its releases 1.3 to 1.5 do.
-
-    Parameters
-    ----------
-    image
-        Image of it.
-    events
-        Arguments that tell the router which prefixes a worker has cached.
-    split
-        What a worker of a split fleet takes beside its role.
-    flags
-        Flags of the engine's server -> Dynamo's own, where its worker does not pass them on; to nothing = left out.
-    overrides
-        Settings that it takes as JSON alone.
-    """
-
-    image: str
-    events: tuple[str, ...]
-    split: tuple[str, ...] = ()
-    flags: Mapping[str, str] = field(default_factory=dict)
-    overrides: Mapping[str, object] = field(default_factory=dict)
-
-
-def _events(port: int, **more: object) -> tuple[str, ...]:
-    """Cache events over ZeroMQ."""
-    told = {"publisher": "zmq", "topic": "kv-events", "endpoint": f"tcp://*:{port}", **more}
-    return ("--kv-events-config", json.dumps(told))
-
-
-WORKERS: Mapping[str, Worker] = {
-    "vllm": Worker(
-        "vllm-runtime",
-        _events(20080, enable_kv_cache_events=True),
-        ("--kv-transfer-config", json.dumps({"kv_connector": "NixlConnector", "kv_role": "kv_both"})),
-    ),
-    "sglang": Worker(
-        "sglang-runtime",
-        _events(5557),
-        ("--disaggregation-transfer-backend", "nixl", "--disaggregation-bootstrap-port", "12345"),
-    ),
-    "trtllm": Worker(
-        "tensorrtllm-runtime",
-        ("--publish-kv-events",),
-        flags={
-            "--tp_size": "--tensor-parallel-size",
-            "--pp_size": "--pipeline-parallel-size",
-            "--ep_size": "--expert-parallel-size",
-            "--max_num_tokens": "--max-num-tokens",
-            "--max_batch_size": "--max-batch-size",
-            "--max_seq_len": "--max-seq-len",
-            "--kv_cache_free_gpu_memory_fraction": "--free-gpu-memory-fraction",
-            "--enable_chunked_prefill": "",
-        },
-        overrides={"enable_chunked_prefill": True},
-    ),
-}
-"""Engine -> how Dynamo starts it."""
+_filled: Callable[..., k.Object] = templates(__file__)
 
 
 def render(serving: Serving) -> Rendered:
     """One file."""
-    worker = WORKERS.get(serving.engine.name)
+    workers = _filled("workers")
+    worker = workers.get(serving.engine.name)
     if worker is None:
         raise InputError(
-            f"--to dynamo: Dynamo has no workers of {serving.engine.title}", f"It starts {', '.join(WORKERS)}."
+            f"--to dynamo: Dynamo has no workers of {serving.engine.title}", f"It starts {', '.join(workers)}."
         )
     serving.keyless("dynamo")
     if len(serving.pools) > 1 and not serving.split:
@@ -97,20 +41,16 @@ def render(serving: Serving) -> Rendered:
     foreign = [p.gpu.name for p in serving.pools if gpu_resource(p) != "nvidia.com/gpu"]
     if foreign and not serving.options.image:
         raise InputError(f"--to dynamo: its images are for NVIDIA's GPUs, not {foreign[0]}", "Name yours: --image.")
-    image = serving.options.image or f"nvcr.io/nvidia/ai-dynamo/{worker.image}:{RELEASE}"
+    image = serving.options.image or f"nvcr.io/nvidia/ai-dynamo/{worker['image']}:{RELEASE}"
     mode = router_mode(serving.routing, serving.cached_share)
     front = {"name": "main", "image": image, "env": [*NOBODY, {"name": "DYN_ROUTER_MODE", "value": mode}]}
     components = [
-        {"name": "Frontend", "type": "frontend", "replicas": 1, "podTemplate": {"spec": _pod({"containers": [front]})}},
+        _filled("frontend", pod=_pod({"containers": [front]})),
         *(_component(serving, pool, worker, image, mode) for pool in serving.pools),
     ]
     graph = {"nvidia.com/dynamo-graph-deployment-name": serving.options.name}
-    document = {
-        "apiVersion": "nvidia.com/v1beta1",
-        "kind": "DynamoGraphDeployment",
-        "metadata": k.metadata(serving, serving.options.name),
-        "spec": {"backendFramework": serving.engine.name, "components": components},
-    }
+    own_name = k.metadata(serving, serving.options.name)
+    document: k.Object = _filled("graph", metadata=own_name, engine=serving.engine.name, components=components)
     objects = [document]
     for pool in serving.pools:
         own = {**graph, "nvidia.com/dynamo-component-type": "worker" if pool.role == "both" else pool.role}
@@ -151,21 +91,21 @@ def _name(pool: ServingPool) -> str:
     return "Worker" if pool.role == "both" else f"{pool.role.title()}Worker"
 
 
-def _component(serving: Serving, pool: ServingPool, worker: Worker, image: str, mode: str) -> k.Object:
+def _component(serving: Serving, pool: ServingPool, worker: Mapping[str, Any], image: str, mode: str) -> k.Object:
     """A worker: Dynamo starts the engine as a module of its own, which takes the engine's flags."""
     # its workers leave the router's list and finish what they have before they end
     words = without(pool.command[len(serving.engine.launch) :], "--host", "--port", *serving.engine.drains[:1])
-    arguments = ["--model", serving.repository, *filter(None, (worker.flags.get(w, w) for w in words))]
+    arguments = ["--model", serving.repository, *filter(None, (worker.get("flags", {}).get(w, w) for w in words))]
     if serving.split:
-        arguments += ["--disaggregation-mode", pool.role, *worker.split]
-    if overrides := dict(worker.overrides):
+        arguments += ["--disaggregation-mode", pool.role, *worker["split"]]
+    if overrides := dict(worker.get("overrides", {})):
         if serving.split:
             # a prefill worker's scheduler must not run ahead
             overrides["cache_transceiver_config"] = {"backend": "DEFAULT"}
             overrides["disable_overlap_scheduler"] = pool.role == "prefill"
         arguments += ["--override-engine-args", json.dumps(overrides)]
     if mode == "kv" and pool.role != "decode":
-        arguments += worker.events
+        arguments += worker["events"]
     spec = pod_spec(serving, pool, "main")
     del spec["automountServiceAccountToken"]
     main = spec["containers"][0]
@@ -177,17 +117,16 @@ def _component(serving: Serving, pool: ServingPool, worker: Worker, image: str, 
         del main[name]
     main["volumeMounts"] = [v for v in main["volumeMounts"] if v["name"] != "shm"]
     spec["volumes"] = [v for v in spec["volumes"] if v["name"] != "shm"]
-    found = {
-        "name": _name(pool),
-        "type": "worker" if pool.role == "both" else pool.role,
-        **k.counted(serving, pool),
-        "sharedMemorySize": f"{SHARED_MEMORY_GIB}Gi",
-        "podTemplate": {"spec": spec},
-    }
-    if pool.nodes > 1:
+    return _filled(
+        "worker",
+        name=_name(pool),
+        type="worker" if pool.role == "both" else pool.role,
+        replicas=k.counted(serving, pool),
+        shared=f"{SHARED_MEMORY_GIB}Gi",
+        pod=spec,
         # its operator tells the nodes' engines of each other
-        found["multinode"] = {"nodeCount": pool.nodes}
-    return found
+        multinode={"nodeCount": pool.nodes} if pool.nodes > 1 else None,
+    )
 
 
 TARGET = Target(

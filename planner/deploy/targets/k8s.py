@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
 from planner.deploy.pods import EXIT_S, confined, spread
@@ -14,11 +16,14 @@ from planner.deploy.router import (
     length_notes,
 )
 from planner.deploy.serving import PORT, Serving
+from planner.deploy.templates import templates
 
 ENVOY_USER = 101
 """User of Envoy's image."""
 
 ENVOYS = 2
+
+_filled: Callable[..., k.Object] = templates(__file__)
 
 ENVOY_LEAVES_S = 15
 """Until nobody connects to an Envoy that is taken out of its service [s]."""
@@ -43,7 +48,7 @@ def render(serving: Serving) -> Rendered:
     anybody: k.Object = {"ports": [{"port": ROUTER_PORT, "protocol": "TCP"}]}
     objects += [
         k.config_map(serving, router, {"envoy.yaml": k.to_yaml(envoy(serving, backends))}),
-        k.router(serving, router, _router(serving, router), ENVOYS, strategy=_ONE_BY_ONE),
+        k.router(serving, router, _router(serving, router), ENVOYS, _ONE_BY_ONE),
         k.service(serving, serving.options.name, router, {"http": (80, "requests")}),
         k.budget(serving, router, pods),
         k.engine_policy(serving),
@@ -63,27 +68,17 @@ _ONE_BY_ONE = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "
 
 
 def _router(serving: Serving, name: str) -> k.Object:
-    container = {
-        "name": "envoy",
-        "image": serving.options.router_image or ENVOY_IMAGE,
-        "args": ["--config-path", "/etc/envoy/envoy.yaml"],
-        "ports": [
-            {"name": "requests", "containerPort": ROUTER_PORT},
-            {"name": "status", "containerPort": STATUS_PORT},
-        ],
-        "readinessProbe": {"httpGet": {"path": "/ready", "port": "status"}, "periodSeconds": 5},
-        "livenessProbe": {"tcpSocket": {"port": "status"}, "periodSeconds": 15},
-        "lifecycle": {"preStop": {"exec": {"command": draining(ENVOY_LEAVES_S)}}},
-        "resources": {"requests": {"cpu": "1", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
-        "volumeMounts": [{"name": "config", "mountPath": "/etc/envoy"}],
-    }
-    apart = [spread({k.NAME: name}, over) for over in ("topology.kubernetes.io/zone", k.NODE)]
-    spec: k.Object = {
-        "terminationGracePeriodSeconds": ENVOY_LEAVES_S + max(p.drain_s for p in serving.pools) + EXIT_S,
-        "containers": [container],
-        "volumes": [{"name": "config", "configMap": {"name": name}}],
-        "topologySpreadConstraints": apart,
-    }
+    """The pod of an Envoy."""
+    spec = _filled(
+        "envoy",
+        name=name,
+        grace=ENVOY_LEAVES_S + max(p.drain_s for p in serving.pools) + EXIT_S,
+        image=serving.options.router_image or ENVOY_IMAGE,
+        requests=ROUTER_PORT,
+        status=STATUS_PORT,
+        draining=draining(ENVOY_LEAVES_S),
+        apart=[spread({k.NAME: name}, over) for over in ("topology.kubernetes.io/zone", k.NODE)],
+    )
     return confined(spec, ENVOY_USER)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
 from planner.deploy.pods import SHARED_MEMORY_GIB, environment, placement, probes, resources
 from planner.deploy.router import POOL_HEADER, length_notes, picker, picker_notes
 from planner.deploy.serving import PORT, Serving, ServingPool, without
+from planner.deploy.templates import templates
 from planner.errors import InputError
 
 
@@ -44,6 +47,8 @@ def render(serving: Serving) -> Rendered:
 _CALLERS: k.Object = {"from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kserve"}}}]}
 """KServe's gateway."""
 
+_filled: Callable[..., k.Object] = templates(__file__)
+
 TEMPLATE_LEAVES_S, TEMPLATE_EXIT_S = 15, 5
 """What KServe's template takes of the grace before it gives vLLM the rest as `--shutdown-timeout` [s]."""
 
@@ -65,39 +70,33 @@ def _workload(serving: Serving, pool: ServingPool) -> k.Object:
     extra = without(words, group, "--host", "--port", *engine.drains[:1])
     variables = [{"name": "VLLM_ADDITIONAL_ARGS", "value": " ".join(extra)}]
     probe = probes(serving)["startupProbe"]
-    own: k.Object = {
-        "name": "main",
-        "env": [*variables, *(e for e in environment(serving) if e["name"] == serving.key_variable)],
-        "resources": resources(serving, pool),
-        "startupProbe": {name: probe[name] for name in ("periodSeconds", "failureThreshold")},
-        "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}],
-    }
-    if serving.options.image:
-        own["image"] = serving.options.image
-    spec = {
-        "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": TEMPLATE_LEAVES_S + pool.drain_s + TEMPLATE_EXIT_S,
-        "containers": [own],
-        "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHARED_MEMORY_GIB}Gi"}}],
-        **placement(serving, pool),
-    }
-    return {**k.counted(serving, pool), "parallelism": {"tensor": tensor}, "template": spec}
+    return _filled(
+        "workload",
+        replicas=k.counted(serving, pool),
+        tensor=tensor,
+        grace=TEMPLATE_LEAVES_S + pool.drain_s + TEMPLATE_EXIT_S,
+        env=[*variables, *(e for e in environment(serving) if e["name"] == serving.key_variable)],
+        resources=resources(serving, pool),
+        every=probe["periodSeconds"],
+        looks=probe["failureThreshold"],
+        image=serving.options.image,
+        shared=f"{SHARED_MEMORY_GIB}Gi",
+        placement=placement(serving, pool),
+    )
 
 
 def _service(serving: Serving, pool: ServingPool, name: str) -> k.Object:
+    """The service of a pool."""
     cache = serving.options.cache
     revision = f":{serving.options.revision}" if serving.options.revision else ""
-    uri = f"pvc://{cache}/{serving.repository}" if cache else f"hf://{serving.repository}{revision}"
-    return {
-        "apiVersion": "serving.kserve.io/v1alpha2",
-        "kind": "LLMInferenceService",
-        "metadata": k.metadata(serving, name, labels=k.labels(serving, pool)),
-        "spec": {
-            "model": {"uri": uri, "name": serving.repository},
-            **_workload(serving, pool),
-            "router": {"gateway": {}, "route": {}, "scheduler": {"config": {"inline": _scorers(serving)}}},
-        },
-    }
+    return _filled(
+        "service",
+        metadata=k.metadata(serving, name, labels=k.labels(serving, pool)),
+        uri=f"pvc://{cache}/{serving.repository}" if cache else f"hf://{serving.repository}{revision}",
+        model=serving.repository,
+        workload=_workload(serving, pool),
+        scorers=_scorers(serving),
+    )
 
 
 def _scorers(serving: Serving) -> k.Object:
@@ -112,26 +111,13 @@ def _scorers(serving: Serving) -> k.Object:
 
 def _route(serving: Serving) -> k.Object:
     """Requests by the header that names their pool, the rest to the pool of the longest."""
-
-    def backend(pool: ServingPool) -> k.Object:
-        name = f"{pool.object}-inference-pool"
-        return {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": name}
-
-    rules: list[k.Object] = [
-        {
-            "matches": [{"headers": [{"name": POOL_HEADER, "value": p.object}]}],
-            "backendRefs": [backend(p)],
-            "timeouts": {"request": "0s"},
-        }
-        for p in serving.pools[:-1]
+    *short, longest = serving.pools
+    rules = [
+        _filled("rule", matches=[{"headers": [{"name": POOL_HEADER, "value": p.object}]}], pool=p.object) for p in short
     ]
-    rules.append({"backendRefs": [backend(serving.pools[-1])], "timeouts": {"request": "0s"}})
-    return {
-        "apiVersion": "gateway.networking.k8s.io/v1",
-        "kind": "HTTPRoute",
-        "metadata": k.metadata(serving, serving.options.name, labels=k.labels(serving)),
-        "spec": {"parentRefs": [{"name": "kserve-ingress-gateway", "namespace": "kserve"}], "rules": rules},
-    }
+    rules.append(_filled("rule", matches=None, pool=longest.object))
+    own = k.metadata(serving, serving.options.name, labels=k.labels(serving))
+    return _filled("route", metadata=own, rules=rules)
 
 
 TARGET = Target(

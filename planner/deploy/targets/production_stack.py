@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
 from planner.deploy.pods import SHARED_MEMORY_GIB, gpu_resource, node_terms, resources
 from planner.deploy.serving import PORT, Serving, ServingPool, without
+from planner.deploy.templates import templates
 from planner.errors import InputError
 
 ROUTER_IMAGE = "lmcache/lmstack-router:v0.1.12"
+
+_filled: Callable[..., k.Object] = templates(__file__)
 
 
 def render(serving: Serving) -> Rendered:
@@ -54,63 +59,37 @@ def _runtime(serving: Serving, pool: ServingPool) -> k.Object:
     own = ("tp", "slots", "max_model_len", "memory_utilization")
     extra = without(words[len(serving.engine.launch) :], *(flags[name] for name in own), "--host", "--port")
     asked = resources(serving, pool)["requests"]
-    deployment: k.Object = {
-        **k.counted(serving, pool),
-        "deploymentStrategy": "RollingUpdate",
-        "image": _image(serving.image),
-        "resources": {
-            "cpu": asked["cpu"],
-            "memory": asked["memory"],
-            "gpu": str(pool.gpus),
-            "gpuType": gpu_resource(pool),
-        },
-        "shmSize": f"{SHARED_MEMORY_GIB}Gi",
-    }
-    if terms := node_terms(serving, pool):
-        deployment["nodeSelectorTerms"] = [{"matchExpressions": terms}]
-    return {
-        "apiVersion": "production-stack.vllm.ai/v1alpha1",
-        "kind": "VLLMRuntime",
-        "metadata": k.metadata(serving, pool.object, labels=k.labels(serving, pool)),
-        "spec": {
-            "model": {
-                "modelURL": serving.repository,
-                "maxModelLen": int(value("max_model_len")),
-                "maxNumSeqs": int(value("slots")),
-                "hfTokenSecret": {"hfTokenSecretName": "hf-token", "hfTokenKeyName": "token"},
-            },
-            "vllmConfig": {
-                "v1": True,
-                "port": PORT,
-                "tensorParallelSize": int(value("tp")),
-                "gpuMemoryUtilization": value("memory_utilization"),
-                "enablePrefixCaching": True,
-                "enableChunkedPrefill": True,
-                "extraArgs": extra,
-            },
-            "deploymentConfig": deployment,
-        },
-    }
+    terms = node_terms(serving, pool)
+    return _filled(
+        "runtime",
+        metadata=k.metadata(serving, pool.object, labels=k.labels(serving, pool)),
+        model=serving.repository,
+        longest=int(value("max_model_len")),
+        slots=int(value("slots")),
+        port=PORT,
+        tensor=int(value("tp")),
+        memory_utilization=value("memory_utilization"),
+        extra=extra,
+        replicas=k.counted(serving, pool),
+        image=_image(serving.image),
+        cpu=asked["cpu"],
+        memory=asked["memory"],
+        gpus=str(pool.gpus),
+        gpu=gpu_resource(pool),
+        shared=f"{SHARED_MEMORY_GIB}Gi",
+        nodes=[{"matchExpressions": terms}] if terms else None,
+    )
 
 
 def _router(serving: Serving, name: str) -> k.Object:
-    return {
-        "apiVersion": "production-stack.vllm.ai/v1alpha1",
-        "kind": "VLLMRouter",
-        "metadata": k.metadata(serving, name, labels=k.labels(serving)),
-        "spec": {
-            "enableRouter": True,
-            "replicas": 1,
-            "port": 80,
-            "serviceDiscovery": "k8s",
-            "k8sLabelSelector": f"app.kubernetes.io/part-of={serving.options.name}",
-            "routingLogic": "prefixaware" if serving.cached_share > 0.0 else "roundrobin",
-            "engineScrapeInterval": 5,
-            "requestStatsWindow": 60,
-            "image": _image(serving.options.router_image or ROUTER_IMAGE),
-            "resources": {"cpu": "1", "memory": "1Gi"},
-        },
-    }
+    """The stack's own router."""
+    return _filled(
+        "router",
+        metadata=k.metadata(serving, name, labels=k.labels(serving)),
+        fleet=serving.options.name,
+        logic="prefixaware" if serving.cached_share > 0.0 else "roundrobin",
+        image=_image(serving.options.router_image or ROUTER_IMAGE),
+    )
 
 
 TARGET = Target(

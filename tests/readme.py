@@ -1,4 +1,4 @@
-"""Run the commands of README as printed, in their order, from an empty directory: ``python benchmarks/readme.py``.
+"""Run the commands of README as printed, in their order, from an empty directory: ``python tests/readme.py``.
 
 ``fleetopt`` is the one on the path: a fresh environment's says what a new user meets (`.ci/long` does that), and the Python shown
 runs in it too. Commands that need a GPU or a running fleet, or install something, are told and passed over.

@@ -1,4 +1,4 @@
-"""The closed form of one replica against a replay of Poisson arrivals: ``python benchmarks/closed_form.py [--requests N]``.
+"""The closed form of one replica against a replay of Poisson arrivals: ``python -m benchmarks.accuracy.closed [--requests N]``.
 
 Two programs that share nothing: mean and P99 TTFT and mean TPOT of 40 cases, ten engines and workloads at four loads. The bar is a
 median of 2% and a worst case of 6%; the default number of requests knows P99 at load .8 to 1%, 150,000 to 5%. Exit code 1 where

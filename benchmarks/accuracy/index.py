@@ -1,35 +1,24 @@
-"""Write docs/accuracy.md, the index of docs/accuracy/*.md: cases, typical and worst optimistic errors, what is not covered.
+"""The index of docs/accuracy/*.md: cases, typical and worst optimistic errors, what is not covered.
 
-    python benchmarks/accuracy_index.py          # from the files as they are
-    python benchmarks/accuracy_index.py --all    # run every benchmark that makes one of them first (half an hour, needs the data)
-
-The numbers of the table are read from the files, which the benchmarks write. A file that no
-longer has the line a reader looks for stops this script with its name.
+The numbers of the table are read from the files. A file that no longer has the line a reader looks for stops this with its name.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from benchmarks.accuracy.rows import ROOT
+
 FOLDER = ROOT / "docs" / "accuracy"
-INDEX = ROOT / "docs" / "accuracy.md"
-DATA = Path(os.environ.get("FLEETOPT_SHARED_DATA", ROOT.parent / "shared" / "data"))
 
 HEAD = """# Accuracy
 
 How far the planner has been from the truth it could be held against, and where it could not. Written by
-`python benchmarks/accuracy_index.py` from the files of `docs/accuracy/`, each of which is written by a benchmark of its
-own; `--all` runs
-those too. Errors are predicted/true - 1; *optimistic* means that the truth is slower, or needs more, than predicted. Medians are of
-absolute errors.
+`python -m benchmarks.accuracy index` from the files of `docs/accuracy/`, each of which the same command writes with its name in
+place of `index`. Errors are predicted/true - 1; *optimistic* means that the truth is slower, or needs more, than predicted. Medians
+are of absolute errors.
 
 A number in a plan carries the error of the iteration times (measured, fitted or estimated: the profile says which), of the method,
 and of the traffic's sample. The first usually dominates: an estimate is good to about 30%, a calibrated profile to a few per cent.
@@ -203,7 +192,7 @@ def not_covered(text: str) -> str:
     return paragraph.group(0).strip() if paragraph else ""
 
 
-def index() -> str:
+def page() -> str:
     """The whole of docs/accuracy.md."""
     files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
     out = HEAD
@@ -228,28 +217,4 @@ def index() -> str:
         "correlated requests, failures while\nserving, and lengths that change with the hour. Where a prediction leaves the "
         "measured region its pool carries a warning.\n"
     )
-    return out
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--all", action="store_true", help="run benchmarks/accuracy and every benchmarks/accuracy_*.py first"
-    )
-    if parser.parse_args().all:
-        subprocess.run([sys.executable, "-m", "benchmarks.accuracy"], cwd=ROOT, check=True)
-        for script in sorted(set(ROOT.glob("benchmarks/accuracy_*.py")) - {Path(__file__).resolve()}):
-            print(f"== {script.name}", flush=True)
-            extra = [str(DATA / "queueing" / "truth.json")] if script.stem == "accuracy_occupancy" else []
-            done = subprocess.run(
-                [sys.executable, str(script), *extra], cwd=ROOT, check=True, capture_output=True, text=True
-            )
-            target = FOLDER / f"{script.stem.removeprefix('accuracy_')}.md"
-            if done.stdout.startswith("# "):  # some write their file, some print it
-                target.write_text(done.stdout, encoding="utf-8")
-    INDEX.write_text(index(), encoding="utf-8")
-    print(f"wrote {INDEX}")
-
-
-if __name__ == "__main__":
-    main()
+    return out.rstrip()

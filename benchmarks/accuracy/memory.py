@@ -1,24 +1,19 @@
-"""KV memory against real servers and paged simulations: ``python benchmarks/accuracy_memory.py``; writes docs/accuracy/memory.md.
+"""KV memory against what vLLM servers reported at their start, and paged memory against simulations that recompute the preempted.
 
-Needs the shared data (``FLEETOPT_SHARED_DATA``, default ../shared/data): sizes that vLLM servers reported at start, and
-simulations of paged memory with preemption by recomputation. About half a minute.
+Needs the shared data. About half a minute.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import statistics
 import sys
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "queueing"))
-from test_memory import lengths
-
+from benchmarks.accuracy.rows import ROOT
+from benchmarks.accuracy.rows import SHARED as DATA
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_capacity
 from planner.queueing.memory import (
@@ -29,8 +24,9 @@ from planner.queueing.memory import (
     slot_law,
 )
 
-DATA = Path(os.environ.get("FLEETOPT_SHARED_DATA", ROOT.parent / "shared" / "data"))
-TARGET = ROOT / "docs" / "accuracy" / "memory.md"
+sys.path.insert(0, str(ROOT / "tests" / "queueing"))
+from test_memory import lengths
+
 GIB = 2.0**30
 
 
@@ -129,11 +125,12 @@ def simulated() -> list[str]:
     return lines
 
 
-def main() -> None:
-    text = [
+def page() -> str:
+    """The page."""
+    lines = [
         "# Accuracy of KV memory",
         "",
-        "Made by `python benchmarks/accuracy_memory.py`.",
+        "Made by `python -m benchmarks.accuracy memory`.",
         "",
         *capacity(),
         *simulated(),
@@ -141,9 +138,4 @@ def main() -> None:
         "Not covered: other engine versions (each accounts for memory in its own way), prefix sharing, swapping, speculation, and",
         "fixed output lengths, where slots run in step: there the worst case is reserved instead.",
     ]
-    TARGET.write_text("\n".join(text) + "\n", encoding="utf-8")
-    print(f"wrote {TARGET}")
-
-
-if __name__ == "__main__":
-    main()
+    return "\n".join(lines)

@@ -1,6 +1,6 @@
 """What is rendered, with a real vLLM: does it start, keep its promises behind Envoy, and lose nothing where it ends?
 
-    python benchmarks/deploy_serves.py FOLDER [SECONDS]
+    python tests/deploy/real_vllm.py FOLDER [SECONDS]
 
 FOLDER holds ``venv/bin/vllm`` (vLLM for CPUs) and ``tiny``, a small model with its config.json. The command of a rendered compose
 file is run on the loopback interface, behind its Envoy where ``FLEETOPT_ENVOY`` names the binary. Then the plan is accepted: its

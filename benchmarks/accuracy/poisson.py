@@ -1,18 +1,16 @@
 """Predictions of Poisson arrivals held to many fresh requests, all replicas simulated: P99 by routing, replicas and load.
 
 The lengths are drawn anew from the law and millions of requests go through every replica (of a random gateway and of a single one
-2.5 to 4 million, as their queues remember long), so that the P99 is known to 0.5 to 3%. Writes docs/accuracy/poisson.md.
-
-    python benchmarks/accuracy_poisson.py [-o docs/accuracy/poisson.md]     # two minutes
+2.5 to 4 million, as their queues remember long), so that the P99 is known to 0.5 to 3%.
+Two minutes.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -77,24 +75,21 @@ def cases() -> Iterator[tuple[str, str, int, float, float, float, float, float, 
                     yield workload, routing, replicas, load, *errors, unsure, high, inside
 
 
-def main() -> None:
-    """Print, or write, the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path)
-    output = parser.parse_args().output
+def page() -> str:
+    """The page."""
     lines, errors, inside = [], [], 0
     for workload, routing, replicas, load, ttft, tpot, unsure, band, kept in cases():
         lines.append(
             f"| {workload} | {routing} | {replicas} | {load:g} | {ttft:+.1%} ± {unsure:.1%} | {tpot:+.1%} | ±{band:.1%} |"
         )
-        print(lines[-1], flush=True)
+        print(lines[-1], file=sys.stderr, flush=True)
         errors.append((load, abs(ttft), abs(tpot)))
         inside += kept
     text = [
         "# Poisson arrivals against fresh requests",
         "",
         "P99 of predictions over that of simulations of every replica with lengths drawn anew - 1, with the simulation's standard",
-        "error, and the band of 95% that the prediction tells of its TTFT (`python benchmarks/accuracy_poisson.py`). Llama-3.1-8B,",
+        "error, and the band of 95% that the prediction tells of its TTFT (`python -m benchmarks.accuracy poisson`). Llama-3.1-8B,",
         "azure on H100 and azure-code on B200, estimates.",
         "",
     ]
@@ -113,11 +108,4 @@ def main() -> None:
         "|---|---|---:|---:|---:|---:|---:|",
         *lines,
     ]
-    if output:
-        output.write_text("\n".join(text) + "\n", encoding="utf-8")
-    else:
-        print("\n".join(text))
-
-
-if __name__ == "__main__":
-    main()
+    return "\n".join(text)

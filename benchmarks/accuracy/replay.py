@@ -5,18 +5,17 @@ what is compared is the P99 of all draws together, and how many replicas keep th
 profile has them (--confidence 50%). A draw of the
 shorter traces is also replayed by the reference (planner/predict/reference.py), which steps every iteration of every replica.
 
-    python benchmarks/accuracy_replay.py [--draws 16] [-o docs/accuracy/replay.md]     # five minutes
+Five minutes.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,9 @@ ENGINES: tuple[dict[str, Any], ...] = (
     {"ttft": 1.0, "tpot": 0.05, "gpu": ["l40s"]},
 )
 METRICS = ("ttft_s", "tpot_s")
+DRAWS, RATE = 12, 60.0
+"""Draws of the gateway at a trace's own rate, a quarter of them above it; and the rate above it [1/s]."""
+
 BY_REFERENCE = 10_000
 """Requests up to which a draw is replayed by the reference too: it takes half a millisecond and more for each."""
 
@@ -116,14 +118,14 @@ def summary(errors: list[float]) -> str:
     return f"median error {statistics.median(ordered):.1%}, nine in ten within {ninth:.1%}, the worst {ordered[-1]:.1%}"
 
 
-def rows(trace: str, rate: float, draws: int) -> list[tuple[str, bool, dict[str, tuple[float, float]], float]]:
+def rows(trace: str) -> list[tuple[str, bool, dict[str, tuple[float, float]], float]]:
     """By case of a trace: its line, whether as many replicas were bought, errors and standard errors by metric [1], and how far the
     reference was apart [s]."""
     found = []
-    for asked, options in product((None, rate), ENGINES):
+    for asked, options in product((None, RATE), ENGINES):
         own = asked is None
         n, right, told, there = case(
-            trace, options if own else {**options, "rate": asked}, draws if own else max(draws // 4, 2)
+            trace, options if own else {**options, "rate": asked}, DRAWS if own else max(DRAWS // 4, 2)
         )
         promises = ", ".join(f"{k} {v[0] if isinstance(v, list) else v}" for k, v in options.items())
         row, errors = f"| {trace} | {promises} | {'own' if own else f'{asked:g}/s'} | {n} | {right} ", {}
@@ -132,18 +134,20 @@ def rows(trace: str, rate: float, draws: int) -> list[tuple[str, bool, dict[str,
             errors[metric] = abs(value / true - 1.0), unsure / true
             row += f"| {1e3 * value:.1f} | {1e3 * true:.1f} ± {1e3 * unsure:.1f} | {value / true - 1.0:+.1%} "
         found.append((row + "|", n == right, errors, there.apart))
-        print(row + "|", flush=True)
+        print(row + "|", file=sys.stderr, flush=True)
     return found
 
 
-def page(found: list[tuple[str, bool, dict[str, tuple[float, float]], float]], draws: int) -> str:
+def page() -> str:
     """The page."""
+    with ProcessPoolExecutor() as pool:
+        found = [row for told in pool.map(rows, TRACES) for row in told]
     text = [
         "# Plans against other draws",
         "",
         "P99 of plans of one pool [ms], and of other draws of the gateway on the same requests, all draws together, with its",
         "standard error; replicas bought, and those that keep the promises by the other draws",
-        f"(`python benchmarks/accuracy_replay.py --draws {draws}`). Promises in seconds, iteration times as the profile has them",
+        "(`python -m benchmarks.accuracy replay`). Promises in seconds, iteration times as the profile has them",
         "(`--confidence 50%`); H100 unless a GPU is named.",
         "",
         "| trace | promises | rate | replicas | others | TTFT | others | error | TPOT | others | error |",
@@ -168,23 +172,3 @@ def page(found: list[tuple[str, bool, dict[str, tuple[float, float]], float]], d
             "",
         ]
     )
-
-
-def main() -> None:
-    """Print, or write, the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=16)
-    parser.add_argument("--rate", type=float, default=60.0, help="rate above the trace's own")
-    parser.add_argument("-o", "--output", type=Path)
-    asked = parser.parse_args()
-    with ProcessPoolExecutor() as pool:
-        told = pool.map(rows, TRACES, (asked.rate,) * len(TRACES), (asked.draws,) * len(TRACES))
-        text = page([row for trace in told for row in trace], asked.draws)
-    if asked.output:
-        asked.output.write_text(text, encoding="utf-8")
-    else:
-        print(text)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,20 +1,18 @@
-"""What the schedulers' closed forms get right and wrong, as tables for docs/accuracy/schedulers.md.
+"""What the schedulers' closed forms get right and wrong.
 
-Run ``python benchmarks/accuracy_schedulers.py [-o docs/accuracy/schedulers.md]`` (about two minutes). The truths are the exact
-death chain and the event simulations of ``tests/fluid`` and ``tests/advice``, longer than the tests run them.
+The truths are the exact death chain and the event simulations of ``tests/fluid`` and ``tests/advice``, longer than the tests run
+them: about two minutes.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
+from benchmarks.accuracy.rows import ROOT
+
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "fluid"), str(ROOT / "tests" / "advice")]
 
 import test_exclusive
@@ -171,25 +169,14 @@ def wait_policies() -> Iterator[str]:
     yield ""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", type=Path)
-    args = parser.parse_args()
+def page() -> str:
+    """The page."""
+    parts = (rounding, thresholds, slots, throughput, wait_policies)
     lines = [
         "# Accuracy of the schedulers' closed forms",
         "",
-        "Made by `python benchmarks/accuracy_schedulers.py`.",
+        "Made by `python -m benchmarks.accuracy schedulers`.",
         "",
+        *(line for part in parts for line in part()),
     ]
-    for part in (rounding, thresholds, slots, throughput, wait_policies):
-        lines.extend(part())
-        print(json.dumps(part.__name__), file=sys.stderr)
-    text = "\n".join(lines).rstrip() + "\n"
-    if args.output is None:
-        sys.stdout.write(text)
-    else:
-        args.output.write_text(text)
-
-
-if __name__ == "__main__":
-    main()
+    return "\n".join(lines).rstrip()

@@ -1,0 +1,60 @@
+"""Objects as they are written, with places to be filled: the YAML beside a module, a template by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from planner.documents import load_document
+
+_PLACE = re.compile(r"\$([a-z]\w*)")
+
+
+def templates(module: str) -> Callable[..., Any]:
+    """What fills the templates of the YAML beside a module: called with a template's name and the values of its places.
+
+    A text that is one place (``$pods``) becomes its value, of any kind; inside a text a place becomes words of it. What is filled
+    with ``None`` is left out of its mapping, a list in a list gives its items, and a key ``$more:`` of nothing its keys.
+
+    Parameters
+    ----------
+    module
+        ``__file__`` of the module.
+    """
+    read = cache(lambda: load_document(Path(module).with_suffix(".yaml")))
+
+    def fill(template: str, /, **values: Any) -> Any:
+        return filled(read()[template], values)
+
+    return fill
+
+
+def filled(template: Any, values: Mapping[str, Any]) -> Any:
+    """A template with its places filled; see :func:`templates`.
+
+    >>> filled({"name": "$of-pool", "n": "$n", "none": "$no", "$more": None}, {"of": "a", "n": 2, "no": None, "more": {"b": [1]}})
+    {'name': 'a-pool', 'n': 2, 'b': [1]}
+    """
+    if isinstance(template, str):
+        alone = _PLACE.fullmatch(template)
+        return values[alone[1]] if alone else _PLACE.sub(lambda found: str(values[found[1]]), template)
+    found: Any
+    if isinstance(template, list):
+        found = []
+        for inner in template:
+            value = filled(inner, values)
+            found += value if isinstance(value, list) else [value]
+        return found
+    if not isinstance(template, dict):
+        return template
+    found = {}
+    for key, inner in template.items():
+        value = filled(key if inner is None else inner, values)
+        if inner is None:
+            found |= value
+        elif value is not None:
+            found[filled(key, values)] = value
+    return found
