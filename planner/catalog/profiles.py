@@ -7,16 +7,16 @@ marked "estimated".
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from planner.catalog.load import FOLDER, normalized
+from planner.catalog.folders import FOLDER, user_directory
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
+from planner.catalog.load import normalized
 from planner.catalog.profile_files import load_profile, parse_profile, save_profile
 from planner.catalog.profile_record import SCHEMA, Profile, ReservedSlots
 from planner.engines import DEFAULT_ENGINE, Engine, engines
@@ -24,7 +24,6 @@ from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
 from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.kept import once
-from planner.paths import at_home
 
 __all__ = [
     "SCHEMA",
@@ -42,12 +41,6 @@ __all__ = [
     "served_by",
     "user_directory",
 ]
-
-
-def user_directory() -> Path:
-    """Where a user's own profiles live: ``FLEETOPT_PROFILES``, else ``~/.config/fleetopt/profiles``."""
-    named = os.environ.get("FLEETOPT_PROFILES")
-    return at_home(named or "~/.config/fleetopt/profiles")
 
 
 def _files() -> Iterator[tuple[str, Path]]:
