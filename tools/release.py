@@ -60,9 +60,9 @@ def built(checkout: Path, folder: Path, tag: str | None) -> tuple[Path, float]:
     """The wheel of a platform, or the sdist for ``None``, and the seconds it took."""
     begun = time.perf_counter()
     if tag is not None:
-        # notes for debuggers name the folder of the build; on macOS it is leaving them out that does
-        without = "" if tag.startswith("macosx") else " -s"
-        target = f"{sys.executable} -m ziglang cc -target {TARGETS[tag]} -mcpu=baseline{without}"
+        # notes for debuggers, and the name a library of macOS calls itself by, would say in which folder it was built
+        named = " -Wl,-install_name,@rpath/kernel.dylib" if tag.startswith("macosx") else ""
+        target = f"{sys.executable} -m ziglang cc -target {TARGETS[tag]} -mcpu=baseline -s{named}"
         environment = os.environ | {"CC": target, "FLEETOPT_PLATFORM": tag}
     else:
         environment = dict(os.environ)
@@ -184,7 +184,7 @@ def main() -> None:
                 wrong.append("its library speaks another interface")
             told = "opened" if asked else "looked into"
             times = " + ".join(f"{seconds:.1f}" for _, seconds in found)
-            same = f"sha256 {digests[0]}, {len(found)} times the same"
+            same = f"sha256 {' and '.join(dict.fromkeys(digests))} of {len(found)} builds"
             print(f"{target.name}: {target.stat().st_size:,} bytes, {same}; {told}; {times} s", flush=True)
             problems += [f"{target.name}: {one}" for one in wrong]
     if subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *made]).returncode:
