@@ -2,7 +2,8 @@
 
 Documents are laid out as mkdocs.yml names them, and their links follow. Commands of the pages of start/ and tasks/ are run in the
 order of the page, in a folder with a plan and some traffic, and what they print is folded away below them; one that fails ends the
-build. Those that want a server, a GPU or a file of yours are left alone. That takes minutes; ``--without-commands`` some seconds.
+build. Those that want a server, a GPU or a file of yours are left alone. That takes ten minutes of a processor;
+``--without-commands`` some seconds.
 """
 
 from __future__ import annotations
