@@ -9,7 +9,11 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class KernelHook(BuildHookInterface):
-    """Compiles ``planner/predict/kernel.c``; ``FLEETOPT_KERNEL=python`` leaves it out, and the wheel is for any machine."""
+    """Compiles ``planner/predict/kernel.c``; ``FLEETOPT_KERNEL=python`` leaves it out, and the wheel is for any machine.
+
+    ``FLEETOPT_PLATFORM`` is the platform tag of a wheel for machines of another kind, which ``CC`` compiles for
+    (``tools/release.py``).
+    """
 
     def __init__(self, *given, **named):
         super().__init__(*given, **named)
@@ -53,11 +57,14 @@ class KernelHook(BuildHookInterface):
             except OSError as error:
                 self.app.display_warning(f"{source.parent}: {error.strerror}; the kernel is built when it is used")
             return
+        platform = os.environ.get("FLEETOPT_PLATFORM")
+        suffix = {"win": ".dll", "mac": ".dylib"}.get(platform[:3], ".so") if platform else self.build.SUFFIX
         self.folder = tempfile.TemporaryDirectory()
-        library = self.build.keep(binary, source, Path(self.folder.name))
+        library = Path(self.folder.name, self.build.library_name(source, binary, suffix))
+        library.write_bytes(binary)
         build_data["force_include"][str(library)] = f"planner/predict/{library.name}"
         build_data["pure_python"] = False
-        _, _, platform = self.build_config.builder.get_best_matching_tag().split("-")
+        platform = platform or self.build_config.builder.get_best_matching_tag().split("-")[2]
         build_data["tag"] = f"py3-none-{platform}"
 
     def finalize(self, version, build_data, artifact_path):

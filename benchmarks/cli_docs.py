@@ -1,7 +1,10 @@
-"""Write docs/cli.md from the command line itself: ``python benchmarks/cli_docs.py``."""
+"""Write docs/cli.md, the man page docs/fleetopt.1 and what shells complete, from the command line itself:
+``python benchmarks/cli_docs.py``."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
@@ -9,11 +12,18 @@ from typing import Any
 
 from typer.main import get_command
 
+from planner._version import __version__
+from planner.autoscale.objects import KINDS
+from planner.cli.completion import TABLE
 from planner.cli.main import app
+from planner.deploy import target_names
+from planner.engines import engines
 from planner.question.options import OPTIONS
+from planner.report import formats
 
 ANCHOR = "options-of-several-commands"
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
+MAN = DOCUMENT.with_name("fleetopt.1")
 
 FILES = """## Options in files
 
@@ -126,6 +136,100 @@ def document() -> str:
     return "\n".join([HEAD, *links, "", *sections, common, in_files()]).rstrip() + "\n"
 
 
+NAMED = {
+    "cdf": "workload",
+    "workload": "workload",
+    "gpu": "gpu",
+    "model": "model",
+    "profile": "profile",
+    "engine": "engine",
+}
+"""Parameter -> what there is of its kind."""
+
+ARGUMENTS = {
+    "gpu show": "gpu", "model show": "model", "profile show": "profile", "profile compare": "profile", "workload show": "workload",
+    "workload compare": "workload", "schema": "schema",
+}  # fmt: skip
+"""Command -> what its argument names, where it is no file."""
+
+
+def completed(command: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What may follow a command: commands, or options with the kind of their value and what they do."""
+    told = cell(command.help).split(". ")[0].rstrip(".")[:70]
+    if hasattr(command, "commands"):
+        return {
+            "help": told,
+            "commands": {name: completed(inner, (*path, name)) for name, inner in command.commands.items()},
+        }
+    options: dict[str, tuple[str | None, str]] = {"--help": (None, "Show this message and exit")}
+    for p in command.params:
+        if p.param_type_name == "option" and not getattr(p, "hidden", False):
+            known = OPTIONS.get(p.name)
+            kind = p.name if known is not None and known.choices else NAMED.get(p.name, "")
+            if p.name == "to" or (p.name == "output_format" and path[0] in ("plan", "schedule")):
+                kind = f"{path[0]} {p.name}"
+            elif p.name == "output_format":
+                kind = p.name
+            kind = "set" if "--set" in p.opts else kind
+            text = re.split(r"[.:;,(]", cell(p.help))[0]
+            # of some the value may be left out
+            alone = p.is_flag or (known is not None and known.kind.bare)
+            options |= dict.fromkeys((*p.opts, *p.secondary_opts), (None if alone else kind, text))
+    return {"help": told, "argument": ARGUMENTS.get(" ".join(path), ""), "options": options}
+
+
+def values() -> dict[str, list[str]]:
+    """Kind -> its values, where they are few and in no folder."""
+    found: dict[str, Iterable[str]] = {name: o.choices for name, o in OPTIONS.items() if o.choices}
+    found |= {"deploy to": target_names(), "autoscale to": KINDS, "check to": ("files", "kubernetes")}
+    found |= {"output_format": formats()} | {f"{of} output_format": formats(of) for of in ("plan", "schedule")}
+    schemas = sorted(path.stem.rpartition("-")[0] for path in TABLE.parents[1].glob("schemas/*.json"))
+    found |= {"engine": sorted(engines()), "set": [f"{name}=" for name in OPTIONS], "schema": schemas}
+    return {kind: [*listed] for kind, listed in found.items()}
+
+
+def completion() -> str:
+    """The whole of planner/cli/completion.json."""
+    return json.dumps({**completed(get_command(app)), "values": values()}, indent=1) + "\n"
+
+
+def roff(text: str | None) -> str:
+    """Help text in the words of man: code in bold, nothing taken for a request."""
+    plain = " ".join((text or "").replace("\\", "\\e").split())
+    plain = re.sub(r"`([^`]*)`", r"\\fB\1\\fR", plain.replace("-", "\\-"))
+    return re.sub(r"^([.'])", r"\\&\1", plain)
+
+
+def man() -> str:
+    """The whole of docs/fleetopt.1."""
+    told = HEAD.partition("says the same.\n\n")[2]
+    lines = [
+        f'.TH FLEETOPT 1 "" "fleetopt {__version__}" "User Commands"',
+        ".SH NAME",
+        f"fleetopt \\- {roff(app.info.help)}",
+    ]
+    lines += [
+        ".SH SYNOPSIS",
+        ".B fleetopt",
+        ".I COMMAND",
+        "[OPTIONS] ...",
+        ".SH DESCRIPTION",
+        roff(told),
+        ".SH COMMANDS",
+    ]
+    for path, command in commands(get_command(app), ("fleetopt",)):
+        parts = "\n.PP\n".join(roff(part) for part in (command.help or "").split("\n\n"))
+        lines += [f".SS {roff(usage(path, command))}", parts]
+        for names, told in rows(command):
+            lines += [".TP", roff(names), roff(told.replace("\\|", "|")) or "\\&"]
+    lines += [".SH OPTIONS IN FILES", roff(FILES.partition("\n\n")[2].partition("The last column")[0])]
+    for name, option in OPTIONS.items():
+        lines += [".TP", f"\\fB{roff(name)}\\fR", roff(f"{option.told} [{option.kind.unit}]")]
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
+    MAN.write_text(man(), encoding="utf-8")
+    TABLE.write_text(completion(), encoding="utf-8")
     DOCUMENT.write_text(document(), encoding="utf-8")
     print(f"wrote {DOCUMENT}")

@@ -4,7 +4,7 @@
 - random: questions of several GPU types and pools, each drawn from its own number alone (``--only 34`` repeats one, ``--seed 7``
   draws others)
 - sampled: a million sampled requests; imports: millions of rows against DuckDB's own aggregation of the same file
-- kernel: the compiled kernel on Azure's hour; targets: it compiled by zig for other machines (package ziglang)
+- kernel: the compiled kernel on Azure's hour
 
 Processor time, where not told otherwise, so that a busy machine changes little.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import compileall
 import math
-import os
 import random
 import resource
 import statistics
@@ -274,27 +273,8 @@ def kernel(_: argparse.Namespace) -> None:
     print(f"100 copies laid over each other: {100 * n / merged / 1e6:.0f} M rows/s")
 
 
-def targets(_: argparse.Namespace) -> None:
-    """Bytes of the kernel's library for every target, and seconds to make it."""
-    from planner.predict.build import SOURCE
-    from planner.predict.build import compiled as library
-
-    elf, mach_o, pe = b"\x7fELF", b"\xcf\xfa\xed\xfe", b"MZ"
-    linux = dict.fromkeys((f"{m}-linux-{c}" for m in ("x86_64", "aarch64") for c in ("gnu.2.17", "musl")), elf)
-    macos = dict.fromkeys(("x86_64-macos.11.0", "aarch64-macos.11.0"), mach_o)
-    windows = dict.fromkeys(("x86_64-windows-gnu", "aarch64-windows-gnu"), pe)
-    print("| target | bytes | s |\n|---|---:|---:|")
-    for target, magic in {**linux, **macos, **windows}.items():
-        os.environ["CC"] = f"{sys.executable} -m ziglang cc -target {target}"
-        begun = time.perf_counter()
-        made = library(SOURCE)
-        assert made.startswith(magic), f"{target}: not a library of that system"
-        print(f"| {target} | {len(made):,} | {time.perf_counter() - begun:.1f} |", flush=True)
-
-
 WHAT = {
     "start": start, "questions": questions, "random": drawn, "sampled": sampled, "imports": imports, "kernel": kernel,
-    "targets": targets,
 }  # fmt: skip
 
 

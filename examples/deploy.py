@@ -15,7 +15,7 @@ def main() -> None:
         fleet, "k8s", program="registry.example/fleetopt:1.0", namespace="serving", api_key_secret="llm-key"
     )
 
-    for name, text in (files.files | job.files).items():
+    for name, text in {**files.files, **job.files}.items():
         print(f"{name}: {len(text.splitlines())} lines")
     for note in (*files.notes, *job.notes):
         print("-", note)

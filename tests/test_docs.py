@@ -151,7 +151,12 @@ def test_named_files_exist() -> None:
 
 def test_command_reference_is_current() -> None:
     written = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert written == _script("cli_docs").document(), "run python benchmarks/cli_docs.py"
+    made = _script("cli_docs")
+    assert written == made.document(), "run python benchmarks/cli_docs.py"
+    assert (made.MAN.read_text(encoding="utf-8"), made.TABLE.read_text(encoding="utf-8")) == (
+        made.man(),
+        made.completion(),
+    )
 
 
 def test_signatures_are_current() -> None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
+from planner.catalog.folders import FOLDER
 from planner.catalog.prices import Offer, offers, reference_offer
 from planner.documents import yaml_loader
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 
 GIB = 2.0**30
-
-FOLDER = Path(__file__).parent
-"""Where the package's YAML files lie (importlib.resources would find the same and take 10 ms to import)."""
 
 
 def normalized(name: str) -> str:
@@ -41,6 +39,33 @@ def shipped(file: str) -> Any:
 _SOURCED = ("memory_bytes", "bandwidth_bytes_per_s", "flops_per_s", "link_bytes_per_s")
 
 
+class GpuEntry(TypedDict):
+    """A GPU of gpus.yaml, in the units its head states."""
+
+    memory_gib: float
+    bandwidth_gb_per_s: float
+    tflops: Mapping[str, float]
+    link_gb_per_s: float
+    aliases: Sequence[str]
+    sources: Sequence[str]
+    gpus_per_node: NotRequired[int]
+    gpu_class: NotRequired[str]
+    sm_count: NotRequired[int]
+    attention_kernel: NotRequired[str]
+    node_link_gb_per_s: NotRequired[float]
+    pair_gb_per_s: NotRequired[float]
+
+
+class ModelEntry(TypedDict):
+    """A file of models/: the config.json as published, where and when it was read, and other names."""
+
+    source: str
+    aliases: Sequence[str]
+    config: Mapping[str, Any]
+    parameters_billion: NotRequired[tuple[float, float]]
+    repositories: NotRequired[Mapping[str, str]]
+
+
 @cache
 def gpus() -> Mapping[str, GpuSpec]:
     """All GPUs of the catalog by canonical name.
@@ -58,9 +83,10 @@ def gpus() -> Mapping[str, GpuSpec]:
     """
     data, limits = shipped("gpus.yaml"), shipped("power.yaml")["gpus"]
     texts = data["sources"]
-    found = offers(tuple(data["gpus"]))
+    entries: Mapping[str, GpuEntry] = data["gpus"]
+    found = offers(tuple(entries))
     specs = {}
-    for name, e in data["gpus"].items():
+    for name, e in entries.items():
         sources = {field: texts[key] for field, key in zip(_SOURCED, e["sources"], strict=True)}
         offer = reference_offer(found, name)
         if offer is not None:
@@ -151,16 +177,16 @@ def _without_makers(key: str) -> str:
 
 
 @cache
-def _entries() -> Mapping[str, Mapping[str, Any]]:
+def _entries() -> Mapping[str, ModelEntry]:
     """Every file of ``models/``, by the model's canonical name."""
     return {path.stem: _entry(path.stem) for path in sorted(FOLDER.glob("models/*.json"))}
 
 
 @cache
-def _entry(name: str) -> Mapping[str, Any]:
+def _entry(name: str) -> ModelEntry:
     import json
 
-    entry: Mapping[str, Any] = json.loads((FOLDER / "models" / f"{name}.json").read_bytes())
+    entry: ModelEntry = json.loads((FOLDER / "models" / f"{name}.json").read_bytes())
     return entry
 
 

@@ -145,7 +145,7 @@ def _list(of: type, told: str) -> Callable[[Any, str, Report], tuple[Any, ...]]:
 
 def _choice(known: tuple[str, ...] | Mapping[str, Any]) -> Callable[[Any, str, Report], Any]:
     def check(value: Any, path: str, report: Report) -> Any:
-        if value not in known:
+        if not isinstance(value, str) or value not in known:
             report(path, f"{value!r} is none of {', '.join(known)}")
         return value
 

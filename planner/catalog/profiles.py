@@ -7,16 +7,17 @@ marked "estimated".
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from planner.catalog.load import FOLDER, normalized
+from planner.catalog.folders import FOLDER
+from planner.catalog.folders import user_directory as user_directory
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
+from planner.catalog.load import normalized
 from planner.catalog.profile_files import load_profile as load_profile
 from planner.catalog.profile_files import parse_profile as parse_profile
 from planner.catalog.profile_files import save_profile as save_profile
@@ -26,13 +27,6 @@ from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
 from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.kept import once
-from planner.paths import at_home
-
-
-def user_directory() -> Path:
-    """Where a user's own profiles live: ``FLEETOPT_PROFILES``, else ``~/.config/fleetopt/profiles``."""
-    named = os.environ.get("FLEETOPT_PROFILES")
-    return at_home(named or "~/.config/fleetopt/profiles")
 
 
 def _files() -> Iterator[tuple[str, Path]]:

@@ -29,14 +29,25 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"fleetopt {__version__}")
+        from planner.catalog.folders import newest_day
+        from planner.predict.library import in_use
+
+        library, told = in_use()
+        typer.echo(f"fleetopt {__version__}\nkernel: {'compiled' if library is not None else 'Python'}, {told}")
+        typer.echo(f"catalog: {newest_day()}")
         raise typer.Exit
 
 
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_version,
+            is_eager=True,
+            help="Print the version, the kernel and the day of the catalog.",
+        ),
     ] = False,
 ) -> None:
     pass

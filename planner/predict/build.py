@@ -111,7 +111,7 @@ def _run(command: list[str], source: Path, folder: Path) -> bytes:
         done = subprocess.run(
             [*command, *words],
             cwd=folder,
-            env=os.environ | caches,
+            env=caches | os.environ,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from planner._version import __version__
 from planner.catalog.api_prices import ApiPrice
 from planner.catalog.load import price_offers
 from planner.catalog.power import PowerCurve, power_curve
@@ -20,6 +19,7 @@ from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, pool_model, traffic_of
 from planner.notebook import InNotebooks
 from planner.plans import HOURS_PER_YEAR
+from planner.record import Record
 from planner.replica.price import replicas_for_availability
 from planner.studies.schedule import Schedule, ScheduledPool
 from planner.workload.pools import features
@@ -68,7 +68,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Commitment:
+class Commitment(Record):
     """Reserving GPUs of one type for a term.
 
     Parameters
@@ -104,7 +104,7 @@ class Commitment:
 
 
 @dataclass(frozen=True, slots=True)
-class WayToPay:
+class WayToPay(Record):
     """One way to pay for the fleet's hours.
 
     Parameters
@@ -125,7 +125,7 @@ class WayToPay:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenPrices:
+class TokenPrices(Record):
     """What a million tokens costs, by the time each kind takes of the GPUs.
 
     Parameters
@@ -145,7 +145,7 @@ class TokenPrices:
 
 
 @dataclass(frozen=True, slots=True)
-class ApiComparison:
+class ApiComparison(Record):
     """The same traffic at an API.
 
     Parameters
@@ -170,7 +170,7 @@ class ApiComparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Energy:
+class Energy(Record):
     """Electricity of the GPUs.
 
     Parameters
@@ -235,6 +235,7 @@ class Costs(InNotebooks):
     energy: Energy | None
     notes: tuple[str, ...]
 
+    document: ClassVar[str] = "fleetopt-costs"
     shown = ("way", "reserved_gpus", "on_demand_gpus", "spot_gpus", "cost_usd_per_hour")
 
     def __repr__(self) -> str:
@@ -248,11 +249,7 @@ class Costs(InNotebooks):
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per way to pay."""
-        return [{"way": way.name, **{k: v for k, v in asdict(way).items() if k != "name"}} for way in self.ways]
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {"schema_version": 1, "kind": "fleetopt-costs", "version": __version__, **asdict(self)}
+        return [{"way": way.name, **{k: v for k, v in way.to_dict().items() if k != "name"}} for way in self.ways]
 
 
 def months_of(term: str) -> int:

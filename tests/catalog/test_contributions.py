@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from planner.catalog.folders import FOLDER as CATALOG
 from planner.catalog.hf import NOT_MODELLED, model_from_mapping
-from planner.catalog.load import FOLDER as CATALOG
 from planner.catalog.load import gpus, models, normalized, price_offers, shipped
 from planner.catalog.prices import FOLDER, parse_offers
 from planner.shard import shard
