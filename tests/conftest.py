@@ -42,9 +42,13 @@ def shared_data() -> Path:
     pytest.skip(f"needs the shared data ({folder} is absent; set {SHARED_VARIABLE})")
 
 
+LONG_LIMIT_S = 1800
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of half a minute run among the long checks: ``FLEETOPT_LONG=1``."""
-    if not LONG:
-        for item in items:
-            if item.get_closest_marker("long"):
+    """Tests of half a minute run among the long checks (``FLEETOPT_LONG=1``), within half an hour each."""
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(LONG_LIMIT_S))
+            if not LONG:
                 item.add_marker(pytest.mark.skip(reason="takes long: FLEETOPT_LONG=1 (.ci/long)"))

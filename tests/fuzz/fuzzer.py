@@ -339,7 +339,7 @@ def fault(case: Case) -> str | None:
         old = {number: signal.signal(number, ring) for number in (signal.SIGPROF, signal.SIGALRM)}
         # processor time, as others may use the machine too; the clock only for what waits without working
         signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
-        signal.setitimer(signal.ITIMER_REAL, 12 * LIMIT_S)
+        left_s, _ = signal.setitimer(signal.ITIMER_REAL, 12 * LIMIT_S)
         try:
             with served(case) as arguments:
                 code, _, errors = invoke(arguments, case.files.get("stdin", b""))
@@ -360,6 +360,8 @@ def fault(case: Case) -> str | None:
                 signal.setitimer(timer, 0.0)
             for number, handler in old.items():
                 signal.signal(number, handler)
+            # the test runner's own limit
+            signal.setitimer(signal.ITIMER_REAL, left_s)
         left = [p.name for p in folder.iterdir() if p.name not in case.files and p.name.startswith((".", "tmp"))]
     if unread[0]:
         return f"what it wrote cannot be read: {unread[2][-300:]!r}"
