@@ -27,13 +27,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import coverage
+
+# what every run of tests imports, once: each is tried in a copy of this process, which has not seen the planner
+import hypothesis  # noqa: F401
 import pytest
 import yaml
 from mutations import Mutant, mutants_of
 from scipy.special import betaincinv
-
-# what every run of tests imports, once: each is tried in a copy of this process, which has not seen the planner
-import hypothesis, numpy, rich.console, scipy.optimize, typer  # noqa: E401, F401, I001
 
 ROOT = Path(__file__).resolve().parents[1]
 SCORES, SURVIVORS = ROOT / "tests/golden/mutation.csv", ROOT / "tests/mutation_survivors.yaml"
