@@ -30,7 +30,11 @@ import coverage
 
 # what every run of tests imports, once: each is tried in a copy of this process, which has not seen the planner
 import hypothesis  # noqa: F401
+import numpy  # noqa: F401
 import pytest
+import rich.console  # noqa: F401
+import scipy.optimize  # noqa: F401
+import typer  # noqa: F401
 import yaml
 from mutations import Mutant, mutants_of
 from scipy.special import betaincinv
@@ -39,7 +43,10 @@ ROOT = Path(__file__).resolve().parents[1]
 SCORES, SURVIVORS = ROOT / "tests/golden/mutation.csv", ROOT / "tests/mutation_survivors.yaml"
 
 ROOMS: dict[str, tuple[list[str], list[str]]] = {
-    "chance": (["planner/fleet/margin.py", "planner/fleet/sure.py"], ["tests/fleet/test_sure.py", "tests/report/test_plan_page.py"]),
+    "chance": (
+        ["planner/fleet/margin.py", "planner/fleet/sure.py"],
+        ["tests/fleet/test_sure.py", "tests/report/test_plan_page.py"],
+    ),
     "kernel": (["planner/predict/kernel.c"], ["tests/predict"]),
     "report": (["planner/report"], ["tests/report", "tests/cli/test_pages.py"]),
     "question": (["planner/question"], ["tests/question", "tests/cli/test_mistakes_people_make.py"]),
