@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.load import GpuEntry, ModelEntry
-from planner.catalog.profile_files import COVERED_QUANTITIES, LARGEST_PARAMETER, PROVENANCES, READERS
-from planner.catalog.profile_record import SCHEMA, Profile, ReservedSlots
+from planner.catalog.profile_files import COVERED_QUANTITIES, LARGEST_PARAMETER, READERS
+from planner.catalog.profile_record import HOLDS, SCHEMA, Profile, ReservedSlots
 from planner.hardware import DTYPE_BYTES
 from planner.iteration.model import PARAMETER_UNITS
 from planner.promise import Promise, Slo
@@ -224,7 +224,7 @@ def profile(made: Schemas) -> Schema:
         "iteration": closed(
             {name: {"type": "number", "minimum": 0, "maximum": LARGEST_PARAMETER} for name in PARAMETER_UNITS}, ["t0"]
         ),
-        "provenance": {"enum": [*PROVENANCES]},
+        "provenance": {"enum": [*HOLDS]},
         "covered": closed({name: made.of(tuple[float, float]) for name in COVERED_QUANTITIES}),
         "reserved": closed(
             {name: {"type": "number", "minimum": 1} for name in hints_of(ReservedSlots)}, [*hints_of(ReservedSlots)]

@@ -25,15 +25,6 @@ DTYPE_BYTES: Mapping[str, float] = {
 """Bytes of one weight or KV element by dtype, block scales included."""
 
 
-GPU_CLASSES: Mapping[str, str] = {
-    "sxm": "NVIDIA data-centre module with HBM and NVLink",
-    "pcie": "NVIDIA data-centre card with HBM and a lower power limit",
-    "workstation": "card with GDDR memory, no NVLink",
-    "amd": "AMD Instinct",
-}
-"""Families whose kernels reach similar shares of their data sheet."""
-
-
 NVLINK_BYTES_PER_S = 150e9
 """Links from here on are taken for NVLink or its like, not PCIe, when nothing says so [bytes/s]."""
 
@@ -137,8 +128,10 @@ class GpuSpec:
     sources
         Where each number comes from, by field name.
     gpu_class
-        Key of :data:`GPU_CLASSES`; where it is not given, ``"sxm"`` for a GPU with a fast link and ``"workstation"``
-        for one without.
+        Family whose kernels reach similar shares of their data sheet: ``"sxm"`` (NVIDIA data-centre module with HBM and
+        NVLink), ``"pcie"`` (such a card with a lower power limit), ``"workstation"`` (GDDR memory, no NVLink) or
+        ``"amd"`` (Instinct). Where it is not given, ``"sxm"`` for a GPU with a fast link and ``"workstation"`` for one
+        without.
     sm_count
         Streaming multiprocessors (compute units of an AMD GPU); 0 = not known.
     attention_kernel

@@ -25,8 +25,6 @@ QUANTITIES = "a formula of that many quantities, by the names of its source"
 SETTINGS = "independent settings of one run, most by keyword with a default"
 
 LONG = {
-    "api.py: plan": SIGNATURE,
-    "api.py: schedule": SIGNATURE,
     "api.py: what_if": SIGNATURE,
     "calibrate/closed_loop.py: loop_times": ONE_FORMULA,
     "calibrate/layers.py: Layers.__init__": FIELDS,

@@ -26,7 +26,6 @@ class ClosedPool(PoolModel):
 
     def __init__(self, lengths: Lengths, replica: Replicas, overhead_s: float) -> None:
         self.slots, self._replica = replica.slots, ClosedReplica(lengths, replica, overhead_s)
-        self.bound_by = self._replica.limit.binding
         cost = self._replica.engine.cost
         self._attention = cost.alpha / max(cost.b + cost.c + cost.alpha, 1e-300)
 

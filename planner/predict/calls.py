@@ -28,13 +28,10 @@ class SessionCalls:
         Their calls.
     span_s
         How long sessions begin [s]; calls that would be sent later are left out.
-    counted_s
-        How much of it counts [s].
     """
 
     requests: Requests
     span_s: float
-    counted_s: float
 
 
 def session_calls(
@@ -99,7 +96,7 @@ def session_calls(
         shared_tokens=tokens[pieces] if name.size else None,
         weight=(nominal >= WARM * span).astype(np.float64),
     )
-    return SessionCalls(requests, span, (1.0 - WARM) * span)
+    return SessionCalls(requests, span)
 
 
 def _ranges(low: NDArray[np.int64], high: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -302,14 +302,13 @@ def test_against_an_independent_server(case: dict[str, Any]) -> None:
 
 def test_shared_truth_within_the_bars(shared_data: Path) -> None:
     """Slot occupancy <= 0.85: occupancy within 5%, TTFT p50/p99 and TPOT p99 within 10% where prefill runs per slot."""
-    cases = json.loads((shared_data / "queueing" / "truth.json").read_text(encoding="utf-8"))["iteration_server"]
-    sys.path.insert(0, str(ROOT / "tests" / "golden"))
+    assert (shared_data / "queueing" / "truth.json").is_file()
+    sys.path.insert(0, str(ROOT))
     try:
-        from accuracy_occupancy import truth_errors
+        from benchmarks.accuracy.occupancy import independent
     finally:
         sys.path.pop(0)
-    rows = truth_errors([c for c in cases if c["slot_utilization"] <= 0.85])
-    per_slot = np.array([r.errors for r in rows])
+    per_slot = np.array([served.predicted()[1] for served in independent() if served.truth[0] <= 0.85])
     assert len(per_slot) >= 30
     columns = [0, 1, 3, 6]  # occupancy, TTFT p50, TTFT p99, TPOT p99
     assert np.all(np.abs(per_slot[:, 0]) <= 0.06)  # one pool of 64 at rho 0.95, whose own interval is 5% wide

@@ -116,7 +116,7 @@ def test_the_command(trace: Path, tmp_path: Path) -> None:
     asked = ["--cdf", str(trace), "--slo", "0.5", "--tp", "1", "--token-budget", "2048"]
     CliRunner().invoke(app, ["plan", *asked, "--rate", "60", "--no-options", "-o", str(plan)])
     told = CliRunner().invoke(app, ["capacity", str(plan)])
-    assert told.exit_code == 0 and "requests/s with every promise kept" in told.stdout, told.output
+    assert told.exit_code == 0 and "keeps the promise with 80% confidence" in told.stdout, told.output
     for wrong, said in ((asked, "of what fleet"), ([str(plan), "--gpu", "h200"], "gpu: fixed by the plan")):
         refused = CliRunner().invoke(app, ["capacity", *wrong])
         assert isinstance(refused.exception, fo.InputError) and said in str(refused.exception)

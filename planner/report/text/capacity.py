@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.report.blocks import Block, Text, rows_table
-from planner.report.text import standing
+from planner.report.text import served as of_served
 from planner.studies.capacity import PRECISION, Capacity
 from planner.units import format_count, format_percent
 
@@ -20,7 +20,7 @@ def blocks(capacity: Capacity) -> list[Block]:
     sure = f" with {format_percent(confidence)} confidence" if isinstance(confidence, float) else ""
     users = "" if capacity.users is None else f" ({capacity.users:,} users)"
     lines = [
-        standing.fleet(served),
+        of_served.fleet(served),
         f"at {format_count(capacity.refused_per_s)}/s: {capacity.binding} breaks (the rate is known to "
         f"{format_percent(PRECISION)})",
     ]
@@ -30,11 +30,13 @@ def blocks(capacity: Capacity) -> list[Block]:
     if len(capacity.pools) > 1:
         lines += [_cut(capacity)]
     rows = [{k: v for k, v in row.items() if k not in TOLD_ABOVE} for row in capacity.to_rows()]
-    checks = standing.before_signing(served)
+    checks = of_served.before_signing(served)
     return [
-        Text([standing.question(served)], "heading"),
+        Text([of_served.question(served)], "heading"),
         Text(
-            [f"BEARS  {format_count(capacity.rate_per_s)} requests/s{users}   keeps {standing.promised(served)}{sure}"],
+            [
+                f"BEARS  {format_count(capacity.rate_per_s)} requests/s{users}   keeps {of_served.promised(served)}{sure}"
+            ],
             "bold",
         ),
         Text(lines, label="     ", near=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from planner.fleet.fleet import Verdict
 from planner.promise import Promise
 from planner.report.blocks import Block, Text, rows_table
-from planner.report.text import standing
+from planner.report.text import served as of_served
 from planner.report.text.plan import told_chance
 from planner.studies.evaluation import Evaluation
 from planner.units import format_count
@@ -25,16 +25,16 @@ def blocks(evaluation: Evaluation) -> list[Block]:
     verdicts = [verdict(evaluation, k) for k in range(len(evaluation.rates_per_s))]
     more = [f"at {len(verdicts) - MOST_RATES:,} more rates: below"] if len(verdicts) > MOST_RATES else []
     found: list[Block] = [
-        Text([standing.question(served)], "heading"),
+        Text([of_served.question(served)], "heading"),
         Text(
             [
-                f"THIS FLEET  {standing.fleet(served)}   stable up to {format_count(evaluation.capacity_per_s)} requests/s"
+                f"THIS FLEET  {of_served.fleet(served)}   stable up to {format_count(evaluation.capacity_per_s)} requests/s"
             ]
         ),
         Text([*verdicts[:MOST_RATES], *more], "bold", label="     ", near=True),
         rows_table(evaluation.to_rows(), FIRST),
     ]
-    checks = standing.before_signing(served)
+    checks = of_served.before_signing(served)
     found.append(Text(["BEFORE YOU SIGN"] if checks else []))
     found.append(Text(checks, "bullets", label="  ! ", near=True))
     found.append(Text(["fleetopt capacity (how much it bears)   fleetopt plan (what would do)"], only="terminal"))
@@ -58,6 +58,6 @@ def verdict(evaluation: Evaluation, k: int) -> str:
         return f"at {format_count(rate)} requests/s: nothing is promised"
     sure = "" if chance is None else f" with {told_chance(chance)} confidence"
     if not missed:
-        return f"at {format_count(rate)} requests/s: keeps {standing.promised(evaluation.served)}{sure}"
+        return f"at {format_count(rate)} requests/s: keeps {of_served.promised(evaluation.served)}{sure}"
     kept = "" if chance is None else f" (kept with {told_chance(chance)} confidence)"
     return f"at {format_count(rate)} requests/s: BREAKS {', '.join(missed)}{kept}"

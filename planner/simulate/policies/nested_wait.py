@@ -35,10 +35,6 @@ class NestedWait:
         # number of tokens emitted -> segment a request is about to enter
         self.entered_at = {end + 1: k for k, end in enumerate(self.ends[:-1], start=1)}
 
-    def segment(self, request: Request) -> int:
-        """Segment (from 0) of the next decode iteration, whose number is the tokens emitted so far."""
-        return next(k for k, end in enumerate(self.ends) if request.emitted <= end)
-
     def schedule(self, node: Node) -> None:
         """Segments 1..K, K the largest for which all of them have enough waiting at their entries."""
         node.waiting.order_by(by_arrival)
