@@ -14,7 +14,7 @@ from typing import Any
 
 from planner.engines import engine as find_engine
 from planner.engines import engine_names
-from planner.errors import InputError, did_you_mean
+from planner.errors import MOST_TOLD, InputError, did_you_mean
 from planner.growth import GROWTH
 from planner.promise import MEAN, Promise, Slo
 from planner.question import values as of
@@ -552,10 +552,10 @@ def canonical(name: str) -> str:
     return _ALIASES.get(name, name)
 
 
-def unknown_option(name: str) -> str | None:
-    """``unknown option; did you mean ...``, or ``None`` when the name is an option's."""
+def unknown_option(name: str, guess: bool = True) -> str | None:
+    """``unknown option; did you mean ...`` with a guess, or ``None`` when the name is an option's."""
     key = canonical(name)
-    return None if key in OPTIONS else f"unknown option{did_you_mean(key, (*OPTIONS, *_ALIASES))}"
+    return None if key in OPTIONS else f"unknown option{did_you_mean(key, (*OPTIONS, *_ALIASES)) if guess else ''}"
 
 
 def _changes(
@@ -591,7 +591,8 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
         if key == "redundancy" and isinstance(value, str) and value.strip().endswith("%"):
             # how often enough replicas are up, as people ask for it
             key, value = "availability_target", round(1.0 - parse_fraction(value, key), 12)
-        if wrong := unknown_option(str(spelled)):
+        # a guess takes a millisecond: none for what nobody is shown
+        if wrong := unknown_option(str(spelled), guess=len(problems) < MOST_TOLD):
             problems.append((f"{place}: {wrong}", None))
         elif key in given:
             problems.append((f"{place}: given twice, also as {given[key][0].removeprefix(where)}", None))

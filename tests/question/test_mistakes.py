@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,16 @@ def test_a_format_given_is_the_format_written(tmp_path: Path, capsys: pytest.Cap
         assert end.value.code == 0
     assert "pools:" in plan.read_text(encoding="utf-8")
     assert table.read_text(encoding="utf-8").splitlines()[0].startswith(("schema_version:", "kind:"))
+
+
+def test_a_hundred_thousand_unknown_options_are_told_in_a_moment() -> None:
+    """A guess at what was meant is made for those that are shown; for each it took minutes."""
+    begun = time.process_time()
+    with pytest.raises(InputError) as refused:
+        PlanInputs.from_dict({f"key_{k}_slots": 1 for k in range(100_000)})
+    assert time.process_time() - begun < 10.0
+    assert len(refused.value.problems) == 100_000
+    told = str(refused.value).splitlines()
+    assert len(told) == 27 and told[-1] == "  ... and 99,975 more"
+    with pytest.raises(InputError, match="rat: unknown option; did you mean 'rate'"):
+        PlanInputs.from_dict({"rat": 1})
