@@ -21,11 +21,13 @@ from typing import Any
 from planner.catalog.load import GpuEntry, ModelEntry
 from planner.catalog.profile_files import COVERED_QUANTITIES, LARGEST_PARAMETER, READERS
 from planner.catalog.profile_record import HOLDS, SCHEMA, Profile, ReservedSlots
+from planner.choices import Choices
+from planner.errors import InfeasibleError
 from planner.hardware import DTYPE_BYTES
 from planner.iteration.model import PARAMETER_UNITS
 from planner.promise import Promise, Slo
 from planner.question.options import OPTIONS, Option, PlanInputs
-from planner.record import Record
+from planner.record import Record, spelled
 from planner.units import MOST
 from planner.workload.workload import Described, Workload
 
@@ -34,7 +36,8 @@ FOLDER = ROOM / "schemas"
 Schema = dict[str, Any]
 PLAIN = {str: "string", bool: "boolean", int: "integer", type(None): "null"}
 WORDS = {"Mapping": Mapping, "Sequence": Sequence, "Any": Any, "ClassVar": typing.ClassVar, "Promise": Promise}
-"""What annotations of options name."""
+WORDS |= {"Floats": Any}
+"""What annotations name that no module has when it runs."""
 
 
 class Schemas:
@@ -71,7 +74,7 @@ class Schemas:
                 "minItems": len(inner),
                 "maxItems": len(inner),
             }
-        if origin in (tuple, list, Sequence):
+        if origin in (tuple, list, Sequence, Iterator):
             return {"type": "array", "items": self.of(inner[0])}
         if origin in (dict, Mapping):
             return {"type": "object", "additionalProperties": self.of(inner[1])}
@@ -79,6 +82,10 @@ class Schemas:
             return {"type": "array", "items": self.of(Promise)}
         if hint is PlanInputs:
             return options(self)
+        if hint is Profile:
+            return profile(self)
+        if hint is Workload:
+            return self.named(Described)
         if typing.is_typeddict(hint) or is_dataclass(hint):
             return self.named(hint)
         return {}
@@ -110,10 +117,8 @@ class Schemas:
         own = getattr(cls, "to_dict", None)
         names = (getattr(cls, "written", ()) or [f.name for f in fields(cls) if f.repr]) if own else hints
         properties: dict[str, Schema] = {}
-        for name in names:
-            hint = hints[name] if name in hints else returned(cls, name)
-            known = options(self) if name == "inputs" else self.of(hint)
-            key = getattr(cls, "renamed", {}).get(name, name)
+        for key, name in map(spelled, names):
+            known = options(self) if name == "inputs" else self.of(hint_at(cls, name))
             properties[key] = known | ({"description": told[name]} if name in told and "$ref" not in known else {})
         regular = own is Record.to_dict
         if own and not issubclass(cls, Record):
@@ -174,6 +179,17 @@ def returned(cls: type, name: str) -> Any:
     if not isinstance(found, property) and not inspect.isfunction(found):
         return typing.get_args(annotations(cls, cls.__module__)[name])[0]
     return annotations(found.fget if isinstance(found, property) else found, cls.__module__)["return"]
+
+
+def hint_at(cls: type, place: str) -> Any:
+    """What lies at a place below a class; what may be nothing on the way may be nothing there."""
+    first, _, rest = place.partition(".")
+    hints = hints_of(cls)
+    hint = hints[first] if first in hints else returned(cls, first)
+    if not rest:
+        return hint
+    inner = typing.get_args(hint) or (hint,)
+    return typing.Union[tuple(one if one is type(None) else hint_at(one, rest) for one in inner)]  # noqa: UP007
 
 
 def described(cls: type) -> dict[str, str]:
@@ -245,6 +261,15 @@ def profile(made: Schemas) -> Schema:
     return closed(properties, ["schema", *must])
 
 
+def infeasible(made: Schemas) -> Schema:
+    """What a plan says where no fleet keeps its promises: an exception, and so no record."""
+    maybe = {
+        name: any_of([made.of(cls), {"type": "null"}]) for name, cls in (("promise", Promise), ("choices", Choices))
+    }
+    head = {"schema_version": {"const": 1}, "kind": {"const": "fleetopt-infeasible"}, "message": {"type": "string"}}
+    return closed(head | {"relaxations": made.of(list[str]), "best_s": made.number} | maybe, [*head, *maybe])
+
+
 def results() -> Iterator[tuple[str, type[Record]]]:
     """Every record that is a document or a result of its own, by the name of its kind."""
     for cls in sorted({c for c in CLASSES if issubclass(c, Record)}, key=lambda c: c.__name__):
@@ -269,11 +294,12 @@ def documents() -> dict[str, str]:
         "configuration-1": (configuration, "Options, scenarios and classes of a configuration file."),
         "profile-1": (profile, first_line(Profile)),
         "workload-1": (lambda made: made.entry(Described) | {"additionalProperties": True}, first_line(Workload)),
+        "infeasible-1": (infeasible, first_line(InfeasibleError)),
         "gpu-1": (lambda made: made.entry(GpuEntry), first_line(GpuEntry)),
         "model-1": (lambda made: made.entry(ModelEntry), first_line(ModelEntry)),
     }
     for key, (make, told) in files.items():
-        made = Schemas(infinite=key.startswith("workload"))
+        made = Schemas(infinite=key.startswith(("workload", "infeasible")))
         name, _, version = key.rpartition("-")
         found[key] = complete(name, int(version), make(made), made, told)
     return {

@@ -67,6 +67,7 @@ class Choices(Record):
     promise: Promise | None = None
     waiting: int = 0
 
+    versioned: ClassVar[bool] = True
     written: ClassVar[tuple[str, ...]] = ("promise", "knee_s", "rows", "waiting")
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, ClassVar
 
@@ -22,21 +22,38 @@ class Record:
     """What a file of it is called in ``kind``; empty = it has no head, being part of another record for the most part."""
 
     written: ClassVar[tuple[str, ...]] = ()
-    """Fields, properties and methods whose values are written, in this order; empty = every field that ``repr`` shows."""
+    """Fields, properties and methods whose values are written, in this order; empty = every field that ``repr`` shows.
+
+    One that is written under another name, or lies deeper, is ``"name=place"``: ``"startup_s=elasticity.startup_s"``.
+    """
 
     versioned: ClassVar[bool] = False
     """Whether ``schema_version`` is written before its fields: a result of its own without a head."""
-
-    renamed: ClassVar[Mapping[str, str]] = {}
-    """Those that are written under another name -> that name."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         head = {"schema_version": self.schema_version, "kind": self.document, "version": __version__}
         names = self.written or [f.name for f in fields(self) if f.repr]  # type: ignore[arg-type]
-        values = {self.renamed.get(name, name): getattr(self, name) for name in names}
+        values = {key: placed(self, place) for key, place in map(spelled, names)}
         head = head if self.document else {"schema_version": self.schema_version} if self.versioned else {}
-        return head | {k: plain(v() if callable(v) else v) for k, v in values.items()}
+        return head | {key: plain(value) for key, value in values.items()}
+
+
+def spelled(name: str) -> tuple[str, str]:
+    """The key and the place of something written.
+
+    >>> spelled("rows=to_rows"), spelled("holds")
+    (('rows', 'to_rows'), ('holds', 'holds'))
+    """
+    key, _, place = name.partition("=")
+    return key, place or key
+
+
+def placed(found: Any, place: str) -> Any:
+    """What lies at a place below something; of nothing, nothing."""
+    for name in place.split("."):
+        found = None if found is None else getattr(found, name)
+    return found() if callable(found) else found
 
 
 def plain(value: Any) -> Any:
@@ -45,7 +62,7 @@ def plain(value: Any) -> Any:
         return json_number(value)
     if isinstance(value, Mapping):
         return {key if isinstance(key, str) else f"{key:.10g}": plain(one) for key, one in value.items()}
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, (tuple, list, Iterator)):
         return [plain(one) for one in value]
     return value.to_dict() if hasattr(value, "to_dict") else value
 

@@ -16,9 +16,9 @@ import planner as fo
 from planner.catalog.folders import FOLDER as CATALOG
 from planner.catalog.load import shipped
 from planner.catalog.profile_files import READERS, REQUIRED, parse_profile
+from planner.cli.commands import Built
 from planner.cli.main import app
 from planner.cli.schema import FOLDER
-from planner.doctor import Checkup, Finding
 from planner.errors import InputError
 from planner.question.files import load_question
 from planner.question.options import OPTIONS, PlanInputs
@@ -95,16 +95,80 @@ def test_a_plan_is_as_its_schema_says_and_what_is_damaged_is_refused_by_both(tmp
             load_question(tmp_path / "plan.json")
 
 
-def test_results_are_as_their_schemas_say(plan: fo.Plan) -> None:
-    results = {
-        "evaluation": fo.evaluate(plan, [10.0, 2000.0]),
-        "what-if": fo.what_if(plan, rate=[10, 20]),
-        "costs": fo.cost(plan, hours="servegen-m-small"),
-        "stability": fo.stability("azure", gpu="h100", rate=5),
-        "checkup": Checkup((Finding("python", "good", "3.11"),)),
-        "workload": fo.load_workload("azure"),
-    }
-    assert not [f"{name}: {line}" for name, result in results.items() for line in wrong(name, as_json(result))]
+VERBS = {
+    "plan": (
+        ("plan --cdf azure --slo 0.5 --rate 20 --burst poisson --pools 1", "plan"),
+        ("plan --cdf azure --slo 1ms --rate 20 --burst poisson --pools 1", "infeasible"),
+    ),
+    "options": (("options --isl 500 --osl 100 --rate 5 --slo 0.5 --gpu h100 --burst poisson", "choices"),),
+    "evaluate": (("evaluate plan.yaml --rate 10,2000", "evaluation"),),
+    "what-if": (("what-if plan.yaml --set rate=10,20", "what-if"),),
+    "capacity": (("capacity plan.yaml", "capacity"),),
+    "diff": (("diff plan.yaml plan.yaml", "difference"),),
+    "schedule": (
+        ("schedule plan.yaml --hours servegen-m-small", "schedule"),
+        ("schedule plan.yaml --monthly-growth 8% --months 3", "growth"),
+    ),
+    "cost": (("cost plan.yaml", "costs"),),
+    "autoscale": (("autoscale plan.yaml --hours servegen-m-small --startup 110s", "autoscaling"),),
+    "simulate": (
+        ("simulate plan.yaml --requests 300 --seeds 2", "verification"),
+        ("simulate --policies sarathi --rates 2 --requests 200", "policy-comparison"),
+    ),
+    "stability": (("stability --cdf azure --gpu h100 --rate 5", "stability"),),
+    "batching": (("batching --rate 5", "batching"),),
+    "wait": (("wait --rate 5", "wait-settings"),),
+    "reproduce": (("reproduce wait", "reproduction"),),
+    "compress measure": (("compress measure --prompts prompts.jsonl --boundary 500", "compression"),),
+    "profile list": (("profile list", "profile-list"),),
+    "profile show": (("profile show fleetopt-paper", "profile"),),
+    "profile compare": (("profile compare fleetopt-paper llama-3-8b-a100-80gb-tp1", "profile-comparison"),),
+    "gpu list": (("gpu list", "gpu-list"),),
+    "gpu show": (("gpu show h100", "catalog-entry"),),
+    "model list": (("model list", "model-list"),),
+    "model show": (("model show llama-3.1-8b", "catalog-entry"),),
+    "prices show": (("prices show --gpu h100", "offer-list"),),
+    "workload list": (("workload list", "workload-list"),),
+    "workload show": (("workload show azure", "workload"),),
+    "workload compare": (("workload compare azure lmsys", "drift"),),
+    "doctor": (("doctor", "checkup"),),
+}
+"""Command -> lines, each with the kind that its JSON is."""
+
+ELSEWHERE = {"check", "calibrate", "profile refit"}
+"""Want a fleet or measurements: tests/monitor/test_check.py and tests/calibrate/test_calibrate_command.py hold them to theirs."""
+
+
+def test_every_command_that_writes_json_is_held_to_a_schema() -> None:
+    commands = {n if k == n else f"{n} {k}": c for n in Built() for k, c in leaves(n).items()}
+    with_json = {name for name, command in commands.items() if any(p.name == "output_format" for p in command.params)}
+    assert with_json == {*VERBS, *ELSEWHERE}
+
+
+def leaves(name: str) -> dict[str, Any]:
+    """The commands of a group, or the command itself."""
+    return getattr(Built()[name], "commands", {name: Built()[name]})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plan with its choices, and prompts."""
+    made = tmp_path_factory.mktemp("schemas")
+    line = f"plan --cdf azure --slo 0.5 --rate 20 --burst poisson --pools 1 --gpu h100 -o {made}/plan.yaml"
+    assert CliRunner().invoke(app, line.split()).exit_code == 0
+    sentences = " ".join(f"Sentence {n} of a document says that rack {n} has {n % 7} servers." for n in range(30))
+    (made / "prompts.jsonl").write_text(json.dumps({"prompt": sentences}), encoding="utf-8")
+    return made
+
+
+@pytest.mark.parametrize(("line", "kind"), [pair for lines in VERBS.values() for pair in lines])
+def test_what_commands_print_is_as_its_schema_says(
+    line: str, kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    printed = CliRunner().invoke(app, [*line.split(), "--format", "json"])
+    assert printed.stdout, printed.exception
+    assert not wrong(kind, json.loads(printed.stdout))
 
 
 @pytest.mark.parametrize("path", PROFILES, ids=lambda p: p.stem)

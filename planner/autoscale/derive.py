@@ -7,11 +7,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from planner._version import __version__
 from planner.autoscale.backtest import (
     Outcome,
     clock_counts,
@@ -32,6 +31,7 @@ from planner.fleet.pool import Pool
 from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.monitor.policy import DAY_S, TOLERANCE, Pace, Policy, written
 from planner.notebook import InNotebooks
+from planner.record import Record
 from planner.studies.schedule import needs_of
 from planner.units import format_count, format_duration, format_percent
 
@@ -70,7 +70,7 @@ PATHS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class PoolScaler:
+class PoolScaler(Record):
     """One pool's scaler.
 
     Parameters
@@ -121,6 +121,11 @@ class PoolScaler:
     nodes: int = 1
     role: str = "both"
 
+    written: ClassVar[tuple[str, ...]] = (
+        *("name=pool", "threshold", "headroom", "startup_s=startup.seconds", "clock_replicas=clock"),
+        *("planned_replicas=planned", "guards", "peak_prefill=peak", "policy"),
+    )
+
     def lines(self) -> list[str]:
         """In words."""
         t, perfect = self.threshold, next(o for o in self.outcomes if o.name == "perfect")
@@ -169,6 +174,9 @@ class Autoscaling(InNotebooks):
     rates_per_s: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    document: ClassVar[str] = "fleetopt-autoscaling"
+    written: ClassVar[tuple[str, ...]] = ("path=source", "rates_per_s", "pools", "rows=to_rows", "notes")
+
     def __repr__(self) -> str:
         return f"<Autoscaling: {', '.join(f'{p.pool} {p.policy.least}..{p.policy.most}' for p in self.pools)}>"
 
@@ -190,41 +198,6 @@ class Autoscaling(InNotebooks):
             for p in self.pools
             for o in p.outcomes
         ]
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "kind": "fleetopt-autoscaling",
-            "version": __version__,
-            "path": self.source,
-            "rates_per_s": dict(self.rates_per_s),
-            "pools": [
-                {
-                    "name": p.pool,
-                    "threshold": p.threshold.to_dict(),
-                    "headroom": p.headroom,
-                    "startup_s": p.startup.seconds,
-                    "clock_replicas": list(p.clock) or None,
-                    "planned_replicas": p.planned,
-                    "guards": dict(p.guards),
-                    "peak_prefill": p.peak.to_dict(),
-                    "policy": {
-                        "targets": dict(p.policy.targets),
-                        "min_replicas": p.policy.least,
-                        "max_replicas": p.policy.most,
-                        "tolerance": p.policy.tolerance,
-                        "scale_down_window_s": p.policy.down_window_s,
-                        "rate_window_s": p.policy.rate_window_s,
-                        "offset_per_s": p.policy.offset_per_s,
-                        "scale_to_zero_after_s": p.policy.idle_s,
-                    },
-                }
-                for p in self.pools
-            ],
-            "rows": self.to_rows(),
-            "notes": list(self.notes),
-        }
 
 
 def wanted_of(capacity: Capacity) -> float:

@@ -184,10 +184,10 @@ class Fit(Record):
     left_out_groups: int = 0
 
     written: ClassVar[tuple[str, ...]] = (
-        "iteration", "intervals", "identified", "points", "fit_error", "leave_one_out_error", "left_out_groups", "error_band",
-        "kinds", "drift", "outliers", "covered", "warnings",
+        "iteration", "intervals_90=intervals", "identified", "points", "fit_error",
+        "leave_one_out_error", "left_out_groups", "error_band",
+        "by_kind=kinds", "drift", "outliers", "covered", "warnings",
     )  # fmt: skip
-    renamed: ClassVar[Mapping[str, str]] = {"intervals": "intervals_90", "kinds": "by_kind"}
 
     @property
     def sample_models(self) -> list[IterationModel]:

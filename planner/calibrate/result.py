@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from planner.calibrate.raw import RawPoints, points_path, write_points
 from planner.catalog.profiles import Profile, save_profile
 from planner.errors import CalibrationError
 from planner.iteration.model import IterationModel
+from planner.record import Record
 from planner.writing import is_stream, keep_copy
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ SMALL_ERROR = 0.05
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Calibration:
+class Calibration(Record):
     """One profile and the fit behind it.
 
     Parameters
@@ -54,6 +55,9 @@ class Calibration:
     raw: RawPoints | None = None
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("profile", "parameters", "fit=found", "notes", "warnings", "problems")
 
     @property
     def found(self) -> Fit | ServerFit | None:
@@ -166,28 +170,18 @@ class Calibration:
                 rows.append(row(name, unit, value, low, high, high - low <= 0.7 * abs(value)))
         return rows
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "profile": self.profile.to_dict(),
-            "parameters": self.parameters(),
-            "fit": self.found.to_dict() if self.found is not None else None,
-            "notes": list(self.notes),
-            "warnings": list(self.warnings),
-            "problems": list(self.problems),
-        }
-
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per parameter."""
         return [{"profile": self.profile.name, **row} for row in self.parameters()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CalibrationSet:
+class CalibrationSet(Record):
     """Several calibrations, for one report."""
 
     calibrations: tuple[Calibration, ...]
+
+    versioned: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         return f"<CalibrationSet: {', '.join(c.profile.name for c in self.calibrations)}>"
@@ -216,10 +210,6 @@ class CalibrationSet:
             names = ", ".join(c.profile.name for c in self.calibrations)
             raise CalibrationError(f"there are {len(self.calibrations)} profiles: {names}", "Select one.")
         return self.calibrations[0]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {"schema_version": 1, "calibrations": [c.to_dict() for c in self.calibrations]}
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Rows of all of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from planner.errors import CalibrationError, InputError
 from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
+from planner.record import Record
 from planner.remarks import Remark
 from planner.shard import shard
 
@@ -109,7 +110,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ServerFit:
+class ServerFit(Record):
     """A model fitted to a server.
 
     Parameters
@@ -168,6 +169,14 @@ class ServerFit:
     theta: FloatArray
     covariance: FloatArray
 
+    written: ClassVar[tuple[str, ...]] = (
+        *("iteration", "request_s", "api_overhead_s", "api_overhead_idle_s", "intervals_90=intervals"),
+        *("leave_one_shape_out_tpot_error=tpot_error", "leave_one_shape_out_ttft_error=ttft_error"),
+        *("prior_tpot_error=prior_error", "error_band", "scheduling=rules.scheduling", "token_budget=rules.budget"),
+        *("bunched=rules.bunched", "rules_chosen", "slots=limits.slots", "kv_tokens=limits.kv_tokens"),
+        *("requests_per_s=limits.requests_per_s", "shapes", "points", "covered", "warnings"),
+    )
+
     @property
     def enough_shapes(self) -> bool:
         """Whether W, H, g and beta_p can be told apart by these shapes."""
@@ -196,31 +205,6 @@ class ServerFit:
         misfit = least if self.tpot_error is None else max(share * self.tpot_error, least)
         half: FloatArray = LEVEL_SD * np.sqrt(variance + misfit**2)
         return half
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "iteration": self.iteration.to_dict(),
-            "request_s": self.request_s,
-            "api_overhead_s": self.api_overhead_s,
-            "api_overhead_idle_s": self.api_overhead_idle_s,
-            "intervals_90": {k: list(v) for k, v in self.intervals.items()},
-            "leave_one_shape_out_tpot_error": self.tpot_error,
-            "leave_one_shape_out_ttft_error": self.ttft_error,
-            "prior_tpot_error": self.prior_error,
-            "error_band": self.error_band,
-            "scheduling": self.rules.scheduling,
-            "token_budget": self.rules.budget,
-            "bunched": self.rules.bunched,
-            "rules_chosen": self.rules_chosen,
-            "slots": self.limits.slots,
-            "kv_tokens": self.limits.kv_tokens,
-            "requests_per_s": self.limits.requests_per_s,
-            "shapes": self.shapes,
-            "points": self.points,
-            "covered": {k: list(v) for k, v in self.covered.items()},
-            "warnings": list(self.warnings),
-        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)

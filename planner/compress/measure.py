@@ -77,10 +77,9 @@ class CategoryResult(Record):
     latency_s: Mapping[str, float] = field(default_factory=dict)
 
     written: ClassVar[tuple[str, ...]] = (
-        "requests", "compressed", "p_c", "p_c_low", "p_c_high", "reasons", "reduction", "rouge_l_recall", "tfidf_cosine",
+        "requests", "compressed", "p_c", "p_c_low", "p_c_high", "left_alone=reasons", "reduction", "rouge_l_recall", "tfidf_cosine",
         "latency_s",
     )  # fmt: skip
-    renamed: ClassVar[Mapping[str, str]] = {"reasons": "left_alone"}
 
     @property
     def p_c(self) -> float:

@@ -135,10 +135,9 @@ class Acceptance(InNotebooks):
     rows: tuple[Mapping[str, object], ...]
 
     document: ClassVar[str] = "fleetopt-acceptance"
-    renamed: ClassVar[Mapping[str, str]] = {"judged": "promises"}
     written: ClassVar[tuple[str, ...]] = (
         *("server", "state", "planned_rate_per_s", "rate_per_s", "seconds", "sent", "failed", "errors", "late_s"),
-        *("judged", "rows", "findings"),
+        *("promises=judged", "rows", "findings"),
     )
 
     def __repr__(self) -> str:

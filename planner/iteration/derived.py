@@ -55,7 +55,9 @@ class Derived(Record):
     not_identified: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    renamed: ClassVar[Mapping[str, str]] = {"intervals": "intervals_90"}
+    written: ClassVar[tuple[str, ...]] = (
+        *("form", "values", "units", "covers", "form_error", "intervals_90=intervals", "not_identified", "notes"),
+    )
 
     def __getitem__(self, name: str) -> float:
         return self.values[name]

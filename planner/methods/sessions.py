@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -50,7 +50,7 @@ class CacheState(Record):
     sessions: float
     pinned_tokens: float
 
-    renamed: ClassVar[Mapping[str, str]] = {"share": "cached_share"}
+    written: ClassVar[tuple[str, ...]] = ("cached_share=share", "host_share", "busy_s", "sessions", "pinned_tokens")
 
 
 class SessionPool(ReplayPool):

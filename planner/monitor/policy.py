@@ -6,8 +6,10 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from planner.errors import InputError
+from planner.record import Record
 
 TOLERANCE = 0.1
 """Change of the ratio it ignores unless told otherwise [1]."""
@@ -60,7 +62,7 @@ DOWN = Pace(((100.0, 15.0),))
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Record):
     """When to scale.
 
     Parameters
@@ -103,6 +105,11 @@ class Policy:
     down: Pace = DOWN
     idle_s: float | None = None
     held: tuple[tuple[float, float, int], ...] = ()
+
+    written: ClassVar[tuple[str, ...]] = (
+        *("targets", "min_replicas=least", "max_replicas=most", "tolerance", "scale_down_window_s=down_window_s"),
+        *("rate_window_s", "offset_per_s", "scale_to_zero_after_s=idle_s"),
+    )
 
     def __post_init__(self) -> None:
         problems = [

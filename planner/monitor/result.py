@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from planner._version import __version__
 from planner.methods.base import Prediction
 from planner.monitor.measured import Measured, Promised
 from planner.notebook import InNotebooks
 from planner.promise import Promise
-from planner.record import json_number
+from planner.record import Record
 from planner.simulate.statistics import Estimate
 from planner.units import format_percent
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Record):
     """One component of a pool that is not what was planned.
 
     Parameters
@@ -34,9 +34,13 @@ class Moved:
     measured: Estimate
     told: str
 
+    written: ClassVar[tuple[str, ...]] = (
+        *("component", "planned", "measured=measured.value", "low=measured.low", "high=measured.high", "told"),
+    )
+
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Record):
     """One promise in one pool.
 
     Parameters
@@ -56,9 +60,18 @@ class Kept:
     predicted_s: float
     state: str
 
+    written: ClassVar[tuple[str, ...]] = (
+        *("state", "within=measured.within.value", "measured_s=measured.value_s", "measured_ends_s=measured.ends_s"),
+        "predicted_s",
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, after what its promise writes."""
+        return self.promise.to_dict() | Record.to_dict(self)
+
 
 @dataclass(frozen=True, slots=True)
-class PoolCheck:
+class PoolCheck(Record):
     """One pool.
 
     Parameters
@@ -94,6 +107,15 @@ class PoolCheck:
     rows: tuple[Mapping[str, object], ...]
     scaled: bool = False
 
+    written: ClassVar[tuple[str, ...]] = (
+        "name",
+        "moved",
+        "promises=kept",
+        "planned_replicas",
+        "scaled",
+        "replicas_now",
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class FleetCheck(InNotebooks):
@@ -109,6 +131,9 @@ class FleetCheck(InNotebooks):
 
     server: str
     pools: tuple[PoolCheck, ...]
+
+    document: ClassVar[str] = "fleetopt-check"
+    written: ClassVar[tuple[str, ...]] = ("server", "state", "pools", "rows=to_rows", "findings=lines")
 
     def __repr__(self) -> str:
         moved = ", ".join(dict.fromkeys(x.component for p in self.pools for x in p.moved)) or "nothing moved"
@@ -151,42 +176,6 @@ class FleetCheck(InNotebooks):
         """One row per pool and quantity."""
         return [dict(row) for p in self.pools for row in p.rows]
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "kind": "fleetopt-check",
-            "version": __version__,
-            "server": self.server,
-            "state": self.state,
-            "pools": [
-                {
-                    "name": p.name,
-                    "moved": [
-                        {"component": x.component, "planned": x.planned, **_interval(x.measured), "told": x.told}
-                        for x in p.moved
-                    ],
-                    "promises": [
-                        {
-                            **k.promise.to_dict(),
-                            "state": k.state,
-                            "within": None if k.measured is None else k.measured.within.value,
-                            "measured_s": None if k.measured is None else json_number(k.measured.value_s),
-                            "measured_ends_s": None if k.measured is None else [*map(json_number, k.measured.ends_s)],
-                            "predicted_s": json_number(k.predicted_s),
-                        }
-                        for k in p.kept
-                    ],
-                    "planned_replicas": p.planned_replicas,
-                    "scaled": p.scaled,
-                    "replicas_now": p.replicas_now,
-                }
-                for p in self.pools
-            ],
-            "rows": self.to_rows(),
-            "findings": list(self.lines()),
-        }
-
 
 def _how(kept: Kept) -> str:
     predicted = f"{kept.promise.tell(kept.predicted_s)} predicted at this traffic"
@@ -194,7 +183,3 @@ def _how(kept: Kept) -> str:
         return predicted
     low = kept.measured.within.value
     return f"{format_percent(low)} of requests were within it, {predicted}"
-
-
-def _interval(found: Estimate) -> dict[str, object]:
-    return {"measured": found.value, "low": json_number(found.low), "high": json_number(found.high)}

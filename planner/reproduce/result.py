@@ -69,8 +69,7 @@ class Reproduction(Record):
     findings: tuple[Finding, ...]
 
     document: ClassVar[str] = "fleetopt-reproduction"
-    written: ClassVar[tuple[str, ...]] = ("papers", "verdicts", "numbers", "counts", "by_paper", "to_rows")
-    renamed: ClassVar[Mapping[str, str]] = {"to_rows": "rows"}
+    written: ClassVar[tuple[str, ...]] = ("papers", "verdicts", "numbers", "counts", "by_paper", "rows=to_rows")
     verdicts: ClassVar[Mapping[str, str]] = VERDICTS
 
     @property

@@ -88,8 +88,7 @@ class Verification(Record):
     warnings: tuple[str, ...] = field(default=())
 
     document: ClassVar[str] = "fleetopt-verification"
-    written: ClassVar[tuple[str, ...]] = ("verdict", "arrival_rate_per_s", "checks", "results", "warnings")
-    renamed: ClassVar[Mapping[str, str]] = {"results": "pools"}
+    written: ClassVar[tuple[str, ...]] = ("verdict", "arrival_rate_per_s", "checks", "pools=results", "warnings")
 
     def __repr__(self) -> str:
         return f"<Verification: {self.verdict}, {len(self.checks)} promises at {self.arrival_rate_per_s:g} requests/s>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -38,7 +38,7 @@ class Estimate(Record):
     half_width: float
     enough: bool = True
 
-    renamed: ClassVar[Mapping[str, str]] = {"half_width": "ci95"}
+    written: ClassVar[tuple[str, ...]] = ("value", "ci95=half_width", "enough")
 
     @property
     def low(self) -> float:

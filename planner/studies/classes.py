@@ -62,8 +62,7 @@ class Grouping(Record):
     cost_usd_per_hour: float | None
     reason: str | None = None
 
-    written: ClassVar[tuple[str, ...]] = ("label", "cost_usd_per_hour", "reason")
-    renamed: ClassVar[Mapping[str, str]] = {"label": "grouping"}
+    written: ClassVar[tuple[str, ...]] = ("grouping=label", "cost_usd_per_hour", "reason")
 
     @property
     def label(self) -> str:

@@ -47,8 +47,7 @@ class Evaluation(InNotebooks):
     chances: tuple[float | None, ...]
 
     document: ClassVar[str] = "fleetopt-evaluation"
-    written: ClassVar[tuple[str, ...]] = ("inputs", "served", "capacity_per_s", "holds", "chances", "to_rows")
-    renamed: ClassVar[Mapping[str, str]] = {"to_rows": "rows"}
+    written: ClassVar[tuple[str, ...]] = ("inputs", "served", "capacity_per_s", "holds", "chances", "rows=to_rows")
 
     def __repr__(self) -> str:
         rates = ", ".join(f"{r:g}" for r in self.rates_per_s)

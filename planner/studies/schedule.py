@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from planner._version import __version__
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import fleet_of
 from planner.fleet.fleet import Fleet
@@ -15,7 +15,7 @@ from planner.fleet.shapes import standing_fleet
 from planner.notebook import InNotebooks
 from planner.question.compiled import CompiledQuestion
 from planner.question.files import SavedPool
-from planner.record import json_number
+from planner.record import Record
 from planner.studies.dwell import cheapest_holding, paid_replicas
 from planner.units import LEAST_RATE, format_count, format_duration, format_percent
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
@@ -97,7 +97,7 @@ def needs_of(fleet: Fleet, fleet_rates_per_s: Sequence[float]) -> dict[float, li
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduledPool:
+class ScheduledPool(Record):
     """One pool over the hours.
 
     Parameters
@@ -138,6 +138,12 @@ class ScheduledPool:
     static_usd_per_hour: float
     least_usd: float
 
+    written: ClassVar[tuple[str, ...]] = (
+        *("name", "gpu", "gpus_per_replica", "share", "capacity_per_s", "peak_replicas=peak", "mean_replicas=mean"),
+        *("least_replicas=least", "gpu_hours=total_gpu_hours", "cost_usd=total_usd", "static_cost_usd=static_usd"),
+        "perfect_autoscaler_cost_usd=least_usd",
+    )
+
     @property
     def peak(self) -> int:
         """Most replicas: the static plan's."""
@@ -148,6 +154,26 @@ class ScheduledPool:
         """Replicas that serve on average over the hours."""
         return sum(self.replicas) / len(self.replicas)
 
+    @property
+    def least(self) -> int:
+        """Fewest replicas."""
+        return min(self.replicas)
+
+    @property
+    def total_gpu_hours(self) -> float:
+        """Of all hours [GPU h]."""
+        return math.fsum(self.gpu_hours)
+
+    @property
+    def total_usd(self) -> float:
+        """Of all hours [USD]."""
+        return math.fsum(self.cost_usd)
+
+    @property
+    def static_usd(self) -> float:
+        """Of the busiest hour's replicas over all hours [USD]."""
+        return self.static_usd_per_hour * len(self.replicas)
+
     def stretches(self) -> list[tuple[int, int, int]]:
         """(first hour, hours, replicas) of every stretch of one count; the first may begin before hour 0 of the list.
 
@@ -155,23 +181,6 @@ class ScheduledPool:
         [(1, 2, 1), (3, 2, 3)]
         """
         return _stretches(self.replicas)
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready, hours left to the rows."""
-        return {
-            "name": self.name,
-            "gpu": self.gpu,
-            "gpus_per_replica": self.gpus_per_replica,
-            "share": self.share,
-            "capacity_per_s": json_number(self.capacity_per_s),
-            "peak_replicas": self.peak,
-            "mean_replicas": self.mean,
-            "least_replicas": min(self.replicas),
-            "gpu_hours": math.fsum(self.gpu_hours),
-            "cost_usd": math.fsum(self.cost_usd),
-            "static_cost_usd": self.static_usd_per_hour * len(self.replicas),
-            "perfect_autoscaler_cost_usd": self.least_usd,
-        }
 
 
 def cron_time(seconds: float, weekly: bool) -> str:
@@ -232,6 +241,40 @@ class Schedule(InNotebooks):
     pools: tuple[ScheduledPool, ...]
     notes: tuple[str, ...] = ()
 
+    document: ClassVar[str] = "fleetopt-schedule"
+    written: ClassVar[tuple[str, ...]] = (
+        *(
+            "inputs",
+            "hours=source",
+            "period_hours=hours",
+            "startup_s=elasticity.startup_s",
+            "dwell_s=elasticity.dwell_s",
+        ),
+        *(
+            "buffer=elasticity.buffer",
+            "mean_rate_per_s",
+            "peak_rate_per_s",
+            "peak_replicas",
+            "mean_replicas",
+            "peak_gpus",
+        ),
+        *(
+            "gpu_hours",
+            "static_gpu_hours",
+            "perfect_autoscaler_gpu_hours=perfect_gpu_hours",
+            "cost_usd",
+            "static_cost_usd",
+        ),
+        *(
+            "perfect_autoscaler_cost_usd=perfect_cost_usd",
+            "saving",
+            "reactive_buffer",
+            "pools",
+            "schedule=to_rows",
+            "notes",
+        ),
+    )
+
     def __repr__(self) -> str:
         return f"<Schedule: {self.hours} hours, {self.peak_replicas} replicas at the peak, {self.mean_replicas:.1f} on average>"
 
@@ -239,6 +282,16 @@ class Schedule(InNotebooks):
     def hours(self) -> int:
         """Hours of the period: 24 or 168."""
         return len(self.rates_per_s)
+
+    @property
+    def mean_rate_per_s(self) -> float:
+        """Of all hours [1/s]."""
+        return math.fsum(self.rates_per_s) / self.hours
+
+    @property
+    def peak_rate_per_s(self) -> float:
+        """Of the busiest hour [1/s]."""
+        return max(self.rates_per_s)
 
     @property
     def peak_replicas(self) -> int:
@@ -327,37 +380,6 @@ class Schedule(InNotebooks):
                     }
                 )
         return rows
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        e = self.elasticity
-        return {
-            "schema_version": 1,
-            "kind": "fleetopt-schedule",
-            "version": __version__,
-            "inputs": dict(self.inputs),
-            "hours": self.source,
-            "period_hours": self.hours,
-            "startup_s": e.startup_s,
-            "dwell_s": e.dwell_s,
-            "buffer": e.buffer,
-            "mean_rate_per_s": math.fsum(self.rates_per_s) / self.hours,
-            "peak_rate_per_s": max(self.rates_per_s),
-            "peak_replicas": self.peak_replicas,
-            "mean_replicas": self.mean_replicas,
-            "peak_gpus": self.peak_gpus,
-            "gpu_hours": self.gpu_hours,
-            "static_gpu_hours": self.static_gpu_hours,
-            "perfect_autoscaler_gpu_hours": self.perfect_gpu_hours,
-            "cost_usd": self.cost_usd,
-            "static_cost_usd": self.static_cost_usd,
-            "perfect_autoscaler_cost_usd": self.perfect_cost_usd,
-            "saving": self.saving,
-            "reactive_buffer": self.reactive_buffer,
-            "pools": [p.to_dict() for p in self.pools],
-            "schedule": self.to_rows(),
-            "notes": list(self.notes),
-        }
 
 
 def make_schedule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -247,6 +247,8 @@ class Drift(Record):
     mean_output: float
     mean_iterations: float
     rate: float | None
+
+    versioned: ClassVar[bool] = True
 
     def to_rows(self) -> list[dict[str, float | None]]:
         """One row."""

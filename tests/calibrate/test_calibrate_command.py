@@ -21,6 +21,7 @@ from planner.errors import CalibrationError, FleetOptError, InputError
 from planner.iteration.constants import CONSTANTS
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
+from tests.test_schemas import wrong
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(calibrate)
@@ -91,6 +92,7 @@ def test_formats(tmp_path: Path, output_format: str) -> None:
     if output_format == "json":
         data = json.loads(result.stdout)
         assert data["profile"]["schema"] == "fleetopt-profile/1"
+        assert not wrong("calibration", data)
         assert {row["parameter"] for row in data["parameters"]} >= {"t0", "W", "H(1024)"}
     for command in (("list",), ("show", "fleetopt-paper"), ("compare", "fleetopt-paper", "fleetopt-paper")):
         told = run("profile", *command, "-f", output_format)

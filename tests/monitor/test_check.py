@@ -23,6 +23,7 @@ from planner.monitor.dialects import DIALECTS
 from planner.monitor.measured import by_pool, dialect_of, measured
 from planner.monitor.prometheus import Series, read_answers, to_file
 from tests.monitor.exporter import exported, exported_pair, fleet_of
+from tests.test_schemas import wrong
 
 OPTIONS = {"workload": "azure", "rate": 60, "slo": 0.5, "tpot": 0.05, "pools": 1, "burst": "poisson", "routing": "p2c"}
 
@@ -138,6 +139,7 @@ def test_files_servers_and_exit_codes(tmp_path: Path) -> None:
     answers.write_text(to_file(series()))
     run = CliRunner().invoke(app, ["check", str(written), "-p", str(answers), "--format", "json"])
     assert run.exit_code == 0, run.output
+    assert not wrong("check", json.loads(run.stdout))
     answers.write_text(to_file(series(rate=2.0)))
     run = CliRunner().invoke(app, ["check", str(written), "-p", str(answers)])
     assert run.exit_code == 1 and isinstance(run.exception, fo.CheckFailedError)  # `run` of the command makes it 6

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
+from planner.record import Record
 from planner.report.blocks import Block, Table, Text
 from planner.units import format_bytes, format_count
 
@@ -17,7 +18,15 @@ COUNTED = "arithmetic of the shape, or as published with it"
 DERIVED = "computed from the numbers above"
 
 
-class CatalogEntry:
+class Fact(TypedDict):
+    """A number and where it is from."""
+
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry(Record):
     """An entry of the catalog as rows.
 
     Parameters
@@ -30,22 +39,22 @@ class CatalogEntry:
         Other names that mean it.
     """
 
-    def __init__(
-        self, kind: str, name: str, facts: Sequence[tuple[str, object, str, str]], aliases: Sequence[str]
-    ) -> None:
-        self.kind = kind
-        self.name = name
-        self.facts = facts
-        self.aliases = aliases
+    kind: str
+    name: str
+    facts: Sequence[tuple[str, object, str, str]]
+    aliases: Sequence[str]
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        found = {name: {"value": value, "source": source} for name, value, _, source in self.facts}
-        return {"schema_version": 1, "kind": self.kind, "name": self.name, "aliases": [*self.aliases], "facts": found}
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("kind", "name", "aliases", "facts=numbers")
+
+    @property
+    def numbers(self) -> dict[str, Fact]:
+        """Field -> value and source."""
+        return {name: {"value": value, "source": source} for name, value, _, source in self.facts}
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per number."""
-        return [{"field": name, "value": value, "source": source} for name, value, _, source in self.facts]
+        return [{"field": name, **fact} for name, fact in self.numbers.items()]
 
 
 def gpu_entry(spec: GpuSpec, offer: Offer | None) -> CatalogEntry:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from planner.record import Record
 from planner.report.blocks import Block, Table, Text
 from planner.units import format_bytes
 
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
 COLUMNS = ("gpu", "memory", "bandwidth", "BF16", "FP8", "USD/GPU/hour", "price of")
 
 
-class GpuList:
+@dataclass(frozen=True, slots=True)
+class GpuList(Record):
     """GPUs as rows.
 
     Parameters
@@ -23,12 +26,10 @@ class GpuList:
         What to list, in order.
     """
 
-    def __init__(self, gpus: Sequence[GpuSpec]) -> None:
-        self.gpus = gpus
+    gpus: Sequence[GpuSpec]
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {"schema_version": 1, "gpus": self.to_rows()}
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("gpus=to_rows",)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per GPU."""

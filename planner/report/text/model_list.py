@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from planner.record import Record
 from planner.report.blocks import Block, Table, Text
 
 if TYPE_CHECKING:
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
 COLUMNS = ("model", "parameters", "active", "context", "weights", "KV", "attention")
 
 
-class ModelList:
+@dataclass(frozen=True, slots=True)
+class ModelList(Record):
     """Models as rows.
 
     Parameters
@@ -22,12 +25,10 @@ class ModelList:
         What to list, in order.
     """
 
-    def __init__(self, models: Sequence[ModelSpec]) -> None:
-        self.models = models
+    models: Sequence[ModelSpec]
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {"schema_version": 1, "models": self.to_rows()}
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("models=to_rows",)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per model."""

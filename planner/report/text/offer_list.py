@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from planner.record import Record
 from planner.report.blocks import Block, Table, Text
 
 if TYPE_CHECKING:
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
 COLUMNS = ("gpu", "USD/GPU/hour", "term", "vendor", "region", "seen", "age, days", "list")
 
 
-class OfferList:
+@dataclass(frozen=True, slots=True)
+class OfferList(Record):
     """Offers as rows.
 
     Parameters
@@ -24,13 +27,11 @@ class OfferList:
         Those a plan takes when no price is given.
     """
 
-    def __init__(self, offers: Sequence[Offer], used: frozenset[Offer] = frozenset()) -> None:
-        self.offers = offers
-        self.used = used
+    offers: Sequence[Offer]
+    used: frozenset[Offer] = frozenset()
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {"schema_version": 1, "offers": self.to_rows()}
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("offers=to_rows",)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per offer."""

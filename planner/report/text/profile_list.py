@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from planner.record import Record
 from planner.report.blocks import Block, Table
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ def profile_row(p: Profile) -> dict[str, Any]:
     }
 
 
-class ProfileList:
+@dataclass(frozen=True, slots=True)
+class ProfileList(Record):
     """Profiles as rows.
 
     Parameters
@@ -40,12 +43,10 @@ class ProfileList:
         What to list.
     """
 
-    def __init__(self, profiles: Sequence[Profile]) -> None:
-        self.profiles = tuple(profiles)
+    profiles: Sequence[Profile]
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {"schema_version": 1, "profiles": [p.to_dict() for p in self.profiles]}
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("profiles",)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per profile."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from planner.record import Record
 from planner.report.blocks import Block, Table, Text
 from planner.report.text.workload_summary import count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from planner.workload.arrivals import Arrivals
     from planner.workload.workload import Workload
@@ -36,7 +38,8 @@ LIST_COLUMNS = (
 )
 
 
-class WorkloadList:
+@dataclass(frozen=True, slots=True)
+class WorkloadList(Record):
     """Shipped workloads as rows.
 
     Parameters
@@ -45,17 +48,11 @@ class WorkloadList:
         What to list.
     """
 
-    def __init__(self, workloads: list[Workload], profiles: Mapping[str, Arrivals]) -> None:
-        self.workloads = workloads
-        self.profiles = profiles
+    workloads: Sequence[Workload]
+    profiles: Mapping[str, Arrivals]
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "schema_version": 1,
-            "workloads": [w.to_dict() for w in self.workloads],
-            "profiles": {name: arrivals.to_dict() for name, arrivals in self.profiles.items()},
-        }
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("workloads", "profiles")
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per workload."""
