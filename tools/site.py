@@ -2,8 +2,8 @@
 
 Documents are laid out as mkdocs.yml names them, and their links follow. Commands of the pages of start/ and tasks/ are run in the
 order of the page, in a folder with a plan and some traffic, and what they print is folded away below them; one that fails ends the
-build. Those that want a server, a GPU or a file of yours are left alone. That takes ten minutes of a processor;
-``--without-commands`` some seconds.
+build. Those that want a server, a GPU or a file of yours are left alone; scripts of examples/ run as notebooks. That takes ten
+minutes of a processor; ``--without-commands`` some seconds.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import tempfile
 import textwrap
 import time
 from pathlib import Path
+
+import notebooks
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "build" / "pages"
@@ -201,6 +203,8 @@ def main() -> None:
                 text = with_outputs(text, page, Path(seed))
             (PAGES / page).parent.mkdir(parents=True, exist_ok=True)
             (PAGES / page).write_text(text, encoding="utf-8")
+    shown = notebooks.write(PAGES / "start" / "notebooks", run)
+    (PAGES / "start" / "notebooks.md").write_text(shown, encoding="utf-8")
     # what mkdocs' theme says of its successor
     os.environ["NO_MKDOCS_2_WARNING"] = "1"
     sys.exit(subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"], cwd=ROOT).returncode)

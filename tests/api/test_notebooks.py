@@ -14,6 +14,7 @@ import pytest
 import planner as fo
 from planner.errors import InputError
 from planner.report.text import summary_of
+from tools import notebooks
 
 QUICK: dict[str, Any] = {"slo": 2.0, "rate": 30, "method": "occupancy", "pools": 1, "burst": "poisson"}
 
@@ -130,3 +131,18 @@ def test_fleetopt_is_planner_by_another_name() -> None:
     assert fleetopt.__version__ == fo.__version__
     with pytest.raises(AttributeError, match="alias of 'planner', which has no attribute 'plans_of'"):
         fleetopt.plans_of  # noqa: B018
+
+
+def test_a_script_is_a_notebook_of_its_paragraphs() -> None:
+    found = notebooks.cells((notebooks.EXAMPLES / "growth.py").read_text(encoding="utf-8"))
+    assert [cell.splitlines()[0].partition("(")[0] for cell in found] == [
+        "import planner as fo", "base = fo.plan", "ahead = fo.growth", "print",
+    ]  # fmt: skip
+    assert [cell.splitlines()[-1] for cell in found[1:3]] == ["base", "ahead"]
+
+
+def test_a_script_runs_as_a_notebook_and_its_plan_shows_as_the_page() -> None:
+    pytest.importorskip("nbclient")
+    made = notebooks.notebook(notebooks.EXAMPLES / "growth.py", run=True)
+    plan = made.cells[2].outputs[0].data["text/html"]
+    assert "BUY" in plan and "BEFORE YOU SIGN" in plan and plan in notebooks.page(made)
