@@ -50,7 +50,6 @@ def as_html(overview: Overview) -> str:
     if plan.choices is not None:
         from planner.report.text import choices
 
-        head.append("<h2>All other choices</h2>")
         head += [_block(block) for block in choices.blocks(plan.choices)]
     body = [
         f"<h2>{_words(title)}</h2><figure>{figure(picture)}<details><summary>as a table</summary>{_table(table)}</details></figure>"
@@ -59,7 +58,7 @@ def as_html(overview: Overview) -> str:
     body.append("<h2>What it costs, and how to pay for it</h2>")
     body += [_block(block) for block in costs_text.blocks(overview.costs)]
     tail = [
-        "<h2>Why</h2>",
+        "<h2>Pools</h2>",
         *map(_block, explained.blocks(plan)),
         _list("Where the numbers come from", _provenance(plan)),
         f"<h2>To repeat it</h2><pre>{escape(overview.command)}</pre>",
@@ -84,8 +83,14 @@ def _provenance(plan: Plan) -> list[str]:
 
 
 def _words(text: str) -> str:
-    """Text with `code` in it."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    """Text with `code` in it; what the terminal sets apart by spaces has its sign here."""
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    for found, put in (
+        (r"^(RUN)  (.*)", r"<b>\1</b> <code>\2</code>"), (r"^([A-Z]{3,})  ", r"<b>\1</b> "), (r"^([A-Z ]{9,})$", r"<b>\1</b>"),
+        (r"(?<=:)  ((?:--|fleetopt ).*)", r" <code>\1</code>"), ("   ", " · "),
+    ):  # fmt: skip
+        marked = re.sub(found, put, marked)
+    return marked
 
 
 def _list(title: str, items: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ def blocks(choices: Choices) -> list[Block]:
     found: list[Block] = []
     if rows and choices.cost_usd_per_hour is not None:
         rows.insert(0, _plan_cells(choices.cost_usd_per_hour, choices.gpus or 0))
-        found.append(Text(["Other choices, one at a time"], title="Other choices", only="document"))
+        found.append(Text(["Each differs from the plan in one choice."], title="Other choices", only="document"))
     if rows:
         columns = list(COLUMNS)
         if choices.cost_usd_per_hour is None:
