@@ -78,6 +78,16 @@ def unchecked(parameters: Iterable[Any]) -> None:
             parameter.__class__ = UncheckedArgument
 
 
+def readable() -> None:
+    """Colours of help that can be read on a dark and on a light terminal: yellow cannot, nor code on black, nor dim examples."""
+    from rich.default_styles import DEFAULT_STYLES
+    from rich.style import Style
+    from typer import rich_utils
+
+    rich_utils.STYLE_TYPES, rich_utils.STYLE_USAGE, rich_utils.STYLE_HELPTEXT = "magenta", "bold", ""
+    DEFAULT_STYLES["markdown.code"] = Style(bold=True)
+
+
 class Once(TyperCommand):
     """A command that refuses a repeated option instead of taking the last, and knows what some flags mean alone."""
 
@@ -95,6 +105,7 @@ class Once(TyperCommand):
             for p in self.params
             if often and not ctx.meta.get("all") and p.name not in often and not getattr(p, "hidden", False)
         ]
+        readable()
         for option in rare:
             option.hidden = True
         super().format_help(ctx, formatter)
@@ -209,6 +220,11 @@ class Built(MutableMapping[str, Any]):
 
 class Group(TyperGroup):
     """Commands about one thing."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """As usual."""
+        readable()
+        super().format_help(ctx, formatter)
 
     def get_help_option(self, ctx: Any) -> Any:
         """As the framework makes it, unchecked."""
