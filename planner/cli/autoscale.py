@@ -63,7 +63,7 @@ def autoscale(
     """
     from planner import api
     from planner.autoscale import objects
-    from planner.cli.output import draw, emit, say, writer
+    from planner.cli.output import draw, emit, progress_bar, say, writer
     from planner.errors import InputError
     from planner.monitor.names import find_deployed
 
@@ -74,18 +74,19 @@ def autoscale(
     if clock and to not in (None, "keda"):
         raise InputError(f"--clock: {to} has no triggers by the clock", "--to keda has.")
     write = writer(output_format, output)
-    found = api.autoscale(
-        plan,
-        hours=hours,
-        rate_is=rate_is,
-        startup=startup,
-        policy=policy or (),
-        name=name,
-        clock=clock,
-        deployed=deployed,
-        windows=windows,
-        scale_to_zero=scale_to_zero,
-    )
+    with progress_bar("trying scalers"):
+        found = api.autoscale(
+            plan,
+            hours=hours,
+            rate_is=rate_is,
+            startup=startup,
+            policy=policy or (),
+            name=name,
+            clock=clock,
+            deployed=deployed,
+            windows=windows,
+            scale_to_zero=scale_to_zero,
+        )
     if to is None:
         write(found)
         draw(found, plot)

@@ -33,7 +33,7 @@ def capacity(
     fleetopt capacity plan.yaml
     """
     from planner import api
-    from planner.cli.output import writer
+    from planner.cli.output import progress_bar, writer
     from planner.errors import InputError
 
     given = opt.settings(given, change)
@@ -41,4 +41,6 @@ def capacity(
     if plan is not None and config is not None:
         raise InputError("a plan file and --config", "Give one of them.")
     workload = given.pop("cdf")
-    write(api.capacity(plan or config, have=have or None, workload=workload, scenario=scenario, **given))
+    with progress_bar("searching"):
+        found = api.capacity(plan or config, have=have or None, workload=workload, scenario=scenario, **given)
+    write(found)

@@ -60,13 +60,14 @@ def cost(
     Example: fleetopt cost plan.yaml --hours servegen-m-small --reserved h100=1.79@1y --spot-share 30% --co2 350
     """
     from planner import api
-    from planner.cli.output import draw, writer
+    from planner.cli.output import draw, progress_bar, writer
 
     write = writer(output_format, output)
-    result = api.cost(
-            plan, hours=hours, startup=startup, dwell=dwell, reserved=reserved or (), spot_share=spot_share,
-            preemptions_per_hour=preemptions, shortfall=shortfall, api_prices=api_prices, api_models=api_model or (),
-            pue=pue, kwh_price=kwh_price, co2=co2, rate_is=rate_is,
-    )  # fmt: skip
+    with progress_bar("pricing"):
+        result = api.cost(
+                plan, hours=hours, startup=startup, dwell=dwell, reserved=reserved or (), spot_share=spot_share,
+                preemptions_per_hour=preemptions, shortfall=shortfall, api_prices=api_prices, api_models=api_model or (),
+                pue=pue, kwh_price=kwh_price, co2=co2, rate_is=rate_is,
+        )  # fmt: skip
     write(result)
     draw(result, plot)

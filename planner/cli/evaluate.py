@@ -25,7 +25,7 @@ def evaluate(
 ) -> None:
     """Latencies of a fixed fleet at other rates or with other options, and which promises still hold."""
     from planner import api
-    from planner.cli.output import draw, say, writer
+    from planner.cli.output import draw, progress_bar, say, writer
     from planner.errors import InputError
     from planner.studies.what_if import parse_settings
     from planner.units import parse_number
@@ -37,7 +37,8 @@ def evaluate(
             raise InputError(f"--set {name}: one value here; `fleetopt what-if` plans for several")
         changes[name] = values[0]
     rates = [parse_number(v, "--rate") for v in rate.split(",")] if rate else None
-    result = api.evaluate(plan, rates, workload=workload, **changes)
+    with progress_bar("evaluating"):
+        result = api.evaluate(plan, rates, workload=workload, **changes)
     write(result)
     draw(result, plot)
     if not result.holds:
