@@ -89,7 +89,7 @@ class InNotebooks(Record):
         page = import_module("planner.report.text").summary_of(self)
         title = escape("\n".join(page) or repr(self).strip("<>"))
         title = f"<pre>{title}</pre>" if page else f"<p><b>{title}</b></p>"
-        return f"<div>{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}</div>"
+        return f'<div style="overflow-x:auto">{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}</div>'
 
 
 def _aligned(text: bool) -> str:

@@ -59,8 +59,10 @@ def notebook(script: Path, run: bool) -> Any:
     new = nbformat.v4
     parts = [new.new_markdown_cell(f"## {script.stem}\n\n{told}"), *map(new.new_code_cell, cells(source))]
     made = new.new_notebook(cells=parts)
-    settings = {"record_timing": False, "resources": {"metadata": {"path": str(script.parent)}}}
-    return NotebookClient(made, timeout=600, **settings).execute() if run else made
+    if not run:
+        return made
+    place = {"metadata": {"path": str(script.parent)}}
+    return NotebookClient(made, timeout=600, record_timing=False, resources=place).execute()
 
 
 def page(made: Any) -> str:

@@ -205,6 +205,7 @@ def main() -> None:
             (PAGES / page).write_text(text, encoding="utf-8")
     shown = notebooks.write(PAGES / "start" / "notebooks", run)
     (PAGES / "start" / "notebooks.md").write_text(shown, encoding="utf-8")
+    shutil.copyfile(Path(__file__).with_suffix(".css"), PAGES / "site.css")
     # what mkdocs' theme says of its successor
     os.environ["NO_MKDOCS_2_WARNING"] = "1"
     sys.exit(subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"], cwd=ROOT).returncode)
