@@ -75,6 +75,8 @@ def explained(error: FleetOptError, words: Sequence[str]) -> list[str]:
     told = [("error: " if k == 0 else "") + _as_typed(line, typed) for k, line in enumerate(lines)]
     if command is None or list(command) == list(words):
         command = _instead(error, words)
+    if (ready := re.search(r": fleetopt (workload import .*)\.$", error.hint or "")) and "COLUMN" not in ready[1]:
+        command = shlex.split(ready[1])
     return told if command is None else [*told, f"try: {_spelled(_promised(command))}"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -184,27 +185,35 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
     raise _unknown(source.name, head.columns or tuple(sorted(head.keys)))
 
 
+LIKE = {
+    "input": ("input", "prompt", "in"),
+    "output": ("output", "completion", "response", "out"),
+    "time": ("time", "date", "ts"),
+}
+"""Parts of names by which a column is taken for one of a kind when another name is asked for."""
+
+
 def _unknown(name: str, columns: Sequence[str]) -> InputError:
-    """What to say of columns that no format knows: which one is missing, and the one most like it."""
+    """What to say of columns that no format knows: which is missing, and the command that names them, guessed where it can be."""
     from planner.workload.formats.table import common_fields
 
-    hint = "Force a format with --input-format, or name the columns: --map input=COLUMN,output=COLUMN,time=COLUMN."
     if not columns:
-        return InputError(f"{name}: not a format known here", hint)
+        return InputError(f"{name}: not a format known here", "Force one: fleetopt workload import --help lists them.")
     shown = ", ".join(printable(column, 40) for column in columns[:12])
-    names = {normal_name(column): column for column in columns}
-    sides = {"input": common_fields().input, "output": common_fields().output}
-    missing = [side for side, known in sides.items() if not names.keys() & {*map(normal_name, known)}]
+    known = {side: {*map(normal_name, getattr(common_fields(), side))} for side in LIKE}
+    named = {side: next((c for c in columns if normal_name(c) in known[side]), "") for side in LIKE}
+    missing = [side for side in ("input", "output") if not named[side]]
+    for side, words in LIKE.items():
+        rest = [c for c in columns if c not in named.values()]
+        named[side] = named[side] or next((c for w in words for c in rest if w in normal_name(c)), "")
+    mapped = " ".join(
+        f"--map {shlex.quote(f'{s}={c}' if c else f'{s}=COLUMN')}" for s, c in named.items() if c or s != "time"
+    )
+    hint = f"Name its columns: fleetopt workload import {shlex.quote(name)} {mapped} -o traffic.csv."
     if len(missing) != 1:
         return InputError(f"{name}: not a format known here (found: {shown})", hint)
-    side = missing[0]
-    near = (
-        did_you_mean(f"{side}_tokens", [c for n, c in names.items() if side[:3] in n])
-        .partition("'")[2]
-        .partition("'")[0]
-    )
-    mapped = f"Name it: fleetopt workload import {name} --map {side}={near} -o traffic.csv." if near else hint
-    return InputError(f"{name}: no column of {side} tokens, such as {sides[side][0]} (found: {shown})", mapped)
+    such = getattr(common_fields(), missing[0])[0]
+    return InputError(f"{name}: no column of {missing[0]} tokens, such as {such} (found: {shown})", hint)
 
 
 def _usable(traces: Sequence[TraceBuilder], options: ReadOptions, most: int | None) -> None:
@@ -221,6 +230,8 @@ def _usable(traces: Sequence[TraceBuilder], options: ReadOptions, most: int | No
                 f"{trace.unreadable:,} of {trace.rows_read:,} rows of {trace.path} cannot be read (limit 0.1%); "
                 "--allow-bad-rows drops them."
             )
+            if "is not a time" in problems[0]:
+                hint += " A time is a number, or like 2026-11-01T08:00:00."
         elif not trace.inputs:
             why = ", ".join(f"{n:,} {reason}" for reason, n in trace.dropped.items())
             why = why or (f"{trace.unreadable:,} unreadable" if trace.unreadable else "no rows after the header")

@@ -27,6 +27,8 @@ FILES = {
     "good.csv": "time_s,input_tokens,output_tokens\n"
     + "".join(f"{k / 10},{100 + k},{20 + k % 50}\n" for k in range(400)),
     "nooutput.csv": "inputtokens,ContextTokens\n7,5\n",
+    "other.csv": "when (time),Prompt,Completion\n0,700,50\n1,800,40\n",
+    "days.csv": "time,input_tokens,output_tokens\n01/11/2026 08:00:00,5,6\n",
     "bad.csv": "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9,-5,10\n",
 }
 QUICK = "--method mgc --kv reserved --pools 1"
@@ -200,6 +202,12 @@ MISTAKES = [
         "--cdf nooutput.csv: no column of output tokens, such as output_tokens",
     ),
     (
+        "plan --slo 0.5 --cdf other.csv",
+        INPUT,
+        "--cdf other.csv: not a format known here (found: whentime, prompt, completion)",
+    ),
+    ("plan --slo 0.5 --cdf days.csv", INPUT, "time '01/11/2026 08:00:00' is not a time"),
+    (
         "plan --slo 0.5 --inventory a100=10",
         INPUT,
         "--inventory a100=10: 'a100' is none of the GPUs searched (h100); write --gpu a100",
@@ -260,6 +268,16 @@ def test_a_mistake_is_one_clear_line(
     assert said.out == ""
     assert "Traceback" not in said.err
     assert {p.name for p in folder.iterdir()} == before
+
+
+def test_columns_of_other_names_are_guessed_in_the_command_to_try(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    said = [_ended(["plan", "--slo", "0.5", "--cdf", name], capsys)[1] for name in ("other.csv", "days.csv")]
+    named = "--map input=prompt --map output=completion --map time=whentime"
+    assert said[0].endswith(f"\ntry: fleetopt workload import other.csv {named} -o traffic.csv\n")
+    assert "A time is a number, or like 2026-11-01T08:00:00." in said[1]
 
 
 CHECK = 6

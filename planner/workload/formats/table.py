@@ -52,7 +52,10 @@ def _has(row: Mapping[str, Any], head: Head) -> bool:
 def _fits(columns: CsvColumns, head: Head) -> bool:
     """Whether there is a known name for the input and one for the output."""
     names = frozenset(head.columns) if head.kind == "csv" else frozenset(normal_name(k) for k in head.keys)
-    return all(any(normal_name(c) in names for c in side if "." not in c) for side in (columns.input, columns.output))
+    return all(
+        any(normal_name(c) in names for c in side if head.kind == "csv" or "." not in c)
+        for side in (columns.input, columns.output)
+    )
 
 
 def _why(rules: Sequence[Mapping[str, Any]], value: Callable[[str], Any]) -> str | None:
