@@ -19,8 +19,6 @@ import textwrap
 import time
 from pathlib import Path
 
-import notebooks
-
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "build" / "pages"
 
@@ -188,6 +186,8 @@ def seeded(folder: Path) -> None:
 
 def main() -> None:
     """Lay out, run, build."""
+    import notebooks
+
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--without-commands", action="store_true", help="do not run them")
     run = not options.parse_args().without_commands
