@@ -116,7 +116,10 @@ def test_the_site_has_every_document_and_every_link_leads_somewhere(
         # raises where a link leads nowhere
         assert site.moved((ROOT / source).read_text(encoding="utf-8"), page, source).strip()
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert {line.rpartition(": ")[2] for line in text.splitlines() if line.endswith(".md")} == {*site.SOURCES, "start/notebooks.md"}
+    assert {line.rpartition(": ")[2] for line in text.splitlines() if line.endswith(".md")} == {
+        *site.SOURCES,
+        "start/notebooks.md",
+    }
 
 
 def test_the_site_runs_what_needs_nothing_of_yours(tmp_path: Path) -> None:
