@@ -229,8 +229,11 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         print(f"\r{text}\033[K", end="", file=sys.stderr, flush=True)
 
     def count() -> None:
-        while not known.wait(PATIENCE_S):
+        # what loading took counts
+        pause = max(PATIENCE_S - time.process_time(), 0.05)
+        while not known.wait(pause):
             show(f"{title}: {time.monotonic() - start:.1f} s")
+            pause = PATIENCE_S
 
     def tell(done: int, total: int) -> None:
         if not known.is_set():
