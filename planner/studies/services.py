@@ -1,0 +1,542 @@
+"""Several services over one stock of GPUs: which fleet each takes, what they share, who is not served where it does not suffice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from planner.errors import InfeasibleError, InputError
+from planner.fleet.assemble import make_plan
+from planner.fleet.shapes import standing_fleet
+from planner.fleet.types import ANY
+from planner.notebook import InNotebooks
+from planner.plans import HOURS_PER_YEAR, Plan
+from planner.question.compiled import compile_question, population_of, rate_of_hours, stated_rate
+from planner.question.files import Question, question_of, saved_pools
+from planner.question.options import PlanInputs
+from planner.question.services import ServiceAsked, ServicesAsked
+from planner.record import Record
+from planner.studies.schedule import Elasticity, make_schedule
+from planner.units import format_usd
+from planner.workload.hours import HourlyRates, hourly_rates
+from planner.workload.workload import Workload
+
+LEVELS = 8
+"""Rates at which a service's hours are sized: every hour is taken for the next of them, from its least to its busiest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one fleet of a service takes of the stock.
+
+    Parameters
+    ----------
+    gpus
+        GPU -> GPUs that serve or start in every hour.
+    spares
+        GPU -> GPUs of the largest set of spares of a pool, which others may share.
+    own_spares
+        GPU -> GPUs of all its pools' spares.
+    """
+
+    gpus: Mapping[str, Sequence[int]]
+    spares: Mapping[str, int]
+    own_spares: Mapping[str, int]
+
+    def alone(self, gpu: str) -> int:
+        """GPUs of a type where nothing is shared."""
+        return max(self.gpus.get(gpu, (0,))) + self.own_spares.get(gpu, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePlan(Record):
+    """One service in a purchase.
+
+    Parameters
+    ----------
+    name, priority
+        As in the file.
+    plan
+        Its fleet at its busiest hour, without the spares that are shared; ``None`` = it is not served.
+    gpus_by_hour
+        GPU -> GPUs that serve or start in every hour; one value where it is the same all day.
+    cost_usd_per_hour
+        Its part of the purchase: of the cost of each GPU type as of what all would take alone [USD/hour].
+    alone_usd_per_hour
+        Cost of its fleet where nothing is shared [USD/hour].
+    reason
+        Why it is not served.
+    short_gpus, short_usd_per_hour
+        What the stock lacks of the fleet that lacks least beside those served, and what the budget lacks [USD/hour].
+    """
+
+    name: str
+    priority: int
+    plan: Plan | None
+    gpus_by_hour: Mapping[str, tuple[int, ...]]
+    cost_usd_per_hour: float
+    alone_usd_per_hour: float
+    reason: str | None = None
+    short_gpus: Mapping[str, int] | None = None
+    short_usd_per_hour: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SharedGpus(Record):
+    """GPUs of one type that the services share.
+
+    Parameters
+    ----------
+    gpu
+        The type.
+    usd_per_gpu_hour
+        Its price [USD/hour].
+    have
+        How many there are; ``None`` = as many as wanted.
+    apart
+        GPUs where nothing is shared: the sum of the services' own peaks and spares.
+    by_hour
+        GPUs that serve or start in every hour, of all services.
+    spares
+        GPUs that stand by for whichever service needs them.
+    """
+
+    gpu: str
+    usd_per_gpu_hour: float
+    have: int | None
+    apart: int
+    by_hour: tuple[int, ...]
+    spares: int
+
+    written: ClassVar[tuple[str, ...]] = (
+        "gpu", "usd_per_gpu_hour", "have", "apart", "gpus", "spares", "busiest_hour", "cost_usd_per_hour", "by_hour",
+    )  # fmt: skip
+
+    @property
+    def gpus(self) -> int:
+        """GPUs bought: the peak of the sum, and the spares."""
+        return max(self.by_hour) + self.spares
+
+    @property
+    def busiest_hour(self) -> int | None:
+        """The hour of that peak; ``None`` where all are alike."""
+        return None if min(self.by_hour) == max(self.by_hour) else self.by_hour.index(max(self.by_hour))
+
+    @property
+    def cost_usd_per_hour(self) -> float:
+        """Cost of those bought [USD/hour]."""
+        return self.usd_per_gpu_hour * self.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class ServicesPlan(InNotebooks):
+    """Services planned over one purchase.
+
+    Parameters
+    ----------
+    services
+        In the order of the file.
+    shared
+        What is bought, by GPU type.
+    budget_usd_per_hour
+        The most that all may cost [USD/hour].
+    assumptions
+        What sharing takes for granted.
+    """
+
+    services: tuple[ServicePlan, ...]
+    shared: tuple[SharedGpus, ...]
+    budget_usd_per_hour: float | None
+    assumptions: tuple[str, ...]
+
+    document: ClassVar[str] = "fleetopt-services"
+    written: ClassVar[tuple[str, ...]] = (
+        "gpus", "cost_usd_per_hour", "cost_usd_per_year", "apart_usd_per_hour", "saving", "budget_usd_per_hour", "unserved",
+        "shared", "services", "assumptions",
+    )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<ServicesPlan: {len(self.services)} services, {self.gpus} GPUs, ${self.cost_usd_per_hour:,.2f}/hour>"
+
+    @property
+    def gpus(self) -> int:
+        """GPUs bought."""
+        return sum(s.gpus for s in self.shared)
+
+    @property
+    def cost_usd_per_hour(self) -> float:
+        """Cost of the purchase [USD/hour]."""
+        return math.fsum(s.cost_usd_per_hour for s in self.shared)
+
+    @property
+    def cost_usd_per_year(self) -> float:
+        """Cost of the purchase, 8,760 hours [USD/year]."""
+        return HOURS_PER_YEAR * self.cost_usd_per_hour
+
+    @property
+    def apart_usd_per_hour(self) -> float:
+        """Cost of the same fleets where nothing is shared [USD/hour]."""
+        return math.fsum(s.alone_usd_per_hour for s in self.services)
+
+    @property
+    def saving(self) -> float:
+        """Share of that cost saved by sharing, in [0, 1)."""
+        apart = self.apart_usd_per_hour
+        return 1.0 - self.cost_usd_per_hour / apart if apart else 0.0
+
+    @property
+    def unserved(self) -> tuple[str, ...]:
+        """Names of the services that are not served, the first by priority first."""
+        return tuple(s.name for s in sorted(self.services, key=lambda s: s.priority) if s.plan is None)
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per pool, the service first; one of a service that is not served."""
+        rows: list[dict[str, object]] = []
+        for s in self.services:
+            first = {"service": s.name, "priority": s.priority, "served": s.plan is not None}
+            rows += [{**first, **row} for row in s.plan.to_rows()] if s.plan else [{**first, "reason": s.reason}]
+        return rows
+
+
+def bought(needs: Sequence[Need]) -> dict[str, tuple[int, int]]:
+    """GPU -> GPUs at the peak of the sum, and spares, of needs that share.
+
+    >>> bought([Need({"h100": (4, 1)}, {"h100": 1}, {}), Need({"h100": (1, 4)}, {"h100": 2}, {})])
+    {'h100': (5, 2)}
+    """
+    types = dict.fromkeys(gpu for need in needs for gpu in need.gpus)
+    return {
+        gpu: (
+            int(np.sum([need.gpus[gpu] for need in needs if gpu in need.gpus], axis=0).max()),
+            max(need.spares.get(gpu, 0) for need in needs),
+        )
+        for gpu in types
+    }
+
+
+def split(
+    choices: Sequence[Sequence[Need]],
+    priorities: Sequence[int],
+    price: Mapping[str, float],
+    stock: Mapping[str, int],
+    budget: float | None = None,
+) -> list[int | None]:
+    """Which fleet each service takes: the most services of the first priority, then of the next, and at the least cost of all.
+
+    A mixed-integer programme: of each service one fleet or none; of each GPU type as many as every hour takes and the largest
+    spares, within stock and budget.
+
+    Parameters
+    ----------
+    choices
+        Of each service the fleets it may take; all over the same hours.
+    priorities
+        Of each service; the lowest comes first.
+    price
+        GPU -> price [USD/hour], > 0.
+    stock
+        GPU -> how many there are.
+    budget
+        The most that all may cost [USD/hour].
+
+    Returns
+    -------
+    list of int or None
+        Index among its choices; ``None`` = not served.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    owner = [k for k, own in enumerate(choices) for _ in own]
+    flat = [need for own in choices for need in own]
+    types, n = [*price], len(flat)
+    peak, spare = {g: n + k for k, g in enumerate(types)}, {g: n + len(types) + k for k, g in enumerate(types)}
+    width = n + 2 * len(types)
+    rows: list[np.ndarray] = []
+    most: list[float] = []
+
+    def add(values: Mapping[int, float], limit: float) -> None:
+        row = np.zeros(width)
+        row[[*values]] = [*values.values()]
+        rows.append(row)
+        most.append(limit)
+
+    for gpu in types:
+        hours = np.array([need.gpus.get(gpu, (0,) * _hours(flat)) for need in flat])
+        for hour in np.unique(hours, axis=1).T if n else ():
+            add({**dict(enumerate(hour.tolist())), peak[gpu]: -1.0}, 0.0)
+        for k, need in enumerate(flat):
+            if need.spares.get(gpu, 0):
+                add({k: need.spares[gpu], spare[gpu]: -1.0}, 0.0)
+        if gpu in stock:
+            add({peak[gpu]: 1.0, spare[gpu]: 1.0}, stock[gpu])
+    for service in range(len(choices)):
+        add({k: 1.0 for k in range(n) if owner[k] == service}, 1.0)
+    cost = np.zeros(width)
+    for gpu in types:
+        cost[[peak[gpu], spare[gpu]]] = price[gpu]
+    if budget is not None:
+        add(dict(enumerate(cost.tolist())), budget * (1.0 + 1e-9))
+
+    def best(objective: np.ndarray) -> np.ndarray:
+        """The optimum within the rows so far; a purchase of nothing is within all of them but those that it met itself."""
+        answer = milp(
+            objective,
+            constraints=LinearConstraint(np.array(rows), -np.inf, np.array(most)),
+            integrality=(np.arange(width) < n).astype(np.int64),
+            bounds=Bounds(0.0, np.where(np.arange(width) < n, 1.0, np.inf)),
+            options={"mip_rel_gap": 0.0},
+        )
+        if answer.x is None:
+            raise ArithmeticError(f"the split has no answer: {answer.message}")
+        taken: np.ndarray = answer.x[:n] > 0.5
+        return taken
+
+    if n == 0:
+        return [None] * len(choices)
+    for level in sorted({*priorities}):
+        count = np.array([-1.0 if k < n and priorities[owner[k]] == level else 0.0 for k in range(width)])
+        served = int(np.sum(best(count) * -count[:n]))
+        add({k: count[k] for k in range(n)}, -served)
+    taken = best(cost)
+    first = np.searchsorted(owner, np.arange(len(choices)))
+    return [
+        next((k - int(first[s]) for k in range(n) if owner[k] == s and taken[k]), None) for s in range(len(choices))
+    ]
+
+
+def _hours(needs: Sequence[Need]) -> int:
+    """Hours that needs are stated for."""
+    return max((len(hours) for need in needs for hours in need.gpus.values()), default=1)
+
+
+class _Service:
+    """A service while it is planned: its traffic, its hours, and the fleets it may take."""
+
+    def __init__(self, asked: ServiceAsked, file: ServicesAsked) -> None:
+        place = Question({}, {}, {}, (), file.source, file.folder)
+        self.asked, self.workload = asked, place.traffic(asked.inputs.cdf)
+        self.inputs = asked.inputs
+        self.rates: HourlyRates | None = None
+        if asked.hours is not None or self.workload.arrivals.hourly_profile:
+            self._over(hourly_rates(asked.hours, self.workload, file.folder))
+        # what cannot be is told before anything is searched
+        compile_question(self.inputs, self.workload)
+        self.plans: list[Plan] = []
+        self.needs: list[Need] = []
+        self.failed: InfeasibleError | InputError | None = None
+
+    def _over(self, hours: HourlyRates) -> None:
+        """Plan for the busiest of some hours."""
+        inputs = self.inputs
+        if population_of(inputs) is not None:
+            if self.asked.hours is not None:
+                raise InputError("hours: users ask at no rate of their own", "Give the service a rate.")
+            return
+        own = hours.mean_rate_per_s is not None and inputs.rate is None
+        mean = self.asked.hours is not None and inputs.rate_is is None
+        over = "mean" if own or mean else rate_of_hours(inputs, self.workload)
+        rate = hours.mean_rate_per_s if own and hours.mean_rate_per_s else stated_rate(inputs, self.workload)
+        rates = [r * (1.0 + inputs.headroom) for r in hours.rates_per_s(rate, over)]
+        self.inputs = replace(inputs, rate=max(rates), throughput=None, rate_is=None, headroom=0.0)
+        levels = np.linspace(min(rates), max(rates), LEVELS)
+        at = np.minimum(np.searchsorted(levels, np.array(rates) * (1.0 - 1e-9)), LEVELS - 1)
+        self.rates = HourlyRates(tuple(levels[at].tolist()), None, hours.source)
+
+    def questions(self, stock: Mapping[str, int]) -> Iterator[PlanInputs]:
+        """The service on each of its GPU types, and on all of them within a stock."""
+        named = [gpu for gpu in self.inputs.gpu if gpu != ANY]
+        yield from (replace(self.inputs, gpu=(gpu,)) for gpu in named)
+        if len(self.inputs.gpu) > 1 or not named:
+            yield replace(self.inputs, inventory=stock)
+
+    def search(self, questions: Iterator[PlanInputs]) -> None:
+        """Add the fleets that answer questions, each once."""
+        for inputs in questions:
+            try:
+                plan = make_plan(inputs, self.workload, bare=True)
+            except (InfeasibleError, InputError) as error:
+                self.failed = error
+                continue
+            if saved_pools(plan) not in [saved_pools(known) for known in self.plans]:
+                self.plans.append(plan)
+                self.needs.append(_need(plan, self.workload, None))
+        if not self.plans and isinstance(self.failed, InputError):
+            raise self.failed
+
+    def over_hours(self, hours: int) -> None:
+        """State the needs by hour, of a day or a week."""
+        for k, plan in enumerate(self.plans):
+            need = _need(plan, self.workload, self.rates) if self.rates else self.needs[k]
+            tiled = {gpu: tuple(each) * (hours // len(each)) for gpu, each in need.gpus.items()}
+            self.needs[k] = replace(need, gpus=tiled)
+
+    def whole(self, k: int) -> Plan:
+        """The plan of a fleet found, with its words and without the spares that are shared."""
+        inputs = question_of(self.plans[k]).inputs()
+        alone = replace(inputs, inventory={}, redundancy=_shared(inputs, 0))
+        return make_plan(alone, self.workload, standing=saved_pools(self.plans[k]))
+
+
+def _shared(inputs: PlanInputs, redundancy: int) -> int:
+    """That many spare replicas of a pool, where they may be shared: a target of availability is of one pool's own number."""
+    return redundancy if inputs.availability_target is None else inputs.redundancy
+
+
+def _need(plan: Plan, workload: Workload, rates: HourlyRates | None) -> Need:
+    """What a fleet takes, at its rate or by the hour."""
+    inputs = question_of(plan).inputs()
+    k = inputs.redundancy if inputs.availability_target is None else 0
+    gpus: dict[str, np.ndarray] = {}
+    if rates is None:
+        rows = [(p.gpu, np.array([p.replicas - k]) * p.parallel.gpus) for p in plan.pools]
+    else:
+        fleet = standing_fleet(compile_question(inputs, workload), saved_pools(plan))
+        found = make_schedule(fleet, rates, plan.arrival_rate_per_s, Elasticity(rate_is="peak"))
+        rows = [(p.gpu, (np.array(p.replicas) - k + np.array(p.starting)) * p.gpus_per_replica) for p in found.pools]
+    for gpu, row in rows:
+        gpus[gpu] = gpus.get(gpu, 0) + row
+    spares = [(p.gpu, k * p.parallel.gpus) for p in plan.pools]
+    return Need(
+        {gpu: tuple(row.tolist()) for gpu, row in gpus.items()},
+        {gpu: max(n for g, n in spares if g == gpu) for gpu in gpus},
+        {gpu: sum(n for g, n in spares if g == gpu) for gpu in gpus},
+    )
+
+
+def plan_services_of(file: ServicesAsked, progress: Callable[[int, int], None] | None = None) -> ServicesPlan:
+    """Plan the services of a file together.
+
+    Parameters
+    ----------
+    file
+        The services and what they share.
+    progress
+        Told (done, all) after every search.
+
+    Raises
+    ------
+    InputError
+        Something in a service cannot be; all problems at once.
+    """
+    tell = progress or (lambda done, total: None)
+    services = _each(file, [*file.services], lambda asked: _Service(asked, file))
+    for k, service in enumerate(services):
+        _each(file, [service.asked], lambda _, s=service: s.search(s.questions(file.stock)))  # type: ignore[misc]
+        tell(k + 1, 2 * len(services))
+    profiles = [s.rates.relative for s in services if s.rates is not None]
+    if len(profiles) > 1:
+        hours = max(map(len, profiles))
+        for service in services:
+            service.over_hours(hours)
+    price = {p.gpu: p.cost_usd_per_hour / p.gpus for s in services for plan in s.plans for p in plan.pools}
+    taken = _split(services, price, file)
+    if _widened(services, taken, file.stock):
+        price |= {p.gpu: p.cost_usd_per_hour / p.gpus for s in services for plan in s.plans for p in plan.pools}
+        taken = _split(services, price, file)
+    needs = [s.needs[k] for s, k in zip(services, taken, strict=True) if k is not None]
+    total = bought(needs)
+    shared = tuple(
+        SharedGpus(
+            gpu,
+            price[gpu],
+            file.stock.get(gpu),
+            sum(need.alone(gpu) for need in needs),
+            tuple(np.sum([need.gpus[gpu] for need in needs if gpu in need.gpus], axis=0).tolist()),
+            spares,
+        )
+        for gpu, (_, spares) in sorted(total.items())
+    )
+    rows = []
+    for at, (service, choice) in enumerate(zip(services, taken, strict=True)):
+        rows.append(_unserved(service, needs, price, file) if choice is None else _served(service, choice, shared))
+        tell(len(services) + at + 1, 2 * len(services))
+    return ServicesPlan(tuple(rows), shared, file.budget_usd_per_hour, tuple(_assumptions(services)))
+
+
+def _each(
+    file: ServicesAsked, asked: Sequence[ServiceAsked], make: Callable[[ServiceAsked], _Service]
+) -> list[_Service]:
+    """What is made of every service; all problems at once, with its place."""
+    problems: list[str] = []
+    found = []
+    for one in asked:
+        try:
+            found.append(make(one))
+        except InputError as error:
+            lines = error.problems or (error.message,)
+            problems += [f"{file.source}: services.{one.name}: {line}" for line in lines]
+    if problems:
+        raise InputError.from_problems(problems)
+    return found
+
+
+def _split(services: Sequence[_Service], price: Mapping[str, float], file: ServicesAsked) -> list[int | None]:
+    """The split of what was found so far."""
+    priorities = [s.asked.priority for s in services]
+    return split([s.needs for s in services], priorities, price, file.stock, file.budget_usd_per_hour)
+
+
+def _widened(services: Sequence[_Service], taken: Sequence[int | None], stock: Mapping[str, int]) -> bool:
+    """Whether services that found no room have fleets of several types in what the others leave."""
+    left = dict(stock)
+    for gpu, row in bought([s.needs[k] for s, k in zip(services, taken, strict=True) if k is not None]).items():
+        left[gpu] = left.get(gpu, 0) - sum(row)
+    there = {gpu: n for gpu, n in left.items() if n > 0 and gpu in stock}
+    before = sum(len(s.plans) for s in services)
+    for service, k in zip(services, taken, strict=True):
+        types = tuple(gpu for gpu in service.inputs.gpu if gpu not in stock or gpu in there)
+        if k is None and service.plans and len(service.inputs.gpu) > 1 and types:
+            held = {gpu: n for gpu, n in there.items() if gpu in types}
+            service.search(iter([replace(service.inputs, gpu=types, inventory=held)]))
+            service.over_hours(max(_hours(s.needs) for s in services))
+    return sum(len(s.plans) for s in services) > before
+
+
+def _served(service: _Service, k: int, shared: Sequence[SharedGpus]) -> ServicePlan:
+    """The row of a service that is served, with its part of each type's cost."""
+    need = service.needs[k]
+    own = [s for s in shared if s.gpu in need.gpus]
+    part = math.fsum(s.cost_usd_per_hour * need.alone(s.gpu) / s.apart for s in own)
+    alone = math.fsum(s.usd_per_gpu_hour * need.alone(s.gpu) for s in own)
+    by_hour = {gpu: tuple(hours) for gpu, hours in need.gpus.items()}
+    return ServicePlan(service.asked.name, service.asked.priority, service.whole(k), by_hour, part, alone)
+
+
+def _unserved(service: _Service, needs: list[Need], price: Mapping[str, float], file: ServicesAsked) -> ServicePlan:
+    """The row of a service that is not served, by how much it is short."""
+    asked = service.asked
+    if not service.needs:
+        return ServicePlan(asked.name, asked.priority, None, {}, 0.0, 0.0, str(service.failed).split("\n")[0])
+    lacks = []
+    for need in service.needs:
+        total = {gpu: sum(row) for gpu, row in bought([*needs, need]).items()}
+        short = {gpu: n - file.stock[gpu] for gpu, n in total.items() if gpu in file.stock and n > file.stock[gpu]}
+        over = math.fsum(price[gpu] * n for gpu, n in total.items()) - (file.budget_usd_per_hour or math.inf)
+        lacks.append((math.fsum(price[gpu] * n for gpu, n in short.items()) + max(over, 0.0), short, max(over, 0.0)))
+    _, short, over = min(lacks, key=lambda row: row[0])
+    parts = [f"{n:,} {gpu} short of the stock of {file.stock[gpu]:,}" for gpu, n in short.items()]
+    if file.budget_usd_per_hour is not None and over > 0.0:
+        parts.append(f"{format_usd(over)}/hour short of the budget of {format_usd(file.budget_usd_per_hour)}")
+    return ServicePlan(asked.name, asked.priority, None, {}, 0.0, 0.0, " and ".join(parts), short, over)
+
+
+def _assumptions(services: Sequence[_Service]) -> Iterator[str]:
+    """What sharing takes for granted."""
+    yield (
+        "GPUs of one type are alike and on nodes of one kind; a service's part of a type's cost is its part of what all would "
+        "take alone"
+    )
+    if any(s.inputs.redundancy and s.inputs.availability_target is None for s in services):
+        yield (
+            "spares stand by for one pool at a time: N + k of the largest, per GPU type; one that is called loads the model of "
+            "the pool that lost a replica, which takes its start-up time"
+        )
+    if sum(s.rates is not None for s in services) > 1:
+        yield (
+            f"hours of all services are by one clock; each is taken for the next of {LEVELS} rates between its least and its "
+            "busiest; a GPU counts for the service it starts for through the hour before"
+        )
