@@ -87,7 +87,7 @@ def misused(error: Any, words: Sequence[str]) -> list[str]:
 
 def _promised(words: Sequence[str]) -> Sequence[str]:
     """The words, with a promise where a plan has none."""
-    promised = {"--slo", "--ttft", "--tpot", "--e2e", "--goodput", "--throughput", "--config"}
+    promised = {"--slo", "--ttft", "--tpot", "--e2e", "--goodput", "--throughput", "--config", "--services"}
     flags = {word.partition("=")[0] for word in words}
     return (
         [*words, "--slo", "0.5"]
@@ -128,6 +128,9 @@ def _option_of(line: str, typed: Sequence[Given]) -> tuple[Given, str, str] | No
     """The option that a line is about: as typed, the entry of its value (``h100`` of ``price.h100``) and the rest of the line."""
     from planner.question.options import OPTIONS, canonical
 
+    for option in typed:
+        if option.value and line.startswith(f"{option.value}:"):
+            return option, "", line
     found = re.match(
         r"(?:scenario |unknown )?(--?[A-Za-z][\w-]*|[a-z][a-z0-9_]*)((?:\.[\w.-]+)?)(?:: | (?=['\"\d]))", line
     )
@@ -143,9 +146,6 @@ def _option_of(line: str, typed: Sequence[Given]) -> tuple[Given, str, str] | No
     quoted = re.findall(r"'([^']*)'", line)
     for option in typed:
         if option.value and any(q in (option.value, *ITEMS.split(option.value)) for q in quoted):
-            return option, "", line
-    for option in typed:
-        if option.value and line.startswith(f"{option.value}:"):
             return option, "", line
     return None
 
@@ -220,7 +220,7 @@ def _for_option(
     if option.flag == "--set" and (known := OPTIONS.get(option.value.partition("=")[0])) is not None:
         value = (known.choices[:1] or (known.kind.example,))[0]
         return _replaced(words, option, f"{known.name}={value}")
-    return None if option.flag in ("--config", "--prompts") else _with_example(words, option)
+    return None if option.flag in ("--config", "--services", "--prompts") else _with_example(words, option)
 
 
 def _for_argument(line: str, words: Sequence[str]) -> Sequence[str] | None:
@@ -282,6 +282,8 @@ def _instead(error: FleetOptError, words: Sequence[str]) -> Sequence[str] | None
                         return _replaced(words, option, f"{level}={reachable}" if level else reachable)
         stock = next((o for o in typed if o.flag == "--inventory"), None)
         return None if stock is None else _dropped(words, stock)
+    if "--services" in words:
+        return None
     beside = re.search(r"fleetopt ([a-z][\w-]*(?: [^\s;`]+)+?)(?=[;.,]?\s*$|[;,] |\. )", text, re.MULTILINE)
     if beside is not None and not re.search(r"\b[A-Z]{4,}\b|\.\.\.", beside[1]):
         return shlex.split(beside[1])

@@ -115,13 +115,15 @@ def _service(
     found = len(problems)
     own, merged = layers[1][0], {canonical(str(k)): v for layer, _ in layers for k, v in layer.items()}
     problems += [
-        f"{place}.{key}: is all services' together; write it beside `services:`"
+        f"{place}.{key}: is all services' together; it stands beside `services:`"
         for key in own
         if canonical(str(key)) in SHARED
     ]
     problems += [f"{place}: {key}: {why}" for key, why in REFUSED.items() if merged.get(key)]
     if not {"cdf", "isl"} & {key for key, value in merged.items() if value is not None}:
-        problems.append(f"{place}: has no traffic; write cdf: FILE or a shipped workload, or isl and osl, and rate")
+        problems.append(
+            f"{place}: has no traffic; cdf names a file or a shipped workload, isl and osl lengths; beside it a rate"
+        )
     priority, hours = own.get("priority", 1), merged.get("hours")
     if not isinstance(priority, int) or isinstance(priority, bool) or priority < 0:
         problems.append(
@@ -134,7 +136,7 @@ def _service(
         for layer, where in layers
     ]
     try:
-        inputs = PlanInputs.layered(kept)
+        inputs = PlanInputs.layered([({}, f"{place}: "), *kept])
     except InputError as error:
         problems += error.problems or (error.message,)
     else:
@@ -148,7 +150,9 @@ def _stock(given: Any, source: str, problems: list[str]) -> dict[str, int]:
         counts = OPTIONS["inventory"].kind.read(given or {}, "inventory")
         return {gpu(name).name: int(count) for name, count in counts.items()}
     except InputError as error:
-        problems += [f"{source}: {line}" for line in error.problems or (error.message,)]
+        problems += [
+            f"{source}: inventory: {line.removeprefix('inventory: ')}" for line in error.problems or (error.message,)
+        ]
         return {}
 
 

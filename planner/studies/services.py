@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.fleet.shapes import standing_fleet
@@ -319,7 +320,8 @@ class _Service:
     def __init__(self, asked: ServiceAsked, file: ServicesAsked) -> None:
         place = Question({}, {}, {}, (), file.source, file.folder)
         self.asked, self.workload = asked, place.traffic(asked.inputs.cdf)
-        self.inputs = asked.inputs
+        types = tuple(name if name == ANY else find_gpu(name).name for name in asked.inputs.gpu)
+        self.inputs = replace(asked.inputs, gpu=types)
         self.rates: HourlyRates | None = None
         if asked.hours is not None or self.workload.arrivals.hourly_profile:
             self._over(hourly_rates(asked.hours, self.workload, file.folder))
