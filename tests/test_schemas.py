@@ -100,6 +100,7 @@ def test_results_are_as_their_schemas_say(plan: fo.Plan) -> None:
         "evaluation": fo.evaluate(plan, [10.0, 2000.0]),
         "what-if": fo.what_if(plan, rate=[10, 20]),
         "costs": fo.cost(plan, hours="servegen-m-small"),
+        "services": fo.plan_services(Path(__file__).parents[1] / "examples" / "services.yaml"),
         "stability": fo.stability("azure", gpu="h100", rate=5),
         "checkup": Checkup((Finding("python", "good", "3.11"),)),
         "workload": fo.load_workload("azure"),

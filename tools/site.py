@@ -31,7 +31,7 @@ SOURCES = {
     **{
         f"tasks/{name}.md": f"docs/{name}.md"
         for name in (
-            "sessions", "overload", "disaggregated", "capacity", "costs", "schedule", "deploy", "check", "report", "compression",
+            "sessions", "overload", "disaggregated", "capacity", "services", "costs", "schedule", "deploy", "check", "report", "compression",
             "integrations",
         )
     },
