@@ -128,9 +128,6 @@ def _option_of(line: str, typed: Sequence[Given]) -> tuple[Given, str, str] | No
     """The option that a line is about: as typed, the entry of its value (``h100`` of ``price.h100``) and the rest of the line."""
     from planner.question.options import OPTIONS, canonical
 
-    for option in typed:
-        if option.value and line.startswith(f"{option.value}:"):
-            return option, "", line
     found = re.match(
         r"(?:scenario |unknown )?(--?[A-Za-z][\w-]*|[a-z][a-z0-9_]*)((?:\.[\w.-]+)?)(?:: | (?=['\"\d]))", line
     )
@@ -140,12 +137,16 @@ def _option_of(line: str, typed: Sequence[Given]) -> tuple[Given, str, str] | No
         known = OPTIONS.get(canonical(name))
         spellings = (name,) if name.startswith("-") else own if known is None else known.spellings
         rest = line[found.end() :] if ": " in found[0] else line
-        for option in typed:
+        # a file may be called as an option is
+        for option in [o for o in typed if not (o.value and line.startswith(f"{o.value}:"))]:
             if option.flag in spellings or (option.flag == "--set" and (option.value or "").startswith(f"{name}=")):
                 return option, entry, rest
     quoted = re.findall(r"'([^']*)'", line)
     for option in typed:
         if option.value and any(q in (option.value, *ITEMS.split(option.value)) for q in quoted):
+            return option, "", line
+    for option in typed:
+        if option.value and line.startswith(f"{option.value}:"):
             return option, "", line
     return None
 
