@@ -21,8 +21,7 @@ from planner.question.files import Question, question_of, saved_pools
 from planner.question.options import PlanInputs
 from planner.question.services import ServiceAsked, ServicesAsked
 from planner.record import Record
-from planner.studies.schedule import Elasticity, make_schedule
-from planner.units import format_usd
+from planner.units import LEAST_RATE, format_usd
 from planner.workload.hours import HourlyRates, hourly_rates
 from planner.workload.workload import Workload
 
@@ -348,12 +347,19 @@ class _Service:
         at = np.minimum(np.searchsorted(levels, np.array(rates) * (1.0 - 1e-9)), LEVELS - 1)
         self.rates = HourlyRates(tuple(levels[at].tolist()), None, hours.source)
 
-    def questions(self, stock: Mapping[str, int]) -> Iterator[PlanInputs]:
-        """The service on each of its GPU types, and on all of them within a stock."""
-        named = [gpu for gpu in self.inputs.gpu if gpu != ANY]
-        yield from (replace(self.inputs, gpu=(gpu,)) for gpu in named)
-        if len(self.inputs.gpu) > 1 or not named:
-            yield replace(self.inputs, inventory=stock)
+    @property
+    def several(self) -> bool:
+        """Whether it may take one of several GPU types."""
+        return len(self.inputs.gpu) > 1 or ANY in self.inputs.gpu
+
+    def first(self, stock: Mapping[str, int]) -> Iterator[PlanInputs]:
+        """The service as it is planned alone: of several GPU types within a stock, so that its fleet may mix them."""
+        yield replace(self.inputs, inventory=stock) if self.several else self.inputs
+
+    def others(self) -> Iterator[PlanInputs]:
+        """The service on each of several GPU types."""
+        if self.several:
+            yield from (replace(self.inputs, gpu=(gpu,)) for gpu in self.inputs.gpu if gpu != ANY)
 
     def search(self, questions: Iterator[PlanInputs]) -> None:
         """Add the fleets that answer questions, each once."""
@@ -365,16 +371,16 @@ class _Service:
                 continue
             if saved_pools(plan) not in [saved_pools(known) for known in self.plans]:
                 self.plans.append(plan)
-                self.needs.append(_need(plan, self.workload, None))
-        if not self.plans and isinstance(self.failed, InputError):
+        if not self.plans and not self.several and isinstance(self.failed, InputError):
             raise self.failed
 
-    def over_hours(self, hours: int) -> None:
-        """State the needs by hour, of a day or a week."""
-        for k, plan in enumerate(self.plans):
-            need = _need(plan, self.workload, self.rates) if self.rates else self.needs[k]
+    def over_hours(self, hours: int) -> list[Need]:
+        """The needs of its fleets over the hours of a day or a week, or at its rate where that is one hour."""
+        for plan in self.plans[len(self.needs) :]:
+            need = _need(plan, self.workload, self.rates if hours > 1 else None)
             tiled = {gpu: tuple(each) * (hours // len(each)) for gpu, each in need.gpus.items()}
-            self.needs[k] = replace(need, gpus=tiled)
+            self.needs.append(replace(need, gpus=tiled))
+        return self.needs
 
     def whole(self, k: int) -> Plan:
         """The plan of a fleet found, with its words and without the spares that are shared."""
@@ -393,20 +399,36 @@ def _need(plan: Plan, workload: Workload, rates: HourlyRates | None) -> Need:
     inputs = question_of(plan).inputs()
     k = inputs.redundancy if inputs.availability_target is None else 0
     gpus: dict[str, np.ndarray] = {}
-    if rates is None:
-        rows = [(p.gpu, np.array([p.replicas - k]) * p.parallel.gpus) for p in plan.pools]
-    else:
-        fleet = standing_fleet(compile_question(inputs, workload), saved_pools(plan))
-        found = make_schedule(fleet, rates, plan.arrival_rate_per_s, Elasticity(rate_is="peak"))
-        rows = [(p.gpu, (np.array(p.replicas) - k + np.array(p.starting)) * p.gpus_per_replica) for p in found.pools]
-    for gpu, row in rows:
-        gpus[gpu] = gpus.get(gpu, 0) + row
+    for pool, serving in zip(plan.pools, _serving(plan, inputs, workload, rates), strict=True):
+        bought = serving + (pool.spares - k)
+        # what starts for the next hour is there before it begins
+        row = np.maximum(bought, np.roll(bought, -1)) * pool.parallel.gpus
+        gpus[pool.gpu] = gpus.get(pool.gpu, 0) + row
     spares = [(p.gpu, k * p.parallel.gpus) for p in plan.pools]
     return Need(
         {gpu: tuple(row.tolist()) for gpu, row in gpus.items()},
         {gpu: max(n for g, n in spares if g == gpu) for gpu in gpus},
         {gpu: sum(n for g, n in spares if g == gpu) for gpu in gpus},
     )
+
+
+def _serving(plan: Plan, inputs: PlanInputs, workload: Workload, rates: HourlyRates | None) -> list[np.ndarray]:
+    """Replicas of each pool that serve in every hour: in the busiest as planned, in others as many in proportion as a sample of the
+    requests says."""
+    peak = [p.replicas - p.spares for p in plan.pools]
+    if rates is None:
+        return [np.array([n]) for n in peak]
+    fleet = standing_fleet(compile_question(inputs, workload), saved_pools(plan))
+    margins = fleet.margins(fleet.promises.confidence)
+    about: dict[float, list[int]] = {}
+    for rate in sorted({*rates.relative}, reverse=True):
+        sizes = fleet.sizes_for(rate, margins, peak, quick=True) if rate >= LEAST_RATE else None
+        known = sizes if isinstance(sizes, list) else ()
+        about[rate] = [s.replicas for s in known] or (
+            [fleet.promises.min_replicas] * len(peak) if sizes is None else peak
+        )
+    top = about[max(about)]
+    return [np.array([min(n, -(-about[rate][k] * n // top[k])) for rate in rates.relative]) for k, n in enumerate(peak)]
 
 
 def plan_services_of(file: ServicesAsked, progress: Callable[[int, int], None] | None = None) -> ServicesPlan:
@@ -427,18 +449,19 @@ def plan_services_of(file: ServicesAsked, progress: Callable[[int, int], None] |
     tell = progress or (lambda done, total: None)
     services = _each(file, [*file.services], lambda asked: _Service(asked, file))
     for k, service in enumerate(services):
-        _each(file, [service.asked], lambda _, s=service: s.search(s.questions(file.stock)))  # type: ignore[misc]
+        _each(file, [service.asked], lambda _, s=service: s.search(s.first(file.stock)))  # type: ignore[misc]
         tell(k + 1, 2 * len(services))
-    profiles = [s.rates.relative for s in services if s.rates is not None]
-    if len(profiles) > 1:
-        hours = max(map(len, profiles))
+    hourly = [len(s.rates.relative) for s in services if s.rates is not None]
+    hours = max(hourly) if len(hourly) > 1 else 1
+    taken, price = _split(services, file, hours)
+    spared = sum(s.inputs.redundancy > 0 for s in services)
+    if None in taken or hours > 1 or spared > 1:
+        # a fleet that is dearer alone may share more, or leave others room
         for service in services:
-            service.over_hours(hours)
-    price = {p.gpu: p.cost_usd_per_hour / p.gpus for s in services for plan in s.plans for p in plan.pools}
-    taken = _split(services, price, file)
-    if _widened(services, taken, file.stock):
-        price |= {p.gpu: p.cost_usd_per_hour / p.gpus for s in services for plan in s.plans for p in plan.pools}
-        taken = _split(services, price, file)
+            service.search(service.others())
+        taken, price = _split(services, file, hours)
+        if _widened(services, taken, file.stock):
+            taken, price = _split(services, file, hours)
     needs = [s.needs[k] for s, k in zip(services, taken, strict=True) if k is not None]
     total = bought(needs)
     shared = tuple(
@@ -476,10 +499,12 @@ def _each(
     return found
 
 
-def _split(services: Sequence[_Service], price: Mapping[str, float], file: ServicesAsked) -> list[int | None]:
-    """The split of what was found so far."""
+def _split(services: Sequence[_Service], file: ServicesAsked, hours: int) -> tuple[list[int | None], dict[str, float]]:
+    """The split of what was found so far, and the price of each GPU type."""
+    price = {p.gpu: p.cost_usd_per_hour / p.gpus for s in services for plan in s.plans for p in plan.pools}
     priorities = [s.asked.priority for s in services]
-    return split([s.needs for s in services], priorities, price, file.stock, file.budget_usd_per_hour)
+    needs = [s.over_hours(hours) for s in services]
+    return split(needs, priorities, price, file.stock, file.budget_usd_per_hour), price
 
 
 def _widened(services: Sequence[_Service], taken: Sequence[int | None], stock: Mapping[str, int]) -> bool:
@@ -494,7 +519,6 @@ def _widened(services: Sequence[_Service], taken: Sequence[int | None], stock: M
         if k is None and service.plans and len(service.inputs.gpu) > 1 and types:
             held = {gpu: n for gpu, n in there.items() if gpu in types}
             service.search(iter([replace(service.inputs, gpu=types, inventory=held)]))
-            service.over_hours(max(_hours(s.needs) for s in services))
     return sum(len(s.plans) for s in services) > before
 
 
@@ -540,5 +564,5 @@ def _assumptions(services: Sequence[_Service]) -> Iterator[str]:
     if sum(s.rates is not None for s in services) > 1:
         yield (
             f"hours of all services are by one clock; each is taken for the next of {LEVELS} rates between its least and its "
-            "busiest; a GPU counts for the service it starts for through the hour before"
+            "busiest, sized by a sample of the requests; a GPU counts for the service it starts for through the hour before"
         )
