@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from planner.catalog.load import gpu
 from planner.documents import load_document
@@ -26,7 +26,7 @@ REFUSED = {
 
 EXAMPLE = "For example: services: {chat: {cdf: azure, rate: 20, slo: 0.5, priority: 1}}; see docs/services.md."
 
-Entries = dict[str, Any]
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,9 @@ def read_services(path: str | Path, changes: Mapping[str, Any]) -> ServicesAsked
     common = {canonical(str(k)): v for k, v in data.items() if k not in ("services", "budget")}
     given = {canonical(k): v for k, v in changes.items() if v is not None}
     problems: list[str] = []
-    stock = _stock(given.pop("inventory", None) or common.pop("inventory", None), source, problems)
-    common.pop("inventory", None)
-    budget = _budget(data.get("budget"), source, problems)
+    there = [given.pop("inventory", None), common.pop("inventory", None)]
+    stock = _read("inventory", lambda: _stock(there[0] or there[1]), f"{source}: ", problems) or {}
+    budget = _read("budget", lambda: _budget(data.get("budget")), f"{source}: ", problems)
     base = {"gpu": [*stock]} if stock else {}
     services: list[ServiceAsked] = []
     for name, own in entries.items():
@@ -144,27 +144,23 @@ def _service(
             yield ServiceAsked(name, priority, inputs, hours)
 
 
-def _stock(given: Any, source: str, problems: list[str]) -> dict[str, int]:
+def _read(what: str, read: Callable[[], Read], place: str, problems: list[str]) -> Read | None:
+    """What a reader makes of a value; what is wrong with it goes to `problems`."""
+    try:
+        return read()
+    except InputError as error:
+        problems += [f"{place}{what}: {line.removeprefix(f'{what}: ')}" for line in error.problems or (error.message,)]
+        return None
+
+
+def _stock(given: Any) -> dict[str, int]:
     """GPUs there are, by their own names."""
-    try:
-        counts = OPTIONS["inventory"].kind.read(given or {}, "inventory")
-        return {gpu(name).name: int(count) for name, count in counts.items()}
-    except InputError as error:
-        problems += [
-            f"{source}: inventory: {line.removeprefix('inventory: ')}" for line in error.problems or (error.message,)
-        ]
-        return {}
+    return {gpu(name).name: int(n) for name, n in OPTIONS["inventory"].kind.read(given or {}, "inventory").items()}
 
 
-def _budget(given: Any, source: str, problems: list[str]) -> float | None:
+def _budget(given: Any) -> float | None:
     """The budget [USD/hour]."""
-    if given is None:
-        return None
-    try:
-        usd = parse_number(given, "budget")
-    except InputError as error:
-        problems.append(f"{source}: {error.message}")
-        return None
-    if not usd > 0.0:
-        problems.append(f"{source}: budget: must be more than 0 USD/hour, got {given!r}")
+    usd = None if given is None else parse_number(given, "budget")
+    if usd is not None and not usd > 0.0:
+        raise InputError(f"budget: must be more than 0 USD/hour, got {given!r}")
     return usd

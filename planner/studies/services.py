@@ -21,35 +21,13 @@ from planner.question.files import Question, question_of, saved_pools
 from planner.question.options import PlanInputs
 from planner.question.services import ServiceAsked, ServicesAsked
 from planner.record import Record
+from planner.studies.split import Need, bought, counted, split
 from planner.units import LEAST_RATE, format_usd
 from planner.workload.hours import HourlyRates, hourly_rates
 from planner.workload.workload import Workload
 
 LEVELS = 8
 """Rates at which a service's hours are sized: every hour is taken for the next of them, from its least to its busiest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What one fleet of a service takes of the stock.
-
-    Parameters
-    ----------
-    gpus
-        GPU -> GPUs that serve or start in every hour.
-    spares
-        GPU -> GPUs of the largest set of spares of a pool, which others may share.
-    own_spares
-        GPU -> GPUs of all its pools' spares.
-    """
-
-    gpus: Mapping[str, Sequence[int]]
-    spares: Mapping[str, int]
-    own_spares: Mapping[str, int]
-
-    def alone(self, gpu: str) -> int:
-        """GPUs of a type where nothing is shared."""
-        return max(self.gpus.get(gpu, (0,))) + self.own_spares.get(gpu, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,117 +180,6 @@ class ServicesPlan(InNotebooks):
         return rows
 
 
-def bought(needs: Sequence[Need]) -> dict[str, tuple[int, int]]:
-    """GPU -> GPUs at the peak of the sum, and spares, of needs that share.
-
-    >>> bought([Need({"h100": (4, 1)}, {"h100": 1}, {}), Need({"h100": (1, 4)}, {"h100": 2}, {})])
-    {'h100': (5, 2)}
-    """
-    types = dict.fromkeys(gpu for need in needs for gpu in need.gpus)
-    return {
-        gpu: (
-            int(np.sum([need.gpus[gpu] for need in needs if gpu in need.gpus], axis=0).max()),
-            max(need.spares.get(gpu, 0) for need in needs),
-        )
-        for gpu in types
-    }
-
-
-def split(
-    choices: Sequence[Sequence[Need]],
-    priorities: Sequence[int],
-    price: Mapping[str, float],
-    stock: Mapping[str, int],
-    budget: float | None = None,
-) -> list[int | None]:
-    """Which fleet each service takes: the most services of the first priority, then of the next, and at the least cost of all.
-
-    A mixed-integer programme: of each service one fleet or none; of each GPU type as many as every hour takes and the largest
-    spares, within stock and budget.
-
-    Parameters
-    ----------
-    choices
-        Of each service the fleets it may take; all over the same hours.
-    priorities
-        Of each service; the lowest comes first.
-    price
-        GPU -> price [USD/hour], > 0.
-    stock
-        GPU -> how many there are.
-    budget
-        The most that all may cost [USD/hour].
-
-    Returns
-    -------
-    list of int or None
-        Index among its choices; ``None`` = not served.
-    """
-    from scipy.optimize import Bounds, LinearConstraint, milp
-
-    owner = [k for k, own in enumerate(choices) for _ in own]
-    flat = [need for own in choices for need in own]
-    types, n = [*price], len(flat)
-    peak, spare = {g: n + k for k, g in enumerate(types)}, {g: n + len(types) + k for k, g in enumerate(types)}
-    width = n + 2 * len(types)
-    rows: list[np.ndarray] = []
-    most: list[float] = []
-
-    def add(values: Mapping[int, float], limit: float) -> None:
-        row = np.zeros(width)
-        row[[*values]] = [*values.values()]
-        rows.append(row)
-        most.append(limit)
-
-    for gpu in types:
-        hours = np.array([need.gpus.get(gpu, (0,) * _hours(flat)) for need in flat])
-        for hour in np.unique(hours, axis=1).T if n else ():
-            add({**dict(enumerate(hour.tolist())), peak[gpu]: -1.0}, 0.0)
-        for k, need in enumerate(flat):
-            if need.spares.get(gpu, 0):
-                add({k: need.spares[gpu], spare[gpu]: -1.0}, 0.0)
-        if gpu in stock:
-            add({peak[gpu]: 1.0, spare[gpu]: 1.0}, stock[gpu])
-    for service in range(len(choices)):
-        add({k: 1.0 for k in range(n) if owner[k] == service}, 1.0)
-    cost = np.zeros(width)
-    for gpu in types:
-        cost[[peak[gpu], spare[gpu]]] = price[gpu]
-    if budget is not None:
-        add(dict(enumerate(cost.tolist())), budget * (1.0 + 1e-9))
-
-    def best(objective: np.ndarray) -> np.ndarray:
-        """The optimum within the rows so far; a purchase of nothing is within all of them but those that it met itself."""
-        answer = milp(
-            objective,
-            constraints=LinearConstraint(np.array(rows), -np.inf, np.array(most)),
-            integrality=(np.arange(width) < n).astype(np.int64),
-            bounds=Bounds(0.0, np.where(np.arange(width) < n, 1.0, np.inf)),
-            options={"mip_rel_gap": 0.0},
-        )
-        if answer.x is None:
-            raise ArithmeticError(f"the split has no answer: {answer.message}")
-        taken: np.ndarray = answer.x[:n] > 0.5
-        return taken
-
-    if n == 0:
-        return [None] * len(choices)
-    for level in sorted({*priorities}):
-        count = np.array([-1.0 if k < n and priorities[owner[k]] == level else 0.0 for k in range(width)])
-        served = int(np.sum(best(count) * -count[:n]))
-        add({k: count[k] for k in range(n)}, -served)
-    taken = best(cost)
-    first = np.searchsorted(owner, np.arange(len(choices)))
-    return [
-        next((k - int(first[s]) for k in range(n) if owner[k] == s and taken[k]), None) for s in range(len(choices))
-    ]
-
-
-def _hours(needs: Sequence[Need]) -> int:
-    """Hours that needs are stated for."""
-    return max((len(hours) for need in needs for hours in need.gpus.values()), default=1)
-
-
 class _Service:
     """A service while it is planned: its traffic, its hours, and the fleets it may take."""
 
@@ -352,16 +219,18 @@ class _Service:
         """Whether it may take one of several GPU types."""
         return len(self.inputs.gpu) > 1 or ANY in self.inputs.gpu
 
-    def first(self, stock: Mapping[str, int]) -> Iterator[PlanInputs]:
-        """The service as it is planned alone: of several GPU types within a stock, so that its fleet may mix them."""
-        yield replace(self.inputs, inventory=stock) if self.several else self.inputs
+    def alone(self, stock: Mapping[str, int]) -> None:
+        """Find its fleet as it is planned alone: of several GPU types within a stock, so that the fleet may mix them."""
+        self.search([replace(self.inputs, inventory=stock) if self.several else self.inputs])
+        if not self.plans and not self.several and isinstance(self.failed, InputError):
+            raise self.failed
 
-    def others(self) -> Iterator[PlanInputs]:
-        """The service on each of several GPU types."""
+    def others(self) -> None:
+        """Find its fleet on each of several GPU types."""
         if self.several:
-            yield from (replace(self.inputs, gpu=(gpu,)) for gpu in self.inputs.gpu if gpu != ANY)
+            self.search([replace(self.inputs, gpu=(gpu,)) for gpu in self.inputs.gpu if gpu != ANY])
 
-    def search(self, questions: Iterator[PlanInputs]) -> None:
+    def search(self, questions: Sequence[PlanInputs]) -> None:
         """Add the fleets that answer questions, each once."""
         for inputs in questions:
             try:
@@ -369,10 +238,8 @@ class _Service:
             except (InfeasibleError, InputError) as error:
                 self.failed = error
                 continue
-            if saved_pools(plan) not in [saved_pools(known) for known in self.plans]:
+            if saved_pools(plan) not in map(saved_pools, self.plans):
                 self.plans.append(plan)
-        if not self.plans and not self.several and isinstance(self.failed, InputError):
-            raise self.failed
 
     def over_hours(self, hours: int) -> list[Need]:
         """The needs of its fleets over the hours of a day or a week, or at its rate where that is one hour."""
@@ -385,24 +252,24 @@ class _Service:
     def whole(self, k: int) -> Plan:
         """The plan of a fleet found, with its words and without the spares that are shared."""
         inputs = question_of(self.plans[k]).inputs()
-        alone = replace(inputs, inventory={}, redundancy=_shared(inputs, 0))
+        alone = replace(inputs, inventory={}, redundancy=inputs.redundancy - _spares(inputs))
         return make_plan(alone, self.workload, standing=saved_pools(self.plans[k]))
 
 
-def _shared(inputs: PlanInputs, redundancy: int) -> int:
-    """That many spare replicas of a pool, where they may be shared: a target of availability is of one pool's own number."""
-    return redundancy if inputs.availability_target is None else inputs.redundancy
+def _spares(inputs: PlanInputs) -> int:
+    """Spare replicas of a pool that may be shared: a target of availability is of one pool's own number."""
+    return inputs.redundancy if inputs.availability_target is None else 0
 
 
 def _need(plan: Plan, workload: Workload, rates: HourlyRates | None) -> Need:
     """What a fleet takes, at its rate or by the hour."""
     inputs = question_of(plan).inputs()
-    k = inputs.redundancy if inputs.availability_target is None else 0
+    k = _spares(inputs)
     gpus: dict[str, np.ndarray] = {}
     for pool, serving in zip(plan.pools, _serving(plan, inputs, workload, rates), strict=True):
-        bought = serving + (pool.spares - k)
+        held = serving + (pool.spares - k)
         # what starts for the next hour is there before it begins
-        row = np.maximum(bought, np.roll(bought, -1)) * pool.parallel.gpus
+        row = np.maximum(held, np.roll(held, -1)) * pool.parallel.gpus
         gpus[pool.gpu] = gpus.get(pool.gpu, 0) + row
     spares = [(p.gpu, k * p.parallel.gpus) for p in plan.pools]
     return Need(
@@ -449,31 +316,22 @@ def plan_services_of(file: ServicesAsked, progress: Callable[[int, int], None] |
     tell = progress or (lambda done, total: None)
     services = _each(file, [*file.services], lambda asked: _Service(asked, file))
     for k, service in enumerate(services):
-        _each(file, [service.asked], lambda _, s=service: s.search(s.first(file.stock)))  # type: ignore[misc]
+        _each(file, [service.asked], lambda _, s=service: s.alone(file.stock))  # type: ignore[misc]
         tell(k + 1, 2 * len(services))
     hourly = [len(s.rates.relative) for s in services if s.rates is not None]
     hours = max(hourly) if len(hourly) > 1 else 1
     taken, price = _split(services, file, hours)
-    spared = sum(s.inputs.redundancy > 0 for s in services)
-    if None in taken or hours > 1 or spared > 1:
+    if None in taken or hours > 1 or sum(_spares(s.inputs) > 0 for s in services) > 1:
         # a fleet that is dearer alone may share more, or leave others room
         for service in services:
-            service.search(service.others())
+            service.others()
         taken, price = _split(services, file, hours)
         if _widened(services, taken, file.stock):
             taken, price = _split(services, file, hours)
     needs = [s.needs[k] for s, k in zip(services, taken, strict=True) if k is not None]
-    total = bought(needs)
     shared = tuple(
-        SharedGpus(
-            gpu,
-            price[gpu],
-            file.stock.get(gpu),
-            sum(need.alone(gpu) for need in needs),
-            tuple(np.sum([need.gpus[gpu] for need in needs if gpu in need.gpus], axis=0).tolist()),
-            spares,
-        )
-        for gpu, (_, spares) in sorted(total.items())
+        SharedGpus(gpu, price[gpu], file.stock.get(gpu), sum(need.alone(gpu) for need in needs), *row)
+        for gpu, row in sorted(bought(needs).items())
     )
     rows = []
     for at, (service, choice) in enumerate(zip(services, taken, strict=True)):
@@ -510,15 +368,15 @@ def _split(services: Sequence[_Service], file: ServicesAsked, hours: int) -> tup
 def _widened(services: Sequence[_Service], taken: Sequence[int | None], stock: Mapping[str, int]) -> bool:
     """Whether services that found no room have fleets of several types in what the others leave."""
     left = dict(stock)
-    for gpu, row in bought([s.needs[k] for s, k in zip(services, taken, strict=True) if k is not None]).items():
-        left[gpu] = left.get(gpu, 0) - sum(row)
+    for gpu, n in counted([s.needs[k] for s, k in zip(services, taken, strict=True) if k is not None]).items():
+        left[gpu] = left.get(gpu, 0) - n
     there = {gpu: n for gpu, n in left.items() if n > 0 and gpu in stock}
     before = sum(len(s.plans) for s in services)
     for service, k in zip(services, taken, strict=True):
         types = tuple(gpu for gpu in service.inputs.gpu if gpu not in stock or gpu in there)
         if k is None and service.plans and len(service.inputs.gpu) > 1 and types:
             held = {gpu: n for gpu, n in there.items() if gpu in types}
-            service.search(iter([replace(service.inputs, gpu=types, inventory=held)]))
+            service.search([replace(service.inputs, gpu=types, inventory=held)])
     return sum(len(s.plans) for s in services) > before
 
 
@@ -539,7 +397,7 @@ def _unserved(service: _Service, needs: list[Need], price: Mapping[str, float], 
         return ServicePlan(asked.name, asked.priority, None, {}, 0.0, 0.0, str(service.failed).split("\n")[0])
     lacks = []
     for need in service.needs:
-        total = {gpu: sum(row) for gpu, row in bought([*needs, need]).items()}
+        total = counted([*needs, need])
         short = {gpu: n - file.stock[gpu] for gpu, n in total.items() if gpu in file.stock and n > file.stock[gpu]}
         over = math.fsum(price[gpu] * n for gpu, n in total.items()) - (file.budget_usd_per_hour or math.inf)
         lacks.append((math.fsum(price[gpu] * n for gpu, n in short.items()) + max(over, 0.0), short, max(over, 0.0)))
@@ -556,7 +414,7 @@ def _assumptions(services: Sequence[_Service]) -> Iterator[str]:
         "GPUs of one type are alike and on nodes of one kind; a service's part of a type's cost is its part of what all would "
         "take alone"
     )
-    if any(s.inputs.redundancy and s.inputs.availability_target is None for s in services):
+    if any(_spares(s.inputs) for s in services):
         yield (
             "spares stand by for one pool at a time: N + k of the largest, per GPU type; one that is called loads the model of "
             "the pool that lost a replica, which takes its start-up time"

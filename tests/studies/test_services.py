@@ -15,7 +15,7 @@ import yaml
 import planner as fo
 from planner.cli.main import run
 from planner.errors import InfeasibleError, InputError
-from planner.studies.services import Need, split
+from planner.studies.split import Need, split
 
 QUICK: dict[str, Any] = {"method": "occupancy", "pools": 1, "confidence": 0.5, "burst": "poisson"}
 DAY, NIGHT = [1.0] * 11 + [0.2] * 13, [0.2] * 12 + [1.0] * 11 + [0.2]
