@@ -74,7 +74,7 @@ def plan(
     from planner.writing import is_stream
 
     given = opt.settings(given, change)
-    write = writer(output_format, output, of="plan")
+    write = writer(output_format, output, of="plan" if services is None else "")
     if services is not None:
         own = {"--config": config, "--scenario": scenario, "--from": current, "--verify": verify, "--plot": plot}
         if taken := [flag for flag, value in own.items() if value is not None]:

@@ -251,9 +251,14 @@ class _Service:
 
     def whole(self, k: int) -> Plan:
         """The plan of a fleet found, with its words and without the spares that are shared."""
-        inputs = question_of(self.plans[k]).inputs()
+        inputs = _asked(self.plans[k])
         alone = replace(inputs, inventory={}, redundancy=inputs.redundancy - _spares(inputs))
         return make_plan(alone, self.workload, standing=saved_pools(self.plans[k]))
+
+
+def _asked(plan: Plan) -> PlanInputs:
+    """The question of a plan about the GPU types that it took."""
+    return replace(question_of(plan).inputs(), gpu=tuple(dict.fromkeys(p.gpu for p in plan.pools)))
 
 
 def _spares(inputs: PlanInputs) -> int:
@@ -263,7 +268,7 @@ def _spares(inputs: PlanInputs) -> int:
 
 def _need(plan: Plan, workload: Workload, rates: HourlyRates | None) -> Need:
     """What a fleet takes, at its rate or by the hour."""
-    inputs = question_of(plan).inputs()
+    inputs = _asked(plan)
     k = _spares(inputs)
     gpus: dict[str, np.ndarray] = {}
     for pool, serving in zip(plan.pools, _serving(plan, inputs, workload, rates), strict=True):

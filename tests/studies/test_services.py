@@ -150,6 +150,17 @@ def test_opposite_peaks_cost_less_together(tmp_path: Path) -> None:
     assert sum(s.cost_usd_per_hour for s in found.services) == pytest.approx(found.cost_usd_per_hour)
 
 
+def test_any_type_and_hours_without_traffic(tmp_path: Path) -> None:
+    hours = by_hour(tmp_path, "off.csv", [0.0] * 12 + [2.0] * 12)
+    asked = {"off": service(rate=20, hours=hours), "any": service(rate=20, hours=hours, gpu="any")}
+    found = fo.plan_services(written(tmp_path, asked))
+    off, either = found.services
+    assert off.plan is not None and off.plan.arrival_rate_per_s == pytest.approx(40.0)
+    assert off.gpus_by_hour["h100-80gb"][0] == 1 < max(off.gpus_by_hour["h100-80gb"])
+    assert either.plan is not None and either.alone_usd_per_hour <= off.alone_usd_per_hour
+    assert all(sum(map(max, s.gpus_by_hour.values())) == s.plan.gpus for s in found.services if s.plan)
+
+
 def test_a_week_beside_a_day(tmp_path: Path) -> None:
     hours = {"day": by_hour(tmp_path, "day.csv", DAY), "week": by_hour(tmp_path, "week.csv", (NIGHT * 5 + DAY * 2))}
     asked = {name: service(rate=100, rate_is="peak", hours=file) for name, file in hours.items()}
@@ -235,9 +246,10 @@ def test_the_command_writes_what_it_found_and_says_who_is_not_served(
         run(["plan", "--services", str(path), "--format", "markdown", "--inventory", "h100=64"])
     page = capsys.readouterr().out
     assert "not served" not in page.lower() and "| chat" in page
-    with pytest.raises(SystemExit) as refused:
-        run(["plan", "--services", str(path), "--verify"])
-    assert refused.value.code == InputError.exit_code
+    for more in (["--verify"], ["--format", "vllm"], ["--config", "fleet.yaml"]):
+        with pytest.raises(SystemExit) as refused:
+            run(["plan", "--services", str(path), *more])
+        assert refused.value.code == InputError.exit_code
 
 
 MISTAKES = [
@@ -258,6 +270,10 @@ MISTAKES = [
     ("services: {a: {cdf: azure, slo: 1, model: llama-9}}", "services.yaml: services.a: "),
     ("services: {a: {cdf: mine.csv, slo: 1}}", "services.yaml: services.a: "),
     ("services: {a: {cdf: azure, slo: 1, hours: mine.csv}}", "services.yaml: services.a: --hours: mine.csv: no such"),
+    (
+        "services: {a: {cdf: azure, slo: 1, users: 9, think_time: 9s, hours: servegen-m-mid, method: mixed}}",
+        "services.yaml: services.a: hours: users ask at no rate of their own",
+    ),
     ("services: {a: {cdf: azure, slo: 1, hours: 3}}", "services.yaml: services.a.hours: expected a file"),
     (
         "services: {a: {cdf: azure, slo: 1, inventory: {h100: 3}}}",
