@@ -76,7 +76,14 @@ def plan(
     given = opt.settings(given, change)
     write = writer(output_format, output, of="plan" if services is None else "")
     if services is not None:
-        own = {"--config": config, "--scenario": scenario, "--from": current, "--verify": verify, "--plot": plot}
+        own = {
+            "--config": config,
+            "--scenario": scenario,
+            "--from": current,
+            "--verify": verify,
+            "--plot": plot,
+            "-q": quiet or None,
+        }
         if taken := [flag for flag, value in own.items() if value is not None]:
             raise InputError(f"{taken[0]}: not with --services", "Plan a service by itself to use it.")
         _services(services, write, given)

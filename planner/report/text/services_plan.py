@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.report.blocks import Block, Table, Text
+from planner.report.text.plan import unfit
 from planner.studies.services import ServicePlan, ServicesPlan
 from planner.units import format_count, format_percent, format_usd
 
@@ -38,6 +39,9 @@ def blocks(result: ServicesPlan) -> list[Block]:
         ),
         Table(TYPES, types, {"GPU"}),
         *_hours(result),
+        Text(
+            [f"{s.name}: {line}" for s in result.services if s.plan for line in unfit(s.plan)], "bullets", label="  ! "
+        ),
         Text(result.assumptions, "bullets", label="  assumed: "),
     ]
 
