@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         monitoring_rules,
         overview,
         plan,
+        plan_services,
         plan_tiers,
         reproduce,
         schedule,
@@ -59,13 +60,14 @@ if TYPE_CHECKING:
     from planner.studies.evaluation import Evaluation
     from planner.studies.growth import Growth
     from planner.studies.schedule import Schedule
+    from planner.studies.services import ServicesPlan
     from planner.studies.what_if import Sweep, SweepPoint
     from planner.workload.workload import Workload
 
 # fmt: off
 _VERBS = (
     "accept", "acceptance_job", "autoscale", "batching", "calibrate", "capacity", "check", "compare_policies", "cost", "deploy",
-    "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "overview", "plan", "plan_tiers",
+    "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "overview", "plan", "plan_services", "plan_tiers",
     "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 )
 _HOME = {
@@ -79,6 +81,7 @@ _HOME = {
     "Growth": "studies.growth",
     "Plan": "plans", "PoolPlan": "plans",
     "Promise": "promise", "Rendered": "deploy", "Reproduction": "reproduce.result", "Schedule": "studies.schedule",
+    "ServicesPlan": "studies.services",
     "Slo": "promise", "Stability": "advice.stability", "Sweep": "studies.what_if", "SweepPoint": "studies.what_if",
     "TieredPlan": "studies.classes", "Verification": "simulate.plan", "WaitSettings": "advice.wait",
     "Workload": "workload.workload",
@@ -88,11 +91,11 @@ __all__ = [
     "Acceptance", "Autoscaling", "Batching", "Calibration", "CalibrationError", "CalibrationSet", "Capacity", "CheckFailedError",
     "Comparison", "Costs", "Evaluation", "FleetCheck", "FleetOptError", "Growth", "InfeasibleError", "InputError", "Plan",
     "PoolPlan", "Promise",
-    "Rendered", "Reproduction", "Schedule", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
+    "Rendered", "Reproduction", "Schedule", "ServicesPlan", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
     "WaitSettings", "Workload", "__version__", "accept", "acceptance_job", "autoscale", "batching", "calibrate", "capacity",
     "check", "compare_policies", "cost", "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules",
     "overview", "plan",
-    "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
+    "plan_services", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 ]
 # fmt: on
 

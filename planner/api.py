@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from planner.studies.growth import Growth
     from planner.studies.overview import Overview
     from planner.studies.schedule import Elasticity, Schedule
+    from planner.studies.services import ServicesPlan
     from planner.studies.what_if import Sweep
     from planner.workload.frames import Frame
 
@@ -536,6 +537,39 @@ def plan_tiers(config: str | Path, **options: Unpack[OwnOptions]) -> TieredPlan:
         raise InputError(f"{config}: has no classes", "Add `classes:` with a name and options for each.")
     base = {**saved.options, **options}
     return plan_classes(base, saved.classes, lambda name: _beside(name, saved.folder), f"{saved.source}: ")
+
+
+@told_types
+@keeping()
+def plan_services(
+    config: str | Path, *, progress: Callable[[int, int], None] | None = None, **options: Unpack[OwnOptions]
+) -> ServicesPlan:
+    """Several services planned together over one stock of GPUs or one budget: what to buy, and what each costs.
+
+    Parameters
+    ----------
+    config
+        A file with ``services:`` (name -> model, traffic, promises, ``priority``, ``hours``, any other option of a plan); beside
+        it ``inventory``, ``price``, ``budget`` [USD/hour] and options of all of them.
+    progress
+        Told (done, all) after every search.
+    **options
+        Options that override the file's for every service.
+
+    Returns
+    -------
+    ServicesPlan
+        Where stock or budget do not suffice, services are served by priority, the lowest number first.
+
+    Raises
+    ------
+    InputError
+        Something in the file cannot be; all problems at once.
+    """
+    from planner.question.services import read_services
+    from planner.studies.services import plan_services_of
+
+    return plan_services_of(read_services(config, options), progress)
 
 
 @told_types

@@ -122,3 +122,9 @@ def test_a_plan_is_kept_and_asked_again(tmp_path: Path, calm: str) -> None:
     assert "False" in {row["holds"] for row in rows if row["rate_per_s"] == "2000.0"}
     hours = json.loads(_command("schedule", str(plan), "--hours", "servegen-m-small", "--format", "json"))
     assert hours["cost_usd"] <= hours["static_cost_usd"]
+
+
+def test_the_services() -> None:
+    found = json.loads(_command("plan", "--services", str(EXAMPLES / "services.yaml"), "--format", "json"))
+    assert not found["unserved"] and 0.0 < found["saving"] < 1.0
+    assert found["gpus"] == sum(s["gpus"] for s in found["shared"]) <= 64

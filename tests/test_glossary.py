@@ -23,6 +23,7 @@ from planner.studies.costs import ApiComparison, Commitment, Costs, Energy, Toke
 from planner.studies.evaluation import Evaluation
 from planner.studies.growth import Growth, Month
 from planner.studies.schedule import Elasticity, Schedule, ScheduledPool
+from planner.studies.services import ServicePlan, ServicesPlan, SharedGpus
 from planner.studies.what_if import Sweep, SweepPoint
 from planner.workload.arrivals import Arrivals
 from planner.workload.workload import Provenance, Workload
@@ -33,7 +34,7 @@ RESULTS = (
     Energy, TokenPrices, WayToPay,
     EngineSettings, Evaluation, Finding, Grouping, Growth, Month,
     IterationModel, LatencyValue, Plan, PoolPlan, Prediction, Profile, Promise, Provenance, Schedule, ScheduledPool, SearchReport,
-    Sweep, SweepPoint, TieredPlan, Verdict, Workload,
+    ServicePlan, ServicesPlan, SharedGpus, Sweep, SweepPoint, TieredPlan, Verdict, Workload,
 )  # fmt: skip
 # what ARCHITECTURE's vocabulary promises beyond the fields
 WORDS = (

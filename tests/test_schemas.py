@@ -99,6 +99,7 @@ VERBS = {
     "plan": (
         ("plan --cdf azure --slo 0.5 --rate 20 --burst poisson --pools 1", "plan"),
         ("plan --cdf azure --slo 1ms --rate 20 --burst poisson --pools 1", "infeasible"),
+        (f"plan --services {Path(__file__).parents[1] / 'examples' / 'services.yaml'}", "services"),
     ),
     "options": (("options --isl 500 --osl 100 --rate 5 --slo 0.5 --gpu h100 --burst poisson", "choices"),),
     "evaluate": (("evaluate plan.yaml --rate 10,2000", "evaluation"),),

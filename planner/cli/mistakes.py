@@ -89,7 +89,7 @@ def misused(error: Any, words: Sequence[str]) -> list[str]:
 
 def _promised(words: Sequence[str]) -> Sequence[str]:
     """The words, with a promise where a plan has none."""
-    promised = {"--slo", "--ttft", "--tpot", "--e2e", "--goodput", "--throughput", "--config"}
+    promised = {"--slo", "--ttft", "--tpot", "--e2e", "--goodput", "--throughput", "--config", "--services"}
     flags = {word.partition("=")[0] for word in words}
     return (
         [*words, "--slo", "0.5"]
@@ -139,7 +139,8 @@ def _option_of(line: str, typed: Sequence[Given]) -> tuple[Given, str, str] | No
         known = OPTIONS.get(canonical(name))
         spellings = (name,) if name.startswith("-") else own if known is None else known.spellings
         rest = line[found.end() :] if ": " in found[0] else line
-        for option in typed:
+        # a file may be called as an option is
+        for option in [o for o in typed if not (o.value and line.startswith(f"{o.value}:"))]:
             if option.flag in spellings or (option.flag == "--set" and (option.value or "").startswith(f"{name}=")):
                 return option, entry, rest
     quoted = re.findall(r"'([^']*)'", line)
@@ -222,7 +223,7 @@ def _for_option(
     if option.flag == "--set" and (known := OPTIONS.get(option.value.partition("=")[0])) is not None:
         value = (known.choices[:1] or (known.kind.example,))[0]
         return _replaced(words, option, f"{known.name}={value}")
-    return None if option.flag in ("--config", "--prompts") else _with_example(words, option)
+    return None if option.flag in ("--config", "--services", "--prompts") else _with_example(words, option)
 
 
 def _for_argument(line: str, words: Sequence[str]) -> Sequence[str] | None:
@@ -284,6 +285,8 @@ def _instead(error: FleetOptError, words: Sequence[str]) -> Sequence[str] | None
                         return _replaced(words, option, f"{level}={reachable}" if level else reachable)
         stock = next((o for o in typed if o.flag == "--inventory"), None)
         return None if stock is None else _dropped(words, stock)
+    if "--services" in words:
+        return None
     beside = re.search(r"fleetopt ([a-z][\w-]*(?: [^\s;`]+)+?)(?=[;.,]?\s*$|[;,] |\. )", text, re.MULTILINE)
     if beside is not None and not re.search(r"\b[A-Z]{4,}\b|\.\.\.", beside[1]):
         return shlex.split(beside[1])

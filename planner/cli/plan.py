@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,12 @@ FOR_PROGRAMS = ("json", "yaml")
 def plan(
     config: Config = None,
     scenario: Scenario = None,
+    services: Annotated[
+        Path | None,
+        opt.told(
+            "File of several services, planned together over one stock or budget (docs/services.md).", panel=opt.OUTPUT
+        ),
+    ] = None,
     current: Annotated[
         Path | None,
         opt.told("Plan file of the fleet there is: what to keep, restart, add and retire.", "--from", panel=opt.OUTPUT),
@@ -67,7 +74,20 @@ def plan(
     from planner.writing import is_stream
 
     given = opt.settings(given, change)
-    write = writer(output_format, output, of="plan")
+    write = writer(output_format, output, of="plan" if services is None else "")
+    if services is not None:
+        own = {
+            "--config": config,
+            "--scenario": scenario,
+            "--from": current,
+            "--verify": verify,
+            "--plot": plot,
+            "-q": quiet or None,
+        }
+        if taken := [flag for flag, value in own.items() if value is not None]:
+            raise InputError(f"{taken[0]}: not with --services", "Plan a service by itself to use it.")
+        _services(services, write, given)
+        return
     # a file to deploy has no room for what was not chosen
     choices = not (no_choices or quiet) and (output_format or format_of(output)) in WITH_CHOICES
     if config is not None and load_question(config).classes:
@@ -102,6 +122,19 @@ def plan(
     draw(result, plot)
     if verify is not None:
         _verify(result, verify)
+
+
+def _services(file: Path, write: Callable[[Any], None], given: dict[str, Any]) -> None:
+    """Plan services together; the answer is written before who is not served becomes the exit code."""
+    from planner import api
+    from planner.cli.output import progress_bar
+    from planner.errors import InfeasibleError
+
+    with progress_bar("planning") as progress:
+        result = api.plan_services(file, progress=progress, **given)
+    write(result)
+    if result.unserved:
+        raise InfeasibleError(f"not served: {', '.join(result.unserved)}")
 
 
 def _verify(plan: Plan, program: str) -> None:

@@ -176,6 +176,10 @@ def load_question(path: str | Path) -> Question:
 
 def _configuration(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
     """Options, scenarios and classes of a configuration file, all problems at once."""
+    if "services" in data:
+        raise InputError(
+            f"{source}: has services, which are planned together", "Plan them: fleetopt plan --services FILE."
+        )
     problems: list[str] = []
     named: dict[str, dict[str, dict[str, Any]]] = {}
     for section in ("scenarios", "classes"):
