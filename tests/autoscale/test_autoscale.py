@@ -31,7 +31,7 @@ from planner.cli.main import app
 from planner.monitor.policy import Policy
 from planner.workload.arrivals import Arrivals
 from tests.autoscale.elastic import simulate_elastic
-from tests.autoscale.test_policy import hpa
+from tests.monitor.test_policy import hpa
 from tests.monitor.exporter import fleet_of
 
 
