@@ -333,20 +333,17 @@ def _check_events(text: str, source: str, loader_class: Any) -> None:
     """Refuse deep nesting and mappings of too many keys from the stream of events, which no parser recurses for."""
     import yaml
 
-    line = 0
     # what stands in every open node so far; keys and values of a mapping both count, and only they
     held: list[float] = []
     for count, event in enumerate(yaml.parse(text, Loader=loader_class)):
+        line = event.start_mark.line + 1 if event.start_mark else 0
         if held and isinstance(event, yaml.NodeEvent):
             held[-1] += 0.5
             if held[-1] > MOST_KEYS:
-                raise InputError(
-                    f"{source}:{event.start_mark.line + 1}: more than {MOST_KEYS:,} keys, which no file of settings has"
-                )
+                raise InputError(f"{source}:{line}: more than {MOST_KEYS:,} keys, which no file of settings has")
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             held.append(0.0 if isinstance(event, yaml.MappingStartEvent) else -math.inf)
             if len(held) > DEEPEST:
-                line = event.start_mark.line + 1 if event.start_mark else line
                 raise InputError(f"{source}:{line}: nested more than {DEEPEST} levels deep")
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             held.pop()

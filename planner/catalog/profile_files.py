@@ -233,9 +233,8 @@ def parse_profile(data: Any, where: str = "profile", lines: Mapping[str, int] | 
         if data.get("schema") != SCHEMA:
             report("schema", f"expected {SCHEMA!r}, got {data.get('schema')!r}")
         for key, value in data.items():
-            if key in READERS:
-                if value is not None or key in REQUIRED:
-                    values[key] = READERS[key](value, key, report)
+            if key in READERS and (value is not None or key in REQUIRED):
+                values[key] = READERS[key](value, key, report)
         _report_unknown([key for key in data if key not in READERS and key != "schema"], "", report, READERS)
         for key in REQUIRED:
             if key not in data:
