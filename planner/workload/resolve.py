@@ -40,6 +40,12 @@ def shipped_path(name: str) -> Path | None:
     return shipped_folder() / f"{stem}.csv" if stem in shipped_names() else None
 
 
+def is_passing(name: str) -> bool:
+    """Whether nothing of that name can be read again later: standard input and pipes; nor an address, as nothing is fetched because
+    a file names it."""
+    return name == "-" or is_address(name) or is_pipe(at_home(name))
+
+
 def resolve_workload(path: str | Path) -> Path:
     """The file that a user means.
 
