@@ -326,6 +326,17 @@ def test_what_a_scaler_wants_is_evaluated_in_its_own_metric(
     assert value == wanted
 
 
+@pytest.mark.parametrize(
+    ("deployed", "pods"),
+    [("k8s", "fleetopt-all-[a-z0-9]+-[a-z0-9]{5}"), ("kserve", "fleetopt-all-kserve-[a-z0-9]+-[a-z0-9]{5}"),
+     ("dynamo", "fleetopt-([0-9]+-)?worker-.+")],
+)  # fmt: skip
+def test_pods_are_called_as_what_deployed_them_calls_them(deployed: str, pods: str) -> None:
+    found = groups(fo.monitoring_rules(plan(), deployed=deployed))
+    counts = next(r["expr"] for g in found for r in g["rules"] if r.get("record") == "fleetopt:replicas:count")
+    assert f'pod=~"{pods}"' in counts
+
+
 def test_rules_of_prefill_and_decode_pools_ask_each_for_what_it_sees() -> None:
     plan = fo.plan(workload="azure", rate=60, slo=0.5, tpot=0.05, e2e=30, shape="disaggregated", burst="poisson")
     text = fo.monitoring_rules(plan)["fleetopt-rules.yaml"]
