@@ -175,6 +175,30 @@ def test_names_in_profiles_workloads_and_prices_do_not_either(tmp_path: Path) ->
     assert not refused(shown("prices", "import", str(tmp_path / "prices.csv")))
 
 
+def test_nor_do_those_in_rules_answers_and_configurations(tmp_path: Path) -> None:
+    plan, file = written(tmp_path, azure()), tmp_path / "f.json"
+    metric = {"type": "Pods", "pods": {"metric": {"name": ESC}, "target": {"value": ESC}}}
+    spec = {"maxReplicas": ESC, "metrics": [metric], "scaleTargetRef": {"name": ESC}}
+    series = {"metric": {"__name__": f"a{ESC}", "pod": ESC}, "values": [[1, ESC]]}
+    asked = {"slo": 1, "cdf": "azure", "rate": 5, "pools": 1, "method": "occupancy"}
+    for document, command in (
+        ({"kind": "HorizontalPodAutoscaler", "spec": spec}, ["autoscale", str(plan), "--policy"]),
+        ({"status": ESC, "error": ESC, "data": 3}, ["check", str(plan), "-p"]),
+        ({"data": {"result": [series]}}, ["check", str(plan), "-p"]),
+        ({**asked, f"k{ESC}": 1}, ["plan", "--config"]),
+        ({**asked, "scenarios": {f"s{ESC}": {"rate": 6}}}, ["what-if", "--scenario", "all"]),
+        ({**asked, "classes": {f"s{ESC}": {"rate": 6}}}, ["plan", "--config"]),
+        (
+            {"model_type": ESC, "architectures": [ESC]},
+            ["plan", "--cdf", "azure", "--rate", "5", "--slo", "1", "--model"],
+        ),
+    ):
+        file.write_text(json.dumps(document))
+        assert not refused(shown(*command, str(file))), command
+    file.write_text(f"# name {ESC}\n" + "1\n" * 24)
+    assert not refused(shown("schedule", str(plan), "--hours", str(file)))
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_what_is_printed_is_escaped_but_for_our_own_bold(
     terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
