@@ -112,6 +112,9 @@ def test_a_critical_speed_is_found_from_any_guess(believed: float, bend: float) 
 def test_a_right_guess_is_told_at_once() -> None:
     at = Counted(0.84, 0.7)
     assert Critical(at, 0.7).find(0.83) == pytest.approx(0.84, abs=1e-9) and len(at.asked) == 1
+    # a limit that is met to the bit is kept
+    at = Counted(0.5, 0.7)
+    assert Critical(at, 0.7).find(0.5) == 0.5 and len(at.asked) == 1
     # two answers tell how fast latencies grow
     at = Counted(1.0, 0.7)
     search = Critical(at, 0.5)
