@@ -25,6 +25,7 @@ from planner.question.compiled import rate_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.remarks import Remark
 from planner.units import RATE_RULE, is_rate, parse_duration
+from planner.workload.resolve import is_passing
 from planner.workload.workload import Workload
 
 # A plan pays for the start of what a plan needs; every other verb loads its own when it is called.
@@ -453,7 +454,7 @@ def plan(
         told |= {*saved.options, *saved.scenarios.get(scenario or "", {})}
     loaded = workload if isinstance(workload, Workload) else _beside(question.cdf, folder)
     try:
-        found = make_plan(question, loaded, in_memory=isinstance(workload, Workload) or question.cdf == "-")
+        found = make_plan(question, loaded, in_memory=isinstance(workload, Workload) or is_passing(question.cdf))
     except InfeasibleError as error:
         if choices:
             from planner.advice.choices import ways_out

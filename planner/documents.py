@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
-from planner.paths import at_home
+from planner.paths import at_home, is_unfed_pipe
 
 LARGEST_FILE = 64 * 1024 * 1024
 """Largest file of settings, plans that carry their traffic included [bytes]."""
@@ -28,6 +28,9 @@ DEEPEST = 64
 
 MOST_VALUES = 2_000_000
 """Values of a file, each alias counted as what it stands for."""
+
+MOST_KEYS = 10_000
+"""Keys of one mapping of settings; no file of ours has a hundred."""
 
 _JSON_NESTING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{\]}]', re.DOTALL)
 """Strings, so that brackets in them do not count, and brackets."""
@@ -72,6 +75,14 @@ def missing(path: str | Path) -> str:
     return f"{printable(str(path))}: no such file{meant}"
 
 
+def refuse_unfed(file: Path, where: str) -> None:
+    """Refuse a named pipe, which would be waited for until somebody writes to it; one that a shell has opened is read."""
+    if is_unfed_pipe(file):
+        raise InputError(
+            f"{where}: is a named pipe, which nobody may ever write to", "Give a file, or <(...) in a shell."
+        )
+
+
 def read_text(path: str | Path, largest: int = LARGEST_FILE, hint: str | None = None) -> str:
     """The text of a file, a byte-order mark left out.
 
@@ -94,6 +105,7 @@ def read_text(path: str | Path, largest: int = LARGEST_FILE, hint: str | None = 
     try:
         if file.is_dir():
             raise InputError(f"{where}: is a folder", "Name a file in it.")
+        refuse_unfed(file, where)
         with file.open("rb") as stream:
             data = stream.read(largest + 1)
     except FileNotFoundError:
@@ -184,7 +196,12 @@ def parse_document(text: str, source: str) -> Any:
     """
     if not text.strip():
         raise InputError(f"{source}: the file is empty")
-    return parse_json(text, source) if text.lstrip().startswith("{") else parse_yaml(text, source)
+    if not text.lstrip().startswith("{"):
+        return parse_yaml(text, source)
+    data = parse_json(text, source)
+    if len(data) > MOST_KEYS:
+        raise InputError(f"{source}: {len(data):,} keys, which no file of settings has")
+    return data
 
 
 def parse_json(text: str, source: str, infinite: bool = False) -> Any:
@@ -313,18 +330,23 @@ def _check_depth(text: str, source: str) -> None:
 
 
 def _check_events(text: str, source: str, loader_class: Any) -> None:
-    """Refuse deep nesting from the stream of events, which no parser recurses for."""
+    """Refuse deep nesting and mappings of too many keys from the stream of events, which no parser recurses for."""
     import yaml
 
-    depth = line = 0
+    # what stands in every open node so far; keys and values of a mapping both count, and only they
+    held: list[float] = []
     for count, event in enumerate(yaml.parse(text, Loader=loader_class)):
+        line = event.start_mark.line + 1 if event.start_mark else 0
+        if held and isinstance(event, yaml.NodeEvent):
+            held[-1] += 0.5
+            if held[-1] > MOST_KEYS:
+                raise InputError(f"{source}:{line}: more than {MOST_KEYS:,} keys, which no file of settings has")
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-            depth += 1
-            if depth > DEEPEST:
-                line = event.start_mark.line + 1 if event.start_mark else line
+            held.append(0.0 if isinstance(event, yaml.MappingStartEvent) else -math.inf)
+            if len(held) > DEEPEST:
                 raise InputError(f"{source}:{line}: nested more than {DEEPEST} levels deep")
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            depth -= 1
+            held.pop()
         if count > 4 * MOST_VALUES:
             raise InputError(f"{source}: more than {MOST_VALUES:,} values")
 

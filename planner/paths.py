@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,23 @@ def at_home(path: str | Path) -> Path:
     except ValueError:
         # a zero byte in the name: what opens it says so
         return Path(path)
+
+
+FED = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+"""Where pipes lie that somebody has opened already: what a shell makes of ``<(zcat x.csv.gz)``."""
+
+
+def is_pipe(file: Path) -> bool:
+    """Whether this is a pipe, which can be read once; what is not there is none."""
+    try:
+        return stat.S_ISFIFO(file.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def is_unfed_pipe(file: Path) -> bool:
+    """Whether this is a pipe with a name of its own, which may wait for its writer for ever."""
+    return is_pipe(file) and not str(file).startswith(FED)
 
 
 def refuse_homeless(folder: Path, variable: str) -> None:

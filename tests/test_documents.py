@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import planner
+from planner.deploy.acceptance import read_results
 from planner.documents import load_document, parse_document, parse_json, parse_yaml, printable, read_text
 from planner.errors import InputError
+from planner.workload.workload import Workload
 
 BOMBS = {
     "billion laughs": "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
@@ -118,6 +121,48 @@ def test_reading(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="too large"):
             read_text("/dev/zero", largest=1 << 20)
     assert printable("a\nb" * 100, 6) == "a\\nba\\nb..."
+
+
+@pytest.mark.parametrize("text", [
+    "".join(f"key{k}: {k}\n" for k in range(200_000)),
+    "a:\n" + "".join(f"  key{k}: {k}\n" for k in range(10_001)),
+    json.dumps({f"key{k}": k for k in range(200_000)}),
+])  # fmt: skip
+def test_more_keys_than_any_settings_have_are_refused_in_seconds_and_one_line(text: str) -> None:
+    begun = time.process_time()
+    with pytest.raises(InputError, match="keys, which no file of settings has") as told:
+        parse_document(text, "x")
+    assert time.process_time() - begun < 5.0 and len(str(told.value).splitlines()) == 1
+
+
+def test_as_many_keys_as_are_allowed_and_longer_lists_are_read() -> None:
+    many = "".join(f"key{k}: {k}\n" for k in range(10_000))
+    assert len(parse_document(many, "x")) == 10_000
+    assert len(parse_document("a:\n" + "- 1\n" * 30_000, "x")["a"]) == 30_000
+
+
+def test_named_pipes_are_refused_and_those_of_a_shell_read(tmp_path: Path) -> None:
+    """Nobody writes to the first, and it is not waited for; what a shell has opened is read once, as a file is."""
+    os.mkfifo(tmp_path / "pipe")
+    told = "is a named pipe, which nobody may ever write to"
+    for reader in (read_text, Workload.from_file, lambda path: read_results(Path(path))):
+        with pytest.raises(InputError, match=told):
+            reader(str(tmp_path / "pipe"))
+    opened, written = os.pipe()
+    try:
+        with os.fdopen(written, "w") as shell:
+            shell.write("rate: 3\n")
+        assert load_document(f"/dev/fd/{opened}") == {"rate": 3}
+    finally:
+        os.close(opened)
+    opened, written = os.pipe()
+    try:
+        with os.fdopen(written, "w") as shell:
+            shell.write("input_tokens,output_tokens\n100,20\n200,40\n")
+        found = Workload.from_file(f"/dev/fd/{opened}")
+    finally:
+        os.close(opened)
+    assert (found.mean_input, found.mean_output) == (150.0, 30.0)
 
 
 def test_the_shipped_files_keep_the_rules() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.catalog.profile_record import HOLDS, SCHEMA, Profile, ReservedSlots
 from planner.documents import parse_yaml, read_text, yaml_loader
-from planner.errors import InputError, did_you_mean
+from planner.errors import MOST_TOLD, InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
 from planner.units import MOST
@@ -66,10 +66,15 @@ def _mapping(value: Any, path: str, report: Report, known: Mapping[str, Any] | t
     if not isinstance(value, dict):
         report(path, f"expected a mapping, got {value!r}")
         return {}
-    for key in value:
-        if key not in known:
-            report(f"{path}.{key}", f"unknown key{did_you_mean(str(key), known)}")
+    _report_unknown([key for key in value if key not in known], f"{path}.", report, known)
     return {k: v for k, v in value.items() if k in known}
+
+
+def _report_unknown(keys: Sequence[Any], path: str, report: Report, known: Iterable[str]) -> None:
+    """Keys that are none; a guess takes a millisecond: none for what nobody is shown."""
+    for number, key in enumerate(keys):
+        guess = did_you_mean(str(key), known) if number < MOST_TOLD else ""
+        report(f"{path}{key}", f"unknown key{guess}")
 
 
 def _iteration(value: Any, path: str, report: Report) -> IterationModel | None:
@@ -228,11 +233,9 @@ def parse_profile(data: Any, where: str = "profile", lines: Mapping[str, int] | 
         if data.get("schema") != SCHEMA:
             report("schema", f"expected {SCHEMA!r}, got {data.get('schema')!r}")
         for key, value in data.items():
-            if key in READERS:
-                if value is not None or key in REQUIRED:
-                    values[key] = READERS[key](value, key, report)
-            elif key != "schema":
-                report(str(key), f"unknown key{did_you_mean(str(key), READERS)}")
+            if key in READERS and (value is not None or key in REQUIRED):
+                values[key] = READERS[key](value, key, report)
+        _report_unknown([key for key in data if key not in READERS and key != "schema"], "", report, READERS)
         for key in REQUIRED:
             if key not in data:
                 report(key, "missing")

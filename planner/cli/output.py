@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import sys
 import threading
 import time
@@ -45,8 +46,13 @@ def emit_files(files: Mapping[str, str], folder: Path) -> None:
 
 
 def _print(text: str) -> None:
-    """To stdout, flushed here so that a full disk or a closed stdout is an error of this command."""
+    """To stdout, flushed here so that a full disk or a closed stdout is an error of this command.
+
+    What moves a terminal's cursor, colours or turns its text is shown as what it is: names come from files of anybody's.
+    """
     try:
+        own = _BOLD if sys.stdout.isatty() else ()
+        text = _CONTROL.sub(lambda found: found[0] if found[0] in own else printable(found[0]), text)
         try:
             sys.stdout.write(text)
         except UnicodeEncodeError:
@@ -59,6 +65,12 @@ def _print(text: str) -> None:
     except (OSError, ValueError) as error:
         raise stdout_failed(error) from None
 
+
+_BOLD = ("\033[1m", "\033[0m")
+"""What our own tables send to a terminal."""
+
+_CONTROL = re.compile(r"\033\[[01]m|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters and those that turn the direction of writing."""
 
 _PLAIN = str.maketrans({"\u2500": "-", "\u00b1": "+-", "\u00b5": "u"})
 """What stands for the letters of our pages that ASCII has not."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from planner.calibrate.http import HttpError, parse_json
 from planner.deploy.replay import Outcome
+from planner.documents import printable, refuse_unfed
 from planner.errors import InputError
 from planner.fleet.shapes import find_shape
 from planner.notebook import InNotebooks
@@ -349,6 +350,7 @@ def read_results(path: Path) -> tuple[list[Outcome], float, str]:
     InputError
         No such file, or none of theirs with a record per request.
     """
+    refuse_unfed(path, f"--replay: {printable(str(path))}")
     try:
         if path.stat().st_size > LARGEST_RESULT:
             raise InputError(f"--replay: {path}: larger than {LARGEST_RESULT >> 20} MB")

@@ -26,6 +26,7 @@ from planner.remarks import Remark
 from planner.routing import find_routing
 from planner.units import format_count, format_usd
 from planner.workload.carried import is_filed, rows_to_carry
+from planner.workload.resolve import is_passing
 from planner.workload.workload import Workload
 
 
@@ -53,7 +54,7 @@ def make_plan(
     question = compile_question(inputs, workload)
     question = replace(question, search=replace(question.search, brief=brief, bare=bare))
     plan = resized(question, standing) if standing else plan_of(question)
-    if in_memory and not bare and (inputs.cdf == "-" or not is_filed(workload)):
+    if in_memory and not bare and (is_passing(inputs.cdf) or not is_filed(workload)):
         # rows are carried as they were planned for: read back, nothing is left to change of them
         rows = rows_to_carry(question.traffic.workload)
         plain = {"osl_scale": 1.0, "drop_longer_than": None}

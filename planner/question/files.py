@@ -8,12 +8,15 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from planner.documents import load_document
+from planner.documents import load_document, printable
 from planner.errors import InputError, did_you_mean
 from planner.kept import once
 from planner.paths import at_home
 from planner.plans import Plan
+from planner.question.compiled import shaped
 from planner.question.options import PlanInputs, canonical
+from planner.workload.remote import is_address, shown
+from planner.workload.resolve import shipped_path
 from planner.workload.workload import Workload
 
 
@@ -83,13 +86,36 @@ class Question:
 
     def traffic(self, name: str) -> Workload:
         """A workload by its name: the one the plan carries, else beside the file, else as the user would name it."""
-        if "rows" in self.workload and name == self.options.get("cdf"):
+        own = name == self.options.get("cdf")
+        if "rows" in self.workload and own:
             from planner.workload.carried import carried_workload
 
             return carried_workload(self.workload, f"{self.source}: workload")
         beside = self.folder / name if self.folder is not None else None
         path = str(beside if beside is not None and beside.is_file() else name)
+        if own and self.pools and self.folder is not None and not _is_near(path, self.folder):
+            return self._from_elsewhere(path)
         return once(("workload", path), lambda: Workload.from_file(path))
+
+    def _from_elsewhere(self, path: str) -> Workload:
+        """The traffic of a plan, which may be of anybody's making, where it names a place outside its folder.
+
+        No address is asked because a file names it; a file is read as what the plan was made of, or not a word is told of it.
+        """
+        hint = "Other traffic is given with --cdf, where a command takes it, or put in the plan's folder."
+        if is_address(path):
+            raise InputError(
+                f"{self.source}: does not carry its traffic, and {shown(path)} is not asked unless told", hint
+            )
+        try:
+            found = once(("workload", path), lambda: Workload.from_file(path))
+            same = shaped(self.inputs(), found)[0].digest == self.workload.get("digest")
+        except InputError:
+            same = False
+        if not same:
+            told = f"{self.source}: {printable(path)}, outside its folder, is not the traffic it was made of"
+            raise InputError(told, hint)
+        return found
 
     def inputs(self, scenario: str | None = None, changes: Mapping[str, Any] | None = None) -> PlanInputs:
         """Defaults < file < scenario < `changes`, checked together."""
@@ -108,6 +134,21 @@ class Question:
                 )
             layers.append((self.scenarios[scenario], f"{self.source}: scenarios.{scenario}."))
         return PlanInputs.layered([*layers, (changes or {}, "")])
+
+
+def _is_near(path: str, folder: Path) -> bool:
+    """Whether a workload is a shipped one, or a file in the folder of what names it or in the folder the user is in."""
+    if is_address(path):
+        return False
+    if shipped_path(path) is not None and not at_home(path).exists():
+        return True
+    try:
+        file = at_home(path).resolve()
+        places = [place.resolve() for place in (folder, Path.cwd())]
+        # all is below the root, where servers often run
+        return any(file.is_relative_to(place) for place in places if place.name)
+    except (OSError, ValueError):
+        return False
 
 
 def saved_pools(plan: Plan) -> tuple[SavedPool, ...]:

@@ -7,14 +7,15 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import IO
 
-from planner.documents import printable
+from planner.documents import printable, refuse_unfed
 from planner.errors import InputError, did_you_mean
-from planner.paths import at_home
+from planner.paths import at_home, is_pipe
 from planner.workload.remote import fetched, is_address
 
 STANDARD_INPUT = "standard input"
-"""How messages and plans name what was read from it."""
+"""How messages and plans name what was read from it, or from another pipe."""
 
 
 def shipped_folder() -> Path:
@@ -37,6 +38,12 @@ def shipped_path(name: str) -> Path | None:
     """Path of a shipped workload by its name with or without ``.csv``; ``None`` when there is none."""
     stem = name.removesuffix(".csv")
     return shipped_folder() / f"{stem}.csv" if stem in shipped_names() else None
+
+
+def is_passing(name: str) -> bool:
+    """Whether nothing of that name can be read again later: standard input and pipes; nor an address, as nothing is fetched because
+    a file names it."""
+    return name == "-" or is_address(name) or is_pipe(at_home(name))
 
 
 def resolve_workload(path: str | Path) -> Path:
@@ -69,6 +76,9 @@ def resolve_workload(path: str | Path) -> Path:
         given = at_home(path)
         if given.is_dir():
             raise InputError(f"{path}: is a folder, not a file")
+        refuse_unfed(given, printable(str(path)))
+        if is_pipe(given):
+            return _piped(given)
         if given.exists():
             return given
     except (OSError, ValueError) as error:  # too long, with a zero byte
@@ -91,11 +101,23 @@ def standard_input() -> Path:
         raise InputError(
             "-: nothing comes on standard input", "Pipe a workload into it: ... | fleetopt plan --cdf - ..."
         )
+    return _copied(sys.stdin.buffer)
+
+
+@cache
+def _piped(pipe: Path) -> Path:
+    """The same of a pipe that a shell has opened, which can be read once."""
+    with pipe.open("rb") as stream:
+        return _copied(stream)
+
+
+def _copied(stream: IO[bytes]) -> Path:
+    """A stream in a file that is kept until the program ends."""
     folder = tempfile.TemporaryDirectory(prefix="fleetopt-")
     _KEPT.append(folder)
     copy = Path(folder.name) / STANDARD_INPUT
     with copy.open("wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
+        shutil.copyfileobj(stream, file)
     return copy
 
 

@@ -31,8 +31,8 @@ from planner.cli.main import app
 from planner.monitor.policy import Policy
 from planner.workload.arrivals import Arrivals
 from tests.autoscale.elastic import simulate_elastic
-from tests.autoscale.test_policy import hpa
 from tests.monitor.exporter import fleet_of
+from tests.monitor.test_policy import hpa
 
 
 @cache
@@ -43,12 +43,6 @@ def plan(**options: Any) -> fo.Plan:
 @cache
 def scaled(hours: str = "servegen-m-small", **options: Any) -> fo.Autoscaling:
     return fo.autoscale(plan(**options), hours=hours, startup="110s")
-
-
-@cache
-def flat(hours: Path) -> fo.Autoscaling:
-    hours.write_text("\n".join(["1"] * 24))
-    return fo.autoscale(plan(burst="poisson"), hours=hours, startup=60)
 
 
 def line(slope: float, offset: float, most: int = 40, spares: int = 0) -> Capacity:
@@ -235,11 +229,6 @@ def apart() -> fo.Plan:
     return fo.plan(
         workload="azure", rate=60, slo=0.5, tpot=0.05, e2e=6.0, shape="disaggregated", burst="poisson", engine="sglang"
     )
-
-
-@cache
-def scaled_apart() -> fo.Autoscaling:
-    return fo.autoscale(apart(), hours="servegen-m-small", startup="110s")
 
 
 @pytest.mark.parametrize("k", [0, 1])

@@ -17,6 +17,7 @@ from planner.monitor.names import names_of
 from planner.monitor.prometheus import Series
 from planner.monitor.reading import policies_of
 from tests.deploy.schemas import crds, problems
+from tests.monitor.exporter import fleet_of
 from tests.monitor.fluid import Course, pod_name, scraped
 from tests.monitor.promql import Query, Store
 
@@ -35,10 +36,9 @@ def scaled(deployed: str = "k8s", **asked: Any) -> fo.Autoscaling:
 
 @cache
 def apart() -> fo.Autoscaling:
-    plan = fo.plan(
-        workload="azure", rate=60, slo=0.5, tpot=0.05, e2e=6.0, shape="disaggregated", burst="poisson", engine="sglang"
-    )
-    return fo.autoscale(plan, startup="110s")
+    """Of prefill and decode pools, the least work that has both: objects do not hang on how they are sized."""
+    two = {"shape": "disaggregated", "burst": "poisson", "routing": "random", "method": "mixed", "confidence": 0.5}
+    return fo.autoscale(fo.plan(workload="azure", rate=20, slo=0.5, tpot=0.05, engine="sglang", **two), startup="110s")
 
 
 def documents(found: fo.Autoscaling, to: str, *place: Any) -> list[dict[str, Any]]:
@@ -80,6 +80,11 @@ def test_a_rule_read_back_does_as_the_derived_one(tmp_path: Path) -> None:
     same = ("attained", "replica_hours", "starts", "most_replicas")
     assert [rows["yours"][name] for name in same] == [rows["derived"][name] for name in same]
     assert {"this plan, held flat", "schedule", "perfect", "static", "70% of capacity", "llm-d's defaults"} < set(rows)
+    # at seven tenths of the capacity nobody has less than the mean rate takes, and no more than one replica beyond it, nor five
+    # minutes of the most
+    (pool,) = fleet_of(plan()).pools
+    usual = 24.0 * scaled().rates_per_s["mean"] / (0.7 * pool.model.capacity_per_s)
+    assert usual <= rows["70% of capacity"]["replica_hours"] <= 1.25 * usual + 24.0
     flat, planned = rows["this plan, held flat"], plan().pools[0].replicas
     assert flat["replica_hours"] == 24.0 * planned and flat["starts"] == 0
 

@@ -273,6 +273,8 @@ def test_a_job_sends_the_planned_traffic_and_judges_it(generator: str) -> None:
     ]
     secrets = {e["name"]: e["valueFrom"]["secretKeyRef"]["name"] for e in load["env"] if "valueFrom" in e}
     assert secrets["OPENAI_API_KEY"] == "llm-key"
+    optional = [e["name"] for e in load["env"] if e.get("valueFrom", {}).get("secretKeyRef", {}).get("optional")]
+    assert optional == ["HF_TOKEN"]
     plan = yaml.safe_load(files["data"]["plan.yaml"])
     assert plan["kind"] == "fleetopt-plan" and plan["replicas"] == plan_of("cached").replicas
     rows = [json.loads(line) for line in files["data"]["requests.jsonl"].splitlines()]

@@ -269,6 +269,74 @@ def test_the_dashboard_shows_what_is_recorded_with_the_limits_of_plan_and_scaler
     ]
 
 
+def test_the_dashboard_of_a_scaled_fleet_shows_its_load_as_the_scaler_counts(tmp_path: Path) -> None:
+    """45 requests/s and 5 more over five replicas: ten each, where the scaler aims at ten; at most nine replicas."""
+    file = tmp_path / "keda.yaml"
+    file.write_text(yaml.safe_dump(SCALER))
+    files = fo.monitoring_rules(plan(), policy=[file])
+    board = json.loads(files["fleetopt-dashboard.json"])
+    shown = {p["title"]: p for p in board["panels"]}
+
+    def limits(title: str) -> list[float]:
+        return [s["value"] for s in shown[f"all: {title}"]["fieldConfig"]["defaults"]["thresholds"]["steps"]][1:]
+
+    assert limits("requests/s") == [] and limits("replicas") == [9.0]
+    title = "requests/s per replica, as its scaler counts"
+    assert limits(title) == [10.0]
+    targets = [t["expr"] for t in shown["all: replicas"]["targets"]]
+    assert [t.partition("{")[0] for t in targets] == ["fleetopt:replicas:count", "fleetopt:replicas:wanted"]
+    assert [t["refId"] for t in shown["all: replicas"]["targets"]] == ["A", "B"]
+    store = Store({})
+    own = {"fleet": "fleetopt", "pool": "all", "namespace": "chat"}
+    store.record("fleetopt:requests:rate5m", own, 60.0, 45.0)
+    store.record("fleetopt:replicas:count", own, 60.0, 5.0)
+    ((_, each),) = Query(shown[f"all: {title}"]["targets"][0]["expr"].replace("$namespace", "chat"))(store, 60.0)
+    assert each == pytest.approx(10.0)
+    assert board["time"] == {"from": "now-6h", "to": "now"}
+    # what a gateway counts no engine tells: rules as of a fleet that stands, and no line of the scaler's
+    scaler = yaml.safe_load(yaml.safe_dump(SCALER))
+    scaler["spec"]["triggers"][0]["metadata"] = {"query": "sum(llm_d_epp_flow_control_queue_size)", "threshold": "1"}
+    file.write_text(yaml.safe_dump(scaler))
+    found = alerts(groups(fo.monitoring_rules(plan(), policy=[file])))
+    assert "FleetoptTrafficBeyondPlan" in found and "FleetoptScalerAtItsMost" not in found
+
+
+@pytest.mark.parametrize(
+    ("query", "target", "wanted"),
+    [
+        ("sum(vllm:num_requests_running)", "12", 5),
+        ("sum(llm_d_epp_request_running)", "12", 6),
+        ("sum(rate(requests[1m]))", "11", 6),
+    ],
+)
+def test_what_a_scaler_wants_is_evaluated_in_its_own_metric(
+    query: str, target: str, wanted: int, tmp_path: Path
+) -> None:
+    """Five replicas run 10 each and let 2 wait: 50 over 12, 60 and a bit over 12; 55 requests/s and 5 more over 11."""
+    scaler = yaml.safe_load(yaml.safe_dump(SCALER))
+    plus = " + 5" if "rate" in query else ""
+    scaler["spec"]["triggers"][0]["metadata"] = {"query": query + plus, "threshold": target}
+    file = tmp_path / "keda.yaml"
+    file.write_text(yaml.safe_dump(scaler))
+    found = groups(fo.monitoring_rules(plan(), policy=[file]))
+    rule = next(r for g in found for r in g["rules"] if r.get("record") == "fleetopt:replicas:wanted")
+    waiting = 2.1 if "epp" in query else 2.0
+    store = Store(scraped(1.0, course(rate=55.0, replicas=5, waiting=waiting), model=MODEL))
+    ((_, value),) = Query(rule["expr"])(store, 3000.0)
+    assert value == wanted
+
+
+@pytest.mark.parametrize(
+    ("deployed", "pods"),
+    [("k8s", "fleetopt-all-[a-z0-9]+-[a-z0-9]{5}"), ("kserve", "fleetopt-all-kserve-[a-z0-9]+-[a-z0-9]{5}"),
+     ("dynamo", "fleetopt-([0-9]+-)?worker-.+")],
+)  # fmt: skip
+def test_pods_are_called_as_what_deployed_them_calls_them(deployed: str, pods: str) -> None:
+    found = groups(fo.monitoring_rules(plan(), deployed=deployed))
+    counts = next(r["expr"] for g in found for r in g["rules"] if r.get("record") == "fleetopt:replicas:count")
+    assert f'pod=~"{pods}"' in counts
+
+
 def test_rules_of_prefill_and_decode_pools_ask_each_for_what_it_sees() -> None:
     plan = fo.plan(workload="azure", rate=60, slo=0.5, tpot=0.05, e2e=30, shape="disaggregated", burst="poisson")
     text = fo.monitoring_rules(plan)["fleetopt-rules.yaml"]

@@ -198,3 +198,150 @@ def test_files_of_rules_are_found_by_what_they_scale(tmp_path: Path) -> None:
     file.write_text("a: b")
     with pytest.raises(fo.InputError, match="holds no HorizontalPodAutoscaler"):
         policies_of([file], pools)
+
+
+def test_what_nobody_writes_is_the_api_servers() -> None:
+    """Its documentation: 10% tolerance, up at once, down after five minutes; 4 pods or 100% in 15 s up, 100% in 15 s down."""
+    policy = Policy({"requests": 1.0}, 1, 2)
+    assert (policy.tolerance, policy.up_window_s, policy.down_window_s) == (0.1, 0.0, 300.0)
+    assert (policy.rate_window_s, policy.offset_per_s, policy.idle_s, policy.held) == (60.0, 0.0, None, ())
+    assert policy.up == Pace(((100.0, 15.0),), ((4.0, 15.0),)) and policy.down == Pace(((100.0, 15.0),))
+    assert policy.up.longest_s == 15.0 and Pace(((10.0, 60.0),), ((1.0, 180.0),)).longest_s == 180.0
+    # minReplicas and maxReplicaCount have defaults of their own, 1 and 100
+    bare = hpa()
+    del bare["spec"]["minReplicas"]
+    assert read_policy(bare, "a").least == 1
+    unbounded = keda({"query": "sum(rate(requests[1m]))", "threshold": "3"})
+    del unbounded["spec"]["maxReplicaCount"], unbounded["spec"]["minReplicaCount"]
+    found = read_policy(unbounded, "a")
+    assert (found.least, found.most, found.idle_s) == (1, 100, 300.0)
+
+
+def test_a_scaler_to_zero_waits_from_the_first_moment_and_wakes_with_requests() -> None:
+    scaler = Scaler(Policy({"requests": 1.0}, 1, 9, down_window_s=0.0, idle_s=60.0), 3)
+    assert [scaler.decide(15.0 * k, {"requests": 0.0}) for k in range(6)] == [1, 1, 1, 1, 0, 0]
+    assert scaler.decide(90.0, {"requests": 0.5}) == 1
+    assert [scaler.decide(t, {"requests": 0.0}) for t in (149.0, 150.0)] == [1, 0]
+    # what a gateway holds back wakes it too
+    assert scaler.decide(165.0, {"requests": 0.0, "queued": 2.0}) == 1
+
+
+def test_what_was_wanted_first_counts_for_the_whole_window() -> None:
+    """A controller begins with what there is: from ten it goes down only once five minutes have passed."""
+    scaler = Scaler(Policy({"requests": 1.0}, 1, 20, 0.0), 10)
+    assert [scaler.decide(t, {"requests": 2.0}) for t in (15.0, 299.0, 300.0)] == [10, 10, 2]
+    slow = Scaler(Policy({"requests": 1.0}, 1, 20, 0.0, up_window_s=60.0), 2)
+    assert [slow.decide(t, {"requests": 9.0}) for t in (0.0, 15.0, 45.0, 60.0, 75.0)][:3] == [2, 2, 2]
+    assert slow.replicas == 9
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "held"),
+    [
+        # Monday 0:00 is the first second of the week; 1 is Monday, 0 and 7 are Sunday
+        ("0 8 * * 1", "30 18 * * 1", ((28_800.0, 66_600.0, 3),)),
+        ("0 22 * * 5", "0 6 * * 6", ((4 * DAY_S + 79_200.0, 5 * DAY_S + 21_600.0, 3),)),
+        ("0 22 * * 0", "0 6 * * 1", ((6 * DAY_S + 79_200.0, 21_600.0, 3),)),
+        ("0 22 * * 7", "0 6 * * 1", ((6 * DAY_S + 79_200.0, 21_600.0, 3),)),
+        # over midnight every day; Sunday's ends on Monday
+        ("0 22 * * *", "0 6 * * *", tuple((d * DAY_S + 79_200.0, (d + 1) % 7 * DAY_S + 21_600.0, 3) for d in range(7))),
+    ],
+)
+def test_crons_hold_from_a_second_of_the_week_to_another(start: str, end: str, held: tuple[Any, ...]) -> None:
+    one = keda({"query": "sum(rate(requests[1m]))", "threshold": "3"})
+    one["spec"]["triggers"].append({"type": "cron", "metadata": {"start": start, "end": end, "desiredReplicas": "3"}})
+    assert read_policy(one, "a").held == held
+
+
+@pytest.mark.parametrize(
+    ("cron", "told"),
+    [
+        (
+            {"start": "0 8 1 * *", "end": "0 9 * * *", "desiredReplicas": "3"},
+            "triggers\\[1\\]: start: expected minute, hour",
+        ),
+        ({"start": "0 8 * * *", "end": "9", "desiredReplicas": "3"}, "end: expected minute, hour .*, got 9"),
+        ({"start": "0 8 * * *", "end": "0 9 * * 1", "desiredReplicas": "3"}, "of every day or of days of the week"),
+        ({"start": "0 8 * * *", "end": "0 9 * * *", "desiredReplicas": "2.5"}, "expected desiredReplicas"),
+        ({"start": "0 8 * * *", "end": "0 9 * * *"}, "expected desiredReplicas"),
+        ({"start": "0 8 * * *", "end": "0 9 * * *", "desiredReplicas": "1000001"}, "expected desiredReplicas"),
+    ],
+)
+def test_crons_that_cannot_be_followed(cron: dict[str, str], told: str) -> None:
+    one = keda({"query": "sum(rate(requests[1m]))", "threshold": "3"})
+    one["spec"]["triggers"].append({"type": "cron", "metadata": cron})
+    with pytest.raises(fo.InputError, match=told):
+        read_policy(one, "a")
+
+
+@pytest.mark.parametrize(
+    ("written_as", "value"),
+    [
+        ("4", 4.0),
+        ("500m", 0.5),
+        ("2k", 2000.0),
+        ("1.5M", 1.5e6),
+        (".25", 0.25),
+        (" 3 ", 3.0),
+        (7, 7.0),
+        ("1G", 1e9),
+        ("9." + 38 * "1", 9.111111),
+    ],
+)
+def test_quantities_are_kubernetes(written_as: Any, value: float) -> None:
+    target = {"type": "Value", "value": written_as}
+    external = {"type": "External", "external": {"metric": {"name": "queue_size"}, "target": target}}
+    assert read_policy(hpa(metrics=[external]), "a").targets["waiting"] == pytest.approx(value)
+
+
+def test_all_that_is_wrong_with_a_rule_is_told_at_once() -> None:
+    pods = {"type": "Pods", "pods": {**PODS, "target": {"averageValue": "many\x1b[2J"}}}
+    behavior = {"scaleUp": {"tolerance": "a lot"}, "scaleDown": {"stabilizationWindowSeconds": 3601}}
+    with pytest.raises(fo.InputError) as told:
+        read_policy(hpa(metrics=[pods, {"type": "Resource"}, "x"], maxReplicas=True, behavior=behavior), "f.yaml")
+    lines = str(told.value).splitlines()
+    for place in ("metrics[0]", "metrics[1]", "maxReplicas: expected a number, got True", "tolerance: expected a number, got a lot",
+                  "stabilizationWindowSeconds: at most an hour, got 3601"):  # fmt: skip
+        assert sum(f"f.yaml: {place}" in line for line in lines) == 1
+    assert "\x1b" not in str(told.value)
+    for policies in (
+        [{"type": "Pods", "value": 0, "periodSeconds": 15}],
+        [{"type": "Pods", "value": 1, "periodSeconds": 1801}],
+        ["x"],
+    ):
+        with pytest.raises(fo.InputError, match=r"f: scaleUp.policies\[0\]: expected Percent or Pods"):
+            read_policy(hpa(behavior={"scaleUp": {"policies": policies}}), "f")
+    least = {"selectPolicy": "Min"}
+    assert read_policy(hpa(behavior={"scaleUp": least}), "f").up == Pace(((100.0, 15.0),), ((4.0, 15.0),), widest=False)
+
+
+def test_queries_of_an_adapter_and_rules_of_a_service_are_found(tmp_path: Path) -> None:
+    """A metric of a HorizontalPodAutoscaler is what prometheus-adapter asks for; KServe's service holds rules of both its parts."""
+    query = 'sum(rate(vllm:request_success_total{pod=~"a.*"}[2m])) + 1.5'
+    adapter = {"externalRules": [{"name": {"as": "load"}, "metricsQuery": f'label_replace({query}, "a", "b", "c", "d")'},
+                                 {"name": {"as": "other"}, "metricsQuery": "avg(vllm:kv_cache_usage_perc)"}, "x"]}  # fmt: skip
+    config = {"kind": "ConfigMap", "data": {"config.yaml": yaml.safe_dump(adapter), "else": "{", "n": 3}}
+    metrics = [
+        {
+            "type": "External",
+            "external": {"metric": {"name": "load"}, "target": {"type": "AverageValue", "averageValue": "4"}},
+        },
+        {"type": "External", "external": {"metric": {"name": "other"}, "target": {"type": "Value", "value": "900m"}}},
+    ]
+    file = tmp_path / "hpa.yaml"
+    file.write_text(yaml.safe_dump_all([config, hpa(metrics=metrics)]))
+    found = policies_of([file], [("all", ["fleetopt-all"])])["all"]
+    assert found.targets == {"requests": 4.0, "kv_usage": 0.9}
+    assert (found.rate_window_s, found.offset_per_s, found.flat) == (120.0, 1.5, frozenset())
+    trigger = {"type": "prometheus", "metadata": {"query": "sum(rate(requests[1m]))", "threshold": "3"}}
+    decode = {"minReplicas": 2, "maxReplicas": 5, "keda": {"triggers": [trigger]}}
+    spec = {"scaling": decode, "prefill": {"scaling": {**decode, "maxReplicas": 7, "minReplicas": 3}}}
+    service = {"kind": "LLMInferenceService", "metadata": {"name": "chat"}, "spec": spec}
+    file.write_text(
+        yaml.safe_dump_all([service, {"kind": "LLMInferenceService", "metadata": {"name": "b"}, "spec": {}}])
+    )
+    both = policies_of([file], [("prefill", ["chat-prefill"]), ("decode", ["chat"])])
+    assert {pool: (p.least, p.most, p.idle_s) for pool, p in both.items()} == {
+        "decode": (2, 5, None),
+        "prefill": (3, 7, None),
+    }
