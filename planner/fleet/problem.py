@@ -137,7 +137,12 @@ class FleetProblem(SearchGrid):
         law, _, model = built
         rate, promises = self.rate * law.share, self.promises_of(i, j, k, law.share)
         self.evaluations += 1
-        if promises and not model.under(self.margin(self.option(k)).slow).keeps(rate, replicas, promises):
+        slow = model.under(self.margin(self.option(k)).slow)
+        whole = self.whole(k // self.units)
+        if k != whole and not slow.keeps(rate, replicas, self.promises_of(i, j, whole, law.share)):
+            # what all late requests do not suffice for, no part of them does; how many are late answers for every part
+            return False
+        if promises and not slow.keeps(rate, replicas, promises):
             return False
         # the capacity takes longer to find than most promises to break
         return rate <= self.kept.utilization_cap * replicas * model.capacity_at(replicas) * (1.0 + 1e-12)

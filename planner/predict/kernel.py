@@ -197,7 +197,7 @@ def overlay(
         raise InputError("times and shifts must lie in [0, span), and times in order")
     rows, first = np.concatenate(lists).astype(np.int64), np.cumsum([0, *(own.size for own in lists)])
     times, lanes, counts = times[rows], np.ascontiguousarray(which, dtype=np.int64), np.empty(len(windows), np.int64)
-    asked = [x.ctypes.data for x in (times, rows, first, lanes, shifts)]
+    asked: list[int | float] = [x.ctypes.data for x in (times, rows, first, lanes, shifts)]
     asked += [shifts.size, span_s, windows.ctypes.data, len(windows), kind, counts.ctypes.data]
     size = _library().fleetopt_overlay(*asked, None, None, None)
     if size >= 0:
