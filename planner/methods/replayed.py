@@ -430,8 +430,8 @@ class ReplayPool(PoolModel):
             first = self._first[key] = self._turn(0, {}, ROOTS, rate, replicas, promises)
             alike = self._late.setdefault((rate, replicas, SAMPLE), {})
             for p in promises if first or len(promises) == 1 else ():
-                late, allowed = (1.0, 1.0) if first is None else first[p.metric]
-                alike[p.metric, p.limit_s] = ((1.0 - p.quantile) * late / allowed, first is not None)
+                beyond, allowed = (1.0, 1.0) if first is None else first[p.metric]
+                alike[p.metric, p.limit_s] = ((1.0 - p.quantile) * beyond / allowed, first is not None)
         turns = self.traffic.repeats(rate, replicas, self.engine.routing) if sure else 1
         found = self._first[key]
         for turn in range(turns):
