@@ -268,8 +268,9 @@ def kernel(_: argparse.Namespace) -> None:
     for count in (1, 2):
         share = took(count, "p2c", limits=limits) / took(count, "p2c")
         print(f"a promise that {count} replicas break: {share:.2f} of a whole replay")
-    begins = np.linspace(0.0, trace.times_s[-1], 100, endpoint=False)
-    merged = least_s(lambda: compiled_kernel.merge(trace.times_s, begins, float(trace.times_s[-1]) + 1.0), 3)
+    begins, span = np.linspace(0.0, trace.times_s[-1], 100, endpoint=False), float(trace.times_s[-1]) + 1.0
+    copies = [np.arange(n)], np.zeros(100, dtype=np.int64), begins, span, np.array([[0.0, span]]), 0
+    merged = least_s(lambda: compiled_kernel.overlay(trace.times_s, *copies), 3)
     print(f"100 copies laid over each other: {100 * n / merged / 1e6:.0f} M rows/s")
 
 

@@ -205,16 +205,30 @@ class Fleet:
         found = self.sizes_for(fleet_rate_per_s, margins, near, quick=True)
         if isinstance(found, Shortfall) or not self.promises.latency:
             return found if isinstance(found, Shortfall) else self.sizes_for(fleet_rate_per_s, margins, near)
+        counts = [size.replicas for size in found]
+        return self.sizes_for(fleet_rate_per_s, self.resized(counts).margins_at(fleet_rate_per_s), counts)
+
+    def margins_at(self, fleet_rate_per_s: float) -> list[Margin]:
+        """Iteration times with which pools about as large as these keep their promises with the confidence asked for.
+
+        All draws of the traffic at a rate of the fleet [1/s] are considered.
+        """
         # a plan whose traffic has one draw does not pay for the others
         from planner.fleet.sure import Errors
 
-        counts = [size.replicas for size in found]
-        errors = Errors(self.resized(counts), fleet_rate_per_s)
-        if len(errors.draws) > 1 and errors.sd > 0.0:
+        margins, errors = self.margins(self.promises.confidence), Errors(self, fleet_rate_per_s)
+        if self.promises.latency and len(errors.draws) > 1 and errors.sd > 0.0:
             errors.spread(margins[0].deviations)
             deviations = errors.deviations_for(self.promises.confidence)
             margins = [replace(margin, deviations=deviations) for margin in margins]
-        return self.sizes_for(fleet_rate_per_s, margins, counts)
+        return margins
+
+    def stands(self, fleet_rate_per_s: float, margins: Sequence[Margin]) -> bool:
+        """Whether the pools as they stand keep promises and cap at a rate [1/s] with these iteration times; all requests decide."""
+        sizes = self.sizes_for(fleet_rate_per_s, margins, self.counts)
+        return not isinstance(sizes, Shortfall) and all(
+            size.replicas <= n for size, n in zip(sizes, self.counts, strict=True)
+        )
 
     def resized(self, counts: Sequence[int]) -> Fleet:
         """The same fleet with other numbers of replicas that serve."""

@@ -113,19 +113,25 @@ class FleetProblem(SearchGrid):
             self._models[key] = None if law is None or replica is None else (law, *replica)
         return self._models[key]
 
-    def ask(self, i: int, j: int, k: int, room: float) -> tuple[float, bool]:
-        """See :class:`planner.fleet.search.PoolSearch`: one question, and where it is answered with yes the pool's size."""
+    def ask(self, i: int, j: int, k: int, room: float, limited: bool = False) -> tuple[float, bool]:
+        """See :class:`planner.fleet.search.PoolSearch`: one question, and where it is answered with yes the pool's size; no more is
+        asked about than there is, where it is `limited`."""
         if self.exact_bounds:
             return float(self.option_bounds[k, i, j]), True
         price, key = self.option(k).price, (i, j, k)
-        if room < math.inf:
-            most, refused = price.most_below(room), self._refused.get(key, 0)
-            if most <= refused or not self._keeps(key, most):
+        stock = self.stock.get(self.option(k).gpu.name) if limited else None
+        if room < math.inf or stock is not None:
+            limits = [price.most_below(room)] if room < math.inf else []
+            most = min(limits if stock is None else [*limits, price.most_within(stock)])
+            # what costs less than the bound is refused unasked
+            below = price.most_below(float(self.option_bounds[k // self.units, i, j]))
+            asked = self._refused.get(key, 0)
+            if most <= max(asked, below) or not self._keeps(key, most):
                 # one that is asked again may be beyond help
-                hopeless = refused > 0 and self._is_hopeless(key)
-                self._refused[key] = max(most, refused)
+                hopeless = asked > 0 and self._is_hopeless(key)
+                self._refused[key] = max(most, asked, below)
                 return (math.inf, True) if hopeless else (price.cost_of_need(self._refused[key] + 1), False)
-        pool = self.candidate(i, j, k, None if math.isinf(room) else float(most))
+        pool = self.candidate(i, j, k, None if math.isinf(room) and stock is None else float(most))
         return (math.inf if pool is None else pool.cost_usd_per_hour), True
 
     def _keeps(self, key: Edge, replicas: int) -> bool:
@@ -137,7 +143,12 @@ class FleetProblem(SearchGrid):
         law, _, model = built
         rate, promises = self.rate * law.share, self.promises_of(i, j, k, law.share)
         self.evaluations += 1
-        if promises and not model.under(self.margin(self.option(k)).slow).keeps(rate, replicas, promises):
+        slow = model.under(self.margin(self.option(k)).slow)
+        whole = self.whole(k // self.units)
+        if k != whole and not slow.keeps(rate, replicas, self.promises_of(i, j, whole, law.share)):
+            # what all late requests do not suffice for, no part of them does; how many are late answers for every part
+            return False
+        if promises and not slow.keeps(rate, replicas, promises):
             return False
         # the capacity takes longer to find than most promises to break
         return rate <= self.kept.utilization_cap * replicas * model.capacity_at(replicas) * (1.0 + 1e-12)

@@ -113,13 +113,21 @@ class PoolSearch:
             if self.stop():
                 return SearchOutcome(path, cost, min(bound, cost))
             # the pool of the longest requests has the loosest bound
-            i, j, k = waiting[-1]
-            own = float(self.bounds[k, i, j])
-            value, exact = self.ask(i, j, k, cost - (bound - own))
-            self.bounds[k, i, j], self.exact[k, i, j] = max(value, own), exact
-            if exact and math.isfinite(value):
-                # what is known to be had is what all others are asked to beat
-                cost, path = self._known(pools, cost, path)
+            i, j, first = waiting[-1]
+            rest = bound - float(self.bounds[first, i, j])
+            # what engines are asked about the same requests is asked at once: those are laid out no second time
+            for k in np.argsort(self.bounds[:, i, j], kind="stable").tolist():
+                own = float(self.bounds[k, i, j])
+                if k != first and own + rest >= cost * (1.0 - 1e-9):
+                    break
+                if self.exact[k, i, j] or self.stop():
+                    continue
+                value, exact = self.ask(i, j, k, cost - rest)
+                self.bounds[k, i, j], self.exact[k, i, j] = max(value, own), exact
+                if exact and math.isfinite(value):
+                    # what is known to be had is what all others are asked to beat
+                    cost, path = self._known(pools, cost, path)
+                    break
 
     def _known(self, pools: int, cost: float, path: Labelled | None) -> tuple[float, Labelled | None]:
         """The cheapest fleet of pools whose costs are known, where it is cheaper than the best so far."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -46,6 +47,9 @@ class Found:
 
 def solve(problem: FleetProblem) -> Found:
     """The cheapest fleet of at most ``search.pools`` pools, of the inventory."""
+    if problem.stock and not (problem.fleet_promises or problem.search.explained):
+        # nobody is told what there would be without a limit
+        return _solve(problem, limited=True)
     free = _solve(problem, limited=False)
     if problem.fits([pool for _, pool in free.pools]):
         return free
@@ -59,14 +63,15 @@ def solve(problem: FleetProblem) -> Found:
 
 def _solve(problem: FleetProblem, limited: bool) -> Found:
     """The same, within the inventory where it is `limited`."""
-    first = PoolSearch(*problem.known(), problem.ask, _stock(problem, limited), problem.stops)
+    ask = partial(problem.ask, limited=limited)
+    first = PoolSearch(*problem.known(), ask, _stock(problem, limited), problem.stops)
     outcome = first.run(1)
     one = _pools(problem, outcome.path)
     if problem.search.pools == 1 or (one and _is_unbeatable(problem, one[0][1])):
         return Found(one, one[0] if one else None, outcome, problem.fleets())
     problem.open_grid()
     top = len(problem.states) - 1
-    search = PoolSearch(*problem.known(), problem.ask, _stock(problem, limited), problem.stops)
+    search = PoolSearch(*problem.known(), ask, _stock(problem, limited), problem.stops)
     path: Labelled | None = None if outcome.path is None else ((top, outcome.path[0][1]),)
     one = _pools(problem, path)
     single = SearchOutcome(path, outcome.cost, outcome.lower_bound)

@@ -160,6 +160,7 @@ class ReplayPool(PoolModel):
         self._known: dict[tuple[object, ...], Prediction] = {}
         self._kept: dict[tuple[object, ...], bool] = {}
         self._first: dict[tuple[object, ...], dict[str, tuple[float, float]] | None] = {}
+        self._late: dict[tuple[object, ...], dict[tuple[str, float], tuple[float, bool]]] = {}
         self._under_others: dict[tuple[float, int | None], PoolModel] = {}
         self._mark = object()
 
@@ -220,11 +221,15 @@ class ReplayPool(PoolModel):
         most = WHOLE if whole else SAMPLE
         key = (arrival_rate_per_s, replicas, tuple(promises), most if sure else SAMPLE)
         if key not in self._kept:
-            if self._is_by_turns(arrival_rate_per_s, replicas, promises):
+            alike = (arrival_rate_per_s, replicas, key[3])
+            by_turns = self._is_by_turns(arrival_rate_per_s, replicas, promises)
+            kept = None if by_turns and sure else self._by_late(alike, promises)
+            if kept is None and by_turns:
                 kept = self._keeps_by_turns(arrival_rate_per_s, replicas, promises, sure)
-            else:
+            elif kept is None:
                 played = self._play(arrival_rate_per_s, replicas, most, self.draw, promises)
                 kept = played.run.ended_early < 0
+                self._note_late(alike, promises, played if kept else None)
                 kept = kept and (self._limits_say_all(promises) or self._keeps_all(played, promises))
                 if kept:
                     # it went to its end: what is asked next is often what it tells
@@ -386,6 +391,31 @@ class ReplayPool(PoolModel):
         clients = None if math.isinf(held) else Clients(in_flight=max(math.floor(held), 1))
         return replay(requests, replace(self.engine, count=laid_for), clients, limits=limits)
 
+    def _by_late(self, alike: tuple[object, ...], promises: Sequence[Promise]) -> bool | None:
+        """What a replay of the same requests says, of which more or fewer were allowed to be late; ``None`` = not enough."""
+        known, whole = self._late.get(alike, {}), bool(promises)
+        for p in promises:
+            late, exact = known.get((p.metric, p.limit_s), (0.0, False))
+            if late > (1.0 - p.quantile) * (1.0 + 1e-12):
+                return False
+            whole &= exact
+        return True if whole and self._limits_say_all(promises) else None
+
+    def _note_late(self, alike: tuple[object, ...], promises: Sequence[Promise], played: Played | None) -> None:
+        """Keep which share of the requests was late in a replay that went to its end, or that it was more than is allowed."""
+        several = self.tokens_per_unit != 1.0 or any(p.kind not in METRICS for p in promises)
+        if several or not self._limits_say_all(promises) or (played is None and len(promises) > 1):
+            return
+        known = self._late.setdefault(alike, {})
+        if played is None:
+            known[promises[0].metric, promises[0].limit_s] = (1.0 - promises[0].quantile, False)
+            return
+        requests = played.requests
+        decodes = requests.output_tokens - 1.0 if played.decodes is None else played.decodes
+        for p, x in zip(promises, self._limits(promises, requests), strict=True):
+            beyond = _beyond(played.run, requests, decodes, x)
+            known[p.metric, p.limit_s] = ((1.0 - p.quantile) * beyond / x.late if x.late else beyond, True)
+
     def _is_by_turns(self, rate: float, replicas: int, promises: Sequence[Promise]) -> bool:
         """Whether a decision takes several draws of the gateway, each of all requests, whose late ones can be counted."""
         if not self.one_by_one or self.draw is not None or not self._limits_say_all(promises):
@@ -397,7 +427,11 @@ class ReplayPool(PoolModel):
         """What the first draw of the gateway says, or all together: one after the other until those so far leave no doubt."""
         key = (rate, replicas, tuple(promises))
         if key not in self._first:
-            self._first[key] = self._turn(0, {}, ROOTS, rate, replicas, promises)
+            first = self._first[key] = self._turn(0, {}, ROOTS, rate, replicas, promises)
+            alike = self._late.setdefault((rate, replicas, SAMPLE), {})
+            for p in promises if first or len(promises) == 1 else ():
+                beyond, allowed = (1.0, 1.0) if first is None else first[p.metric]
+                alike[p.metric, p.limit_s] = ((1.0 - p.quantile) * beyond / allowed, first is not None)
         turns = self.traffic.repeats(rate, replicas, self.engine.routing) if sure else 1
         found = self._first[key]
         for turn in range(turns):

@@ -1758,48 +1758,69 @@ static uint64_t bits_of(double time) { /* of times that are not negative: in the
   memcpy(&bits, &time, sizeof bits);
   return bits;
 }
-typedef struct { uint64_t time, copy; } Next;
-/* Copies of `rows` times in order (in [0, span)), copy c moved by shift c (in [0, span)) and turned over at the end of the span:
- * all of them in order of time, of equal ones the first copy's first. A tree of the copies' next times. 0 = no memory. */
-EXPORT int fleetopt_merge(const double *base, int64_t rows, const double *shifts, int64_t copies, double span_s, double *times,
-                          int32_t *row, int32_t *copy) {
-  int64_t leaves = 1, n = rows * copies;
+typedef struct { uint64_t time, lane; } Next;
+typedef struct { int64_t at, end, then, last; double offset, later; } Lane; /* a copy's times in a window: those turned over, the others */
+static int64_t not_below(const double *times, int64_t low, int64_t high, double time) { /* the first that is not */
+  while (low < high) {
+    int64_t middle = low + (high - low) / 2;
+    if (times[middle] < time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+static uint64_t due_at(const double *times, Lane *z) {
+  if (z->at == z->end) z->at = z->then, z->end = z->then = z->last, z->offset = z->later;
+  return bits_of(z->at < z->end ? times[z->at] + z->offset : INFINITY);
+}
+/* Copies of times laid over each other in windows of [0, span): copy c is list which[c] (times first[k] to first[k + 1], in order, of
+ * these rows), moved by its shift (in [0, span)) and turned over at the end of the span. Window by window in order of time, of equal ones
+ * the first copy's first: times, rows and keys of row, copy and kind. A tree of the copies' next times. NULL for `out` = they are
+ * counted, by window; the answer is all of them, -1 = no memory. */
+EXPORT int64_t fleetopt_overlay(const double *times, const int64_t *rows, const int64_t *first, const int64_t *which,
+                                const double *shifts, int64_t copies, double span_s, const double *windows, int64_t many,
+                                int64_t kind, int64_t *counts, double *out, int64_t *row, uint64_t *key) {
+  int64_t leaves = 1, n = 0;
   while (leaves < copies) leaves *= 2;
   Next *tree = zeros(2 * leaves, sizeof(Next));
-  int64_t *at = zeros(copies, sizeof(int64_t)), *first = zeros(copies, sizeof(int64_t));
-  int whole = tree && at && first;
-  for (int64_t c = 0; whole && c < leaves; c++) {
-    tree[leaves + c] = (Next){bits_of(INFINITY), (uint64_t)c};
-    if (c >= copies || !rows) continue;
-    int64_t low = 0, high = rows; /* the first row that goes over the end: the copy begins with it */
-    while (low < high) {
-      int64_t middle = low + (high - low) / 2;
-      if (base[middle] + shifts[c] >= span_s) high = middle;
-      else low = middle + 1;
+  Lane *lanes = zeros(leaves, sizeof(Lane));
+  int whole = tree && lanes;
+  for (int64_t w = 0; whole && w < many; w++) {
+    int64_t until = n;
+    for (int64_t c = 0; c < leaves; c++) {
+      Lane *z = lanes + c;
+      tree[leaves + c] = (Next){bits_of(INFINITY), (uint64_t)c};
+      if (c >= copies) continue;
+      int64_t low = first[which[c]], high = first[which[c] + 1];
+      double turned = shifts[c] - span_s, a = windows[2 * w], b = windows[2 * w + 1];
+      *z = (Lane){not_below(times, low, high, a - turned), not_below(times, low, high, b - turned), not_below(times, low, high, a - shifts[c]),
+                  not_below(times, low, high, b - shifts[c]), turned, shifts[c]};
+      until += z->end - z->at + z->last - z->then;
+      tree[leaves + c].time = due_at(times, z);
     }
-    first[c] = at[c] = low < rows ? low : 0;
-    tree[leaves + c].time = bits_of(base[at[c]] + shifts[c] - (low < rows ? span_s : 0));
-  }
-  for (int64_t i = leaves - 1; whole && i > 0; i--) tree[i] = tree[2 * i + (tree[2 * i + 1].time < tree[2 * i].time)];
-  for (int64_t z = 0; whole && z < n; z++) {
-    int64_t c = (int64_t)tree[1].copy, i = at[c];
-    memcpy(times + z, &tree[1].time, sizeof *times);
-    row[z] = (int32_t)i;
-    copy[z] = (int32_t)c;
-    at[c] = i = i + 1 < rows ? i + 1 : 0;
-    double time = base[i] + shifts[c];
-    if (time >= span_s) time -= span_s;
-    Next best = {i == first[c] ? bits_of(INFINITY) : bits_of(time), (uint64_t)c};
-    for (int64_t k = leaves + c; k > 1; tree[k /= 2] = best) {
-      tree[k] = best;
-      Next other = tree[k ^ 1];
-      /* nobody can guess which is less: no branch. Of equal ones the left one, of the smaller copy */
-      uint64_t takes = (uint64_t)0 - (other.time < best.time + (uint64_t)(k & 1));
-      best.time ^= (best.time ^ other.time) & takes;
-      best.copy ^= (best.copy ^ other.copy) & takes;
+    counts[w] = until - n;
+    if (!out) {
+      n = until;
+      continue;
     }
-    if (leaves == 1) tree[1] = best;
+    for (int64_t i = leaves - 1; i > 0; i--) tree[i] = tree[2 * i + (tree[2 * i + 1].time < tree[2 * i].time)];
+    for (; n < until; n++) {
+      int64_t c = (int64_t)tree[1].lane;
+      Lane *z = lanes + c;
+      memcpy(out + n, &tree[1].time, sizeof *out);
+      row[n] = rows[z->at++];
+      key[n] = mixed((uint64_t)row[n] * 0x9E3779B97F4A7C15u + (uint64_t)c * 0xD1B54A32D192ED03u + (uint64_t)kind * 0x8CB92BA72F3D8DD7u);
+      Next best = {due_at(times, z), (uint64_t)c};
+      for (int64_t k = leaves + c; k > 1; tree[k /= 2] = best) {
+        tree[k] = best;
+        Next other = tree[k ^ 1];
+        /* nobody can guess which is less: no branch. Of equal ones the left one, of the smaller copy */
+        uint64_t takes = (uint64_t)0 - (other.time < best.time + (uint64_t)(k & 1));
+        best.time ^= (best.time ^ other.time) & takes;
+        best.lane ^= (best.lane ^ other.lane) & takes;
+      }
+      if (leaves == 1) tree[1] = best;
+    }
   }
-  free(tree), free(at), free(first);
-  return whole;
+  free(tree), free(lanes);
+  return whole ? n : -1;
 }

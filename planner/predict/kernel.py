@@ -143,22 +143,39 @@ def replay(
     return Run(**answers, recomputed_tokens=float(recomputed), gaps=arrays.get("gaps"), ended_early=int(ended))
 
 
-def merge(times_s: Floats, shifts_s: Floats, span_s: float) -> tuple[Floats, NDArray[np.int32], NDArray[np.int32]]:
-    """Shifted copies of arrivals laid over each other, each turned over at the end of the span.
+def overlay(
+    times_s: Floats,
+    lists: Sequence[NDArray[np.int64]],
+    which: NDArray[np.int64],
+    shifts_s: Floats,
+    span_s: float,
+    windows_s: Floats,
+    kind: int,
+) -> tuple[Floats, NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
+    """Shifted copies of arrivals laid over each other, each turned over at the end of the span, as far as they lie in windows.
 
     Parameters
     ----------
     times_s
         Arrivals in order, in [0, `span_s`) [s], shape (rows,).
+    lists
+        Rows that copies hold, each in order.
+    which
+        The list of each copy, shape (copies,).
     shifts_s
         How far each copy is moved, in [0, `span_s`) [s], shape (copies,).
     span_s
         The span [s].
+    windows_s
+        Begin and end of each window, which do not overlap, in the order in which they are wanted [s], shape (windows, 2).
+    kind
+        What is drawn by the keys, see :func:`planner.predict.records.keys_of`.
 
     Returns
     -------
     tuple
-        Times in order [s], their rows and their copies, shape (rows * copies,); of equal times the first copy comes first.
+        Times, window by window in order, of equal times the first copy's first [s]; their rows; keys of row, copy and kind, all of
+        that shape; how many are in each window.
 
     Raises
     ------
@@ -169,20 +186,26 @@ def merge(times_s: Floats, shifts_s: Floats, span_s: float) -> tuple[Floats, NDA
 
     Examples
     --------
-    >>> times, rows, copies = merge(np.array([0.0, 1.0, 3.0]), np.array([0.0, 2.5]), 4.0)
-    >>> times.tolist(), rows.tolist(), copies.tolist()
-    ([0.0, 1.0, 1.5, 2.5, 3.0, 3.5], [0, 1, 2, 0, 2, 1], [0, 0, 1, 1, 0, 1])
+    >>> times, both, shifts = np.array([0.0, 1.0, 3.0]), np.array([0, 0]), np.array([0.0, 2.5])
+    >>> at, row, key, count = overlay(times, [np.arange(3)], both, shifts, 4.0, np.array([[0.0, 4.0]]), 1)
+    >>> at.tolist(), row.tolist(), count.tolist()
+    ([0.0, 1.0, 1.5, 2.5, 3.0, 3.5], [0, 1, 2, 0, 2, 1], [6])
     """
-    times, shifts = (np.ascontiguousarray(x + 0.0, dtype=np.float64) for x in (times_s, shifts_s))  # no -0
+    times, shifts, windows = (np.ascontiguousarray(x + 0.0, dtype=np.float64) for x in (times_s, shifts_s, windows_s))
     inside = [bool(np.all((x >= 0.0) & (x < span_s))) for x in (times, shifts)]
     if not all(inside) or np.any(np.diff(times) < 0.0):
         raise InputError("times and shifts must lie in [0, span), and times in order")
-    size = times.size * shifts.size
-    out, rows, copies = np.empty(size), np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int32)
-    pointers = (x.ctypes.data for x in (out, rows, copies))
-    if not _library().fleetopt_merge(times.ctypes.data, times.size, shifts.ctypes.data, shifts.size, span_s, *pointers):
+    rows, first = np.concatenate(lists).astype(np.int64), np.cumsum([0, *(own.size for own in lists)])
+    times, lanes, counts = times[rows], np.ascontiguousarray(which, dtype=np.int64), np.empty(len(windows), np.int64)
+    asked: list[int | float] = [x.ctypes.data for x in (times, rows, first, lanes, shifts)]
+    asked += [shifts.size, span_s, windows.ctypes.data, len(windows), kind, counts.ctypes.data]
+    size = _library().fleetopt_overlay(*asked, None, None, None)
+    if size >= 0:
+        at, row, key = np.empty(size), np.empty(size, dtype=np.int64), np.empty(size, dtype=np.uint64)
+        size = _library().fleetopt_overlay(*asked, *(x.ctypes.data for x in (at, row, key)))
+    if size < 0:
         raise FleetOptError(f"{shifts.size:,} copies of {times.size:,} requests do not fit into this machine's memory")
-    return out, rows, copies
+    return at, row, key, counts
 
 
 def _library() -> ctypes.CDLL:
@@ -193,7 +216,8 @@ def _library() -> ctypes.CDLL:
     library.fleetopt_advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     library.fleetopt_close.argtypes = [ctypes.c_void_p]
     library.fleetopt_close.restype = None
-    library.fleetopt_merge.argtypes = [_ARRAY, _WHOLE, _ARRAY, _WHOLE, _DOUBLE, _ARRAY, _ARRAY, _ARRAY]
+    library.fleetopt_overlay.argtypes = [*5 * [_ARRAY], _WHOLE, _DOUBLE, _ARRAY, _WHOLE, _WHOLE, *4 * [_ARRAY]]
+    library.fleetopt_overlay.restype = _WHOLE
     return library
 
 

@@ -9,7 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.predict.checks import check
-from planner.predict.records import Clients, Decoders, Floats, Limit, Outage, PrefixCache, Replicas, Requests, Run
+from planner.predict.records import (
+    Clients,
+    Decoders,
+    Floats,
+    Limit,
+    Outage,
+    PrefixCache,
+    Replicas,
+    Requests,
+    Run,
+    keys_of,
+)
 
 
 def kernel_in_use() -> str:
@@ -59,28 +70,32 @@ def replay(
     return by_kernel(requests, replicas, clients, cache, decoders, outages, limits, gaps, stop)
 
 
-def merged(times_s: Floats, shifts_s: Floats, span_s: float) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
-    """Copies of arrivals in order, each later by its shift and wrapped around at the end of the span.
-
-    Parameters
-    ----------
-    times_s, shifts_s
-        Arrivals in order, and how far each copy is moved, both in [0, `span_s`) [s]; shape (rows,) and (copies,).
-    span_s
-        The span [s].
-
-    Returns
-    -------
-    tuple
-        Times in order [s], their rows and their copies, shape (rows * copies,).
-    """
+def overlaid(
+    times_s: Floats,
+    lists: Sequence[NDArray[np.int64]],
+    which: NDArray[np.int64],
+    shifts_s: Floats,
+    span_s: float,
+    windows_s: Floats,
+    kind: int,
+) -> tuple[Floats, NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
+    """Copies of arrivals laid over each other: see :func:`planner.predict.kernel.overlay`."""
     if not kernel_in_use():
-        from planner.predict.kernel import merge
+        from planner.predict.kernel import overlay
 
-        at, row, copy = merge(times_s, shifts_s, span_s)
-        return at, row.astype(np.int64), copy.astype(np.int64)
-    found = (times_s + shifts_s[:, None]).ravel()
-    found = np.where(found >= span_s, found - span_s, found)
-    order = np.argsort(found, kind="stable")
-    copies, rows = np.divmod(order, times_s.size)
-    return found[order], rows, copies
+        return overlay(times_s, lists, which, shifts_s, span_s, windows_s, kind)
+    found, counts = [], []
+    for begin, end in windows_s.tolist():
+        pieces = [(np.zeros(0), np.zeros(0, dtype=np.int64), 0)]
+        for copy, (k, shift) in enumerate(zip(which.tolist(), shifts_s.tolist(), strict=True)):
+            own = times_s[lists[k]]
+            for offset in (shift - span_s, shift):
+                low, high = np.searchsorted(own, [begin - offset, end - offset]).tolist()
+                pieces.append((own[low:high] + offset, lists[k][low:high], copy))
+        times, rows, copies = zip(*pieces, strict=True)
+        order = np.argsort(np.concatenate(times), kind="stable")
+        counts.append(order.size)
+        row, copy_of = np.concatenate(rows)[order], np.repeat(copies, [piece.size for piece in times])[order]
+        found.append((np.concatenate(times)[order], row, keys_of(row, copy_of, kind)))
+    at, row, key = (np.concatenate(column) for column in zip(*found, strict=True))
+    return at, row, key, np.array(counts)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from planner.predict.checks import sound_as
 from planner.predict.records import Floats, Requests, keys_of, uniforms
-from planner.predict.run import merged
+from planner.predict.run import overlaid
 from planner.question.compiled import Traffic
 from planner.queueing.order import rising
 from planner.routing import find_routing
@@ -457,19 +457,17 @@ class PoolTraffic:
             stretches = self._stretches(span, shifts, warm, most, fewer)
         if copies < 0.5:
             return self._parts(times, span, copies, draw)
+        weight, covered, kind = None, span, KEYS + draw
         if copies == 1.0 and stretches is None:
-            at, row, copy = times, np.arange(times.size), np.zeros(times.size, dtype=np.int64)
-        elif stretches is None and fewer == 1 and kept is None:
-            at, row, copy = merged(times, shifts, span)
+            at, row = times, np.arange(times.size)
+            key = keys_of(row, np.zeros_like(row), kind)
         else:
-            at, row, copy = overlaid(times, shifts, span, stretches, fewer, kept)
-        weight = None
-        covered = span
-        if stretches is not None:
-            at, order, weight, covered = stretches.in_turn(at)
-            row, copy = row[order], copy[order]
-        whole = fewer == 1 and stretches is None
-        return Laid(at, row, keys_of(row, copy, KEYS + draw), weight, covered, 1, whole)
+            lists, which = _lists(times.size, fewer, count, kept)
+            windows = np.array([[0.0, span]]) if stretches is None else stretches.windows_s
+            at, row, key, counts = overlaid(times, lists, which, shifts, span, windows, kind)
+            if stretches is not None:
+                at, weight, covered = stretches.in_turn(at, counts)
+        return Laid(at, row, key, weight, covered, 1, fewer == 1 and stretches is None)
 
     def _parts(self, times: Floats, span: float, share: float, draw: int) -> Laid:
         """A small share of the trace's requests, and other such shares one after the other until all are sent."""
@@ -606,11 +604,12 @@ class Stretches:
         mean = float(count.mean())
         before = math.ceil(warm / mean)
         fluids = [fluid(work, load) * width for load in FLUIDS]
+        total, longest = float(count.sum()), [by_wait(wait, count) for wait in fluids]
         tops = [(top, len(fluids)) for top in TOPS] + [(TOPS[-1], k) for k in range(len(fluids) - 1, -1, -1)]
         for top, kinds in tops:
             busy = np.zeros(bins, dtype=bool)
-            for wait in fluids[:kinds]:
-                busy |= episodes(wait, count, top)
+            for wait, (order, below) in zip(fluids[:kinds], longest, strict=False):
+                busy |= episodes(wait, order[: int(np.searchsorted(below, top * total)) + 1])
             runs = _runs(busy)
             if float(sum((b - a + before) * mean for a, b in runs)) <= EPISODES * most:
                 break
@@ -645,17 +644,19 @@ class Stretches:
         low, high, hot = np.array(spans).T
         return cls(low * width, high * width, np.argsort(-hot, kind="stable"), edge * width, weight)
 
-    def in_turn(self, times: Floats) -> tuple[Floats, NDArray[np.int64], Floats, float]:
-        """Times with the stretches one after the other, in which order the requests come then, what each counts, and how long
-        they last in all [s]."""
-        which = np.searchsorted(self.begin_s, times, side="right") - 1
-        lasted = self.end_s - self.begin_s
-        start = np.empty_like(lasted)
-        start[self.turn] = np.cumsum(lasted[self.turn] + APART_S) - (lasted[self.turn] + APART_S)
+    @property
+    def windows_s(self) -> Floats:
+        """Begin and end of each stretch, in turn [s], shape (stretches, 2)."""
+        return np.stack((self.begin_s, self.end_s), 1)[self.turn]
+
+    def in_turn(self, times: Floats, counts: NDArray[np.int64]) -> tuple[Floats, Floats, float]:
+        """Times, so many of every stretch in turn, as the stretches come one after the other; what each counts, and how long they
+        last in all [s]."""
+        begin, end = self.windows_s.T
+        start = np.cumsum(end - begin + APART_S) - (end - begin + APART_S)
         piece = np.clip(np.searchsorted(self.edge_s, times, side="right") - 1, 0, self.weight.size - 1)
-        at = times - self.begin_s[which] + start[which]
-        order = rising(at)
-        return at[order], order, self.weight[piece[order]], float(lasted.sum())
+        at = times - np.repeat(begin, counts) + np.repeat(start, counts)
+        return at, self.weight[piece], float((self.end_s - self.begin_s).sum())
 
 
 def fluid(work: Floats, load: float) -> Floats:
@@ -666,13 +667,17 @@ def fluid(work: Floats, load: float) -> Floats:
     return np.asarray(level[work.size :] / served)
 
 
-def episodes(wait: Floats, count: Floats, top: float) -> NDArray[np.bool_]:
-    """Bins with the longest waits, of a share `top` of the requests, taken back to where nobody waits."""
-    order = rising(-wait)
-    number = int(np.searchsorted(np.cumsum(count[order]), top * float(count.sum())))
+def by_wait(wait: Floats, count: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """Bins in which somebody waits, the longest waits first, and the requests of all up to each; shape (bins,)."""
+    waits = np.flatnonzero(wait > 0.3)
+    order = waits[rising(-wait[waits])]
+    return order, np.cumsum(count[order])
+
+
+def episodes(wait: Floats, longest: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The bins with the longest waits, taken back to where nobody waits; shape as `wait`."""
     busy = np.zeros(wait.size, dtype=bool)
-    busy[order[: number + 1]] = True
-    busy &= wait > 0.3
+    busy[longest] = True
     waiting = wait > 0.2
     # a bin before a busy one belongs to its episode as long as anybody waits
     for k in (np.flatnonzero(busy[1:] & ~busy[:-1]) + 1).tolist():
@@ -689,54 +694,19 @@ def _runs(marked: NDArray[np.bool_]) -> list[tuple[int, int]]:
     return list(zip(np.flatnonzero(edge == 1).tolist(), np.flatnonzero(edge == -1).tolist(), strict=True))
 
 
-def overlaid(
-    times: Floats,
-    shifts: Floats,
-    span: float,
-    stretches: Stretches | None,
-    fewer: int,
-    kept: NDArray[np.bool_] | None,
-) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
-    """Copies of a trace laid over each other: times in order, row and copy of each request.
-
-    Parameters
-    ----------
-    times, shifts, span
-        Times of the trace, in [0, span), and by how much each copy is later, wrapped around [s].
-    stretches
-        Where requests are wanted; ``None`` = everywhere.
-    fewer
-        Of so many copies of a request one is kept, in turn from a random one on.
-    kept
-        Rows that the last copy holds, where it is a part of one; ``None`` = all.
-    """
-    size = times.size
+def _lists(
+    size: int, fewer: int, copies: int, kept: NDArray[np.bool_] | None
+) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
+    """Rows that copies of a trace hold, and which of these lists each copy is: one of so many copies of a request, in turn from a
+    random one on; `kept` are the rows of the last copy, where it is a part of one."""
     turn = (uniforms(keys_of(np.arange(size), np.zeros(size, np.int64), 4), 0) * fewer).astype(np.int64)
-    classes = [np.flatnonzero(turn == k) for k in range(fewer)] if fewer > 1 else [np.arange(size)]
-    own = [times[rows] for rows in classes]
-    bounds = np.array([0.0, span]) if stretches is None else np.stack((stretches.begin_s, stretches.end_s), 1).ravel()
-    at: list[Floats] = []
-    rows: list[NDArray[np.int64]] = []
-    copies: list[int] = []
-    for copy, shift in enumerate(shifts.tolist()):
-        k = copy % fewer
-        which, when = classes[k], own[k]
-        if kept is not None and copy == shifts.size - 1:
-            which = which[kept[which]]
-            when = times[which]
-        for offset in (shift - span, shift):
-            ends = np.searchsorted(when, bounds - offset).reshape(-1, 2).tolist()
-            for low, high in ends:
-                if high > low:
-                    at.append(when[low:high] + offset)
-                    rows.append(which[low:high])
-                    copies.append(copy)
-    if not at:
-        nothing = np.zeros(0, dtype=np.int64)
-        return np.zeros(0), nothing, nothing
-    found = np.concatenate(at)
-    order = rising(found)
-    return found[order], np.concatenate(rows)[order], np.repeat(copies, [piece.size for piece in at])[order]
+    lists = [np.flatnonzero(turn == k) for k in range(fewer)] if fewer > 1 else [np.arange(size)]
+    which = np.arange(copies) % fewer
+    if kept is not None:
+        rows = lists[which[-1]]
+        which[-1] = len(lists)
+        lists.append(rows[kept[rows]])
+    return lists, which
 
 
 def drawn_requests(law: PoolLaw, number: int = DRAWN) -> PoolRequests:

@@ -148,6 +148,18 @@ class PriceRule:
             low, high = (middle, high) if self.cost_of_need(middle) < below else (low, middle)
         return low
 
+    def most_within(self, gpus: int) -> int:
+        """The largest need that so many GPUs hold, spares included; 0 where they hold none.
+
+        >>> PriceRule(gpus_per_replica=2, usd_per_gpu_hour=3.0, redundancy=1).most_within(9)
+        3
+        """
+        held = gpus // self.gpus_per_replica
+        need = held
+        while need > 0 and self.bought(need) > held:
+            need -= 1
+        return need
+
     @property
     def least_usd_per_replica_hour(self) -> float:
         """Price of a replica with as much spot as the cap allows, a lower bound of any replica's share [USD/hour]."""

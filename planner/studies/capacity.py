@@ -201,17 +201,24 @@ def pool_keeps(pool: Pool, rate_per_s: float, promises: Promises, slow: float = 
 
 
 def largest_rate(fleet: Fleet, start_per_s: float) -> tuple[float, float]:
-    """The largest rate of a fleet as it stands and the next one, which is refused [1/s]: about by a sample of the requests with one
-    margin, then as the sizer decides; what it takes at the start has at least that rate, what it does not has less."""
+    """The largest rate of a fleet as it stands and the next one, which is refused [1/s].
+
+    About by a sample of the requests, then by all of them with the margin of that rate. What the sizer takes at the start has at
+    least that rate, what it does not has less, and it has the last word.
+    """
     kept = keeps_at(fleet, start_per_s)
-    low, high = (start_per_s, math.inf) if kept else (0.0, start_per_s)
+    least, low, high = (start_per_s if kept else 0.0), *((start_per_s, math.inf) if kept else (0.0, start_per_s))
     about = largest(fleet.holds, start_per_s)[0]
     at = (
         max(about, start_per_s * (1.0 + PRECISION))
         if kept
         else min(about or start_per_s, start_per_s / (1.0 + PRECISION))
     )
-    return largest(partial(keeps_at, fleet), at, low, high, 1.0 + 1.5 * PRECISION)
+    margins, step = fleet.margins_at(at), 1.0 + 1.5 * PRECISION
+    low, high = largest(lambda rate: fleet.stands(rate, margins), at, low, high, step)
+    if low > least and not keeps_at(fleet, low):
+        low, high = largest(partial(keeps_at, fleet), low / step, least, low, step)
+    return low, high
 
 
 def capacity_of(fleet: Fleet, start_per_s: float) -> Capacity:

@@ -136,14 +136,6 @@ class Stock:
         """Iteration times of an engine with which its pools keep their promises, over those of its profile [1]."""
         return Margin.of(self.promises.confidence, option.profile, self.promises.latency, len(self.have)).slow
 
-    def serving(self, option: EngineOption, gpus: int) -> int:
-        """Replicas that serve of those that so many GPUs hold."""
-        held = gpus // option.price.gpus_per_replica
-        count = held
-        while count > 0 and option.price.bought(count) > held:
-            count -= 1
-        return count
-
     def cells(self, lengths: Range) -> dict[str, Cell]:
         """The engine of each type that bears most of a range with all GPUs there are."""
         law = self.law(lengths)
@@ -154,7 +146,7 @@ class Stock:
         """By what its load alone allows, each engine is asked whether it bears more than the best so far."""
         ranked: list[tuple[float, int, Pool]] = []
         for k, option in enumerate(self.options):
-            n = self.serving(option, self.have[gpu]) if option.gpu.name == gpu else 0
+            n = option.price.most_within(self.have[gpu]) if option.gpu.name == gpu else 0
             pool = self.pool(option, law, high, n) if n else None
             if pool is not None:
                 ranked.append((self.promises.utilization_cap * n * pool.model.capacity_at(n), k, pool))
@@ -211,7 +203,7 @@ class Stock:
         if short:
             price = self.options[cells[0][gpu].option].price
             used = price.bought(short) * price.gpus_per_replica
-        return self.serving(self.options[cells[1][gpu].option], self.have[gpu] - used)
+        return self.options[cells[1][gpu].option].price.most_within(self.have[gpu] - used)
 
     def fleet(self, way: Sequence[Range], parts: Sequence[Part], cells: Cells, rate: float) -> Fleet | None:
         """The fleet of such pools, each with the share of its range that it bears, looked for about a rate [1/s]."""
@@ -251,7 +243,7 @@ class Stock:
         lengths = (0.0, self.moments.top)
         law, borne = self.law(lengths), dict.fromkeys(self.have, 0.0)
         for option in self.options if law is not None else ():
-            n = self.serving(option, self.have[option.gpu.name])
+            n = option.price.most_within(self.have[option.gpu.name])
             pool = self.pool(option, law, lengths[1], n) if law is not None and n else None
             if pool is not None:
                 borne[option.gpu.name] = max(borne[option.gpu.name], n * pool.model.capacity_at(n))

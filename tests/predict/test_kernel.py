@@ -18,6 +18,7 @@ from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict import kernel, reference
 from planner.predict.records import Limit, Outage, Replicas, Requests, keys_of
+from planner.predict.run import overlaid
 from tests.predict.cases import FEATURES, INEXACT, PAIRS, cases, differences
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,19 +125,37 @@ def test_copies_are_laid_over_each_other(data):
     moment = st.integers(0, 15).map(float)
     times = np.sort(np.array(data.draw(st.lists(moment, min_size=n, max_size=n))))
     shifts = np.array(data.draw(st.lists(moment, min_size=copies, max_size=copies)))
-    merged, rows, numbers = kernel.merge(times, shifts, 16.0)
-    wanted = sorted(((t + s) % 16.0, c) for c, s in enumerate(shifts.tolist()) for t in times.tolist())
-    assert merged.tolist() == [t for t, _ in wanted] and numbers.tolist() == [c for _, c in wanted]
-    assert np.array_equal((times[rows] + shifts[numbers]) % 16.0, merged)
-    assert sorted(zip(rows.tolist(), numbers.tolist(), strict=True)) == [
-        (r, c) for r in range(n) for c in range(copies)
-    ]
+    # every other row, all of them: which of the two each copy holds
+    lists = [np.arange(0, n, 2), np.arange(n)]
+    which = np.array(data.draw(st.lists(st.integers(0, 1), min_size=copies, max_size=copies)))
+    edges = sorted(data.draw(st.sets(st.integers(0, 16), min_size=2, max_size=6)))
+    windows = data.draw(st.permutations(list(zip(edges[::2], edges[1::2], strict=False))))
+    asked = (times, lists, which, shifts, 16.0, np.array(windows, dtype=np.float64), 3)
+    at, row, key, counts = kernel.overlay(*asked)
+    wanted = []
+    for low, high in windows:
+        moved = [
+            ((times[r] + s) % 16.0, c, r)
+            for c, (k, s) in enumerate(zip(which.tolist(), shifts.tolist(), strict=True))
+            for r in lists[k].tolist()
+        ]
+        # of equal times of one copy its rows as they come
+        wanted.append(sorted((t, c, r) for t, c, r in moved if low <= t < high))
+    assert counts.tolist() == [len(own) for own in wanted]
+    found = [one for own in wanted for one in own]
+    assert at.tolist() == [t for t, _, _ in found] and row.tolist() == [r for _, _, r in found]
+    numbers = np.array([c for _, c, _ in found], dtype=np.int64)
+    assert np.array_equal(key, keys_of(row, numbers, 3))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLEETOPT_KERNEL", "python")
+        assert all(np.array_equal(*pair) for pair in zip(overlaid(*asked), (at, row, key, counts), strict=True))
 
 
 def test_copies_must_lie_in_the_span():
     for times, shifts in (([0.0, 5.0], [0.0]), ([0.0], [4.0]), ([1.0, 0.5], [0.0]), ([np.nan], [0.0])):
+        all_of_it = [np.arange(len(times))], np.zeros(len(shifts), dtype=np.int64)
         with pytest.raises(InputError):
-            kernel.merge(np.array(times), np.array(shifts), 4.0)
+            kernel.overlay(np.array(times), *all_of_it, np.array(shifts), 4.0, np.array([[0.0, 4.0]]), 0)
 
 
 def test_identities_differ_by_row_copy_and_seed():

@@ -31,7 +31,7 @@ from planner.fleet.splits import LATE, Found, solve
 from planner.methods import find_method
 from planner.methods.base import PoolModel, Prediction
 from planner.plans import SearchReport
-from planner.question.compiled import CompiledQuestion
+from planner.question.compiled import CompiledQuestion, Promises
 from planner.question.files import SavedPool
 from planner.remarks import Remark
 from planner.routing import find_routing
@@ -106,14 +106,31 @@ class Colocated(Fleet):
         self, pool: Pool, fleet_rate_per_s: float, units: float, start: float | None, quick: bool, margin: Margin
     ) -> PoolSize | Shortfall:
         """The size of one pool that has a part of the late requests of the fleet's promises, `units` [1]."""
+        promises, rate = self._asked_of(pool, units), fleet_rate_per_s * pool.law.share
+        least, levels = max(self.promises.min_replicas, self._least(pool, rate)), promises.levels(self.levels)
+        return smallest_pool(pool.model, rate, promises, least, levels, start, quick, margin)
+
+    def _asked_of(self, pool: Pool, units: float = 1.0) -> Promises:
+        """What one pool keeps that has a part of the late requests of the fleet's promises, `units` [1]."""
         # a search of many pools finds those that a draw of the traffic spares
         part = KEPT_BACK if len(self.pools) > 1 and self.method.replays else 1.0
         own = [held_to(p, part) for p in self.promises.of_pools]
         own += [held_to(p, part * units / pool.law.share) for p in self.promises.of_fleet]
-        promises = self.promises.only(tuple(p for p in own if p is not None))
-        rate = fleet_rate_per_s * pool.law.share
-        least, levels = max(self.promises.min_replicas, self._least(pool, rate)), promises.levels(self.levels)
-        return smallest_pool(pool.model, rate, promises, least, levels, start, quick, margin)
+        return self.promises.only(tuple(p for p in own if p is not None))
+
+    def stands(self, fleet_rate_per_s: float, margins: Sequence[Margin]) -> bool:
+        """See :meth:`planner.fleet.fleet.Fleet.stands`."""
+        if self.promises.of_fleet:
+            return super().stands(fleet_rate_per_s, margins)
+        for pool, margin in zip(self.pools, margins, strict=True):
+            n, rate, promises = pool.size.replicas, fleet_rate_per_s * pool.law.share, self._asked_of(pool)
+            if n < max(promises.min_replicas, self._least(pool, rate)):
+                return False
+            if rate > promises.utilization_cap * n * pool.model.capacity_at(n) * (1.0 + 1e-12):
+                return False
+            if promises.latency and not pool.model.under(margin.slow).keeps(rate, n, promises.latency, True):
+                return False
+        return True
 
     def _shared_out(
         self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None
