@@ -155,14 +155,16 @@ def test_named_pipes_are_refused_and_those_of_a_shell_read(tmp_path: Path) -> No
         assert load_document(f"/dev/fd/{opened}") == {"rate": 3}
     finally:
         os.close(opened)
-    opened, written = os.pipe()
-    try:
-        with os.fdopen(written, "w") as shell:
-            shell.write("input_tokens,output_tokens\n100,20\n200,40\n")
-        found = Workload.from_file(f"/dev/fd/{opened}")
-    finally:
-        os.close(opened)
-    assert (found.mean_input, found.mean_output) == (150.0, 30.0)
+    for rows, mean in (("100,20\n200,40\n", (150.0, 30.0)), ("10,2\n", (10.0, 2.0))):
+        # the second is opened under the name of the first
+        opened, written = os.pipe()
+        try:
+            with os.fdopen(written, "w") as shell:
+                shell.write(f"input_tokens,output_tokens\n{rows}")
+            found = Workload.from_file(f"/dev/fd/{opened}")
+        finally:
+            os.close(opened)
+        assert (found.mean_input, found.mean_output) == mean
 
 
 def test_the_shipped_files_keep_the_rules() -> None:

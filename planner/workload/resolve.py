@@ -78,7 +78,7 @@ def resolve_workload(path: str | Path) -> Path:
             raise InputError(f"{path}: is a folder, not a file")
         refuse_unfed(given, printable(str(path)))
         if is_pipe(given):
-            return _piped(given)
+            return _piped(given, given.stat().st_ino)
         if given.exists():
             return given
     except (OSError, ValueError) as error:  # too long, with a zero byte
@@ -105,8 +105,8 @@ def standard_input() -> Path:
 
 
 @cache
-def _piped(pipe: Path) -> Path:
-    """The same of a pipe that a shell has opened, which can be read once."""
+def _piped(pipe: Path, inode: int) -> Path:
+    """The same of a pipe that a shell has opened, which can be read once; the next under its name is another one."""
     with pipe.open("rb") as stream:
         return _copied(stream)
 

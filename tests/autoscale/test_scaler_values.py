@@ -91,7 +91,7 @@ def test_a_scaler_as_json_and_rows_field_by_field() -> None:
                 "threshold": THRESHOLD.to_dict(),
                 "headroom": 0.25,
                 "startup_s": 110.0,
-                "clock_replicas": None,
+                "clock_replicas": [],
                 "planned_replicas": 4,
                 "guards": {"running": 11.5},
                 "peak_prefill": PEAK.to_dict(),
