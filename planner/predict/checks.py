@@ -125,12 +125,12 @@ def _sessions(r: Requests) -> Iterator[str]:
     """Sessions stand together; what follows is brought by one row before it, and has no arrival of its own."""
     rows = np.arange(r.size)
     after = np.full(r.size, -1) if r.following is None else r.following
-    follows = after[after != -1]
+    follows = np.bincount(after[(after > -1) & (after < r.size)], minlength=r.size)
     if np.any((after != -1) & ((after <= rows) | (after >= r.size))):
         yield "following: a row is followed by a later one, or by none (-1)"
-    elif np.unique(follows).size < follows.size:
+    elif np.any(follows > 1):
         yield "following: two rows are followed by the same"
-    elif not np.array_equal(np.sort(follows), np.flatnonzero(np.isinf(r.arrival_s))):
+    elif not np.array_equal(follows > 0, np.isinf(r.arrival_s)):
         yield "arrival_s: rows that follow another have none (inf), all others have one"
     if r.following is not None and r.gap_s is None:
         yield "gap_s: rows that follow another need the gap before them"

@@ -186,10 +186,13 @@ def largest(
 
 def keeps_at(fleet: Fleet, fleet_rate_per_s: float) -> bool:
     """Whether the sizer takes no more of any pool than stands at a rate [1/s]."""
-    sizes = fleet.size(fleet_rate_per_s, fleet.counts)
-    return not isinstance(sizes, Shortfall) and all(
-        size.replicas <= n for size, n in zip(sizes, fleet.counts, strict=True)
-    )
+    margins = fleet.margins(fleet.promises.confidence)
+    about = fleet.sizes_for(fleet_rate_per_s, margins, fleet.counts, quick=True)
+    if isinstance(about, Shortfall):
+        return False
+    # as :meth:`Fleet.size` decides, but for the predictions of other sizes
+    sized = fleet.resized([size.replicas for size in about])
+    return fleet.stands(fleet_rate_per_s, sized.margins_at(fleet_rate_per_s))
 
 
 def pool_keeps(pool: Pool, rate_per_s: float, promises: Promises, slow: float = 1.0) -> bool:
