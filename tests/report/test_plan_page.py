@@ -84,6 +84,22 @@ def test_it_fits(plan: Plan, width: int) -> None:
     assert max(map(len, lines(plan, width))) <= width
 
 
+def test_a_size_that_has_the_confidence_is_told_where_there_is_one(plan: Plan) -> None:
+    """Of a fleet that has less than was asked for; nine in ten is more than four in five."""
+    sure = plan.sureness
+    assert sure is not None
+    said = [
+        next(x for x in lines(replace(plan, sureness=replace(sure, chance=0.71, **change)), 200) if x.startswith("BUY"))
+        for change in (
+            {},
+            {"steps": (Sized(0.71, (70,), 70, 188.3), Sized(0.85, (80,), 80, 215.2))},
+            {"high": Sized(0.9, None), "most": 0.75},
+        )
+    ]
+    ends = ("not 80%: 99 GPUs do", "not 80%: 80 GPUs do", "not 80%: no number of GPUs does")
+    assert all(line.endswith(end) for line, end in zip(said, ends, strict=True))
+
+
 def test_cheaper_rows_save_something_and_the_cheapest_come_first(plan: Plan) -> None:
     page = lines(plan, 100)
     head = next(k for k, line in enumerate(page) if line.startswith("CHEAPER"))

@@ -99,7 +99,9 @@ def answer(plan: Plan) -> list[str]:
     promise = "the promise" if len(plan.slo.promises) == 1 else "the promises"
     keeps = "" if sure is None else f"   keeps {promise} with {told_chance(sure.chance)} confidence"
     if sure is not None and sure.chance < sure.confidence - 0.005:
-        keeps += f", not {told_chance(sure.confidence)}: no number of GPUs does"
+        enough = [s.gpus for s in (*sure.steps, sure.high) if s.gpus and s.chance >= sure.confidence]
+        does = f"{min(enough):,} GPUs do" if enough else "no number of GPUs does"
+        keeps += f", not {told_chance(sure.confidence)}: {does}"
     lines = [f"{_gpus(plan)}   {usd(plan.cost_usd_per_year)} a year{keeps}"]
     if sure is not None and (sure.median.gpus, sure.high.gpus) != (plan.gpus, plan.gpus):
         # a size is told once, with the best odds it has
@@ -252,9 +254,9 @@ def before_signing(plan: Plan) -> list[str]:
         found.append("the trace is shorter than a day, its busiest hour unknown:  --rate, --headroom 30%")
     found += _price_checks(plan, gpu)
     others = [str(r) for r in _remarks(plan, "warnings") if r.code not in UNFIT]
-    return [*(line if len(line) <= 160 else line[:157].rsplit(" ", 1)[0] + " ..." for line in others[:2]), *found][
-        :MOST_CHECKS
-    ]
+    shortened = [line if len(line) <= 160 else line[:157].rsplit(" ", 1)[0] + " ..." for line in others[:2]]
+    # groups of one GPU type are measured together
+    return list(dict.fromkeys([*shortened, *found]))[:MOST_CHECKS]
 
 
 def unmeasured(gpu: str, trust: str) -> str:
