@@ -108,7 +108,7 @@ MLPerf Offline, 83% of TPOT at MLPerf's rates and 75% of decode steps of mixture
   of loops whose requests wait longer for their first token than for half of their answer: they were out of room, not slow.
 - `kernels_none`, `kernels_fit`: chunks, whose times there are differences of other measurements.
 
-## Where it misses, and what was tried
+## Where it misses, and why
 
 - *Prompts of spread experts.* MiniMax-M2.5 computes 16,000 to 32,000 prompt tokens/s on eight H200, where even shares of
   the experts'
