@@ -184,6 +184,13 @@ class FleetProblem(SearchGrid):
         self._pools[key] = result
         return result
 
+    def resize(self, edges: Sequence[Edge], pools: Sequence[Pool]) -> None:
+        """Pools of the search that turn out to take more than it had them take."""
+        for edge, pool in zip(edges, pools, strict=True):
+            known = self._pools[edge]
+            if known is not None and pool.bought > known.bought:
+                self._pools[edge] = replace(known, size=pool.size, bought=pool.bought)
+
     def alike(self, edge: Edge, pool: Pool) -> Pool:
         """Of the engines that differ from a pool's in settings alone, the one that keeps the promises best with as many replicas.
 

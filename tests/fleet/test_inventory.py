@@ -167,6 +167,20 @@ def test_the_answer_is_that_of_enumeration(seeds: list[int]) -> None:
     assert 0.2 < sum(answers) / len(seeds) < 0.95
 
 
+@pytest.mark.parametrize(
+    ("options", "stock"),
+    [
+        # the search had these within the stock: all requests take one more, and types with errors of their own are each to be surer
+        ({"rate": 60.0, "method": "occupancy"}, {"h100": 4, "l40s": 3}),
+        pytest.param({"rate": 40.0}, {"h100": 4, "l40s": 16}, marks=pytest.mark.long),
+    ],
+)
+def test_what_is_bought_is_within_the_inventory(options: dict[str, Any], stock: dict[str, int]) -> None:
+    plan = fo.plan("azure", slo=0.8, gpu=[*stock], tp=1, token_budget=2048, inventory=stock, **options)
+    for name, most in stock.items():
+        assert sum(p.gpus for p in plan.pools if p.gpu == gpu(name).name) <= most
+
+
 def test_an_inventory_that_suffices_changes_nothing() -> None:
     free = fo.plan("azure", slo=0.5, burst="poisson", pools=1)
     within = fo.plan("azure", slo=0.5, burst="poisson", pools=1, inventory={"h100": 8})

@@ -321,14 +321,11 @@ class _ColocatedShape(Shape):
         """See :meth:`planner.fleet.fleet.Shape.solve`."""
         problem = FleetProblem(question)
         check_limit(problem)
-        found = solve(problem)
-        if problem.exact_bounds or found.one_pool is None:
-            name_shortfalls(problem)
-        if not found.pools:
-            raise infeasible(problem, found)
-        fleet = decided(problem, found.pools)
+        found, fleet = _within_stock(problem)
         one = found.one_pool
         baseline = decided(problem, (one,)) if len(found.pools) > 1 and one is not None else None
+        if baseline is not None and not problem.fits(baseline.pools):
+            baseline = None
         if baseline is not None and baseline.cost_usd_per_hour <= fleet.cost_usd_per_hour * (1.0 + 1e-9):
             # GPU types whose errors are independent have to be surer each
             fleet, baseline = baseline, None
@@ -368,6 +365,27 @@ class _ColocatedShape(Shape):
             size = PoolSize(serving(saved), Prediction.unknown(), Remark("stands"))
             built.append(Pool(law, option, *replica, rate, size, saved.replicas, saved.name))
         return Colocated(question, built)
+
+
+def _within_stock(problem: FleetProblem) -> tuple[Found, Colocated]:
+    """What a search finds and the fleet that it becomes. Where that takes more GPUs than there are, for all its requests or types
+    whose errors are independent, its pools are known to take so many, and the search goes on.
+
+    Raises
+    ------
+    InfeasibleError
+        No fleet keeps the promises, or none of the inventory.
+    """
+    while True:
+        found = solve(problem)
+        if problem.exact_bounds or found.one_pool is None:
+            name_shortfalls(problem)
+        if not found.pools:
+            raise infeasible(problem, found)
+        fleet = decided(problem, found.pools)
+        if problem.fits(fleet.pools):
+            return found, fleet
+        problem.resize([edge for edge, _ in found.pools], fleet.pools)
 
 
 def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Colocated:
