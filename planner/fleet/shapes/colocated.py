@@ -453,8 +453,9 @@ def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchRepo
 
 
 def _proven(found: Found, fleet: Colocated) -> bool:
-    """Whether no fleet of the grid is cheaper: bounds are those of one error of iteration times for all pools."""
-    return found.outcome.proven and fleet.errors == 1
+    """Whether no fleet of the grid is cheaper: bounds are those of one error of iteration times for all pools, and hold for the
+    fleet that was found, not for the one pool that stands in for types which have to be surer each."""
+    return found.outcome.proven and fleet.errors == 1 and len(fleet.pools) == len(found.pools)
 
 
 def _search_notes(problem: FleetProblem) -> Iterator[Remark]:
