@@ -98,6 +98,14 @@ def test_what_is_sent_is_timed(events_per_s: float, monkeypatch: pytest.MonkeyPa
     assert 0.199 <= min(o.e2e_s for o in found) < 0.6
 
 
+def test_tokens_that_come_together_are_an_answer() -> None:
+    """As of a real vLLM whose API process was busy: the first token is there with the last, and nothing lies between."""
+    with stub(0.2) as url:
+        found = send(Server(url, "any"), some(5, 0.03, tokens=3), 1.0)
+    assert [o.error for o in found] == [""] * 5 and {(o.output_tokens, o.tpot_s) for o in found} == {(3.0, 0.0)}
+    assert all(o.ttft_s == o.e2e_s >= 0.199 for o in found)
+
+
 def test_a_server_that_hangs_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "AFTER_S", 1.0)
     with stub(0.02) as url:
