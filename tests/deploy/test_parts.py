@@ -13,11 +13,9 @@ import planner as fo
 from planner.deploy.kubernetes import rollout_notes
 from planner.deploy.pods import environment, grace_s
 from planner.deploy.replay import Outcome
-from planner.deploy.router import nginx
 from planner.deploy.serving import DeployOptions, serving_of, start_command
 from planner.engines import engine
 from planner.question.files import saved_pools
-from planner.routing import find_routing
 from tests.deploy.conftest import plan_of
 
 
@@ -72,26 +70,6 @@ def test_an_engine_gets_its_tokens_from_secrets(key: str | None) -> None:
     if key:
         assert found["VLLM_API_KEY"]["valueFrom"] == {"secretKeyRef": {"name": key, "key": "api-key"}}
     assert found["HF_HOME"]["value"] == "/models" and found["HOME"]["value"] == "/tmp"
-
-
-@pytest.mark.parametrize("pools", [1, 2, 3])
-def test_blocks_of_nginx_open_and_close(pools: int) -> None:
-    of: Any = [SimpleNamespace(object=f"pool-{k}", high_tokens=1000.0 * (k + 1)) for k in range(pools)]
-    serving: Any = SimpleNamespace(pools=of, routing=find_routing("random"), sees_output=False, mean_output_tokens=0.0)
-    text = nginx(serving, {p.object: [("host", 8001)] for p in of})
-    depth, opened = 0, []
-    for line in text.splitlines():
-        if line.endswith("{"):
-            assert depth == 0 or line.startswith("    ")
-            opened.append((depth, line.split()[0]))
-            depth += 1
-        elif line.strip() == "}":
-            depth -= 1
-        assert depth >= 0
-    assert depth == 0
-    assert [word for at, word in opened if at == 0] == ["upstream"] * pools + (["map"] * 2 if pools > 1 else []) + [
-        "server"
-    ]
 
 
 def test_an_overlay_of_kustomize_names_every_image_once() -> None:

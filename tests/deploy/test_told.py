@@ -47,8 +47,8 @@ TOLD: dict[str, Any] = {
     "needs no spare GPU and takes up to": lambda to, kind: to in CLUSTER,
     "its own configuration file only": lambda to, kind: False,
     "apply the scaler with it": lambda to, kind: False,
-    "nginx counts per worker process": lambda to, kind: to == "systemd",
-    "nginx sees the length of the body only": lambda to, kind: to == "systemd" and kind == "cut",
+    "units take their replica out of it before they end": lambda to, kind: to == "systemd",
+    "before a replica is stopped: docker compose exec -u root": lambda to, kind: to == "compose",
     "docker compose --profile host1 up on the first": lambda to, kind: to == "compose" and kind in CUTS,
     "requests need no key": lambda to, kind: True,
     "the newest weights are loaded, --revision COMMIT keeps them": lambda to, kind: True,
@@ -87,7 +87,7 @@ def changed(kind: str, **fields: Any) -> Serving:
 
 
 def test_nobody_starts_a_thousand_replicas_one_by_one() -> None:
-    assert len(placed(changed("one pool", replicas=MOST))) == MOST
+    assert len(placed(changed("one pool", replicas=MOST), "compose")[0]) == MOST
     for to in ("compose", "systemd"):
         with pytest.raises(fo.InputError, match="513 replicas are more than the 512 that are started one by one"):
             find_target(to).render(changed("one pool", replicas=MOST + 1))
@@ -95,7 +95,8 @@ def test_nobody_starts_a_thousand_replicas_one_by_one() -> None:
 
 def test_replicas_fill_hosts_of_eight() -> None:
     """Two replicas of three GPUs each; the last two GPUs of a host stay idle."""
-    found = placed(changed("one pool", replicas=5, tp=3))
+    found, hosts = placed(changed("one pool", replicas=5, tp=3), "compose")
+    assert hosts == 3
     assert [(p.host, list(p.gpus), p.port) for p in found] == [
         (0, [0, 1, 2], 8001), (0, [3, 4, 5], 8002), (1, [0, 1, 2], 8001), (1, [3, 4, 5], 8002), (2, [0, 1, 2], 8001)
     ]  # fmt: skip
