@@ -230,8 +230,8 @@ def _from_processes(jobs: Sequence[Mapping[str, Any]], allowed_s: float) -> list
             speaker.join()
     finally:
         for process in running:
-            process.kill()
-            process.wait()
+            with process:
+                process.kill()
     if not all(told):
         raise CalibrationError("a client process ended by itself", "Send fewer requests a second: --rate.")
     return [[Outcome(*row) for row in json.loads(text)] for text in told]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import socket
 import subprocess
 import sys
@@ -63,6 +64,14 @@ def test_requests_that_are_known_by_their_law_alone() -> None:
     assert found.shared_tokens.sum() / found.input_tokens.sum() == pytest.approx(0.6, abs=0.01)
 
 
+def test_the_shortest_requests_are_sent_as_they_can_be_timed() -> None:
+    """A prompt has a token, of which a cache finds none; an answer has two, or nothing lies between them."""
+    plan = fo.plan(isl=1, osl=1, rate=50, slo=1.0, method="occupancy", cached_share=0.6)
+    found = planned_requests(traffic_of(plan), 1000, 10.0)
+    shortest = [int(column.min()) for column in (found.input_tokens, found.output_tokens, found.shared_tokens)]
+    assert shortest == [1, 2, 0] and found.records()[0]["input_length"] == found.input_tokens[0]
+
+
 @contextmanager
 def stub(seconds: float) -> Iterator[str]:
     """Address of a server that takes so long for a request."""
@@ -120,6 +129,22 @@ def test_a_server_that_hangs_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> No
             assert time.monotonic() - started < 6.0
             assert all(o.error for o in found)
         assert not send(probed, some(2, 0.01), 0.5)[0].error
+
+
+def test_a_client_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sleeper, pids = tmp_path / "python", tmp_path / "pids"
+    sleeper.write_text(f"#!/bin/sh\necho $$ >> {pids}\nexec sleep 600\n")
+    sleeper.chmod(0o755)
+    monkeypatch.setattr(replay.sys, "executable", str(sleeper))
+    monkeypatch.setattr(replay, "STARTING_S", 0.5)
+    monkeypatch.setattr(replay, "AFTER_S", 0.1)
+    begun = time.monotonic()
+    with pytest.raises(fo.CalibrationError, match="a client process ended by itself"):
+        replay._from_processes([{}, {}], 0.1)
+    assert time.monotonic() - begun < 20.0
+    for pid in pids.read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
 
 
 def outcomes(ttft_s: list[float], tokens: float = 100.0, **more: Any) -> list[Outcome]:
@@ -188,6 +213,12 @@ def test_pools_means_and_goodput() -> None:
     assert verdicts == {
         ("short", "ttft_s"): "holds", ("long", "ttft_s"): "fails", ("short", "goodput"): "holds", ("long", "goodput"): "fails"
     }  # fmt: skip
+    # every finding names its pool where there are several, and none where there is one
+    about = [line.partition(": ")[0] for line in found.findings[1:]]
+    assert about == ["short", "long", "short", "long"] and found.findings == list(found.lines())
+    (alone,) = accept(PLAN, [both], mixed, 200.0, "http://x", False).findings[1:]
+    assert alone.startswith(f"{both.told}: ")
+    assert found.to_rows() == [dict(r) for r in found.rows] and found.to_rows()[0] is not found.rows[0]
     # cut by input + output the short ones are of 110 tokens: long
     whole = accept(plan, [both], mixed, 200.0, "http://x", True)
     assert {j.pool for j in whole.judged} == {"long"}

@@ -49,6 +49,9 @@ def envoys(to: str, kind: str) -> tuple[Any, Any, str]:
         texts = [files[f"host1/{name}"] for name in NAMES]
     else:
         (document,) = rendered(to, kind)
+        router = document["services"]["fleetopt-router"]
+        assert router["configs"] == [{"source": name, "target": f"/etc/envoy/{name}"} for name in NAMES]
+        assert router["command"] == ["--config-path", "/etc/envoy/envoy.yaml"] and router["ports"] == ["8080:8080"]
         texts = [document["configs"][name]["content"].replace("$$", "$") for name in NAMES]
         texts[1] = re.sub(r"\$\{HOST(\d+):[^}]*\}", r"host\1", texts[1])
     return yaml.safe_load(texts[0]), texts[1], texts[2]

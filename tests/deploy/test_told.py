@@ -75,8 +75,29 @@ def test_options_change_what_is_told() -> None:
     notes = " ".join(fo.deploy(plan, "llm-d", namespace="serving").notes)
     assert "one of its own account fleetopt-epp" in notes and "ask for no token" not in notes
     assert "apply the scaler with it" in " ".join(fo.deploy(plan, "k8s", replicas_by="scaler").notes)
+    (other,) = (n for n in fo.deploy(plan, "k8s", engine="sglang").notes if "the plan was made for" in n)
+    assert other == "the plan was made for vLLM; latencies of SGLang were not predicted"
+    assert not any("the plan was made for" in n for n in fo.deploy(plan, "k8s", engine="vllm").notes)
     notes = " ".join(fo.deploy(plan, "k8s", startup="60s", api_key_secret="key", revision="a1b2c3d").notes)
     assert not [words for words in ("start-up estimated", "requests need no key", "newest weights") if words in notes]
+
+
+@pytest.mark.parametrize(
+    ("to", "kind", "options", "told"),
+    [
+        ("kserve", "one pool", {"engine": "sglang"}, "KServe's template starts vLLM, not SGLang"),
+        ("production-stack", "one pool", {"engine": "sglang"}, "runs vLLM, not SGLang"),
+        ("production-stack", "one pool", {"api_key_secret": "key"}, "has nothing that asks for a key"),
+        ("dynamo", "cut", {}, "a graph of workers has no cut by length"),
+        ("compose", "two nodes", {}, "pool all: a replica of 16 GPUs spans 2 nodes"),
+        ("systemd", "split", {}, "has nothing that passes KV caches from a prefill to a decode pool"),
+    ],
+)
+def test_what_a_target_cannot_do_it_refuses(to: str, kind: str, options: dict[str, Any], told: str) -> None:
+    """And says of itself that it does not, and what does."""
+    with pytest.raises(fo.InputError) as raised:
+        fo.deploy(plan_of(kind), to, **options)
+    assert told in raised.value.message and f"--to {to}" in raised.value.message and raised.value.hint
 
 
 def changed(kind: str, **fields: Any) -> Serving:
