@@ -23,6 +23,7 @@ from planner.calibrate.live import Server
 from planner.deploy import replay
 from planner.deploy.acceptance import accept, read_results
 from planner.deploy.replay import Outcome, Requests, planned_requests, send
+from planner.predict.traffic import FleetTraffic
 from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
@@ -50,6 +51,22 @@ def test_requests_are_the_plans(rate: float) -> None:
     again = planned_requests(traffic, 1_000_000, 120.0)
     assert np.array_equal(found.times_s, again.times_s) and np.array_equal(found.input_tokens, again.input_tokens)
     assert planned_requests(traffic, 100, 120.0).times_s.size <= 100
+
+
+def test_a_stretch_of_the_trace_is_sent_as_it_was() -> None:
+    """At the trace's own rate: its requests one after the other, each with its own lengths, its own time after the one before."""
+    plan = fo.plan("azure", slo=0.5, rate=20, pools=1, method="occupancy")
+    whole = FleetTraffic(traffic_of(plan))
+    found = planned_requests(traffic_of(plan, whole.rate_per_s), 1_000_000, 60.0)
+    assert whole.trace is not None
+    gaps, size = np.diff(whole.trace.times_s), found.times_s.size
+    looked = np.lib.stride_tricks.sliding_window_view(gaps, size - 1)
+    (at,) = np.flatnonzero(np.abs(looked - np.diff(found.times_s)).max(axis=1) < 1e-6)
+    for sent, known in (
+        (found.input_tokens, whole.trace.input_tokens),
+        (found.output_tokens, whole.trace.output_tokens),
+    ):
+        assert np.array_equal(sent, np.maximum(np.rint(known[at : at + size]), 1 + (sent is found.output_tokens)))
 
 
 def test_requests_that_are_known_by_their_law_alone() -> None:
