@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import is_dataclass
+from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
+import planner
 import planner as fo
 from planner.deploy.kubernetes import rollout_notes
 from planner.deploy.pods import environment, grace_s
@@ -82,3 +86,15 @@ def test_an_overlay_of_kustomize_names_every_image_once() -> None:
 
 def test_what_is_not_told_of_a_request_is_nothing() -> None:
     assert Outcome(100.0, 20.0, 0.1, 0.02, 0.5) == Outcome(100.0, 20.0, 0.1, 0.02, 0.5, 0.0, "")
+
+
+@pytest.mark.parametrize("room", ["deploy", "monitor", "autoscale"])
+def test_what_is_found_is_not_changed_afterwards(room: str) -> None:
+    """Every record of these rooms is frozen, but for the one that reads what a server answers as it comes."""
+    folder = Path(planner.__file__).with_name(room)
+    names = (".".join(p.relative_to(folder.parents[1]).with_suffix("").parts) for p in sorted(folder.rglob("*.py")))
+    modules = [import_module(name.removesuffix(".__init__")) for name in names]
+    records = {r for m in modules for r in vars(m).values() if is_dataclass(r) and r.__module__ == m.__name__}
+    assert records and [r.__name__ for r in records if not r.__dataclass_params__.frozen] == (
+        ["Answers"] if room == "monitor" else []
+    )
