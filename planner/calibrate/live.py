@@ -170,6 +170,10 @@ class Dialect:
     extras: bool = True
 
 
+class Together(HttpError):
+    """An answer whose tokens came in one event: whole, but without times between them."""
+
+
 class Client:
     """Sends one streaming completion at a time."""
 
@@ -248,9 +252,9 @@ class Client:
         count = output if output is not None else float(chunks)
         if count < 2.0:
             raise HttpError(f"{count:g} tokens came back: nothing to time")
-        if chunks < 2 or events_s[-1] <= events_s[0]:
-            raise HttpError(f"{count:g} tokens came back in one event: the server does not stream")
         stream.input_tokens, stream.output_tokens = prompt, count
+        if chunks < 2 or events_s[-1] <= events_s[0]:
+            raise Together(f"{count:g} tokens came back in one event: the server does not stream")
         return stream
 
     def _event(self, data: bytes) -> dict[str, Any]:

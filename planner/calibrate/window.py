@@ -62,7 +62,9 @@ class Stream:
 
     @property
     def tpot_s(self) -> float:
-        """Time per token after the first; of events of several tokens the first brought as many as the others [s]."""
+        """Time per token after the first; the first of several events brought as many tokens as each other [s]."""
+        if len(self.events_s) < 2:
+            return 0.0
         count = self.output_tokens
         return (self.events_s[-1] - self.events_s[0]) / (count - count / len(self.events_s))
 

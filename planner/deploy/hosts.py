@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from planner.deploy import kubernetes as k
+from planner.deploy.router import clusters, envoy
 from planner.deploy.serving import Serving, ServingPool
 from planner.errors import InputError
 
@@ -13,6 +16,23 @@ FIRST_PORT = 8001
 
 MOST = 512
 """Replicas beyond which nobody starts them one by one."""
+
+
+LEAVES_S = 10
+"""Until Envoy has read which replicas are left, asked each for its health, and sends the others nothing [s]."""
+
+_ENDPOINT = re.compile(r"- endpoint:\n *address:\n *socket_address:\n *address: (.+)\n *port_value: (\d+)")
+
+_DRAIN = """\
+#!/bin/sh
+# drain out|in ADDRESS PORT: the router sends that replica nothing new, once this returns; or sends to it again
+set -e
+mark='#'
+[ "$1" = out ] || mark=
+# one at a time; Envoy reads the file again as another takes its place, which is what -i does
+flock "$0" sed -i "s/^\\( *\\)#*\\(- .*address: $2, port_value: $3}}.*\\)/\\1$mark\\2/" {file}
+[ "$1" = in ] || sleep {seconds}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +46,32 @@ class Placed:
     port: int
 
 
-def placed(serving: Serving) -> list[Placed]:
-    """Every replica; a host has GPUs of one type, as many as a node of the catalog, and none is left over needlessly.
+def router_files(serving: Serving, backends: Mapping[str, Sequence[tuple[str, int]]], folder: str) -> dict[str, str]:
+    """Files of an Envoy that lie in a folder: how it starts, its replicas in a line each, and what takes one out and in."""
+    file = f"{folder}/replicas.yaml"
+    kind = {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster"}
+    text = k.to_yaml({"resources": [kind | c for c in clusters(serving, backends)]})
+    return {
+        "envoy.yaml": k.to_yaml(envoy(serving, backends, file)),
+        "replicas.yaml": _ENDPOINT.sub(
+            r"- {endpoint: {address: {socket_address: {address: \1, port_value: \2}}}}", text
+        ),
+        "drain": _DRAIN.format(file=file, seconds=LEAVES_S),
+    }
+
+
+def placed(serving: Serving, to: str) -> tuple[list[Placed], int]:
+    """Every replica, and how many hosts there are; a host has GPUs of one type, as many as a node of the catalog, and none is left
+    over needlessly.
 
     Raises
     ------
     InputError
-        More replicas than can sensibly be started one by one.
+        A fleet that needs a cluster, for a target without; more replicas than can sensibly be started one by one.
     """
+    serving.colocated(to)
+    serving.on_one_node(to)
+    serving.by_hand(to)
     total = sum(p.replicas for p in serving.pools)
     if total > MOST:
         raise InputError(f"{total:,} replicas are more than the {MOST} that are started one by one", "Use --to k8s.")
@@ -49,4 +87,4 @@ def placed(serving: Serving) -> list[Placed]:
             gpus = range(taken, taken + pool.gpus)
             found.append(Placed(pool, f"{pool.object}-{number + 1}", host, gpus, FIRST_PORT + there))
             open_host[pool.gpu.name] = (host, taken + pool.gpus, there + 1)
-    return found
+    return found, hosts

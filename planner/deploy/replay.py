@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.calibrate.http import HttpError
-from planner.calibrate.live import Client, Dialect, LiveServer, Server
+from planner.calibrate.live import Client, Dialect, LiveServer, Server, Together
 from planner.calibrate.window import Stream
 from planner.cores import cores
 from planner.errors import CalibrationError
@@ -230,8 +230,8 @@ def _from_processes(jobs: Sequence[Mapping[str, Any]], allowed_s: float) -> list
             speaker.join()
     finally:
         for process in running:
-            process.kill()
-            process.wait()
+            with process:
+                process.kill()
     if not all(told):
         raise CalibrationError("a client process ended by itself", "Send fewer requests a second: --rate.")
     return [[Outcome(*row) for row in json.loads(text)] for text in told]
@@ -251,7 +251,9 @@ def _sent(job: Mapping[str, Any]) -> list[Outcome]:
             client = idle.pop() if idle else Client(server, server.endpoint, dialect, 1_000_003 * job["seed"] + number)
         stream = Stream(0, inputs, outputs, 0.0)
         try:
-            client.request(stream, max(0.05, job["until"] - time.monotonic()), shared=shared)
+            # the first answer told that the server streams: tokens that waited for a slow reader come together
+            with contextlib.suppress(Together):
+                client.request(stream, max(0.05, job["until"] - time.monotonic()), shared=shared)
             e2e, error = stream.events_s[-1] - stream.sent_s, ""
             times = (stream.input_tokens, stream.output_tokens, stream.ttft_s, stream.tpot_s, e2e)
         except HttpError as failure:

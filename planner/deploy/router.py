@@ -1,4 +1,4 @@
-"""What stands in front of the replicas: the plan's routing and its cut by length, for Envoy, nginx and an endpoint picker."""
+"""What stands in front of the replicas: the plan's routing and its cut by length, for Envoy and an endpoint picker."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ def _balancer(routing: Routing) -> dict[str, Any]:
     return _filled("balancer", name=name, kind=kind, more=more)
 
 
-def envoy(serving: Serving, backends: Mapping[str, Sequence[tuple[str, int]]]) -> dict[str, Any]:
+def envoy(
+    serving: Serving, backends: Mapping[str, Sequence[tuple[str, int]]], file: str | None = None
+) -> dict[str, Any]:
     """Bootstrap of an Envoy that routes to the pools.
 
     Parameters
@@ -82,6 +84,8 @@ def envoy(serving: Serving, backends: Mapping[str, Sequence[tuple[str, int]]]) -
         The fleet.
     backends
         Pool -> addresses and ports of its replicas; a name may stand for several.
+    file
+        Where the pools are read, and read again when another file takes its place; here when ``None``.
     """
     *first, last = serving.pools
     hashed = [{"header": {"header_name": SESSION_HEADER}}] if serving.routing.affinity else None
@@ -101,11 +105,19 @@ def envoy(serving: Serving, backends: Mapping[str, Sequence[tuple[str, int]]]) -
         "envoy",
         admin=ADMIN_PORT,
         listeners=[
-            _filled("listener", **requests, filters=by_length, buffer=LARGEST_BODY),
-            _filled("listener", **status),
+            _filled("listener", **requests, filters=by_length, buffer=LARGEST_BODY, known=not file),
+            _filled("listener", **status, known=True),
         ],
-        clusters=[_cluster(serving, p.object, p.replicas * p.slots, backends[p.object]) for p in serving.pools],
+        clusters=[] if file else clusters(serving, backends),
+        # asked of whoever reads pools from elsewhere
+        node=file and {"id": serving.options.name, "cluster": serving.options.name},
+        read=file and {"cds_config": {"path_config_source": {"path": file}}},
     )
+
+
+def clusters(serving: Serving, backends: Mapping[str, Sequence[tuple[str, int]]]) -> list[dict[str, Any]]:
+    """The pools as Envoy knows them."""
+    return [_cluster(serving, p.object, p.replicas * p.slots, backends[p.object]) for p in serving.pools]
 
 
 def draining(leaves_s: float) -> list[str]:
@@ -169,65 +181,6 @@ def _lua(serving: Serving) -> str:
             f"handle:headers():replace('{POOL_HEADER}', '{pool.object}') return end"
         )
     return "\n".join([*lines, "end", ""])
-
-
-def nginx(serving: Serving, backends: Mapping[str, Sequence[tuple[str, int]]]) -> str:
-    """Configuration of an nginx that routes to the pools; it cuts by the length of the body, which is all it sees."""
-    lines = ["# goes into the http block: include it from /etc/nginx/conf.d"]
-    for pool in serving.pools:
-        lines += [f"upstream {pool.object} {{", f"    zone {pool.object} 256k;"]
-        if serving.routing.affinity:
-            lines.append(f"    hash $http_{SESSION_HEADER.replace('-', '_')} consistent;")
-        elif serving.routing.least:
-            lines.append("    random two least_conn;" if serving.routing.candidates else "    least_conn;")
-        elif not serving.routing.in_turn:
-            lines.append("    random;")
-        lines += [f"    server {host}:{port} max_fails=3 fail_timeout=10s;" for host, port in backends[pool.object]]
-        lines += ["    keepalive 256;", "}"]
-    last = serving.pools[-1].object
-    if len(serving.pools) > 1:
-        lines += ["map $content_length $fleetopt_by_length {", f"    default {last};"]
-        output = serving.mean_output_tokens if serving.sees_output else 0.0
-        for pool in serving.pools[:-1]:
-            most = max(0, round(BYTES_PER_TOKEN * (pool.high_tokens - output)))
-            lines.append(f'    "~^({at_most(most)})$" {pool.object};')
-        header = f"$http_{POOL_HEADER.replace('-', '_')}"
-        lines += ["}", f"map {header} $fleetopt_pool {{", "    default $fleetopt_by_length;"]
-        lines += [f"    {pool.object} {pool.object};" for pool in serving.pools]
-        lines.append("}")
-        last = "$fleetopt_pool"
-    lines += [
-        "server {",
-        f"    listen {ROUTER_PORT};",
-        f"    client_max_body_size {LARGEST_BODY >> 20}m;",
-        "    location / {",
-        f"        proxy_pass http://{last};",
-        "        proxy_http_version 1.1;",
-        '        proxy_set_header Connection "";',
-        "        proxy_buffering off;",
-        "        proxy_read_timeout 1h;",
-        "    }",
-        "}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def at_most(number: int) -> str:
-    """A regular expression of the whole numbers up to `number`, without leading zeros.
-
-    >>> import re
-    >>> all((re.fullmatch(at_most(1234), str(k)) is not None) == (k <= 1234) for k in range(13000))
-    True
-    """
-    digits = str(number)
-    choices = [r"[0-9]" if len(digits) == 1 else f"[0-9]{{1,{len(digits) - 1}}}"] if len(digits) > 1 else []
-    for place, digit in enumerate(digits):
-        low = 1 if place == 0 and len(digits) > 1 else 0
-        if int(digit) > low:
-            rest = len(digits) - place - 1
-            tail = f"[0-9]{{{rest}}}" if rest else ""
-            choices.append(f"{digits[:place]}[{low}-{int(digit) - 1}]{tail}")
-    return "|".join([*choices, digits])
 
 
 def picker_notes(serving: Serving) -> Iterator[str]:

@@ -23,6 +23,14 @@ from tests.monitor.promql import Query, Store
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 
+TOGETHER = (
+    (40.0, "chat", "fleetopt-all", MODEL),
+    (70.0, "search", "fleetopt-all", MODEL),
+    (90.0, "chat", "fleetopt-all-2", MODEL),
+    (60.0, "chat", "fleetopt-all", "other"),
+)
+"""Requests/s, namespace, object and model of fleets that one Prometheus sees."""
+
 
 @cache
 def plan(**options: Any) -> fo.Plan:
@@ -182,12 +190,7 @@ def test_llm_ds_signals_have_thresholds_from_the_replay() -> None:
 def test_two_fleets_in_one_prometheus_are_counted_each_by_its_own_scaler() -> None:
     """The same names in two namespaces, another model beside them, a pool whose name begins alike: 40 requests/s of 260."""
     series: dict[str, list[Series]] = {}
-    for rate, namespace, owner, model in (
-        (40.0, "chat", "fleetopt-all", MODEL),
-        (70.0, "search", "fleetopt-all", MODEL),
-        (90.0, "chat", "fleetopt-all-2", MODEL),
-        (60.0, "chat", "fleetopt-all", "other"),
-    ):
+    for rate, namespace, owner, model in TOGETHER:
         for name, of_one in scraped(1.0, Course(rate, 4, {}, running=rate / 4.0), owner, namespace, model).items():
             series.setdefault(name, []).extend(of_one)
     store = Store(series)

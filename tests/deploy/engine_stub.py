@@ -1,7 +1,7 @@
 """A server that streams as an engine does: ``python engine_stub.py HOST PORT SECONDS``.
 
 It answers health checks, takes `SECONDS` for a request, closes idle connections after 5 s as uvicorn does, and, told to end,
-takes no more connections and finishes what it has.
+takes no more connections and finishes what it has. Three tokens come in one event.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 IDLE_S = 5.0
+TOGETHER = 3
 
 
 class Stub:
@@ -55,10 +56,12 @@ class Stub:
             writer.write(own + b"content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
             tokens = int(asked.get("max_tokens", 10))
             usage = {"prompt_tokens": len(asked.get("prompt", ())), "completion_tokens": tokens}
-            events = [{"choices": [{"text": "x"}]}] * tokens + [{"choices": [], "usage": usage}]
+            events = [{"choices": [{"text": "x"}]}] * (1 if tokens == TOGETHER else tokens) + [
+                {"choices": [], "usage": usage}
+            ]
             for event in (*map(json.dumps, events), "[DONE]"):
                 if "text" in event:
-                    await asyncio.sleep(self.seconds / tokens)
+                    await asyncio.sleep(self.seconds / (1 if tokens == TOGETHER else tokens))
                 data = f"data: {event}\n\n".encode()
                 writer.write(b"%x\r\n%s\r\n" % (len(data), data))
                 await writer.drain()

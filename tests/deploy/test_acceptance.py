@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from planner.calibrate.live import Server
 from planner.deploy import replay
 from planner.deploy.acceptance import accept, read_results
 from planner.deploy.replay import Outcome, Requests, planned_requests, send
+from planner.predict.traffic import FleetTraffic
 from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
@@ -51,6 +53,22 @@ def test_requests_are_the_plans(rate: float) -> None:
     assert planned_requests(traffic, 100, 120.0).times_s.size <= 100
 
 
+def test_a_stretch_of_the_trace_is_sent_as_it_was() -> None:
+    """At the trace's own rate: its requests one after the other, each with its own lengths, its own time after the one before."""
+    plan = fo.plan("azure", slo=0.5, rate=20, pools=1, method="occupancy")
+    whole = FleetTraffic(traffic_of(plan))
+    found = planned_requests(traffic_of(plan, whole.rate_per_s), 1_000_000, 60.0)
+    assert whole.trace is not None
+    gaps, size = np.diff(whole.trace.times_s), found.times_s.size
+    looked = np.lib.stride_tricks.sliding_window_view(gaps, size - 1)
+    (at,) = np.flatnonzero(np.abs(looked - np.diff(found.times_s)).max(axis=1) < 1e-6)
+    for sent, known in (
+        (found.input_tokens, whole.trace.input_tokens),
+        (found.output_tokens, whole.trace.output_tokens),
+    ):
+        assert np.array_equal(sent, np.maximum(np.rint(known[at : at + size]), 1 + (sent is found.output_tokens)))
+
+
 def test_requests_that_are_known_by_their_law_alone() -> None:
     plan = fo.plan(isl=1000, osl=100, rate=50, slo=1.0, method="occupancy", cached_share=0.6)
     found = planned_requests(traffic_of(plan), 100_000, 100.0)
@@ -61,6 +79,14 @@ def test_requests_that_are_known_by_their_law_alone() -> None:
     assert found.input_tokens.mean() == pytest.approx(1000, rel=0.05)
     assert (found.shared_tokens < found.input_tokens).all()
     assert found.shared_tokens.sum() / found.input_tokens.sum() == pytest.approx(0.6, abs=0.01)
+
+
+def test_the_shortest_requests_are_sent_as_they_can_be_timed() -> None:
+    """A prompt has a token, of which a cache finds none; an answer has two, or nothing lies between them."""
+    plan = fo.plan(isl=1, osl=1, rate=50, slo=1.0, method="occupancy", cached_share=0.6)
+    found = planned_requests(traffic_of(plan), 1000, 10.0)
+    shortest = [int(column.min()) for column in (found.input_tokens, found.output_tokens, found.shared_tokens)]
+    assert shortest == [1, 2, 0] and found.records()[0]["input_length"] == found.input_tokens[0]
 
 
 @contextmanager
@@ -98,6 +124,14 @@ def test_what_is_sent_is_timed(events_per_s: float, monkeypatch: pytest.MonkeyPa
     assert 0.199 <= min(o.e2e_s for o in found) < 0.6
 
 
+def test_tokens_that_come_together_are_an_answer() -> None:
+    """As of a real vLLM whose API process was busy: the first token is there with the last, and nothing lies between."""
+    with stub(0.2) as url:
+        found = send(Server(url, "any"), some(5, 0.03, tokens=3), 1.0)
+    assert [o.error for o in found] == [""] * 5 and {(o.output_tokens, o.tpot_s) for o in found} == {(3.0, 0.0)}
+    assert all(o.ttft_s == o.e2e_s >= 0.199 for o in found)
+
+
 def test_a_server_that_hangs_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "AFTER_S", 1.0)
     with stub(0.02) as url:
@@ -112,6 +146,22 @@ def test_a_server_that_hangs_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> No
             assert time.monotonic() - started < 6.0
             assert all(o.error for o in found)
         assert not send(probed, some(2, 0.01), 0.5)[0].error
+
+
+def test_a_client_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sleeper, pids = tmp_path / "python", tmp_path / "pids"
+    sleeper.write_text(f"#!/bin/sh\necho $$ >> {pids}\nexec sleep 600\n")
+    sleeper.chmod(0o755)
+    monkeypatch.setattr(replay.sys, "executable", str(sleeper))
+    monkeypatch.setattr(replay, "STARTING_S", 0.5)
+    monkeypatch.setattr(replay, "AFTER_S", 0.1)
+    begun = time.monotonic()
+    with pytest.raises(fo.CalibrationError, match="a client process ended by itself"):
+        replay._from_processes([{}, {}], 0.1)
+    assert time.monotonic() - begun < 20.0
+    for pid in pids.read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
 
 
 def outcomes(ttft_s: list[float], tokens: float = 100.0, **more: Any) -> list[Outcome]:
@@ -180,6 +230,12 @@ def test_pools_means_and_goodput() -> None:
     assert verdicts == {
         ("short", "ttft_s"): "holds", ("long", "ttft_s"): "fails", ("short", "goodput"): "holds", ("long", "goodput"): "fails"
     }  # fmt: skip
+    # every finding names its pool where there are several, and none where there is one
+    about = [line.partition(": ")[0] for line in found.findings[1:]]
+    assert about == ["short", "long", "short", "long"] and found.findings == list(found.lines())
+    (alone,) = accept(PLAN, [both], mixed, 200.0, "http://x", False).findings[1:]
+    assert alone.startswith(f"{both.told}: ")
+    assert found.to_rows() == [dict(r) for r in found.rows] and found.to_rows()[0] is not found.rows[0]
     # cut by input + output the short ones are of 110 tokens: long
     whole = accept(plan, [both], mixed, 200.0, "http://x", True)
     assert {j.pool for j in whole.judged} == {"long"}

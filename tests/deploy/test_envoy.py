@@ -27,7 +27,10 @@ import pytest
 import yaml
 
 import planner as fo
+from planner.deploy.hosts import LEAVES_S, router_files
 from planner.deploy.router import ADMIN_PORT, ROUTER_PORT, STATUS_PORT, draining
+from planner.deploy.serving import DeployOptions, serving_of
+from planner.question.files import question_of
 from tests.deploy.conftest import PLANS, documents, plan_of
 
 ENVOY = os.environ.get("FLEETOPT_ENVOY") or shutil.which("envoy")
@@ -45,9 +48,18 @@ def written(kind: str) -> str:
     return next(d["data"]["envoy.yaml"] for d in found if d["kind"] == "ConfigMap")  # type: ignore[no-any-return]
 
 
+@pytest.mark.parametrize("host", [False, True])
 @pytest.mark.parametrize("kind", [kind for kind in PLANS if kind != "split"])
-def test_envoy_takes_the_configuration(kind: str, tmp_path: Path) -> None:
-    (tmp_path / "envoy.yaml").write_text(written(kind))
+def test_envoy_takes_the_configuration(kind: str, host: bool, tmp_path: Path) -> None:
+    files = {"envoy.yaml": written(kind)}
+    if host and kind != "two nodes":
+        written_there = fo.deploy(plan_of(kind), "systemd").files
+        files = {
+            n: written_there[f"host1/{n}"].replace("/etc/fleetopt", str(tmp_path))
+            for n in ("envoy.yaml", "replicas.yaml")
+        }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
     assert ENVOY is not None
     command = [ENVOY, "--mode", "validate", "--config-path", str(tmp_path / "envoy.yaml"), "--log-level", "error"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -108,23 +120,37 @@ def bootstrap(kind: str, dns: int, ports: dict[int, int], engines: int) -> dict[
     return found
 
 
+def on_a_host(kind: str, ports: dict[int, int], addresses: list[tuple[str, int]], folder: Path) -> None:
+    """What is written for a plan where there is no cluster, in a folder, on other ports, before other replicas."""
+    plan = plan_of(kind)
+    serving = serving_of(plan.to_dict(), question_of(plan).pools, DeployOptions())
+    for name, text in router_files(serving, {NAME: addresses}, str(folder)).items():
+        for old, new in ports.items():
+            text = text.replace(f"port_value: {old}\n", f"port_value: {new}\n")
+        (folder / name).write_text(text)
+
+
 @dataclass
 class Fleet:
     """Envoy, and servers behind it."""
 
     port: int
     admin: int
+    engines: int
     envoy: subprocess.Popen[bytes]
     names: Names
     servers: dict[str, subprocess.Popen[str]]
 
 
 @contextmanager
-def running(kind: str, count: int, folder: Path) -> Iterator[Fleet]:
+def running(kind: str, count: int, folder: Path, host: bool = False) -> Iterator[Fleet]:
     hosts = [f"127.0.0.{11 + k}" for k in range(count)]
     ports = {ROUTER_PORT: free_port(), STATUS_PORT: free_port(), ADMIN_PORT: free_port()}
     names, engines = Names(list(hosts)), free_port()
-    (folder / "envoy.yaml").write_text(yaml.safe_dump(bootstrap(kind, names.port, ports, engines)))
+    if host:
+        on_a_host(kind, ports, [(h, engines) for h in hosts], folder)
+    else:
+        (folder / "envoy.yaml").write_text(yaml.safe_dump(bootstrap(kind, names.port, ports, engines)))
     with ExitStack() as stack:
         stack.callback(names.socket.close)
         names.start()
@@ -150,7 +176,7 @@ def running(kind: str, count: int, folder: Path) -> Iterator[Fleet]:
         command += ["--use-dynamic-base-id"]
         envoy = stack.enter_context(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         stack.callback(envoy.kill)
-        fleet = Fleet(ports[ROUTER_PORT], ports[ADMIN_PORT], envoy, names, servers)
+        fleet = Fleet(ports[ROUTER_PORT], ports[ADMIN_PORT], engines, envoy, names, servers)
         until = time.monotonic() + 30.0
         while sum(asyncio.run(ask(fleet.port))[0] for _ in range(3)) < 3:
             assert time.monotonic() < until, "Envoy does not serve"
@@ -207,6 +233,27 @@ def test_a_replica_that_is_drained_and_removed_loses_nothing(kind: str, tmp_path
         # it had its share before, and nothing from a DNS answer's age (5 + 1 s) on, though it still answered health checks
         assert before.count(gone) > 0.2 * len(before) and gone not in late
         assert fleet.servers[gone].wait(5) == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["spare", "groups"])
+def test_a_replica_on_a_host_leaves_and_comes_back(kind: str, tmp_path: Path) -> None:
+    """What its unit runs before it is told to end; the server goes on, and is sent requests again when its line is back."""
+    with running(kind, 3, tmp_path, host=True) as fleet:
+        gone = "127.0.0.11"
+
+        def act(word: str) -> threading.Thread:
+            line = ["sh", tmp_path / "drain", word, gone, str(fleet.engines)]
+            return threading.Thread(target=lambda: subprocess.run(line, timeout=30, check=True))
+
+        out, back = act("out"), act("in")
+        seen = asyncio.run(load(fleet.port, 20.0, {3.0: out.start, 15.0: back.start}))
+        out.join(30)
+        back.join(30)
+        assert [s for s in seen if not s[1]] == []
+        parts = ((0.0, 3.0), (3.0 + LEAVES_S, 15.0), (18.0, 20.0))
+        before, away, again = ([who for at, _, who in seen if low <= at < high] for low, high in parts)
+        assert before.count(gone) > 0.2 * len(before) and gone not in away and again.count(gone) > 0.2 * len(again)
 
 
 @pytest.mark.long

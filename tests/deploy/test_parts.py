@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import is_dataclass
+from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
+import planner
 import planner as fo
 from planner.deploy.kubernetes import rollout_notes
 from planner.deploy.pods import environment, grace_s
 from planner.deploy.replay import Outcome
-from planner.deploy.router import nginx
 from planner.deploy.serving import DeployOptions, serving_of, start_command
 from planner.engines import engine
 from planner.question.files import saved_pools
-from planner.routing import find_routing
 from tests.deploy.conftest import plan_of
 
 
@@ -74,26 +76,6 @@ def test_an_engine_gets_its_tokens_from_secrets(key: str | None) -> None:
     assert found["HF_HOME"]["value"] == "/models" and found["HOME"]["value"] == "/tmp"
 
 
-@pytest.mark.parametrize("pools", [1, 2, 3])
-def test_blocks_of_nginx_open_and_close(pools: int) -> None:
-    of: Any = [SimpleNamespace(object=f"pool-{k}", high_tokens=1000.0 * (k + 1)) for k in range(pools)]
-    serving: Any = SimpleNamespace(pools=of, routing=find_routing("random"), sees_output=False, mean_output_tokens=0.0)
-    text = nginx(serving, {p.object: [("host", 8001)] for p in of})
-    depth, opened = 0, []
-    for line in text.splitlines():
-        if line.endswith("{"):
-            assert depth == 0 or line.startswith("    ")
-            opened.append((depth, line.split()[0]))
-            depth += 1
-        elif line.strip() == "}":
-            depth -= 1
-        assert depth >= 0
-    assert depth == 0
-    assert [word for at, word in opened if at == 0] == ["upstream"] * pools + (["map"] * 2 if pools > 1 else []) + [
-        "server"
-    ]
-
-
 def test_an_overlay_of_kustomize_names_every_image_once() -> None:
     files = fo.deploy(plan_of("one pool"), "k8s", layout="kustomize", namespace="x", image="reg:5000/own/vllm:1").files
     overlay = yaml.safe_load(files["overlays/plan/kustomization.yaml"])
@@ -104,3 +86,15 @@ def test_an_overlay_of_kustomize_names_every_image_once() -> None:
 
 def test_what_is_not_told_of_a_request_is_nothing() -> None:
     assert Outcome(100.0, 20.0, 0.1, 0.02, 0.5) == Outcome(100.0, 20.0, 0.1, 0.02, 0.5, 0.0, "")
+
+
+@pytest.mark.parametrize("room", ["deploy", "monitor", "autoscale"])
+def test_what_is_found_is_not_changed_afterwards(room: str) -> None:
+    """Every record of these rooms is frozen, but for the one that reads what a server answers as it comes."""
+    folder = Path(planner.__file__).with_name(room)
+    names = (".".join(p.relative_to(folder.parents[1]).with_suffix("").parts) for p in sorted(folder.rglob("*.py")))
+    modules = [import_module(name.removesuffix(".__init__")) for name in names]
+    records = {r for m in modules for r in vars(m).values() if is_dataclass(r) and r.__module__ == m.__name__}
+    assert records and [r.__name__ for r in records if not r.__dataclass_params__.frozen] == (
+        ["Answers"] if room == "monitor" else []
+    )

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 import yaml
 
+from planner.deploy.router import envoy, length_notes
+from planner.deploy.serving import DeployOptions, serving_of
+from planner.question.files import saved_pools
+from planner.routing import find_routing
 from tests.deploy.conftest import plan_of
 from tests.deploy.test_values import PAIRS, after, of, rendered
 
@@ -60,6 +65,42 @@ def test_envoy_knows_the_services_and_leaves_the_dead(kind: str) -> None:
         retry = route["route"]["retry_policy"]
         assert "connect-failure" in retry["retry_on"] and "5xx" not in retry["retry_on"]
         assert [p["name"] for p in retry["retry_host_predicate"]] == ["envoy.retry_host_predicates.previous_hosts"]
+
+
+BALANCERS = {
+    "random": ("random", "Random", {}),
+    "rr": ("round_robin", "RoundRobin", {}),
+    "p2c": ("least_request", "LeastRequest", {"choice_count": 2}),
+    "least": ("least_request", "LeastRequest", {"selection_method": "FULL_SCAN"}),
+    "sticky": ("maglev", "Maglev", {}),
+}
+
+
+@pytest.mark.parametrize("routing", list(BALANCERS))
+def test_every_request_finds_its_pool_and_a_replica(routing: str) -> None:
+    """By the header that names a pool, else to the last one; by the plan's routing, where sessions stay by the header they bear."""
+    plan = plan_of("cut")
+    serving = replace(serving_of(plan.to_dict(), saved_pools(plan), DeployOptions()), routing=find_routing(routing))
+    names = [p.object for p in serving.pools]
+    found = envoy(serving, {name: [(name, 8000)] for name in names})["static_resources"]
+    requests, status = (
+        one["filter_chains"][0]["filters"][0]["typed_config"]["route_config"]["virtual_hosts"][0]["routes"]
+        for one in found["listeners"]
+    )
+    named = {"prefix": "/", "headers": [{"name": "x-fleetopt-pool", "string_match": {"exact": "fleetopt-short"}}]}
+    assert [(r["match"], r["route"]["cluster"]) for r in requests] == [(named, names[0]), ({"prefix": "/"}, names[1])]
+    held = [{"header": {"header_name": "x-session-id"}}] if routing == "sticky" else None
+    assert [r["route"].get("hash_policy") for r in requests] == [held] * 2
+    assert [(r["match"]["path"], r["route"]["cluster"]) for r in status] == [
+        ("/ready", "admin"), ("/stats/prometheus", "admin")
+    ]  # fmt: skip
+    name, kind, more = BALANCERS[routing]
+    package = "envoy.load_balancing_policies"
+    config = {"@type": f"type.googleapis.com/envoy.extensions.load_balancing_policies.{name}.v3.{kind}", **more}
+    policies = [{"typed_extension_config": {"name": f"{package}.{name}", "typed_config": config}}]
+    assert [c["load_balancing_policy"]["policies"] for c in found["clusters"][:-1]] == [policies] * 2
+    notes = list(length_notes(serving))
+    assert any("a session stays on a replica by the header x-session-id" in n for n in notes) == (routing == "sticky")
 
 
 @pytest.mark.parametrize("namespace", [None, "serving"])

@@ -13,7 +13,6 @@ import yaml
 
 import planner as fo
 from planner.deploy import find_target, target_names
-from planner.deploy.router import at_most
 from planner.deploy.serving import DeployOptions, serving_of
 from planner.engines import engine as find_engine
 from planner.question.files import saved_pools
@@ -267,11 +266,9 @@ def test_compose_gives_every_replica_gpus_of_its_own(kind: str) -> None:
             devices = service["environment"]["HIP_VISIBLE_DEVICES"].split(",")
         taken += [(host, d) for d in devices]
     assert len(taken) == len(set(taken)) == plan.gpus
-    content = re.sub(r"\$\{[^}]*\}", "10.0.0.2", document["configs"]["envoy"]["content"]).replace("$$", "$")
-    clusters = yaml.safe_load(content)["static_resources"]["clusters"]
-    endpoints = [
-        e for c in clusters if c["name"] != "admin" for e in c["load_assignment"]["endpoints"][0]["lb_endpoints"]
-    ]
+    content = re.sub(r"\$\{[^}]*\}", "10.0.0.2", document["configs"]["replicas.yaml"]["content"]).replace("$$", "$")
+    clusters = yaml.safe_load(content)["resources"]
+    endpoints = [e for c in clusters for e in c["load_assignment"]["endpoints"][0]["lb_endpoints"]]
     assert len(endpoints) == plan.replicas
 
 
@@ -279,15 +276,8 @@ def test_systemd_has_a_unit_per_pool_and_settings_per_replica() -> None:
     plan = plan_of("cut")
     found = rendered("cut", "systemd").files
     assert sum(name.endswith(".env") for name in found) == plan.replicas
-    assert sum(name.endswith(".service") for name in found) == len(plan.pools)
-    assert found["nginx.conf"].count("server 127.0.0.1") + found["nginx.conf"].count("server host") == plan.replicas
+    assert sum(name.endswith(".service") for name in found) == len(plan.pools) + 1
     assert "ExecStart=/usr/bin/env vllm serve" in found["fleetopt-short@.service"]
-
-
-def test_numbers_as_patterns() -> None:
-    for most in (0, 7, 10, 99, 100, 4096, 16384):
-        pattern = re.compile(at_most(most))
-        assert all((pattern.fullmatch(str(k)) is not None) == (k <= most) for k in range(most + 1200))
 
 
 def test_bad_input_is_told(tmp_path: Path) -> None:

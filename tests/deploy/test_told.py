@@ -47,8 +47,8 @@ TOLD: dict[str, Any] = {
     "needs no spare GPU and takes up to": lambda to, kind: to in CLUSTER,
     "its own configuration file only": lambda to, kind: False,
     "apply the scaler with it": lambda to, kind: False,
-    "nginx counts per worker process": lambda to, kind: to == "systemd",
-    "nginx sees the length of the body only": lambda to, kind: to == "systemd" and kind == "cut",
+    "units take their replica out of it before they end": lambda to, kind: to == "systemd",
+    "before a replica is stopped: docker compose exec -u root": lambda to, kind: to == "compose",
     "docker compose --profile host1 up on the first": lambda to, kind: to == "compose" and kind in CUTS,
     "requests need no key": lambda to, kind: True,
     "the newest weights are loaded, --revision COMMIT keeps them": lambda to, kind: True,
@@ -75,8 +75,29 @@ def test_options_change_what_is_told() -> None:
     notes = " ".join(fo.deploy(plan, "llm-d", namespace="serving").notes)
     assert "one of its own account fleetopt-epp" in notes and "ask for no token" not in notes
     assert "apply the scaler with it" in " ".join(fo.deploy(plan, "k8s", replicas_by="scaler").notes)
+    (other,) = (n for n in fo.deploy(plan, "k8s", engine="sglang").notes if "the plan was made for" in n)
+    assert other == "the plan was made for vLLM; latencies of SGLang were not predicted"
+    assert not any("the plan was made for" in n for n in fo.deploy(plan, "k8s", engine="vllm").notes)
     notes = " ".join(fo.deploy(plan, "k8s", startup="60s", api_key_secret="key", revision="a1b2c3d").notes)
     assert not [words for words in ("start-up estimated", "requests need no key", "newest weights") if words in notes]
+
+
+@pytest.mark.parametrize(
+    ("to", "kind", "options", "told"),
+    [
+        ("kserve", "one pool", {"engine": "sglang"}, "KServe's template starts vLLM, not SGLang"),
+        ("production-stack", "one pool", {"engine": "sglang"}, "runs vLLM, not SGLang"),
+        ("production-stack", "one pool", {"api_key_secret": "key"}, "has nothing that asks for a key"),
+        ("dynamo", "cut", {}, "a graph of workers has no cut by length"),
+        ("compose", "two nodes", {}, "pool all: a replica of 16 GPUs spans 2 nodes"),
+        ("systemd", "split", {}, "has nothing that passes KV caches from a prefill to a decode pool"),
+    ],
+)
+def test_what_a_target_cannot_do_it_refuses(to: str, kind: str, options: dict[str, Any], told: str) -> None:
+    """And says of itself that it does not, and what does."""
+    with pytest.raises(fo.InputError) as raised:
+        fo.deploy(plan_of(kind), to, **options)
+    assert told in raised.value.message and f"--to {to}" in raised.value.message and raised.value.hint
 
 
 def changed(kind: str, **fields: Any) -> Serving:
@@ -87,7 +108,7 @@ def changed(kind: str, **fields: Any) -> Serving:
 
 
 def test_nobody_starts_a_thousand_replicas_one_by_one() -> None:
-    assert len(placed(changed("one pool", replicas=MOST))) == MOST
+    assert len(placed(changed("one pool", replicas=MOST), "compose")[0]) == MOST
     for to in ("compose", "systemd"):
         with pytest.raises(fo.InputError, match="513 replicas are more than the 512 that are started one by one"):
             find_target(to).render(changed("one pool", replicas=MOST + 1))
@@ -95,7 +116,8 @@ def test_nobody_starts_a_thousand_replicas_one_by_one() -> None:
 
 def test_replicas_fill_hosts_of_eight() -> None:
     """Two replicas of three GPUs each; the last two GPUs of a host stay idle."""
-    found = placed(changed("one pool", replicas=5, tp=3))
+    found, hosts = placed(changed("one pool", replicas=5, tp=3), "compose")
+    assert hosts == 3
     assert [(p.host, list(p.gpus), p.port) for p in found] == [
         (0, [0, 1, 2], 8001), (0, [3, 4, 5], 8002), (1, [0, 1, 2], 8001), (1, [3, 4, 5], 8002), (2, [0, 1, 2], 8001)
     ]  # fmt: skip

@@ -383,6 +383,17 @@ def test_network_policies_let_in_the_router_and_prometheus() -> None:
 
 
 @pytest.mark.parametrize("to", KUBERNETES)
+def test_only_engines_may_not_call_where_they_like(to: str) -> None:
+    """A router that may call nobody routes nothing; of the pods that an operator completes we do not know whom they call."""
+    policies = of(rendered(to, "spare"), "NetworkPolicy")
+    assert policies
+    for name, policy in policies.items():
+        confined = name == "fleetopt-engines"
+        assert policy["spec"]["policyTypes"] == (["Ingress", "Egress"] if confined else ["Ingress"])
+        assert ("egress" in policy["spec"]) == confined
+
+
+@pytest.mark.parametrize("to", KUBERNETES)
 def test_kustomize_says_the_same_as_one_file(to: str, tmp_path: Path) -> None:
     kind = "spare"
     files = fo.deploy(plan_of(kind), to, layout="kustomize", namespace="serving").files

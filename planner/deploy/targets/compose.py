@@ -6,24 +6,22 @@ from collections.abc import Callable
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.hosts import Placed, placed
+from planner.deploy.hosts import Placed, placed, router_files
 from planner.deploy.pods import EXIT_S, SHARED_MEMORY_GIB, patience_s
-from planner.deploy.router import ENVOY_IMAGE, ROUTER_PORT, envoy, length_notes
+from planner.deploy.router import ENVOY_IMAGE, ROUTER_PORT, length_notes
 from planner.deploy.serving import PORT, Serving
 from planner.deploy.templates import templates
 
 _filled: Callable[..., k.Object] = templates(__file__)
+
+FOLDER = "/etc/envoy"
 
 _KEY = "${{{name}:?the key that requests must bear}}"
 
 
 def render(serving: Serving) -> Rendered:
     """One file for all hosts: ``docker compose --profile host1 up``."""
-    serving.colocated("compose")
-    serving.on_one_node("compose")
-    serving.by_hand("compose")
-    replicas = placed(serving)
-    hosts = 1 + max(r.host for r in replicas)
+    replicas, hosts = placed(serving, "compose")
     services: k.Object = {r.name: _service(serving, r, hosts) for r in replicas}
     backends: dict[str, list[tuple[str, int]]] = {}
     for r in replicas:
@@ -31,23 +29,33 @@ def render(serving: Serving) -> Rendered:
         place = (r.name, PORT) if r.host == 0 else (f"${{HOST{r.host + 1}:?address of host {r.host + 1}}}", r.port)
         backends.setdefault(r.pool.object, []).append(place)
     router = f"{serving.options.name}-router"
+    # compose reads $ in a file as a variable of its own: what is not one is doubled
+    files = {
+        name: {"content": text.replace("$", "$$").replace("$${HOST", "${HOST")}
+        for name, text in router_files(serving, backends, FOLDER).items()
+    }
     services[router] = _filled(
         "router",
         image=serving.options.router_image or ENVOY_IMAGE,
         port=ROUTER_PORT,
+        configs=[{"source": name, "target": f"{FOLDER}/{name}"} for name in files],
         profiles=["host1"] if hosts > 1 else None,
     )
-    # compose reads $ in a file as a variable of its own: what is not one is doubled
-    text = k.to_yaml(envoy(serving, backends)).replace("$", "$$").replace("$${HOST", "${HOST")
     document: k.Object = {
         "name": serving.options.name,
         "services": services,
-        "configs": {"envoy": {"content": text}},
+        "configs": files,
     }
     cache = serving.options.cache
     if not cache:
         document["volumes"] = {"models": {}}
-    notes = [*serving.notes, *length_notes(serving)]
+    first = replicas[0].name
+    drain = f"docker compose exec -u root {router} sh {FOLDER}/drain"
+    notes = [
+        *serving.notes,
+        *length_notes(serving),
+        f"before a replica is stopped: {drain} out {first} {PORT}; when it serves again: in instead of out",
+    ]
     if hosts > 1:
         notes.append(
             f"{sum(p.replicas * p.gpus for p in serving.pools)} GPUs are {hosts} hosts: "
