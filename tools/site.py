@@ -31,7 +31,7 @@ SOURCES = {
     **{
         f"tasks/{name}.md": f"docs/{name}.md"
         for name in (
-            "sessions", "overload", "disaggregated", "capacity", "services", "costs", "schedule", "deploy", "check", "report",
+            "sessions", "overload", "disaggregated", "capacity", "services", "batch", "costs", "schedule", "deploy", "check", "report",
             "compression", "integrations",
         )
     },
