@@ -160,6 +160,7 @@ class PlanOptions(TypedDict, total=False):
     failures_per_hour: float | str | None
     repair_hours: float | str | None
     inventory: Mapping[str, int] | None
+    max_kw: float | str | None
     price: Mapping[str, float] | None
     spot_price: Mapping[str, float] | None
     spot_share: float | str | None
@@ -414,6 +415,8 @@ def plan(
         Hours until a failed replica serves again, for availability_target. Default: 0.5. [number]
     inventory
         GPUs available of a type: h100=64. Repeat. [GPU=number of GPUs]
+    max_kw
+        Power that all GPUs may draw together with every batch full, kW. Default: no limit. [number]
     price
         Price of a GPU, USD/hour: h100=2.5. Repeat. Default: the catalog's. [GPU=number [USD/hour]]
     spot_price
