@@ -31,7 +31,8 @@ from planner.workload.workload import Provenance, Workload
 
 GLOSSARY = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
 RESULTS = (
-    Alternative, ApiComparison, Arrivals, BatchHour, BatchRoom, Capacity, CapacityPool, Choice, Choices, Commitment, Costs, Elasticity,
+    BatchHour, BatchRoom,
+    Alternative, ApiComparison, Arrivals, Capacity, CapacityPool, Choice, Choices, Commitment, Costs, Elasticity,
     Energy, TokenPrices, WayToPay,
     EngineSettings, Evaluation, Finding, Grouping, Growth, Month,
     IterationModel, LatencyValue, Plan, PoolPlan, Prediction, Profile, Promise, Provenance, Schedule, ScheduledPool, SearchReport,
