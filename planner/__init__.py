@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         accept,
         acceptance_job,
         autoscale,
+        batch,
         batching,
         calibrate,
         capacity,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from planner.reproduce.result import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
+    from planner.studies.batch import BatchRoom
     from planner.studies.capacity import Capacity
     from planner.studies.classes import TieredPlan
     from planner.studies.costs import Costs
@@ -66,15 +68,16 @@ if TYPE_CHECKING:
 
 # fmt: off
 _VERBS = (
-    "accept", "acceptance_job", "autoscale", "batching", "calibrate", "capacity", "check", "compare_policies", "cost", "deploy",
-    "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "overview", "plan", "plan_services", "plan_tiers",
-    "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
+    "accept", "acceptance_job", "autoscale", "batch", "batching", "calibrate", "capacity", "check", "compare_policies", "cost",
+    "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules", "overview", "plan", "plan_services",
+    "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 )
 _HOME = {
     **dict.fromkeys(_VERBS, "api"),
     **dict.fromkeys(("CalibrationError", "CheckFailedError", "FleetOptError", "InfeasibleError", "InputError"), "errors"),
     "Acceptance": "deploy.acceptance",
     "Autoscaling": "autoscale.derive",
+    "BatchRoom": "studies.batch",
     "Batching": "advice.batching", "Calibration": "calibrate.result", "CalibrationSet": "calibrate.result",
     "Capacity": "studies.capacity",
     "Comparison": "simulate.compare", "Costs": "studies.costs", "Evaluation": "studies.evaluation", "FleetCheck": "monitor.result",
@@ -88,12 +91,12 @@ _HOME = {
 }
 
 __all__ = [
-    "Acceptance", "Autoscaling", "Batching", "Calibration", "CalibrationError", "CalibrationSet", "Capacity", "CheckFailedError",
-    "Comparison", "Costs", "Evaluation", "FleetCheck", "FleetOptError", "Growth", "InfeasibleError", "InputError", "Plan",
-    "PoolPlan", "Promise",
+    "Acceptance", "Autoscaling", "BatchRoom", "Batching", "Calibration", "CalibrationError", "CalibrationSet", "Capacity",
+    "CheckFailedError", "Comparison", "Costs", "Evaluation", "FleetCheck", "FleetOptError", "Growth", "InfeasibleError",
+    "InputError", "Plan", "PoolPlan", "Promise",
     "Rendered", "Reproduction", "Schedule", "ServicesPlan", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
-    "WaitSettings", "Workload", "__version__", "accept", "acceptance_job", "autoscale", "batching", "calibrate", "capacity",
-    "check", "compare_policies", "cost", "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules",
+    "WaitSettings", "Workload", "__version__", "accept", "acceptance_job", "autoscale", "batch", "batching", "calibrate",
+    "capacity", "check", "compare_policies", "cost", "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules",
     "overview", "plan",
     "plan_services", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
 ]

@@ -24,7 +24,7 @@ from planner.promise import Slo
 from planner.question.compiled import rate_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.remarks import Remark
-from planner.units import RATE_RULE, is_rate, parse_duration
+from planner.units import RATE_RULE, is_rate, parse_duration, parse_tokens
 from planner.workload.resolve import is_passing
 from planner.workload.workload import Workload
 
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from planner.reproduce.result import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
+    from planner.studies.batch import BatchRoom
     from planner.studies.capacity import Capacity
     from planner.studies.classes import TieredPlan
     from planner.studies.costs import Costs
@@ -159,6 +160,7 @@ class PlanOptions(TypedDict, total=False):
     failures_per_hour: float | str | None
     repair_hours: float | str | None
     inventory: Mapping[str, int] | None
+    max_kw: float | str | None
     price: Mapping[str, float] | None
     spot_price: Mapping[str, float] | None
     spot_share: float | str | None
@@ -413,6 +415,8 @@ def plan(
         Hours until a failed replica serves again, for availability_target. Default: 0.5. [number]
     inventory
         GPUs available of a type: h100=64. Repeat. [GPU=number of GPUs]
+    max_kw
+        Power that all GPUs may draw together with every batch full, kW. Default: no limit. [number]
     price
         Price of a GPU, USD/hour: h100=2.5. Repeat. Default: the catalog's. [GPU=number [USD/hour]]
     spot_price
@@ -1316,6 +1320,82 @@ def growth(
     return growth_of(hourly.fleet(hourly.peak), standing, hourly.peak, share, lead, months, today, progress)
 
 
+@told_types
+def batch(
+    fleet: Plan | Workload | str | Path | None = None,
+    *,
+    jobs: Workload | Frame | str | Path | None = None,
+    tokens: float | str | None = None,
+    by: str = "06:00",
+    start: str | None = None,
+    priority: int = 1,
+    hours: str | Path | None = None,
+    workload: Workload | Frame | str | Path | None = None,
+    scenario: str | None = None,
+    **options: Unpack[OwnOptions],
+) -> BatchRoom:
+    """How many batch jobs a fleet takes beside its requests, hour by hour, with every promise kept, and what the rest needs.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file, whose fleet stands; a configuration file or ``None``: it is planned for the busiest hour.
+    jobs
+        Lengths of the jobs; default those of the requests.
+    tokens
+        Prompt and output tokens of all jobs, ``"60M"``; default as many jobs as the file has.
+    by, start
+        When the last must be done and the first may be sent: ``"06:00"``, or ``"2027-01-31T06:00"``. Default of the second: a day
+        before the first, or now where it has a day.
+    priority
+        Which jobs are sent with, at least 1; requests have 0.
+    hours, workload, scenario
+        As for :func:`schedule`; without hours the traffic is the same in all.
+    **options
+        Options of :func:`plan`.
+
+    Returns
+    -------
+    BatchRoom
+
+    Raises
+    ------
+    InputError
+        A deadline that is past, jobs without output tokens, a priority below 1, a fleet of which nothing is known.
+
+    Examples
+    --------
+    >>> import planner as fo
+    >>> room = fo.batch(slo=0.5, cdf="azure", tokens="1M", by="06:00", start="05:00")
+    >>> room.fits, room.more
+    (True, {})
+    """
+    import datetime
+
+    from planner.studies.batch import batch_room, window_of
+
+    if priority < 1:
+        raise InputError(
+            f"priority: {priority} is not after the requests', which have 0",
+            "Jobs have 1 or more: the lowest comes first.",
+        )
+    window = window_of(by, start, datetime.datetime.now())
+    workload, given = _taken(workload), _taken(jobs)
+    data = _given(workload, options)
+    # a fleet is sized for its busiest hour
+    data["rate_is"] = data.get("rate_is") or "peak"
+    hourly = _Hourly(fleet, workload, scenario, data, hours, _elasticity(data), flat=True)
+    sent = hourly.loaded if given is None else given if isinstance(given, Workload) else load_workload(given)
+    many = None if given is None else sent.provenance.requests
+    if tokens is not None:
+        each = float(sent.weight @ sent.total_tokens / sent.weight.sum())
+        amount = parse_tokens(tokens, "tokens")
+        if not amount > 0.0:
+            raise InputError(f"tokens: must be positive, got {tokens!r}")
+        many = math.ceil(amount / each)
+    return batch_room(hourly.fleet(hourly.peak), hourly.rates, hourly.peak, sent, many, window, priority)
+
+
 def _elasticity(data: dict[str, Any], startup_s: float = 0.0, dwell_s: float = 0.0, buffer: float = 0.0) -> Elasticity:
     """How replicas come and go; takes what it is made of out of the options given."""
     from planner.studies.schedule import Elasticity
@@ -1329,7 +1409,8 @@ def _elasticity(data: dict[str, Any], startup_s: float = 0.0, dwell_s: float = 0
 class _Hourly:
     """Whose traffic by the hour, on which pools: what :func:`schedule` and :func:`growth` ask about.
 
-    Without an elasticity the hours do not matter: the rate is the one that a plan is sized for, where one need be `stated`.
+    Without an elasticity the hours do not matter: the rate is the one that a plan is sized for, where one need be `stated`. Where
+    nothing says what they are, `flat` ones are alike.
     """
 
     def __init__(
@@ -1341,10 +1422,11 @@ class _Hourly:
         hours: str | Path | None,
         elasticity: Elasticity | None,
         stated: bool = True,
+        flat: bool = False,
     ) -> None:
         from planner.question.compiled import stated_rate
         from planner.question.files import load_question, question_of
-        from planner.workload.hours import hourly_rates
+        from planner.workload.hours import HOURS_PER_DAY, HourlyRates, hourly_rates
 
         if isinstance(fleet, Workload):
             data["cdf"] = fleet.name
@@ -1364,7 +1446,9 @@ class _Hourly:
         if elasticity is None:
             self.peak = rate_of(self.question, self.loaded) if stated else math.nan
             return
-        self.rates = hourly_rates(hours, self.loaded, folder)
+        flat = flat and hours is None and not self.loaded.arrivals.hourly_profile
+        alike = HourlyRates((1.0,) * HOURS_PER_DAY, None, "one rate in every hour")
+        self.rates = alike if flat else hourly_rates(hours, self.loaded, folder)
         if self.rates.mean_rate_per_s is not None and self.question.rate is None:
             # rates in the file are the fleet's own
             self.rate, self.elasticity = self.rates.mean_rate_per_s, replace(elasticity, rate_is="mean")

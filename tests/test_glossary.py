@@ -17,6 +17,7 @@ from planner.methods.base import Prediction
 from planner.plans import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, SearchReport
 from planner.promise import Promise
 from planner.reproduce.result import Finding
+from planner.studies.batch import BatchHour, BatchRoom
 from planner.studies.capacity import Capacity, CapacityPool
 from planner.studies.classes import Grouping, TieredPlan
 from planner.studies.costs import ApiComparison, Commitment, Costs, Energy, TokenPrices, WayToPay
@@ -30,6 +31,7 @@ from planner.workload.workload import Provenance, Workload
 
 GLOSSARY = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
 RESULTS = (
+    BatchHour, BatchRoom,
     Alternative, ApiComparison, Arrivals, Capacity, CapacityPool, Choice, Choices, Commitment, Costs, Elasticity,
     Energy, TokenPrices, WayToPay,
     EngineSettings, Evaluation, Finding, Grouping, Growth, Month,

@@ -105,6 +105,7 @@ VERBS = {
     "evaluate": (("evaluate plan.yaml --rate 10,2000", "evaluation"),),
     "what-if": (("what-if plan.yaml --set rate=10,20", "what-if"),),
     "capacity": (("capacity plan.yaml", "capacity"),),
+    "batch": (("batch plan.yaml --tokens 1M --from 05:00", "batch"),),
     "diff": (("diff plan.yaml plan.yaml", "difference"),),
     "schedule": (
         ("schedule plan.yaml --hours servegen-m-small", "schedule"),

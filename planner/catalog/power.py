@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from planner.catalog.load import shipped
+from planner.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,20 @@ class PowerCurve:
         busy = running / -math.expm1(-running)
         reached = 1.0 / (1.0 + math.exp(self.middle - math.log2(busy)))
         return empty * self.idle_w + (1.0 - empty) * (self.one_w + (self.full_w - self.one_w) * reached)
+
+
+def full_w(gpu: str) -> float:
+    """What a GPU draws with the batch full [W].
+
+    Raises
+    ------
+    InputError
+        The catalog does not know the power of this GPU.
+    """
+    curve = power_curve(gpu)
+    if curve is None:
+        raise InputError(f"max_kw: the catalog has no power of {gpu}", "Leave it out, or plan on a GPU it has.")
+    return curve.full_w
 
 
 @cache

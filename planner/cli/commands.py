@@ -18,9 +18,9 @@ from planner.errors import InputError
 from planner.units import MOST
 
 COMMANDS = (
-    "init", "plan", "explain", "options", "evaluate", "what-if", "capacity", "diff", "schedule", "cost", "report", "autoscale",
-    "deploy", "check", "simulate", "stability", "batching", "wait", "calibrate", "reproduce", "compress", "profile", "gpu", "model",
-    "prices", "workload", "schema", "doctor",
+    "init", "plan", "explain", "options", "evaluate", "what-if", "capacity", "batch", "diff", "schedule", "cost", "report",
+    "autoscale", "deploy", "check", "simulate", "stability", "batching", "wait", "calibrate", "reproduce", "compress", "profile",
+    "gpu", "model", "prices", "workload", "schema", "doctor",
 )  # fmt: skip
 """In the order of help: ``what-if`` is the function ``what_if`` of planner/cli/what_if.py, or the group ``app`` there."""
 

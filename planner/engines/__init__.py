@@ -94,6 +94,8 @@ class Engine:
     drains
         What makes a server that is told to end finish its requests first, ``{seconds}`` at most. Nothing = it finishes them by
         itself, for as long as it is let.
+    by_priority
+        What makes its server take requests in order of their ``priority``, the lowest first. Nothing = there is no such order.
     api_key
         How its server is told the key that requests must bear: a flag, or the name of an environment variable. Nothing = it asks
         for none.
@@ -156,6 +158,7 @@ class Engine:
         newer = self.version and _parts(self.version)[:2] > _parts(found.since)[:2] and found is self.versions[-1]
         return f"{told}; {self.version} is newer, and was not measured" if newer else told
 
+    by_priority: tuple[str, ...] = ()
     drains: tuple[str, ...] = ()
     api_key: str = ""
 

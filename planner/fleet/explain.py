@@ -13,6 +13,7 @@ from planner.fleet.problem import FleetProblem
 from planner.fleet.splits import Found
 from planner.fleet.types import ANY
 from planner.promise import GOODPUT, Promise
+from planner.question.compiled import CompiledQuestion
 from planner.units import format_count, format_duration, format_percent, round_up
 
 NOT_NEAR = 2.0
@@ -62,6 +63,8 @@ def check_limit(problem: FleetProblem) -> None:
 
 def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
     """The error that says which promise binds, the best that is achievable, and what would help."""
+    if found.beyond_w > 0.0:
+        return beyond_power(problem.question, problem.rate, found.beyond_w)
     if found.beyond_stock is not None:
         return beyond_stock(problem.stock, problem.rate, found.beyond_stock, found.outcome.proven)
     shortfalls = problem.shortfalls
@@ -165,6 +168,16 @@ def beyond_stock(
         f"no fleet within the inventory ({have}) serves {format_count(rate_per_s)} requests/s",
         "What would help:",
         lines,
+    )
+
+
+def beyond_power(question: CompiledQuestion, rate_per_s: float, needed_w: float) -> InfeasibleError:
+    """The error that says how much power is missing; the cheapest fleet without a bound draws `needed_w` [W]."""
+    told = math.ceil(needed_w / 10.0) / 100.0
+    return InfeasibleError(
+        f"no fleet within {question.purchase.max_kw:g} kW serves {format_count(rate_per_s)} requests/s",
+        "What would help:",
+        [f"--max-kw {told:g}: the cheapest fleet without a bound", "another GPU type beside these (--gpu)"],
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from planner.catalog.kv import kv_bytes_per_token
+from planner.catalog.power import full_w
 from planner.errors import InputError
 from planner.fleet.margin import MEDIAN, Margin
 from planner.kept import once
@@ -139,6 +140,11 @@ class Pool:
     def gpus(self) -> int:
         """GPUs of the replicas bought."""
         return self.bought * self.option.price.gpus_per_replica
+
+    @property
+    def power_w(self) -> float:
+        """What its GPUs draw with every batch full, spares among them [W]."""
+        return self.gpus * full_w(self.option.gpu.name)
 
 
 def replica_for(

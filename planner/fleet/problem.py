@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.catalog.load import gpu as find_gpu
+from planner.catalog.power import full_w
+from planner.errors import InputError
 from planner.fleet.grid import SearchGrid
 from planner.fleet.pool import (
     Pool,
@@ -53,6 +55,9 @@ class FleetProblem(SearchGrid):
     def __init__(self, question: CompiledQuestion, options: Sequence[EngineOption] | None = None) -> None:
         super().__init__(question, options)
         self.stock = {find_gpu(name).name: count for name, count in question.purchase.inventory.items()}
+        self.max_w = math.inf if question.purchase.max_kw is None else 1e3 * question.purchase.max_kw
+        if self.stock and self.max_w < math.inf:
+            raise InputError("max_kw, inventory: the search keeps to one of them", "Give the one that binds.")
         self.units = UNITS if self.fleet_promises else 1
         self.evaluations = 0
         # promises that failed at any size, for the explanation of an infeasible answer
@@ -119,7 +124,7 @@ class FleetProblem(SearchGrid):
         if self.exact_bounds:
             return float(self.option_bounds[k, i, j]), True
         price, key = self.option(k).price, (i, j, k)
-        stock = self.stock.get(self.option(k).gpu.name) if limited else None
+        stock = self._most_gpus(self.option(k)) if limited else None
         if room < math.inf or stock is not None:
             limits = [price.most_below(room)] if room < math.inf else []
             most = min(limits if stock is None else [*limits, price.most_within(stock)])
@@ -133,6 +138,12 @@ class FleetProblem(SearchGrid):
                 return (math.inf, True) if hopeless else (price.cost_of_need(self._refused[key] + 1), False)
         pool = self.candidate(i, j, k, None if math.isinf(room) and stock is None else float(most))
         return (math.inf if pool is None else pool.cost_usd_per_hour), True
+
+    def _most_gpus(self, option: EngineOption) -> int | None:
+        """The most GPUs of an engine that there are or that the power suffices for; ``None`` = any number."""
+        if self.max_w < math.inf:
+            return int(self.max_w / full_w(option.gpu.name))
+        return self.stock.get(option.gpu.name)
 
     def _keeps(self, key: Edge, replicas: int) -> bool:
         """Whether so many replicas of a choice keep its promises."""
@@ -247,7 +258,9 @@ class FleetProblem(SearchGrid):
         return bool(allowed) and self.evaluations >= allowed
 
     def fits(self, pools: Sequence[Pool]) -> bool:
-        """Whether the inventory holds the GPUs of these pools."""
+        """Whether the inventory holds the GPUs of these pools and the power suffices for them."""
+        if self.max_w < math.inf:
+            return math.fsum(pool.power_w for pool in pools) <= self.max_w
         return all(n <= self.stock.get(name, n) for name, n in gpus_by_type(pools).items())
 
 

@@ -92,7 +92,8 @@ def _latency(fleet: Fleet, pool: Pool, metrics: tuple[str, ...]) -> Iterator[Lat
     for metric in metrics:
         bands = prediction.bands.get(metric, same_band(prediction.quantiles, -0.1, 0.1))
         for q, value, (below, above) in zip(prediction.quantiles, getattr(prediction, metric), bands, strict=True):
-            if q not in fleet.told_levels:
+            # no answer has a second token: there is no time per token
+            if q not in fleet.told_levels or math.isnan(value):
                 continue
             low, high = value * (1.0 + below) * (1.0 - band), value * (1.0 + above) * (1.0 + band)
             yield LatencyValue(metric, q, value, low, high, limits.get((metric, q)))

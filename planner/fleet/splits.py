@@ -1,13 +1,15 @@
-"""The search for the cheapest fleet: one pool, then several, on a stock where there is one."""
+"""The search for the cheapest fleet: one pool, then several, within a stock or a power where there is one."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
+from planner.catalog.power import full_w
 from planner.fleet.pool import Pool, gpus_by_type
 from planner.fleet.problem import UNITS, FleetProblem
 from planner.fleet.search import Edge, FloatArray, Labelled, PoolSearch, SearchOutcome, edges_of
@@ -18,6 +20,10 @@ TRIED = 12
 
 LATE = "late"
 """What stands for a GPU type where parts of the late requests are shared out."""
+
+
+POWER, POWER_UNITS = "power", 2000
+"""What stands for a GPU type where power is bounded, and the parts in which it is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,8 @@ class Found:
         Fleets of the grid.
     beyond_stock
         GPUs by type of the cheapest fleet there would be without an inventory, where none was found within it.
+    beyond_w
+        What that fleet draws where power is bounded [W].
     """
 
     pools: tuple[tuple[Edge, Pool], ...]
@@ -43,11 +51,18 @@ class Found:
     outcome: SearchOutcome
     candidates: int
     beyond_stock: Mapping[str, int] | None = None
+    beyond_w: float = 0.0
+
+    def beyond(self, problem: FleetProblem, pools: Sequence[Pool]) -> Found:
+        """The same, where only these pools keep the promises, and they are beyond the bound."""
+        watts = math.fsum(pool.power_w for pool in pools) if problem.max_w < math.inf else 0.0
+        return replace(self, beyond_stock=gpus_by_type(pools), beyond_w=watts)
 
 
 def solve(problem: FleetProblem) -> Found:
-    """The cheapest fleet of at most ``search.pools`` pools, of the inventory."""
-    if problem.stock and not (problem.fleet_promises or problem.search.explained):
+    """The cheapest fleet of at most ``search.pools`` pools, within the inventory or the power."""
+    bounded = problem.stock or problem.max_w < math.inf
+    if bounded and not (problem.fleet_promises or problem.search.explained):
         # nobody is told what there would be without a limit
         return _solve(problem, limited=True)
     free = _solve(problem, limited=False)
@@ -57,8 +72,8 @@ def solve(problem: FleetProblem) -> Found:
     found = None if problem.fleet_promises else _solve(problem, limited=True)
     if found is not None and found.pools:
         return found
-    beyond = gpus_by_type([pool for _, pool in free.pools])
-    return Found((), None, free.outcome if found is None else found.outcome, free.candidates, beyond)
+    outcome = free.outcome if found is None else found.outcome
+    return replace(free, pools=(), one_pool=None, outcome=outcome).beyond(problem, [pool for _, pool in free.pools])
 
 
 def _solve(problem: FleetProblem, limited: bool) -> Found:
@@ -103,7 +118,7 @@ def _stock(
     if problem.fleet_promises:
         units = np.tile(np.arange(1.0, UNITS + 1.0), len(problem.options))[:, None, None]
         return (lambda costs: np.broadcast_to(units, costs.shape)), [LATE] * units.size, {LATE: UNITS}
-    if not (limited and problem.stock):
+    if not limited or not (problem.stock or problem.max_w < math.inf):
         return None
     sizes = np.array([o.price.gpus_per_replica for o in problem.options], dtype=np.float64)[:, None, None]
     price = np.array([o.price.least_usd_per_replica_hour for o in problem.options])[:, None, None]
@@ -116,6 +131,13 @@ def _stock(
                 found[k, i, j] = pool.gpus
         return np.asarray(found)
 
+    def power(costs: FloatArray) -> FloatArray:
+        """Of the bound, in :data:`POWER_UNITS` of it."""
+        watts = np.array([full_w(o.gpu.name) for o in problem.options])[:, None, None]
+        return np.asarray(np.ceil(gpus(costs) * watts / problem.max_w * POWER_UNITS * (1.0 - 1e-9)))
+
+    if problem.max_w < math.inf:
+        return power, [POWER] * len(problem.options), {POWER: POWER_UNITS}
     return gpus, [o.gpu.name for o in problem.options], problem.stock
 
 

@@ -18,7 +18,7 @@ from planner.predict.batch import Lengths
 from planner.predict.bounds import max_throughput
 from planner.predict.records import Clients, Floats, Limit, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
-from planner.predict.traffic import SAMPLE, WHOLE, Laid, PoolTraffic
+from planner.predict.traffic import APART_S, SAMPLE, WHOLE, Laid, PoolTraffic
 from planner.promise import GOODPUT, MEAN, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
 from planner.queueing.order import rising
@@ -56,6 +56,9 @@ ROOTS = 4.0
 """Late requests of a few of many draws of the gateway that lie so many square roots of what is allowed away from it decide for all:
 from draw to draw they scatter by 1.1 roots, at most 1.9, as late requests come together (eight questions of four traces); the
 fewer draws are left the less they can change."""
+
+JOBS = 11
+"""Kind of the keys of batch jobs."""
 
 RUNNING = 64.0
 """Sequences of a replica that take part in warming up, at most."""
@@ -300,6 +303,76 @@ class ReplayPool(PoolModel):
             if here.size and float(np.median(here)) <= usually:
                 return float(start)
         return math.inf
+
+    def jobs_alone_per_s(self, jobs: Lengths) -> float:
+        """Batch jobs that a replica does where nobody else asks, in the fluid limit [1/s]."""
+        return max_throughput(jobs, self.engine).per_s
+
+    def with_jobs(
+        self,
+        rate: float,
+        replicas: int,
+        jobs: Lengths,
+        jobs_per_s: float,
+        levels: tuple[float, ...],
+        sure: bool = False,
+    ) -> tuple[Prediction, float]:
+        """What requests at a rate of the pool [1/s] see beside batch jobs of a later class.
+
+        Parameters
+        ----------
+        jobs, jobs_per_s
+            Their lengths, and how many are sent, evenly [1/s]; the engine takes one where no request waits (vLLM
+            ``--scheduling-policy priority``), and preempts jobs first.
+        levels
+            Of the quantiles, ascending.
+        sure
+            Whether all requests are replayed; otherwise a sample.
+
+        Returns
+        -------
+        tuple
+            The prediction, and the jobs' share, in tokens, that does not wait any more when the last one is sent [1]: where more
+            are sent than can be done, their queue grows.
+        """
+        laid = self._lay(rate, replicas, WHOLE if sure else SAMPLE, self.draw)
+        requests, decodes = self._sent(self.traffic, laid)
+        # no job is sent between two stretches, where nobody else asks
+        times, per_s = requests.arrival_s, jobs_per_s * laid.replicas / replicas
+        cut = np.flatnonzero(np.diff(times) >= APART_S)
+        begin, end = times[np.append(0, cut + 1)], times[np.append(cut, times.size - 1)]
+        passed = np.cumsum(end - begin)
+        count = math.floor(per_s * passed[-1])
+        sent = (np.arange(count) + 0.5) / max(per_s, 1e-300)
+        stretch = np.searchsorted(passed, sent).clip(max=passed.size - 1)
+        sent = sent - passed[stretch] + end[stretch]
+        # whatever their order in the file: a fixed sequence over their weights (golden section)
+        place = np.mod((np.arange(count) + 0.5) * 0.6180339887498949, 1.0)
+        row = np.searchsorted(np.cumsum(jobs.weight / jobs.weight.sum()), place).clip(max=jobs.rows - 1)
+        order = np.argsort(np.concatenate([times, sent]), kind="stable")
+        weight = np.ones(requests.size) if requests.weight is None else requests.weight
+
+        def both(asked: NDArray[Any], batch: NDArray[Any]) -> NDArray[Any]:
+            return np.concatenate([asked, batch.astype(asked.dtype)])[order]
+
+        outputs = jobs.output_tokens[row]
+        merged = Requests(
+            both(times, sent),
+            both(requests.input_tokens, jobs.input_tokens[row]),
+            both(requests.output_tokens, outputs),
+            both(requests.cached_tokens, np.zeros(count)),
+            both(requests.key, keys_of(np.arange(count), np.zeros(count, np.int64), JOBS)),
+            priority=both(np.zeros(requests.size, np.int32), np.ones(count)),
+            weight=both(weight, np.zeros(count)),
+        )
+        run = replay(merged, replace(self.engine, count=laid.replicas))
+        played = Played(
+            merged, run, laid.span_s, laid.replicas, rate / replicas, both(decodes, outputs - 1.0), laid.repeats
+        )
+        tokens = (merged.input_tokens + merged.output_tokens) * (merged.priority == 1)
+        begun = run.admitted_s <= both(np.zeros(times.size), end[stretch])
+        share = float(tokens[begun].sum()) / max(float(tokens.sum()), 1.0)
+        return self._told(played, levels), share
 
     def _answered(self, requests: Requests, replicas: int, clients: Clients) -> Answered:
         """What becomes of given requests."""

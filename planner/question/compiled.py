@@ -253,6 +253,7 @@ class Purchase:
     availability_target: float | None = None
     failures_per_hour: float = 0.001
     repair_hours: float = 0.5
+    max_kw: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -617,6 +618,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
             inputs.availability_target,
             inputs.failures_per_hour,
             inputs.repair_hours,
+            inputs.max_kw,
         ),
         search=Search(
             inputs.shape,

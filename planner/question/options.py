@@ -362,6 +362,9 @@ class PlanInputs:
         "Hours until a failed replica serves again, for availability_target.", check=_NOT_NEGATIVE, bought=True, flags=())
     inventory: Mapping[str, int] = _option({}, of.GPU_COUNTS, HARDWARE,
         "GPUs available of a type: h100=64. Repeat.", "", check=each("must not be negative", lambda v: v >= 0), bought=True)
+    max_kw: float | None = _option(None, of.NUMBER, HARDWARE,
+        "Power that all GPUs may draw together with every batch full, kW.", "no limit",
+        check=rule("must be positive", lambda v: v > 0.0), bought=True)
     price: Mapping[str, float] = _option({}, of.GPU_PRICES, HARDWARE,
         "Price of a GPU, USD/hour: h100=2.5. Repeat.", "the catalog's", check=_PRICED, bought=True)
     spot_price: Mapping[str, float] = _option({}, of.GPU_PRICES, HARDWARE,

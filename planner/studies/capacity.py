@@ -147,11 +147,16 @@ class Capacity(InNotebooks):
 
 
 def largest(
-    keeps: Callable[[float], bool], start: float, low: float = 0.0, high: float = math.inf, step: float = STEP
+    keeps: Callable[[float], bool],
+    start: float,
+    low: float = 0.0,
+    high: float = math.inf,
+    step: float = STEP,
+    precision: float = PRECISION,
 ) -> tuple[float, float]:
     """The largest rate that is kept, and the next one that was refused; (0, ...) where none is.
 
-    Growing steps from `start`, up while rates are kept or down while they are not, then bisection to :data:`PRECISION`: what is
+    Growing steps from `start`, up while rates are kept or down while they are not, then bisection to a `precision`: what is
     kept at `start` has at least that, what is not has less.
 
     Parameters
@@ -164,6 +169,8 @@ def largest(
         A rate that is kept and one that is not, where they are known [1/s].
     step
         Factor of the first step.
+    precision
+        Share to which it is known [1].
 
     >>> low, high = largest(lambda rate: rate <= 70.0, 100.0)
     >>> low <= 70.0 < high <= low * (1.0 + PRECISION)
@@ -175,7 +182,7 @@ def largest(
             low = at
         else:
             high = at
-        if high <= low * (1.0 + PRECISION) or high < least:
+        if high <= low * (1.0 + precision) or high < least:
             break
         if low > 0.0 and high < math.inf:
             at = math.sqrt(low * high)

@@ -20,6 +20,7 @@ from planner.fleet.shapes.colocated import decided
 from planner.fleet.splits import solve
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
+from planner.report.table import render
 from planner.workload.workload import Workload
 
 PAPER: dict[str, Any] = {"profile": "fleetopt-paper", "method": "mgc", "kv": "reserved", "route_on": "total"}
@@ -430,3 +431,11 @@ def test_what_the_most_replicas_break_no_number_keeps(azure: Workload, over_idle
     assert isinstance(size, Shortfall) == (over_idle < 1.0)
     if isinstance(size, Shortfall):
         assert size.best_s == pytest.approx(idle.best_s)
+
+
+def test_answers_of_one_token_have_no_time_per_token_and_a_page() -> None:
+    plan = fo.plan("isl=512,osl=1,isl-spread=0,osl-spread=0", rate=20.0, e2e=1.0, pools=1, tp=1, token_budget=2048)
+    (pool,) = plan.pools
+    # its one token is its first and its last
+    assert pool.quantile("tpot_s", 0.99) is None and pool.quantile("e2e_s", 0.99) == pool.quantile("ttft_s", 0.99)
+    assert "TPOT" not in render(plan, 120) and plan.to_dict()["pools"]

@@ -38,6 +38,7 @@ WRITTEN: dict[str, Any] = {
     "surge": "3x/60s", "in_flight": 500,
     "burst": "poisson", "min_replicas": 2,
     "redundancy": 1, "availability_target": 0.001, "failures_per_hour": 0.01, "repair_hours": 2, "inventory": {"h100": 64},
+    "max_kw": 40,
     "price": {"h100": 2.5}, "spot_price": {"h100": 1.2}, "spot_share": "50%", "max_evaluations": 0, "shape": "both",
     "kv_transfer_gbps": 200, "kv_transfer_base": "1ms",
     "prefix_cache": "off", "session_ttl": "10min", "offload": 64, "offload_gbps": 400,

@@ -329,6 +329,9 @@ class _ColocatedShape(Shape):
         if baseline is not None and baseline.cost_usd_per_hour <= fleet.cost_usd_per_hour * (1.0 + 1e-9):
             # GPU types whose errors are independent have to be surer each
             fleet, baseline = baseline, None
+        if (problem.stock or problem.max_w < math.inf) and not problem.fits(fleet.pools):
+            # a sample of the requests fitted, all of them take more
+            raise infeasible(problem, found.beyond(problem, fleet.pools))
         return Solved(
             fleet,
             _report(problem, found, fleet),

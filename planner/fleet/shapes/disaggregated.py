@@ -15,7 +15,7 @@ from planner.catalog.kv import kv_bytes_per_token
 from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.caches import cache_lines, sessions_of
-from planner.fleet.explain import beyond_stock, unkept
+from planner.fleet.explain import beyond_power, beyond_stock, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.grid import engine_choices
 from planner.fleet.margin import Margin
@@ -686,6 +686,7 @@ class _DisaggregatedShape(Shape):
     def solve(self, question: CompiledQuestion) -> Solved:
         """See :meth:`planner.fleet.fleet.Shape.solve`: every pair of engines."""
         stock = {find_gpu(name).name: count for name, count in question.purchase.inventory.items()}
+        max_kw = question.purchase.max_kw
         best: Disaggregated | None = None
         too_large: Disaggregated | None = None
         shortfalls: list[Shortfall] = []
@@ -710,6 +711,7 @@ class _DisaggregatedShape(Shape):
                 continue
             fleet.with_sizes(sizes)
             fits = all(n <= stock.get(name, n) for name, n in gpus_by_type(fleet.pools).items())
+            fits = fits and (max_kw is None or math.fsum(pool.power_w for pool in fleet.pools) <= 1e3 * max_kw)
             rival = best if fits else too_large
             if rival is None or fleet.cost_usd_per_hour < rival.cost_usd_per_hour:
                 best, too_large = (fleet, too_large) if fits else (best, fleet)
@@ -750,6 +752,9 @@ def _infeasible(
     too_large: Disaggregated | None,
 ) -> InfeasibleError | InputError:
     """Why there is no fleet, and what would help."""
+    if too_large is not None and question.purchase.max_kw is not None:
+        power_w = math.fsum(pool.power_w for pool in too_large.pools)
+        return beyond_power(question, question.traffic.rate_per_s, power_w)
     if too_large is not None:
         return beyond_stock(stock, question.traffic.rate_per_s, gpus_by_type(too_large.pools), proven=True)
     if not shortfalls:

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Sequence
 
 from planner.catalog.load import price_offers, repository
+from planner.catalog.power import full_w, power_curve
 from planner.catalog.profiles import engine_of
 from planner.choices import Choice
 from planner.plans import HOURS_PER_YEAR, Plan, PoolPlan, Sized
@@ -169,7 +170,17 @@ def _measures(plan: Plan) -> str:
             found.append(f"{label} {format_duration(max(values))}")
     shares = [v.share for pool in plan.pools for v in pool.latency if v.share is not None]
     found += [f"{format_share(min(shares))} within all limits"] if shares else []
-    return ", ".join(found) + f"; load {max(p.load for p in plan.pools):.2f}"
+    return ", ".join(found) + f"; load {max(p.load for p in plan.pools):.2f}{_power(plan)}"
+
+
+def _power(plan: Plan) -> str:
+    """What all GPUs draw with every batch full, where that is bounded, and what those that serve draw at this rate."""
+    if (most := plan.inputs.get("max_kw")) is None:
+        return ""
+    full = math.fsum(p.gpus * full_w(p.gpu) for p in plan.pools)
+    curves = [(p, power_curve(p.gpu)) for p in plan.pools]
+    here = math.fsum(p.gpus * curve.watts(p.slot_occupancy * p.slots) for p, curve in curves if curve is not None)
+    return f"; {full / 1e3:.3g} of {most:g} kW with every batch full, {here / 1e3:.3g} kW at this rate"
 
 
 def _remarks(plan: Plan, kind: str) -> Sequence[Remark]:

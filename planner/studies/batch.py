@@ -1,0 +1,406 @@
+"""Batch jobs beside requests: how many a fleet takes hour by hour without breaking a promise, and what the rest needs."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from planner.engines import DEFAULT_ENGINE
+from planner.engines import engine as find_engine
+from planner.errors import InputError
+from planner.fleet.fleet import Fleet
+from planner.fleet.pool import Pool
+from planner.methods.base import Prediction
+from planner.methods.replayed import ReplayPool
+from planner.notebook import InNotebooks
+from planner.predict.batch import Lengths
+from planner.predict.records import Floats
+from planner.promise import Promise
+from planner.question.compiled import JOINT_LEVELS
+from planner.record import Record, json_number
+from planner.studies.capacity import largest
+from planner.studies.schedule import DAYS, HOUR_S
+from planner.studies.served import Served, served_of
+from planner.units import format_count
+from planner.workload.hours import HOURS_PER_DAY, HourlyRates
+from planner.workload.workload import Workload
+
+LEVELS = 5
+"""Rates between the calmest hour and the busiest at which batch is tried: every hour counts as the next busier of them."""
+
+DONE = 0.95
+"""Share of the jobs that do not wait any more when the last one is sent: where less are, their queue grows [1]."""
+
+STEP_DOWN = 0.97
+"""What is taken back of a rate that a sample of the requests allows and all of them do not [1]."""
+
+MOST_REPLICAS = 64
+"""Times the replicas there are, at most, that jobs are given."""
+
+LEAST = 0.01
+"""Share of what engines do of jobs alone below which they take none [1]."""
+
+STEP, PRECISION = 1.1, 1.0 / 32.0
+"""Factor of the first step to the largest number of jobs, and the share to which it is known: jobs wait, nobody else does [1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHour(Record):
+    """One pool in one hour.
+
+    Parameters
+    ----------
+    time
+        ``"22:00"``, in a week ``"Tue 22:00"``.
+    pool
+        Its name.
+    hours
+        How much of the hour lies before the deadline [h].
+    rate_per_s
+        Requests of the pool that somebody waits for [1/s].
+    jobs_per_s
+        Jobs to send, at most, evenly [1/s].
+    tokens
+        Prompt and output tokens of those jobs [tokens].
+    latency
+        Promise, as tables call it -> its value beside so many jobs [s].
+    """
+
+    time: str
+    pool: str
+    hours: float
+    rate_per_s: float
+    jobs_per_s: float
+    tokens: float
+    latency: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRoom(InNotebooks):
+    """What a fleet takes beside its requests.
+
+    Parameters
+    ----------
+    inputs
+        The question, in the options' own names.
+    jobs
+        Name of the jobs.
+    start, deadline
+        When the first may be sent and the last must be done.
+    mean_tokens
+        Prompt and output of a job on average [tokens].
+    asked_jobs
+        How many there are; ``None`` = not said.
+    room_jobs
+        How many are done by the deadline at most.
+    more
+        GPU -> how many more do the rest; empty where nothing is left over.
+    more_usd_per_hour
+        What those cost [USD/hour].
+    priority
+        Which every job is sent with; requests are sent with 0, and the lowest comes first.
+    flags
+        What the engine is started with.
+    rows
+        One per hour and pool.
+    served
+        The fleet and its traffic.
+    """
+
+    inputs: Mapping[str, object]
+    jobs: str
+    start: str
+    deadline: str
+    mean_tokens: float
+    asked_jobs: int | None
+    room_jobs: int
+    more: Mapping[str, int]
+    more_usd_per_hour: float
+    priority: int
+    flags: tuple[str, ...]
+    rows: tuple[BatchHour, ...]
+    served: Served
+
+    document: ClassVar[str] = "fleetopt-batch"
+    written: ClassVar[tuple[str, ...]] = (
+        "inputs", "jobs", "start", "deadline", "mean_tokens", "asked_jobs", "asked_tokens", "room_jobs", "room_tokens", "fits",
+        "more", "more_usd_per_hour", "priority", "flags", "served", "hours=rows",
+    )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<BatchRoom: {format_count(self.room_tokens)} tokens by {self.deadline}>"
+
+    @property
+    def asked_tokens(self) -> float | None:
+        """Prompt and output tokens of the jobs there are [tokens]."""
+        return None if self.asked_jobs is None else self.asked_jobs * self.mean_tokens
+
+    @property
+    def room_tokens(self) -> float:
+        """Prompt and output tokens that are done by the deadline at most [tokens]."""
+        return self.room_jobs * self.mean_tokens
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fleet does all jobs there are."""
+        return self.asked_jobs is None or self.asked_jobs <= self.room_jobs
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per hour and pool."""
+        return [{**{k: v for k, v in r.to_dict().items() if k != "latency"}, **r.latency} for r in self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """From when to when jobs are done.
+
+    Parameters
+    ----------
+    start, deadline
+        In words.
+    hours
+        Index of every hour in a week (Monday 0:00 first), or in a day, and how much of it there is [h].
+    dated
+        Whether the days of the week are known.
+    """
+
+    start: str
+    deadline: str
+    hours: tuple[tuple[int, float], ...]
+    dated: bool
+
+
+def _moment(text: str, name: str) -> datetime.datetime:
+    """A time of day, on 1900-01-01, or a day with a time."""
+    whole = f"1900-01-01T{text:0>5}" if re.fullmatch(r"\d{1,2}:\d\d", text) else text
+    try:
+        return datetime.datetime.fromisoformat(whole).replace(tzinfo=None)
+    except ValueError:
+        hint = "Write 06:00, or a day with it: 2027-01-31T06:00."
+        raise InputError(f"{name}: {text!r} is no time", hint) from None
+
+
+def window_of(deadline: str, start: str | None, now: datetime.datetime) -> Window:
+    """The hours until a deadline.
+
+    Parameters
+    ----------
+    deadline, start
+        ``"06:00"`` (every day) or ``"2027-01-31T06:00"``; without a start a day before the one, `now` before the other.
+    now
+        The time it is.
+
+    Raises
+    ------
+    InputError
+        One is no time, or the deadline is past.
+
+    >>> window_of("06:30", "22:00", datetime.datetime(2027, 1, 1)).hours[-2:]
+    ((5, 1.0), (6, 0.5))
+    """
+    end = _moment(deadline, "by")
+    begin = (now if end.year != 1900 else end) if start is None else _moment(start, "from")
+    if (end.year == 1900) != (begin.year == 1900):
+        raise InputError("from, by: one has a day and the other has none", "Give both a day, or neither.")
+    dated = end.year != 1900
+    if not dated and end <= begin:
+        end += datetime.timedelta(days=1)
+    if end <= begin:
+        since = f"{begin:%Y-%m-%dT%H:%M}" + (", when the jobs begin" if start is not None else " now")
+        raise InputError(
+            f"by: {deadline} is past: it is {since}" if start is None else f"by: {deadline} is before {since}"
+        )
+    if end - begin > datetime.timedelta(days=7):
+        raise InputError(f"by: {deadline} is more than a week ahead", "Ask about a week at a time.")
+    hours, at = [], begin
+    while at < end:
+        until = min(at.replace(minute=0, second=0, microsecond=0) + datetime.timedelta(hours=1), end)
+        of_week = at.weekday() * HOURS_PER_DAY + at.hour
+        hours.append((of_week if dated else at.hour, (until - at).total_seconds() / HOUR_S))
+        at = until
+    told = "%a %Y-%m-%d %H:%M" if dated else "%H:%M"
+    return Window(begin.strftime(told), end.strftime(told), tuple(hours), dated)
+
+
+class _Room:
+    """A pool that takes jobs."""
+
+    def __init__(self, pool: Pool, slow: float, jobs: Lengths, promises: tuple[Promise, ...]) -> None:
+        model = pool.model.under(slow)
+        if type(model) is not ReplayPool:
+            raise InputError(
+                "batch: knows plans of method mixed without sessions, users who wait, speculation and copies of the attention",
+                "Ask about one without them: --set prefix_cache=off leaves sessions out.",
+            )
+        longest = float((jobs.input_tokens + jobs.output_tokens).max()) if jobs.rows else 0.0
+        if longest > pool.option.max_model_len:
+            raise InputError(
+                f"jobs: the longest has {longest:,.0f} tokens, {pool.name} admits {pool.option.max_model_len:,}",
+                f"Plan with --max-model-len {math.ceil(longest)}.",
+            )
+        self.pool, self.model, self.jobs, self.promises, self._start = pool, model, jobs, promises, 0.0
+        self.levels = tuple(sorted({*JOINT_LEVELS, *(p.quantile for p in promises)}))
+        self._known: dict[tuple[float, int, bool], tuple[float, Prediction | None]] = {}
+
+    def at(self, rate: float, replicas: int, sure: bool = True) -> tuple[float, Prediction | None]:
+        """Jobs a second beside requests at a rate of the pool [1/s], and what these then see, ``None`` where none is taken.
+
+        Of a sample of the requests unless it is to be `sure`.
+        """
+        key = rate, replicas, sure
+        if key not in self._known:
+            alone = replicas * self.model.jobs_alone_per_s(self.jobs)
+            if sure:
+                jobs_per_s, found = self.at(rate, replicas, sure=False)[0], None
+                while jobs_per_s > LEAST * alone and found is None:
+                    found = self._kept(rate, replicas, jobs_per_s, sure=True)
+                    jobs_per_s *= 1.0 if found else STEP_DOWN
+                self._known[key] = (jobs_per_s, found) if found else (0.0, None)
+            else:
+                free = max(1.0 - rate / (replicas * self.model.capacity_per_s), LEAST)
+                start = self._start * alone if self._start else free * alone
+                low, _ = largest(
+                    lambda n: self._kept(rate, replicas, n) is not None, start, step=STEP, precision=PRECISION
+                )
+                self._start = low / alone
+                self._known[key] = low, None
+        return self._known[key]
+
+    def _kept(self, rate: float, replicas: int, jobs_per_s: float, sure: bool = False) -> Prediction | None:
+        """What requests see beside so many jobs a second; ``None`` where a promise is broken or the queue of jobs grows."""
+        found, done = self.model.with_jobs(rate, replicas, self.jobs, jobs_per_s, self.levels, sure)
+        kept = done >= DONE and all(found.value(p.metric, p.quantile) <= p.limit_s for p in self.promises)
+        return found if kept else None
+
+    def by_deadline(self, rates: list[float], window: Window, replicas: int, sure: bool = True) -> float:
+        """Jobs of the pool done in all hours."""
+        each = [hours * self.at(rate, replicas, sure)[0] for rate, (_, hours) in zip(rates, window.hours, strict=True)]
+        return DONE * HOUR_S * math.fsum(each)
+
+    def more_for(self, rates: list[float], window: Window, wanted: float) -> int:
+        """Replicas beyond those there are that so many jobs take, looked for from where they are thought."""
+        n = self.pool.size.replicas
+        room, low, high = self.by_deadline(rates, window, n), n, 0
+        full = DONE * HOUR_S * sum(h for _, h in window.hours) * self.model.jobs_alone_per_s(self.jobs)
+        at = n + max(math.ceil((wanted - room) / full), 1)
+        while high - low != 1:
+            if at > MOST_REPLICAS * n:
+                raise InputError(f"jobs: they take more than {at:,} replicas", "Ask for less, or for later.")
+            found = self.by_deadline(rates, window, at, sure=False)
+            if found >= wanted:
+                high = at
+            else:
+                low = at
+            # nearly a line from what was found
+            at += math.ceil((wanted - found) / full) or -1
+            at = max(at, low + 1) if not high else min(max(at, low + 1), high - 1)
+        return high - n
+
+    def rows(self, rates: list[float], window: Window) -> list[BatchHour]:
+        """One per hour."""
+        each = float(self.jobs.weight @ (self.jobs.input_tokens + self.jobs.output_tokens) / self.jobs.weight.sum())
+        found = []
+        for rate, (hour, hours) in zip(rates, window.hours, strict=True):
+            jobs, seen = self.at(rate, self.pool.size.replicas)
+            latency = {p.column: json_number(seen.value(p.metric, p.quantile)) for p in self.promises if seen}
+            time = f"{DAYS[hour // HOURS_PER_DAY]} " * window.dated + f"{hour % HOURS_PER_DAY:02d}:00"
+            found.append(BatchHour(time, self.pool.name, hours, rate, jobs, HOUR_S * hours * jobs * each, latency))
+        return found
+
+
+def _jobs_of(fleet: Fleet, pool: Pool, jobs: Workload) -> Lengths | None:
+    """The jobs that the gateway sends to a pool, their weights as shares of all; ``None`` = none."""
+    by = jobs.total_tokens if fleet.question.traffic.sees_output else jobs.input_tokens
+    high = math.inf if pool is fleet.pools[-1] else pool.law.upper.boundary
+    here = (by > pool.law.lower.boundary) & (by <= high) & (jobs.weight > 0.0)
+    if not here.any():
+        return None
+    inputs, outputs = (np.maximum(np.rint(tokens[here]), 1.0) for tokens in (jobs.input_tokens, jobs.output_tokens))
+    return Lengths(inputs, outputs, jobs.weight[here] / jobs.weight.sum(), np.zeros(1))
+
+
+def _levels(rates: HourlyRates, peak_per_s: float, window: Window) -> Floats:
+    """The rate with which every hour of the window counts [1/s]."""
+    week = len(rates.relative) > HOURS_PER_DAY
+    if week and not window.dated:
+        raise InputError(f"by: the rates of {rates.source} are a week's: which day?", "Write 2027-01-31T06:00.")
+    hours = [h if week else h % HOURS_PER_DAY for h, _ in window.hours]
+    own = np.array(rates.relative)[hours] / max(rates.relative) * peak_per_s
+    levels = np.linspace(max(own.min(), LEAST * peak_per_s), own.max(), LEVELS)
+    found: Floats = levels[np.minimum(np.searchsorted(levels, own * (1.0 - 1e-9)), LEVELS - 1)]
+    return found
+
+
+def batch_room(
+    fleet: Fleet,
+    rates: HourlyRates,
+    peak_per_s: float,
+    jobs: Workload,
+    asked_jobs: int | None,
+    window: Window,
+    priority: int,
+) -> BatchRoom:
+    """Hour by hour the most jobs beside which every promise is kept, and the GPUs that the rest takes.
+
+    Iterations take as long as the plan's confidence asks for, beside jobs too.
+
+    Parameters
+    ----------
+    fleet
+        As it stands.
+    rates, peak_per_s
+        Its traffic by the hour, and the rate of the busiest one [1/s].
+    jobs, asked_jobs
+        Their lengths; how many there are, ``None`` = not said.
+    window
+        When they are done.
+    priority
+        Which each is sent with.
+
+    Raises
+    ------
+    InputError
+        Jobs or pools of which nothing is known.
+    """
+    if (
+        fleet.linked
+        or (fleet.shared_promises and len(fleet.pools) > 1)
+        or not math.isinf(fleet.question.traffic.sending.in_flight)
+    ):
+        raise InputError(
+            "batch: jobs go to pools that keep their promises by themselves",
+            "Plan without prefill and decode apart, promises over the whole fleet and limits in flight.",
+        )
+    levels = _levels(rates, peak_per_s, window)
+    rooms, rows, more, usd = [], list[BatchHour](), dict[str, int](), 0.0
+    for pool, margin in zip(fleet.pools, fleet.margins_at(peak_per_s), strict=True):
+        lengths = _jobs_of(fleet, pool, jobs)
+        if lengths is not None:
+            rooms.append((_Room(pool, margin.slow, lengths, fleet.own_promises), (pool.law.share * levels).tolist()))
+    shares = [float(room.jobs.weight.sum()) for room, _ in rooms]
+    done = [room.by_deadline(own, window, room.pool.size.replicas) for room, own in rooms]
+    for (room, own), share, alone in zip(rooms, shares, done, strict=True):
+        rows += room.rows(own, window)
+        lacking = (
+            0 if asked_jobs is None or alone >= share * asked_jobs else room.more_for(own, window, share * asked_jobs)
+        )
+        if lacking:
+            pool = room.pool
+            taller = pool.option.price.bought(pool.size.replicas + lacking)
+            more[pool.option.gpu.name] = (
+                more.get(pool.option.gpu.name, 0) + (taller - pool.bought) * pool.option.price.gpus_per_replica
+            )
+            usd += pool.option.price.cost_usd_per_hour(taller) - pool.cost_usd_per_hour
+    engine = find_engine(fleet.pools[0].option.profile.engine or DEFAULT_ENGINE)
+    each = float(jobs.weight @ jobs.total_tokens / jobs.weight.sum())
+    least = math.floor(min(n / share for n, share in zip(done, shares, strict=True)))
+    return BatchRoom(
+        fleet.question.asked, jobs.name, window.start, window.deadline, each, asked_jobs, least, more, usd, priority,
+        engine.by_priority, tuple(sorted(rows, key=lambda row: row.pool)), served_of(fleet),
+    )  # fmt: skip
