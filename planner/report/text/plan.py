@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from planner.catalog.load import price_offers, repository
 from planner.catalog.profiles import engine_of
 from planner.choices import Choice
+from planner.fleet.types import ANY
 from planner.plans import HOURS_PER_YEAR, Plan, PoolPlan, Sized
 from planner.remarks import Remark
 from planner.report.blocks import Block, Table, Text
@@ -45,6 +46,7 @@ def blocks(plan: Plan) -> list[Block]:
         columns = ["CHEAPER, SAME PROMISE", "GPUs", "$/year", "change", "add"]
         found.append(Table(columns, rows, {columns[0], "add"}))
     found.append(Text(_listed("OTHERWISE", otherwise(plan))))
+    found.append(Text(_listed("GPU TYPES, EACH BY ITSELF", types(plan))))
     checks = before_signing(plan)
     found.append(Text(["BEFORE YOU SIGN"] if checks else []))
     found.append(Text(checks, "bullets", label="  ! ", near=True))
@@ -216,6 +218,19 @@ def otherwise(plan: Plan) -> list[str]:
     others = [c for c in plan.choices.rows if c.kind in ("traffic", "redundancy")]
     shown = [*tighter, *(cliff or looser[:1]), *others][:MOST_OTHERWISE]
     return shapes + [told for c in shown if (told := _other(c, base, c in cliff))]
+
+
+def types(plan: Plan) -> list[str]:
+    """Where any GPU would do, the cheapest others, each with its own best settings: size, cost and P99 TTFT."""
+    asked = plan.inputs.get("gpu")
+    if not isinstance(asked, (list, tuple)) or ANY not in asked or plan.choices is None:
+        return []
+    rows = [(c.cost_usd_per_hour, c) for c in plan.choices.rows if c.kind == "gpu" and c.cost_usd_per_hour is not None]
+    return [
+        f"{c.name.removesuffix(' alone')}: {c.gpus:,} GPUs ({change(cost / plan.cost_usd_per_hour - 1.0)}"
+        + (f", {format_duration(c.ttft_p99_s)})" if c.ttft_p99_s else ")")
+        for cost, c in sorted(rows, key=lambda row: row[0])[:MOST_CHEAPER]
+    ]
 
 
 def _is_cliff(choice: Choice, limit_s: float, base: float) -> bool:
