@@ -103,7 +103,7 @@ def answer(plan: Plan) -> list[str]:
     if sure is not None and sure.chance < sure.confidence - 0.005:
         enough = [s.gpus for s in (*sure.steps, sure.high) if s.gpus and s.chance >= sure.confidence]
         does = f"{min(enough):,} GPUs do" if enough else "no number of GPUs does"
-        keeps += f", not {told_chance(sure.confidence)}: {does}"
+        keeps += f", not {100.0 * sure.confidence:.6g}%: {does}"
     lines = [f"{_gpus(plan)}   {usd(plan.cost_usd_per_year)} a year{keeps}"]
     if sure is not None and (sure.median.gpus, sure.high.gpus) != (plan.gpus, plan.gpus):
         # a size is told once, with the best odds it has
@@ -122,8 +122,12 @@ def _gpus(plan: Plan) -> str:
 
 
 def told_chance(share: float) -> str:
-    """A chance as people read it."""
-    return "over 99%" if share > 0.99 else f"{share:.0%}"
+    """A chance as people read it; a half counts upwards.
+
+    >>> [told_chance(c) for c in (0.994, 0.985, 0.8049)]
+    ['over 99%', '99%', '80%']
+    """
+    return "over 99%" if share > 0.99 else f"{math.floor(100.0 * share + 0.5 + 1e-9)}%"
 
 
 def usd(value: float) -> str:
