@@ -40,7 +40,8 @@ expects.
 `--no-options` leaves other choices out. Each row is the price that `plan`
 with the flags in its last column gives, sized by the same search. `python benchmarks/search.py choices` plans every single
 choice by itself and looks for one that is cheaper by more than 2% and missing or at another price. `--gpu any` searches the
-eight types with a price that look cheapest for the question.
+eight types with a price that look cheapest for the question and names the cheapest others below it. `fleetopt options` lists every
+type that can, each with its own best settings; `--plot` and `fleetopt report` show what they cost against their P99 TTFT.
 
 Of the twenty questions of `benchmarks/search.py choices` the first sixteen were run last with every choice: in two of them measured
 times of another group of GPUs were missing (6% and 25% cheaper than the plan), which are offered since; in the others nothing

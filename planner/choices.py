@@ -32,6 +32,8 @@ class Choice(Record):
         Why there is none.
     limit_s
         Of a ``promise``: its limit [s].
+    ttft_p99_s
+        Of a ``gpu`` with a fleet: the P99 time to first token of its slowest pool [s].
     """
 
     kind: str
@@ -43,6 +45,7 @@ class Choice(Record):
     fleet: str = ""
     reason: str | None = None
     limit_s: float | None = None
+    ttft_p99_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,13 +241,14 @@ def format_count(value: float) -> str:
 
 
 def format_percent(fraction: float) -> str:
-    """One decimal below 10%, none above.
+    """One decimal below 10%, none above; a half counts upwards.
 
-    >>> format_percent(0.0423), format_percent(0.716)
-    ('4.2%', '72%')
+    >>> format_percent(0.0423), format_percent(0.716), format_percent(0.985), format_percent(-0.125)
+    ('4.2%', '72%', '99%', '-13%')
     """
     percent = 100.0 * fraction
-    return f"{percent:.1f}%" if abs(percent) < 9.95 else f"{percent:.0f}%"
+    whole = math.copysign(math.floor(abs(percent) + 0.5 + 1e-9), percent)
+    return f"{percent:.1f}%" if abs(percent) < 9.95 else f"{whole:.0f}%"
 
 
 def format_share(share: float) -> str:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from planner.cli.sign import SLOW
+
+ROOT = Path(__file__).resolve().parents[1]
 
 HEAVY = ("numpy", "scipy", "pandas", "torch", "matplotlib", "mpmath", "yaml", "rich.table")
 
@@ -26,7 +33,7 @@ def test_importing_the_package_loads_no_numerics() -> None:
     assert not [m for m in HEAVY if m in modules]
 
 
-@pytest.mark.parametrize("extra", [[], ["--rate", "1000"], ["--tpot", "50ms"], ["--method", "mgc"]])
+@pytest.mark.parametrize("extra", [[], ["--rate", "100"], ["--tpot", "50ms"], ["--method", "mgc"]])
 def test_plan_loads_only_what_it_needs(extra: list[str]) -> None:
     code = (
         "from planner.cli.main import app\n"
@@ -35,3 +42,67 @@ def test_plan_loads_only_what_it_needs(extra: list[str]) -> None:
     modules = _loaded(code)
     banned = ("scipy.stats", "scipy.optimize", "pandas", "torch", "matplotlib", "mpmath")
     assert not [m for m in banned if m in modules]
+
+
+STARTED = """
+import os, sys
+os.environ["TERM"] = {term!r}
+here = set(sys.modules)
+
+class Screen:
+    def __init__(self):
+        self.said, self.loaded = "", None
+    def isatty(self):
+        return {terminal}
+    def write(self, text):
+        if self.loaded is None:
+            self.loaded = set(sys.modules) - here
+        self.said += text
+    def flush(self):
+        pass
+
+sys.stderr, sys.argv = screen, _ = Screen(), ["fleetopt", {words}]
+from planner.cli.completion import run
+try:
+    run()
+except SystemExit:
+    pass
+sys.stderr = sys.__stderr__
+print("SAID", repr([screen.said, sorted(screen.loaded or ())]))
+"""
+
+
+def _started(words: str, term: str = "xterm", terminal: bool = True) -> tuple[str, list[str]]:
+    """What a command says on a terminal, and what had been loaded when it said the first of it."""
+    script = STARTED.format(term=term, terminal=terminal, words=", ".join(map(repr, words.split())))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    said, loaded = ast.literal_eval(done.stdout.rpartition("SAID ")[2])
+    return said, loaded
+
+
+def test_the_first_sign_of_life_comes_before_anything_heavy_is_loaded() -> None:
+    said, loaded = _started("plan --slo 0.5 --method mgc --no-options -q")
+    assert said.startswith("\rstarting\033[K")
+    assert said.endswith("\r\033[K"), "nothing is left on the line"
+    ours = [m for m in loaded if m.startswith("planner")]
+    assert ours == ["planner", "planner._version", "planner.cli", "planner.cli.completion", "planner.cli.sign"]
+    assert not [
+        m for m in loaded if m.split(".")[0] in (*HEAVY, "typer", "rich", "multiprocessing", "asyncio", "inspect")
+    ]
+    assert len(loaded) <= 50, loaded
+
+
+def test_a_mistake_and_help_stand_alone_and_other_ends_of_stderr_see_no_sign() -> None:
+    said, _ = _started("plan --slo -1")
+    assert re.match(r"\rstarting\033\[K\r\033\[Kerror: ", said)
+    assert _started("plan --help")[0] == ""
+    assert _started("plan --slo -1", terminal=False)[0].startswith("error: ")
+    assert _started("plan --slo -1", term="dumb")[0].startswith("working\nerror: ")
+
+
+def test_commands_that_show_what_is_under_way_begin_with_a_sign() -> None:
+    shows = {
+        p.stem for p in (ROOT / "planner" / "cli").glob("*.py") if "with progress_bar(" in p.read_text(encoding="utf-8")
+    }
+    # the rows of options are those of explain's plan
+    assert {s.replace("_", "-") for s in shows} | {"options"} == SLOW

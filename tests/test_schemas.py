@@ -101,6 +101,10 @@ VERBS = {
         ("plan --cdf azure --slo 1ms --rate 20 --burst poisson --pools 1", "infeasible"),
         (f"plan --services {Path(__file__).parents[1] / 'examples' / 'services.yaml'}", "services"),
     ),
+    "explain": (
+        ("explain plan.yaml", "explanation"),
+        ("explain --slo 0.5 --rate 20 --burst poisson --pools 1", "explanation"),
+    ),
     "options": (("options --isl 500 --osl 100 --rate 5 --slo 0.5 --gpu h100 --burst poisson", "choices"),),
     "evaluate": (("evaluate plan.yaml --rate 10,2000", "evaluation"),),
     "what-if": (("what-if plan.yaml --set rate=10,20", "what-if"),),

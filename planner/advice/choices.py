@@ -11,6 +11,7 @@ from typing import Any
 from planner.advice.rows import answers
 from planner.advice.scheduler import capacity, pooled_replicas
 from planner.catalog.load import gpu as find_gpu
+from planner.catalog.load import gpus
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile, measured_profiles
 from planner.choices import Choice, Choices
@@ -157,7 +158,11 @@ def _size(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | N
     pools = fleet.pools
     told = " + ".join(f"{p.bought:,} x {p.option.parallel} {p.option.gpu.name}" for p in pools)
     gpus = sum(gpus_by_type(pools).values())
-    return replace(choice, cost_usd_per_hour=fleet.cost_usd_per_hour, gpus=gpus, fleet=told)
+    first = None
+    if choice.kind == "gpu":
+        waits = [p.value("ttft_s", 0.99) for p in fleet.predict(fleet.rate, fleet.counts)]
+        first = max((w for w in waits if not math.isnan(w)), default=None)
+    return replace(choice, cost_usd_per_hour=fleet.cost_usd_per_hour, gpus=gpus, fleet=told, ttft_p99_s=first)
 
 
 def _cuts(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | None) -> dict[str, Any]:
@@ -283,7 +288,7 @@ def _near(profiles: Sequence[Profile], inputs: PlanInputs, workload: Workload, p
 
 
 def _types(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:
-    """Other GPU types: each one asked for by itself, else the cheapest by their bounds."""
+    """Other GPU types: each one asked for by itself, of ``any`` all that can, else the cheapest by their bounds."""
     if inputs.profile is not None:
         return
     if plan is None and ANY in inputs.gpu:
@@ -292,7 +297,8 @@ def _types(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterato
     asked = [find_gpu(name).name for name in inputs.gpu if name != ANY]
     alone = set() if plan is None else {p.gpu for p in plan.pools}
     if plan is not None and (len(asked) > 1 or ANY in inputs.gpu):
-        names = asked if ANY not in inputs.gpu else cheapest_types(compile_question(inputs, workload))
+        every = len(gpus())
+        names = asked if ANY not in inputs.gpu else cheapest_types(compile_question(inputs, workload), every)
         names = [name for name in names if {name} != alone]
     else:
         names = [

@@ -20,9 +20,15 @@ def run() -> None:
     """Entry point."""
     shell = os.environ.get("_FLEETOPT_COMPLETE", "").removeprefix("complete_")
     if shell not in ("bash", "zsh", "fish"):
-        from planner.cli.main import run as command
+        from planner.cli import sign
 
-        return command()
+        sign.begin(sys.argv[1:])
+        try:
+            from planner.cli.main import run as command
+
+            return command()
+        finally:
+            sign.clear()
     words, last = asked(os.environ)
     found = [(word, told) for word, told in candidates(words) if word.startswith(last) and (last or word[0] != "-")]
     if os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":

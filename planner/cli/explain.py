@@ -20,6 +20,7 @@ def explain(
     config: Config = None,
     scenario: Scenario = None,
     change: opt.Set = None,
+    output_format: opt.Format = None,
     output: opt.OutputFile = None,
     **given: Any,
 ) -> None:
@@ -29,16 +30,14 @@ def explain(
 
     Example: fleetopt explain plan.yaml
     """
-    from planner.cli.output import emit, page_width
-    from planner.report import explained
-    from planner.report.blocks import to_markdown, to_terminal
+    from planner.cli.output import writer
+    from planner.report.explained import Explanation
 
+    write = writer(output_format, output)
     if plan is not None:
-        found = explained.saved(saved_plan(plan))
-    else:
-        found = explained.blocks(planned(config, scenario, opt.settings(given, change), False))
-    marked = output is not None and output.suffix.lower() in (".md", ".markdown")
-    emit(to_markdown(found) if marked else to_terminal(found, page_width() if output is None else None), output)
+        return write(Explanation.of(saved_plan(plan)))
+    found = planned(config, scenario, opt.settings(given, change), False)
+    write(Explanation.of(found.to_dict(), found))
 
 
 def planned(config: Path | None, scenario: str | None, given: dict[str, Any], choices: bool) -> Any:

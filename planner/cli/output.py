@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from planner.cli import sign
 from planner.documents import printable
 from planner.errors import InputError
 from planner.writing import refuse_unwritable, write_text
@@ -50,6 +51,7 @@ def _print(text: str) -> None:
 
     What moves a terminal's cursor, colours or turns its text is shown as what it is: names come from files of anybody's.
     """
+    sign.clear()
     try:
         own = _BOLD if sys.stdout.isatty() else ()
         text = _CONTROL.sub(lambda found: found[0] if found[0] in own else printable(found[0]), text)
@@ -211,6 +213,7 @@ def say(lines: Iterable[str]) -> None:
     """Lines for the reader, on stderr, folded at the width of its page."""
     from planner.report.blocks import folded
 
+    sign.clear()
     width = page_width(sys.stderr)
     for line in lines:
         # names of files, and what files hold, may hold anything
@@ -232,19 +235,16 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
     Call it with (done, all) where that is known; until then it counts the seconds.
     """
-    if not sys.stderr.isatty():
+    if not sign.watched():
         yield lambda done, total: None
         return
     start, known = time.monotonic(), threading.Event()
-
-    def show(text: str) -> None:
-        print(f"\r{text}\033[K", end="", file=sys.stderr, flush=True)
 
     def count() -> None:
         # what loading took counts
         pause = max(PATIENCE_S - time.process_time(), 0.05)
         while not known.wait(pause):
-            show(f"{title}: {time.monotonic() - start:.1f} s")
+            sign.show(f"{title}: {time.monotonic() - start:.1f} s")
             pause = PATIENCE_S
 
     def tell(done: int, total: int) -> None:
@@ -252,7 +252,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
             # ended, not left to itself: a process with threads cannot be copied
             known.set()
             counter.join()
-        show(f"{title}: {done:,} of {total:,}")
+        sign.show(f"{title}: {done:,} of {total:,}")
 
     counter = threading.Thread(target=count, daemon=True)
     counter.start()
@@ -261,4 +261,4 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     finally:
         known.set()
         counter.join()
-        show("")
+        sign.clear()

@@ -74,7 +74,9 @@ def plan(
     from planner.writing import is_stream
 
     given = opt.settings(given, change)
-    write = writer(output_format, output, of="plan" if services is None else "")
+    # several fleets have no start line of one
+    classes = config if services is None and config is not None and load_question(config).classes else None
+    write = writer(output_format, output, of="" if classes is not None or services is not None else "plan")
     if services is not None:
         own = {
             "--config": config,
@@ -90,11 +92,11 @@ def plan(
         return
     # a file to deploy has no room for what was not chosen
     choices = not (no_choices or quiet) and (output_format or format_of(output)) in WITH_CHOICES
-    if config is not None and load_question(config).classes:
+    if classes is not None:
         if verify is not None or scenario is not None or current is not None:
             option = "--verify" if verify is not None else "--scenario" if scenario is not None else "--from"
             raise InputError(f"{option}: not for a file with classes", "Plan each class by itself to use it.")
-        tiers = api.plan_tiers(config, **{k: v for k, v in given.items() if v is not None})
+        tiers = api.plan_tiers(classes, **{k: v for k, v in given.items() if v is not None})
         write(tiers)
         say(
             f"{g.label}: "

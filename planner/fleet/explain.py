@@ -134,7 +134,8 @@ def _unsure(worst: Shortfall, where: str, helps: Sequence[str]) -> InfeasibleErr
     p, chance = worst.promise, math.floor(100.0 * worst.chance) / 100.0
     lower = [f"a lower confidence (--confidence {format_percent(chance)})"] if chance >= 0.05 else []
     return InfeasibleError(
-        f"{where}{p.told} cannot be kept with a chance of more than {format_percent(chance)} by any number of replicas: even idle, "
+        f"{where}{p.told} cannot be kept with a chance of more than {format_percent(chance)} by any number of replicas "
+        "(--confidence asks for more): even idle, "
         f"the best fleet needs {p.tell(worst.best_s)} by iteration times that are not better known",
         "What would help:",
         [

@@ -640,8 +640,15 @@ def _in_stock(inventory: Mapping[str, int], gpus: Sequence[str]) -> None:
     """Refuse GPUs that are there and that the search does not look at."""
     from planner.catalog.load import gpu
 
-    asked = [gpu(name).name for name in gpus if name != "any"]
-    beside = [name for name in inventory if gpu(name).name not in asked and "any" not in gpus]
+    def found(name: str, key: str) -> str:
+        """The canonical name; one that is unknown is told with the option it was given to."""
+        try:
+            return gpu(name).name
+        except InputError as error:
+            raise InputError(f"{key}: {error.message}", error.hint) from None
+
+    asked = [found(name, "gpu") for name in gpus if name != "any"]
+    beside = [name for name in inventory if found(name, "inventory") not in asked and "any" not in gpus]
     if beside:
         every = " ".join(f"--gpu {name}" for name in (*gpus, *beside))
         only = " ".join(f"--gpu {name}" for name in inventory)

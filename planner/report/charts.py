@@ -29,6 +29,8 @@ class Line:
         Whether it keeps its height until the next point.
     dots
         Points alone, not joined.
+    named
+        Its name stands at its first point, and in no legend.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Line:
     style: str = "a"
     steps: bool = False
     dots: bool = False
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,11 @@ class Lines:
     log_x: bool = False
     log_y: bool = False
     whole: bool = False
+
+    @property
+    def legend(self) -> list[Line]:
+        """The lines whose names stand below."""
+        return [line for line in self.drawn if not line.named]
 
     def width(self, k: int) -> float:
         """Of the k-th line, so that it is seen below later ones that share its points [points]."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from planner.catalog.profiles import engine_of
 from planner.plans import LatencyValue, Plan, PoolPlan
-from planner.report.blocks import Block, Table, Text, rows_table
+from planner.record import Record
+from planner.report.blocks import Block, Table, Text
 from planner.units import format_band, format_count, format_duration, format_percent, format_share, format_usd
 
 
@@ -144,20 +146,43 @@ def latency_of(pool: PoolPlan, metric: str, quantile: float) -> LatencyValue | N
     return next((v for v in pool.latency if v.metric == metric and abs(v.quantile - quantile) < 1e-12), None)
 
 
-def saved(data: Mapping[str, Any]) -> list[Block]:
-    """The same of a plan as its file has it, nothing computed again."""
-    kept = ("name", "gpu", "tp", "replicas", "gpus", "slots", "load", "cost_usd_per_hour", "binding")
-    rows = [{key: pool.get(key) for key in kept} for pool in data.get("pools", ())]
-    lines = {
-        name: [str(line) for line in data.get(name) or ()]
-        for name in ("explanation", "warnings", "assumptions", "notes")
-    }
-    searched = (data.get("search") or {}).get("description", "")
-    return [
-        rows_table(rows),
-        Text(lines["explanation"], "bullets", "Why"),
-        Text(lines["warnings"], "bullets", "Warnings", label="warning: "),
-        Text(lines["assumptions"], "bullets", "Assumed", label="assumed: "),
-        Text(lines["notes"], "bullets", "Notes", label="note: "),
-        Text([f"searched: {searched}"] if searched else []),
-    ]
+@dataclass(frozen=True, slots=True)
+class Explanation(Record):
+    """Why a plan is what it is.
+
+    Parameters
+    ----------
+    pools
+        What each pool is and what fixes its size, under the names of the plan's file.
+    explanation, warnings, assumptions, notes
+        Lines of the plan.
+    searched
+        Which fleets were looked at.
+    plan
+        The plan, where it was made and not read.
+    """
+
+    pools: tuple[Mapping[str, Any], ...]
+    explanation: tuple[str, ...]
+    warnings: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    notes: tuple[str, ...]
+    searched: str
+    plan: Plan | None = field(default=None, repr=False)
+
+    document: ClassVar[str] = "fleetopt-explanation"
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any], plan: Plan | None = None) -> Explanation:
+        """Of a plan as its file has it, nothing computed again."""
+        kept = ("name", "gpu", "tp", "replicas", "gpus", "slots", "load", "cost_usd_per_hour", "binding")
+        pools = tuple({key: pool.get(key) for key in kept} for pool in data.get("pools", ()))
+        lines = {
+            name: tuple(str(line) for line in data.get(name) or ())
+            for name in ("explanation", "warnings", "assumptions", "notes")
+        }
+        return cls(pools, **lines, searched=str((data.get("search") or {}).get("description", "")), plan=plan)
+
+    def to_rows(self) -> list[Mapping[str, Any]]:
+        """One row per pool."""
+        return [*self.pools]

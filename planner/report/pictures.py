@@ -26,8 +26,7 @@ Figure = tuple[str, Chart, Table]
 def of_overview(overview: Overview) -> list[Figure]:
     """Title, picture and the same as a table."""
     found = [*_latency_by_rate(overview), _spread(overview.plan), _tornado(overview)]
-    if (curve := _promise(overview.plan)) is not None:
-        found.insert(0, curve)
+    found[:0] = _surroundings(overview.plan)
     if overview.cuts:
         found.append(_boundary(overview))
     if overview.schedule is not None:
@@ -72,6 +71,35 @@ def _promise(plan: Plan) -> Figure | None:
         marks=[(choices.promise.limit_s, "as planned")], log_x=True,
     )  # fmt: skip
     return title, picture, Table(["limit", "$/month"], [[format_duration(x), _money(y)] for x, y in points])
+
+
+def _types(plan: Plan) -> Figure | None:
+    """Every GPU type by itself, as its row has it, and the plan: what they cost against how soon the first token comes."""
+    rows = [c for c in plan.choices.rows if c.ttft_p99_s and c.cost_usd_per_hour] if plan.choices is not None else []
+    waits = [v for pool in plan.pools if (v := pool.quantile("ttft_s", 0.99)) is not None]
+    if not rows or not waits:
+        return None
+    named = " + ".join(dict.fromkeys(p.gpu for p in plan.pools))
+    told = {f"{named} (this plan)": (max(waits), plan.cost_usd_per_hour, plan.gpus)}
+    told |= {c.flags.split()[-1]: (c.ttft_p99_s or 0.0, c.cost_usd_per_hour or 0.0, c.gpus or 0) for c in rows}
+    points = {name: (wait, HOURS_PER_MONTH * cost) for name, (wait, cost, _) in told.items()}
+    limit = next((p for p in plan.slo.promises if (p.metric, p.quantile) == ("ttft_s", 0.99)), None)
+    title = "GPU types, each by itself: cost a month against P99 TTFT"
+    drawn = [
+        Line(name, [at], "c" if k == 0 else "a", dots=True, named=True) for k, (name, at) in enumerate(points.items())
+    ]
+    marks = [] if limit is None else [(limit.limit_s, "promised")]
+    picture = Lines(title, drawn, "P99 TTFT", "$/month", format_duration, _money, marks=marks, log_x=True, log_y=True)
+    cells = [
+        [name, format_count(told[name][2]), _money(points[name][1]), format_duration(points[name][0])]
+        for name in sorted(points, key=lambda name: points[name][1])
+    ]
+    return title, picture, Table(["GPU", "GPUs", "$/month", "P99 TTFT"], cells, {"GPU"})
+
+
+def _surroundings(plan: Plan) -> list[Figure]:
+    """What its choices show: the promise's cost by its limit, and the GPU types."""
+    return [found for found in (_promise(plan), _types(plan)) if found is not None]
 
 
 def _latency_by_rate(overview: Overview) -> list[Figure]:
@@ -223,8 +251,7 @@ def save(result: Any, path: str | Path) -> Path:
 
 def _of_plan(plan: Plan) -> list[Chart]:
     """Times by percentile, and what the promise costs where that was asked for."""
-    curve = _promise(plan)
-    return [*([curve[1]] if curve is not None else []), _spread(plan)[1]]
+    return [*(chart for _, chart, _ in _surroundings(plan)), _spread(plan)[1]]
 
 
 def _each(points: Mapping[str, Sequence[tuple[float, float]]]) -> list[Line]:

@@ -11,7 +11,7 @@ from typing import Any
 from planner.errors import InputError
 from planner.extras import installing
 from planner.report.charts import Bars, Chart, Lines, ticks
-from planner.report.svg import HEIGHT, LIGHT, ROW, WIDTH
+from planner.report.svg import LIGHT, ROW, WIDTH, height_of
 from planner.writing import write_bytes
 
 DOTS_PER_INCH = 150
@@ -32,7 +32,7 @@ def draw(charts: Sequence[Chart], path: Path) -> Path:
             f"{path}: {path.suffix[1:].upper()} needs matplotlib",
             f"{installing('plot')}, or name the file .svg.",
         ) from error
-    heights = [HEIGHT if isinstance(c, Lines) else 90 + ROW * len(c.rows) for c in charts]
+    heights = [height_of(c) if isinstance(c, Lines) else 90 + ROW * len(c.rows) for c in charts]
     figure: Any = Figure(figsize=(WIDTH / 72.0, sum(heights) / 72.0), layout="constrained")
     panels = figure.subplots(len(charts), 1, squeeze=False, height_ratios=heights)[:, 0]
     colours = dict(part.split(":") for part in LIGHT.replace("--", "").split(";"))
@@ -58,10 +58,12 @@ def _lines(chart: Lines, panel: Any, colours: dict[str, str]) -> None:
         colour = colours["bad" if line.style == "limit" else line.style]
         dashes = "--" if line.style == "limit" else "none" if line.dots else "-"
         panel.plot(
-            x, y, color=colour, linestyle=dashes, marker="o" if line.dots else None, markersize=3, label=line.name,
-            linewidth=0.75 * chart.width(k),
+            x, y, color=colour, linestyle=dashes, marker="o" if line.dots else None, markersize=3,
+            label=None if line.named else line.name, linewidth=0.75 * chart.width(k),
             drawstyle="steps-post" if line.steps else "default",
         )  # fmt: skip
+        if line.named and points:
+            panel.annotate(line.name, points[0], xytext=(5, 3), textcoords="offset points", fontsize=8)
     for k, (place, name) in enumerate(chart.marks):
         panel.axvline(place, color=colours["ink"], linestyle=":")
         panel.annotate(name, (place, 1.0 - 0.08 * k), xycoords=("data", "axes fraction"), va="top", fontsize=8)
@@ -80,7 +82,7 @@ def _lines(chart: Lines, panel: Any, colours: dict[str, str]) -> None:
         axis.set_ticks(places, [text(v) for v in places])
         axis.set_ticks([], minor=True)
     panel.grid(True, alpha=0.3)
-    if len(chart.drawn) > 1:
+    if len(chart.legend) > 1:
         panel.legend(fontsize=8)
 
 

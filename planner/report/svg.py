@@ -13,7 +13,7 @@ WIDTH, HEIGHT = 640, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 44
 ROW = 34
 
-LETTER = 6.6
+LETTER = 7.0
 """Width of a letter, about."""
 
 MOST_POINTS = 60
@@ -58,7 +58,7 @@ class _Axis:
 
 def figure(chart: Chart) -> str:
     """A chart for a page, whose style sheet colours it, and its legend below."""
-    legend = chart.drawn if isinstance(chart, Lines) else ()
+    legend = chart.legend if isinstance(chart, Lines) else ()
     names = "".join(f'<span class="key {line.style}">{escape(line.name)}</span>' for line in legend)
     return drawing(chart) + (f'<p class="legend">{names}</p>' if names else "")
 
@@ -67,11 +67,13 @@ def document(charts: Sequence[Chart]) -> str:
     """Charts below each other as a file of its own, with their titles, legends and colours."""
     parts, top = [], 0
     for chart in charts:
-        height = _height(chart)
-        legend = chart.drawn if isinstance(chart, Lines) and len(chart.drawn) > 1 else ()
+        height = height_of(chart)
+        legend = chart.legend if isinstance(chart, Lines) and len(chart.legend) > 1 else ()
         parts.append(_text(LEFT, top + 22, chart.title, "start", "title"))
         at = LEFT
         for line in legend:
+            if at > LEFT and at + 23 + LETTER * len(line.name) > WIDTH:
+                at, top = LEFT, top + 16
             parts.append(f'<line class="line {line.style}" x1="{at}" x2="{at + 18}" y1="{top + 36}" y2="{top + 36}"/>')
             parts.append(_text(at + 23, top + 40, line.name, "start"))
             at += 44 + round(LETTER * len(line.name))
@@ -90,17 +92,21 @@ def drawing(chart: Chart, place: str = "") -> str:
     parts = _lines(chart) if isinstance(chart, Lines) else _bars(chart)
     title = escape(chart.title, quote=True)
     return (
-        f'<svg{place} viewBox="0 0 {WIDTH} {_height(chart)}" role="img" aria-label="{title}">'
+        f'<svg{place} viewBox="0 0 {WIDTH} {height_of(chart)}" role="img" aria-label="{title}">'
         f"<title>{escape(chart.title)}</title>{''.join(parts)}</svg>"
     )
 
 
-def _height(chart: Chart) -> int:
-    return HEIGHT if isinstance(chart, Lines) else TOP + ROW * len(chart.rows) + BOTTOM
+def height_of(chart: Chart) -> int:
+    """Of a picture; many names beside points need room."""
+    if isinstance(chart, Lines):
+        return HEIGHT * (2 if len(chart.drawn) - len(chart.legend) > 8 else 1)
+    return TOP + ROW * len(chart.rows) + BOTTOM
 
 
 def _lines(chart: Lines) -> list[str]:
     """Lines over their frame."""
+    tall = height_of(chart)
     drawn, log_x, log_y = chart.drawn, chart.log_x, chart.log_y
     x_text, y_text = chart.x_text, chart.y_text
     shown = [[(x, y) for x, y in line.points if math.isfinite(y) and (y > 0.0 or not log_y)] for line in drawn]
@@ -108,18 +114,21 @@ def _lines(chart: Lines) -> list[str]:
     ys = [y for points in shown for _, y in points]
     low, high = (min(ys), max(ys)) if ys else (0.5, 1.0)
     along = _Axis(min(xs, default=0.0), max(xs, default=1.0), LEFT, WIDTH - RIGHT, log_x)
-    up = _Axis(
-        low / 1.2 if log_y else min(0.0, low), high * (1.2 if log_y else 1.08) or 1.0, HEIGHT - BOTTOM, TOP, log_y
-    )
+    up = _Axis(low / 1.2 if log_y else min(0.0, low), high * (1.2 if log_y else 1.08) or 1.0, tall - BOTTOM, TOP, log_y)
     parts = [_frame(along, up, chart)]
     for k, (x, name) in enumerate(chart.marks):
         at = along.at(x)
         anchor = "end" if at > WIDTH - RIGHT - 10 - LETTER * len(name) else "start"
-        parts.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
+        parts.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{tall - BOTTOM}"/>')
         # names of marks close to each other stand below each other
         parts.append(_text(at + (-5 if anchor == "end" else 5), TOP - 6 + 16 * k, name, anchor))
+    # no name covers a point
+    spots = [(along.at(x), up.at(y)) for points in shown for x, y in points]
+    taken = [(px - 4.0, px + 4.0, py + 4.0) for px, py in spots]
     for number, (line, points) in enumerate(zip(drawn, shown, strict=True)):
         places = [(along.at(x), up.at(y)) for x, y in points]
+        if line.named and places:
+            parts.append(_beside(*places[0], line.name, tall, taken))
         if not line.dots:
             path = "".join(
                 (f"M{px:.1f},{py:.1f}" if k == 0 else f"H{px:.1f}V{py:.1f}" if line.steps else f"L{px:.1f},{py:.1f}")
@@ -136,6 +145,28 @@ def _lines(chart: Lines) -> list[str]:
     return parts
 
 
+def _beside(x: float, y: float, name: str, tall: int, taken: list[tuple[float, float, float]]) -> str:
+    """A point's name where none stands yet, (left, right, height) of those `taken`: right of it, left, or farther up and down."""
+    wide = LETTER * len(name)
+    places = [
+        (side, y + 4.0 + 12.0 * step)
+        for step in (0, -1, 1, -2, 2, -3, 3, -4, 4, -5, 5)
+        for side in (x + 7.0, x - 7.0 - wide, x - wide / 2.0)
+        if step or side > x or side + wide < x
+    ]
+
+    def free(left: float, at: float) -> bool:
+        fits = left >= LEFT and left + wide <= WIDTH - 2.0 and TOP + 8.0 <= at <= tall - BOTTOM
+        return fits and all(left > r or left + wide < l or abs(at - h) >= 12.0 for l, r, h in taken)
+
+    if (found := next((place for place in places if free(*place)), None)) is None:
+        # pointing at the point tells it, and the table beside the picture
+        return ""
+    left, at = found
+    taken.append((left, left + wide, at))
+    return _text(left, at, name, "start")
+
+
 def _bars(chart: Bars) -> list[str]:
     """Both ends of every row from the middle."""
     rows, middle, text = chart.rows, chart.middle, chart.text
@@ -144,7 +175,7 @@ def _bars(chart: Bars) -> list[str]:
     # the longest name fits, as far as that leaves room for the bars
     left = min(max(250.0, 16.0 + LETTER * max((len(name) for name, _, _ in rows), default=0)), 0.6 * WIDTH)
     across = _Axis(low_end * 0.98 if low_end > 0.0 else low_end, max(values) * 1.02, left, WIDTH - RIGHT - 10.0, False)
-    height, total = ROW, _height(chart)
+    height, total = ROW, height_of(chart)
     at = across.at(middle)
     parts = []
     for k, (name, low, high) in enumerate(rows):
@@ -170,14 +201,16 @@ def _bars(chart: Bars) -> list[str]:
 
 def _frame(along: _Axis, up: _Axis, chart: Lines) -> str:
     """Axes with their numbers and names."""
-    parts = [f'<path class="axis" d="M{LEFT},{TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>']
+    tall = height_of(chart)
+    parts = [f'<path class="axis" d="M{LEFT},{TOP}V{tall - BOTTOM}H{WIDTH - RIGHT}"/>']
     for value in along.ticks():
-        parts.append(_text(along.at(value), HEIGHT - BOTTOM + 16, chart.x_text(value), "middle"))
+        half = 0.5 * LETTER * len(chart.x_text(value))
+        parts.append(_text(min(along.at(value), WIDTH - half), tall - BOTTOM + 16, chart.x_text(value), "middle"))
     for value in up.ticks(chart.whole):
         y = up.at(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(_text(LEFT - 6, y + 4, chart.y_text(value), "end"))
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, chart.x_name, "middle"))
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, tall - 8, chart.x_name, "middle"))
     parts.append(_text(LEFT, TOP - 6, chart.y_name, "start"))
     return "".join(parts)
 

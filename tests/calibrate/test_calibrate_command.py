@@ -255,8 +255,9 @@ def test_nothing_is_overwritten_and_points_are_fitted_again(tmp_path: Path, fold
     header = json.loads(points.read_text().splitlines()[0])
     assert header["schema"] == "fleetopt-points/1" and header["gpu"] == "l40s-48gb" and header["clock"]
     for source in (profile_file, points):
-        refitted = run("profile", "refit", source, "-o", tmp_path / "again.yaml")
+        refitted = run("profile", "refit", source, "-o", tmp_path / "again.yaml", "--format", "json")
         assert refitted.exit_code == 0, refitted.output
+        assert not wrong("calibration-set", json.loads(refitted.stdout))
     assert load_profile(tmp_path / "again.yaml").iteration == load_profile(profile_file).iteration
     shared = tmp_path / "shared.yaml"
     shared.write_text(run("profile", "share", profile_file).stdout)

@@ -121,6 +121,9 @@ def test_tiers_of_users(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "paying" in done.stdout
     assert "free" in done.stdout
+    done = fleetopt("plan", "--config", "tiers.yaml", "--format", "vllm", cwd=folder)
+    assert done.returncode == 3
+    assert "--format: 'vllm' is none of table, markdown, json, yaml, csv" in done.stderr
     (folder / "tiers.yaml").unlink()
 
 

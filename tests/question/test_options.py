@@ -254,6 +254,13 @@ def test_a_file_with_classes_is_not_planned_as_if_it_had_none(tmp_path: Path) ->
         fo.what_if(tmp_path / "tiers.yaml", rate=[1, 2])
 
 
+def test_an_unknown_gpu_is_told_with_its_place() -> None:
+    for key, options in (("gpu", {"gpu": "h999"}), ("inventory", {"gpu": "h100"})):
+        with pytest.raises(InputError) as failed:
+            PlanInputs.from_dict({"slo": 1, "inventory": "h999=3", **options}, "plan.yaml: inputs.")
+        assert failed.value.message.startswith(f"plan.yaml: inputs.{key}: unknown GPU 'h999'")
+
+
 @pytest.mark.parametrize("given", ["h100,h200", ["h100, h200"], ["h100", "h200", "h100"]])
 def test_lists_are_taken_apart_at_commas_wherever_they_stand(given: Any) -> None:
     asked = PlanInputs.from_dict({"slo": 1, "gpu": given, "price": ["h100=2,h200=3"], "inventory": "h100=8,h200=4"})

@@ -14,6 +14,7 @@ from planner.errors import InputError
 from planner.report.charts import Bars, Line, Lines, ticks
 from planner.report.pictures import charts_of, save
 from planner.report.svg import document
+from planner.report.text.plan import summary
 from planner.units import format_count, format_usd
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -127,3 +128,39 @@ def test_logarithmic_axes_have_three_numbers_at_least(low: float, high: float) -
 def test_replicas_are_whole() -> None:
     assert ticks(0.0, 2.16, whole=True) == [0.0, 1.0, 2.0]
     assert all(v == round(v) for v in ticks(0.0, 130.0, whole=True))
+
+
+def test_gpu_types_stand_where_their_rows_have_them_and_each_row_is_what_planning_gives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("planner.advice.choices.SHAPES", {})
+    asked = {"slo": 4.0, "rate": 60.0, "method": "mgc", "kv": "reserved", "pools": 1}
+    found = fo.plan("azure", gpu="any", choices=True, **asked)  # type: ignore[arg-type]
+    assert found.choices is not None
+    rows = {c.changes["gpu"][0]: c for c in found.choices.rows if c.kind == "gpu" and c.gpus}  # type: ignore[index]
+    for name in [*rows][::5]:
+        plan = fo.plan("azure", gpu=name, **asked)  # type: ignore[arg-type]
+        told = (plan.cost_usd_per_hour, plan.gpus, plan.pools[0].quantile("ttft_s", 0.99))
+        assert (rows[name].cost_usd_per_hour, rows[name].gpus, rows[name].ttft_p99_s) == told
+    chart = next(c for c in charts_of(found) if "GPU types" in c.title)
+    assert isinstance(chart, Lines)
+    points = {line.name: line.points[0] for line in chart.drawn}
+    own = found.pools[0]
+    of_plan = (own.quantile("ttft_s", 0.99), 730.0 * found.cost_usd_per_hour)
+    of_rows = {name: (c.ttft_p99_s, 730.0 * (c.cost_usd_per_hour or 0.0)) for name, c in rows.items()}
+    assert points == {f"{own.gpu} (this plan)": of_plan, **of_rows}
+    # every priced type that the model fits on and that can keep the promise, whatever it costs
+    assert len(points) >= 15
+    line = next(line for line in summary(found) if line.startswith("GPU TYPES"))
+    cheapest = min(rows.values(), key=lambda c: c.cost_usd_per_hour or 0.0)
+    assert f"{cheapest.flags.split()[-1]}: {cheapest.gpus} GPUs" in line
+    drawn = document([chart])
+    names = [t for t in ET.fromstring(drawn).iter(f"{SVG}text") if t.text in points]
+    assert names[0].text == f"{own.gpu} (this plan)"
+    boxes = [(float(t.attrib["x"]), float(t.attrib["y"]), 7.0 * len(t.text or "")) for t in names]
+    assert all(x >= 0.0 and x + wide <= 640.0 for x, _, wide in boxes)
+    apart = [
+        abs(y - v) >= 12.0 or x + w <= u or u + z <= x for k, (x, y, w) in enumerate(boxes) for u, v, z in boxes[:k]
+    ]
+    assert all(apart) and len(names) >= 0.8 * len(points)
+    assert {line.name for line in chart.drawn if any(line.name in t for t in titles(drawn))} == set(points)

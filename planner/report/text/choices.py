@@ -31,6 +31,10 @@ TOO_DEAR = 20.0
 def blocks(choices: Choices) -> list[Block]:
     """The choices sized as a table, what has no fleet as lines."""
     priced = [c for c in choices.rows if c.cost_usd_per_hour is not None and not _too_dear(c, choices)]
+    if choices.cost_usd_per_hour is None:
+        # what keeps the promise as it is comes first, the cheapest before all
+        same = sorted((c for c in priced if c.kind != "promise"), key=lambda c: c.cost_usd_per_hour or 0.0)
+        priced = [*same, *(c for c in priced if c.kind == "promise")]
     rows = [_cells(c, choices.cost_usd_per_hour) for c in priced]
     found: list[Block] = []
     if rows and choices.cost_usd_per_hour is not None:

@@ -42,7 +42,9 @@ def blocks(evaluation: Evaluation) -> list[Block]:
 
 
 def _missed(promise: Promise, verdict: Verdict) -> str:
-    """A broken promise with its value."""
+    """A broken promise with its value, or that the pool is full."""
+    if verdict.prediction.load >= 1.0:
+        return f"{promise.label} (load {verdict.prediction.load:.2f}: it cannot keep up)"
     return f"{promise.label} {promise.tell(verdict.prediction.value(promise.metric, promise.quantile))}"
 
 

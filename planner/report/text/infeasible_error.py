@@ -8,6 +8,6 @@ from planner.report.text import choices
 
 
 def blocks(error: InfeasibleError) -> list[Block]:
-    """What would make it possible; the reason itself is told on stderr, and in a document here."""
-    told = Text([error.message], "bold", only="document")
+    """That there is none and why, and what would make it possible; stderr tells the reason too, and what helps in words."""
+    told = Text([f"NO FLEET  {error.message}"], "bold")
     return [told] if error.choices is None else [told, *choices.blocks(error.choices)]

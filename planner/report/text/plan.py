@@ -14,6 +14,7 @@ from planner.catalog.load import price_offers, repository
 from planner.catalog.power import full_w, power_curve
 from planner.catalog.profiles import engine_of
 from planner.choices import Choice
+from planner.fleet.types import ANY
 from planner.plans import HOURS_PER_YEAR, Plan, PoolPlan, Sized
 from planner.remarks import Remark
 from planner.report.blocks import Block, Table, Text
@@ -46,6 +47,7 @@ def blocks(plan: Plan) -> list[Block]:
         columns = ["CHEAPER, SAME PROMISE", "GPUs", "$/year", "change", "add"]
         found.append(Table(columns, rows, {columns[0], "add"}))
     found.append(Text(_listed("OTHERWISE", otherwise(plan))))
+    found.append(Text(_listed("GPU TYPES, EACH BY ITSELF", types(plan))))
     checks = before_signing(plan)
     found.append(Text(["BEFORE YOU SIGN"] if checks else []))
     found.append(Text(checks, "bullets", label="  ! ", near=True))
@@ -102,7 +104,7 @@ def answer(plan: Plan) -> list[str]:
     if sure is not None and sure.chance < sure.confidence - 0.005:
         enough = [s.gpus for s in (*sure.steps, sure.high) if s.gpus and s.chance >= sure.confidence]
         does = f"{min(enough):,} GPUs do" if enough else "no number of GPUs does"
-        keeps += f", not {told_chance(sure.confidence)}: {does}"
+        keeps += f", not {100.0 * sure.confidence:.6g}%: {does}"
     lines = [f"{_gpus(plan)}   {usd(plan.cost_usd_per_year)} a year{keeps}"]
     if sure is not None and (sure.median.gpus, sure.high.gpus) != (plan.gpus, plan.gpus):
         # a size is told once, with the best odds it has
@@ -121,8 +123,12 @@ def _gpus(plan: Plan) -> str:
 
 
 def told_chance(share: float) -> str:
-    """A chance as people read it."""
-    return "over 99%" if share > 0.99 else f"{share:.0%}"
+    """A chance as people read it; a half counts upwards.
+
+    >>> [told_chance(c) for c in (0.994, 0.985, 0.8049)]
+    ['over 99%', '99%', '80%']
+    """
+    return "over 99%" if share > 0.99 else f"{math.floor(100.0 * share + 0.5 + 1e-9)}%"
 
 
 def usd(value: float) -> str:
@@ -227,6 +233,19 @@ def otherwise(plan: Plan) -> list[str]:
     others = [c for c in plan.choices.rows if c.kind in ("traffic", "redundancy")]
     shown = [*tighter, *(cliff or looser[:1]), *others][:MOST_OTHERWISE]
     return shapes + [told for c in shown if (told := _other(c, base, c in cliff))]
+
+
+def types(plan: Plan) -> list[str]:
+    """Where any GPU would do, the cheapest others, each with its own best settings: size, cost and P99 TTFT."""
+    asked = plan.inputs.get("gpu")
+    if not isinstance(asked, (list, tuple)) or ANY not in asked or plan.choices is None:
+        return []
+    rows = [(c.cost_usd_per_hour, c) for c in plan.choices.rows if c.kind == "gpu" and c.cost_usd_per_hour is not None]
+    return [
+        f"{c.name.removesuffix(' alone')}: {c.gpus:,} GPUs ({change(cost / plan.cost_usd_per_hour - 1.0)}"
+        + (f", {format_duration(c.ttft_p99_s)})" if c.ttft_p99_s else ")")
+        for cost, c in sorted(rows, key=lambda row: row[0])[:MOST_CHEAPER]
+    ]
 
 
 def _is_cliff(choice: Choice, limit_s: float, base: float) -> bool:
