@@ -17,25 +17,28 @@ import numpy as np
 
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.mlperf_data import (
+    LIVES,
     MlperfRow,
     lengths,
     mlperf_cases,
     mlperf_rows,
     offline_rate,
     public_gpu,
-    request_lengths,
 )
 from benchmarks.accuracy.rows import Pair, band_of
-from benchmarks.accuracy.serving import FloatArray, Load, quantile, random, table, through, tpot_s
+from benchmarks.accuracy.serving import FloatArray, Load, quantile, random, table, through
 from planner.engines import engine as find_engine
 from planner.errors import InputError
 from planner.hardware import Parallelism
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
-from planner.predict.records import Replicas, Run
+from planner.predict.records import Replicas
 
 RUN_S = 600.0
 """A run lasts so long at least, and takes its data set once [s]."""
+WIDER = 1.25
+"""How much longer than :data:`LIVES` of its longest answer a run is made, as answers take longer in a fuller batch; the first and
+the last of these lives are not judged."""
 MOST = 20_000
 """Requests of a replay at most."""
 TIMES = ("t0", "w", "b", "c", "g", "h", "e", "a", "x", "w_experts", "h_m", "e_m")
@@ -86,26 +89,31 @@ class Served:
     prompt: FloatArray
     output: FloatArray
 
-    def at(self, rate_per_s: float) -> Run:
-        """A run at that rate of the whole system [1/s]."""
+    def at(self, rate_per_s: float) -> tuple[FloatArray, FloatArray]:
+        """TTFT and TPOT in a long run at that rate of the whole system, of requests with a full batch about them [s]."""
         rate = rate_per_s / self.copies
-        count = int(np.clip(max(RUN_S * rate, self.prompt.size / self.copies), 200, MOST))
-        rows = np.resize(random(1).permutation(self.prompt.size), count)
-        arrivals = np.cumsum(random(2).gamma(self.copies, 1.0 / (self.copies * rate), count))
-        return through(Load(arrivals, self.prompt[rows], self.output[rows]), self.replica)
-
-    def outputs(self, run: Run) -> FloatArray:
-        """Output tokens of a run's requests."""
-        rows = np.resize(random(1).permutation(self.prompt.size), run.first_s.size)
-        return np.maximum(np.rint(self.output[rows]), 1.0)
+        span = max(RUN_S, self.prompt.size / rate_per_s)
+        while True:
+            count = int(np.clip(span * rate, 200, MOST))
+            rows = np.resize(random(1).permutation(self.prompt.size), count)
+            arrivals = np.cumsum(random(2).gamma(self.copies, 1.0 / (self.copies * rate), count))
+            run = through(Load(arrivals, self.prompt[rows], self.output[rows]), self.replica)
+            life = float(np.nanmax(run.done_s - run.first_s))
+            if span >= LIVES * life or count == MOST:
+                break
+            span = LIVES * life * WIDER
+        edge = min(life, 0.4 * arrivals[-1])
+        inside = (arrivals >= edge) & (arrivals <= arrivals[-1] - edge)
+        steps = np.maximum(np.rint(self.output[rows]), 1.0) - 1.0
+        several = inside & (steps > 0.0)
+        return run.ttft_s[inside], ((run.done_s - run.first_s)[several] / steps[several])
 
     def largest_rate(self, guess_per_s: float, ttft_limit_s: float, tpot_limit_s: float) -> float:
         """Rate at which P99 of TTFT or TPOT reaches its limit, within an eighth and eight times the guess [1/s]."""
         low, high = math.log(guess_per_s / 8.0), math.log(guess_per_s * 2.0)
         for _ in range(STEPS):
             middle = 0.5 * (low + high)
-            run = self.at(math.exp(middle))
-            ttft, tpot = quantile(run.ttft_s, 0.99), quantile(tpot_s(run, self.outputs(run)), 0.99)
+            ttft, tpot = (quantile(times, 0.99) for times in self.at(math.exp(middle)))
             low, high = (middle, high) if ttft <= ttft_limit_s and tpot <= tpot_limit_s else (low, middle)
         return math.exp(0.5 * (low + high))
 
@@ -113,7 +121,7 @@ class Served:
 def served(entry: MlperfRow, folder: Path, parallel: Parallelism, scale: float = 1.0) -> Served:
     """A system of an entry's settings."""
     row = entry.row
-    prompt, output = request_lengths(folder / row["lengths"], float(row["mean_output_tokens"]))
+    prompt, output = entry.requests(folder)
     budget, slots, kv = entry.replica(parallel)
     host = find_engine(entry.engine.removesuffix("_offline"))
     model = scaled(roofline(entry.gpu, entry.model, parallel, engine=entry.engine), scale)
@@ -169,12 +177,11 @@ def stated(data: Path) -> Iterator[Pair]:
         _, parallel = fastest(entry, data / "real" / "mlperf")
         system = served(entry, data / "real" / "mlperf", parallel)
         rate = float(row["scheduled_per_s"])
-        run = system.at(rate)
+        ttft, tpot = system.at(rate)
         label = f"{row['gpu']} {name} {row['scenario']} {parallel}"
         band = band_of(entry.gpu, entry.model, entry.engine)
-        tpot = float(np.nanmean(tpot_s(run, system.outputs(run))))
-        yield Pair("moe_rate", "tpot_mean", label, tpot, 1e-3 * float(row["tpot_mean_ms"]), band)
-        yield Pair("moe_rate", "ttft_p99", label, quantile(run.ttft_s, 0.99), 1e-3 * float(row["ttft_p99_ms"]), band)
+        yield Pair("moe_rate", "tpot_mean", label, float(tpot.mean()), 1e-3 * float(row["tpot_mean_ms"]), band)
+        yield Pair("moe_rate", "ttft_p99", label, quantile(ttft, 0.99), 1e-3 * float(row["ttft_p99_ms"]), band)
         limits = [1e-3 * float(row[f"limit_{m}_ms"]) for m in ("ttft", "tpot")]
         yield Pair("moe_rate", "largest_rate", label, system.largest_rate(rate, *limits), rate, band)
 

@@ -41,9 +41,13 @@ def deviation(band: float, holds: float) -> float:
 
 def error_of(profile: Profile, promises: Sequence[Promise]) -> float:
     """Standard deviation of the logarithm of what promises hang on: where TTFT is promised, prompts too [1]."""
+    return deviation(band_of(profile, promises), profile.holds)
+
+
+def band_of(profile: Profile, promises: Sequence[Promise]) -> float:
+    """Half-width of the band around what promises hang on: where TTFT is promised, prompts too [1]."""
     first = any("ttft_s" in p.limits for p in promises)
-    band = max(profile.band, profile.band_prefill or 0.0) if first else profile.band
-    return deviation(band, profile.holds)
+    return max(profile.band, profile.band_prefill or 0.0) if first else profile.band
 
 
 @dataclass(frozen=True, slots=True)

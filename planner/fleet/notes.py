@@ -12,6 +12,7 @@ from planner.catalog.load import model as find_model
 from planner.fleet.deaths import deaths_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.hours import hours_told
+from planner.fleet.margin import band_of
 from planner.fleet.pool import Pool
 from planner.methods import find_method
 from planner.plans import PoolPlan
@@ -23,6 +24,10 @@ from planner.units import format_count, format_duration
 from planner.workload import pools as m
 from planner.workload.arrivals import POISSON_ASSUMED
 
+WIDE_BAND = 0.3
+"""Half-width beyond which an estimate is not fit to buy on [1]."""
+SPLIT_BAND = 0.38
+"""How far the largest rate of the one split fleet that was measured is off (docs/accuracy/public.md, pd_knee) [1]."""
 SMALL_FLEET = 6
 """A fleet up to this size at the trace's own rate is worth a remark."""
 
@@ -129,6 +134,8 @@ def warnings_of(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[Remark]:
             yield less
         if plan.replicas_high is None:
             yield Remark("profile_band", {"pool": pool.name, "band": profile.band, "provenance": profile.provenance})
+        else:
+            yield from _wide_band(fleet, pool)
         decode = law.mean(m.DECODE)
         context = law.mean(m.KV) / decode if decode > 0.0 else 0.0
         running = max(pool.size.prediction.mean_running, 1.0)
@@ -140,6 +147,16 @@ def warnings_of(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[Remark]:
     if not fleet.linked:
         for pool in fleet.pools:
             yield from _impossible(pool)
+
+
+def _wide_band(fleet: Fleet, pool: Pool) -> Iterator[Remark]:
+    """Iteration times that nobody measured and that such pools have been seen to miss by more than a purchase should bear."""
+    profile = pool.option.profile
+    band, what = band_of(profile, fleet.promises.latency), "models of this kind"
+    if fleet.linked and band < SPLIT_BAND:
+        band, what = SPLIT_BAND, "prefill and decode on replicas of their own"
+    if profile.provenance == "estimated" and band > WIDE_BAND:
+        yield Remark("wide_band", {"gpu": pool.option.gpu.name, "band": band, "what": what})
 
 
 def _admits_less(fleet: Fleet, pool: Pool) -> Remark | None:

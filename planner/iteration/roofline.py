@@ -258,7 +258,8 @@ def roofline(
     the tokens, so that streaming the experts outlasts their products up to batches at which the dense layers compute long
     since; mixtures of 32 and more experts multiply them slower by the constant ``fine_products`` on GPUs without 4-bit matrix
     units, while experts stream like dense weights everywhere. An engine spends ``moe_launch_s`` on every layer of a mixture, and
-    brings its inputs to fewer bits once more; heads of 64 values or fewer have their cache read ``narrow`` times longer. Of
+    brings its inputs to fewer bits once more; heads of 64 values or fewer have their cache
+    read ``narrow`` times longer, but not by engines tuned for MLPerf. Of
     experts that lie whole on GPUs the busiest has more touched than the mean (``uneven``) and, unless the engine moves them
     about, ``imbalance`` times the tokens. Latent attention: g is the larger of reading the compressed cache and computing on it.
     Sliding-window layers read at most their window: it goes into h and c. Linear attention and state-space layers count
@@ -378,7 +379,7 @@ def roofline(
     g = shape.kv_bytes_per_token * kv_s
     if model.kv_lora_rank:
         g = max(g, shape.decode_kv_flops * pair_s)
-    elif model.head_dim <= NARROW_HEAD:
+    elif model.head_dim <= NARROW_HEAD and not tuned:
         g *= k.get("narrow", 1.0)
     h = k["sequence_s_per_layer"] * model.layers + shape.sequence_bytes * kv_s
     # of every sequence that writes a token all logits are computed and sampled from

@@ -81,6 +81,17 @@ def test_the_answer_comes_first_and_all_of_it_on_thirty_lines(plan: Plan) -> Non
     assert any("fleetopt calibrate --gpu" in line and "about 12 GPUs less" in line for line in page)
 
 
+def test_what_an_estimate_misses_by_much_is_not_fit_to_buy_on(plain: Plan) -> None:
+    """Mixtures of experts and split fleets: above the answer, once; dense models have their band below it."""
+    asked = {"slo": 4.0, "rate": 20.0, "method": "mgc", "kv": "reserved", "pools": 1, "gpu": "h200"}
+    page = lines(fo.plan(model="gpt-oss-120b", **asked), 160)
+    assert "not fit to buy on without calibrating" in " ".join(page[:3])
+    assert " ".join(page).count("fleetopt calibrate") == 1
+    split = lines(fo.plan(model="llama-3.1-8b", rate=20.0, slo=4.0, gpu="h200", shape="disaggregated"), 160)
+    assert "replicas of their own: not fit" in " ".join(split[:3])
+    assert "not fit" not in " ".join(lines(plain, 160))
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_it_fits(plan: Plan, width: int) -> None:
     assert max(map(len, lines(plan, width))) <= width

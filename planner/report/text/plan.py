@@ -28,7 +28,7 @@ MOST_CHEAPER, MOST_OTHERWISE, MOST_CHECKS = 5, 4, 4
 CLIFF_LOOSER, CLIFF_SAVES = 1.5, 0.2
 """A promise whose limit is a cliff: this many times as long, it saves this share."""
 
-UNFIT = ("few_requests", "no_promise", "below_hardware", "profile_band")
+UNFIT = ("few_requests", "no_promise", "below_hardware", "profile_band", "wide_band")
 """Warnings that make an answer unfit to buy by: they stand above it."""
 
 AT_OTHER = ("traffic", "redundancy", "promise")
@@ -269,8 +269,11 @@ def before_signing(plan: Plan) -> list[str]:
     """What the answer rests on that a person can check, each with the way to."""
     found = []
     gpu = plan.pools[0].gpu
+    warned = {r.values["gpu"] for r in _remarks(plan, "warnings") if r.code == "wide_band"}
     for remark in _remarks(plan, "assumptions"):
-        if remark.code == "iteration_times" and "measured" not in str(remark.values["trust"]):
+        if remark.code != "iteration_times" or remark.values["gpu"] in warned:
+            continue
+        if "measured" not in str(remark.values["trust"]):
             saves = (
                 []
                 if plan.sureness is None
