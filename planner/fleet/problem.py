@@ -195,12 +195,14 @@ class FleetProblem(SearchGrid):
         self._pools[key] = result
         return result
 
-    def resize(self, edges: Sequence[Edge], pools: Sequence[Pool]) -> None:
-        """Pools of the search that turn out to take more than it had them take."""
+    def resize(self, edges: Sequence[Edge], pools: Sequence[Pool]) -> bool:
+        """Pools of the search that turn out to take more than it had them take; whether there are any."""
+        grown = False
         for edge, pool in zip(edges, pools, strict=True):
             known = self._pools[edge]
             if known is not None and pool.bought > known.bought:
-                self._pools[edge] = replace(known, size=pool.size, bought=pool.bought)
+                self._pools[edge], grown = replace(known, size=pool.size, bought=pool.bought), True
+        return grown
 
     def alike(self, edge: Edge, pool: Pool) -> Pool:
         """Of the engines that differ from a pool's in settings alone, the one that keeps the promises best with as many replicas.
@@ -260,7 +262,7 @@ class FleetProblem(SearchGrid):
     def fits(self, pools: Sequence[Pool]) -> bool:
         """Whether the inventory holds the GPUs of these pools and the power suffices for them."""
         if self.max_w < math.inf:
-            return math.fsum(pool.power_w for pool in pools) <= self.max_w
+            return math.fsum(pool.power_w for pool in pools) <= self.max_w * (1.0 + 1e-9)
         return all(n <= self.stock.get(name, n) for name, n in gpus_by_type(pools).items())
 
 

@@ -329,9 +329,6 @@ class _ColocatedShape(Shape):
         if baseline is not None and baseline.cost_usd_per_hour <= fleet.cost_usd_per_hour * (1.0 + 1e-9):
             # GPU types whose errors are independent have to be surer each
             fleet, baseline = baseline, None
-        if (problem.stock or problem.max_w < math.inf) and not problem.fits(fleet.pools):
-            # a sample of the requests fitted, all of them take more
-            raise infeasible(problem, found.beyond(problem, fleet.pools))
         return Solved(
             fleet,
             _report(problem, found, fleet),
@@ -371,8 +368,8 @@ class _ColocatedShape(Shape):
 
 
 def _within_stock(problem: FleetProblem) -> tuple[Found, Colocated]:
-    """What a search finds and the fleet that it becomes. Where that takes more GPUs than there are, for all its requests or types
-    whose errors are independent, its pools are known to take so many, and the search goes on.
+    """What a search finds and the fleet that it becomes. Where that is beyond the inventory or the power, for all its requests or
+    types whose errors are independent, its pools are known to take so much, and the search goes on.
 
     Raises
     ------
@@ -388,7 +385,8 @@ def _within_stock(problem: FleetProblem) -> tuple[Found, Colocated]:
         fleet = decided(problem, found.pools)
         if problem.fits(fleet.pools):
             return found, fleet
-        problem.resize([edge for edge, _ in found.pools], fleet.pools)
+        if not problem.resize([edge for edge, _ in found.pools], fleet.pools):
+            raise infeasible(problem, found.beyond(problem, fleet.pools))
 
 
 def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Colocated:
