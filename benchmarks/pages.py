@@ -25,12 +25,13 @@ least wanted first, and the page says which; then words fold (in the table of ch
 are never cut. `--wide` shows everything, as does a page that goes into a file or a pipe. Times are in milliseconds below a second.
 Data goes to stdout, what was assumed to stderr.
 
-The page of a plan has the answer first: what to buy, for how much a year, with what confidence; even odds, one chance in ten
-and nine in ten beside it. Warnings that make it unfit to buy by stand above. Then at most five rows that keep the same promise
-for less, the cheapest first; what a tighter and a looser limit, more traffic and a node's failure take, a cliff (a limit half
-as long again saves over a fifth) always; what to check before signing, each with the command that checks it; and the line that
-starts an engine. `fleetopt explain` says why, `fleetopt options` lists every row; a saved plan carries both, and its `summary`.
-`-q` prints one line.
+The page of a plan has the answer first: what to buy, for how much a year, with what confidence; even odds, one chance in ten and
+nine in ten beside it. Warnings that make it unfit to buy by stand above: a few requests for the quantile asked, say, or speeds
+estimated to no better than 30%, as of mixtures of experts, with the command that measures them. Then at most five rows that keep
+the same promise for less, the cheapest first; what a tighter and a looser limit, more traffic and a node's failure take, a cliff (a
+limit half as long again saves over a fifth) always; what to check before signing, each with the command that checks it; and the
+line that starts an engine. `fleetopt explain` says why, `fleetopt options` lists every row; a saved plan carries both, and
+its `summary`. `-q` prints one line.
 
 Three options buy spare capacity, each for another doubt. `--confidence` sizes for errors of the predicted times and other hours
 of the traffic; `--headroom` for more requests than stated; `--redundancy` for replicas that fail (`2`, `N+2`, or `99.9%` of the
