@@ -222,6 +222,16 @@ def test_replicas_are_told_apart_by_their_pods_then_by_their_addresses() -> None
     assert replicas({"job": "x"}, {"job": "y"}) == (1, 1, 1.0)
 
 
+def test_a_replica_without_requests_was_not_there() -> None:
+    """One that never gets any is not seen; one that gets none in the second half was seen, and serves no more."""
+    times = np.linspace(0.0, 3600.0, 121)
+    grows = np.linspace(0.0, 1000.0, 121)
+    series = {"always": grows, "never": 0.0 * grows, "half": np.minimum(grows, 500.0)}
+    found = measured({"r": [Series({"pod": who}, times, values) for who, values in series.items()]}, {"requests": "r"})
+    assert (found.replicas, found.seen) == (1, 2) and found.mean_replicas == pytest.approx(1.5, abs=0.05)
+    assert found.rate_per_s.value == pytest.approx(1500.0 / 3600.0)
+
+
 def test_a_check_as_json_is_what_it_found() -> None:
     """Every field by hand, of a pool with one drift and a promise at risk."""
     promise = Promise("ttft_s", 0.5)
