@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,18 @@ def test_a_stretch_of_the_trace_is_sent_as_it_was() -> None:
         (found.output_tokens, whole.trace.output_tokens),
     ):
         assert np.array_equal(sent, np.maximum(np.rint(known[at : at + size]), 1 + (sent is found.output_tokens)))
+
+
+def test_a_window_of_a_trace_is_counted_from_its_own_first_request() -> None:
+    """A request a second for five minutes, of which the second hundred counts."""
+    trace = SimpleNamespace(times_s=np.arange(0.0, 300.0))
+    fleet: Any = SimpleNamespace(
+        trace=trace, window=(100.0, 200.0), rate_per_s=1.0, traffic=SimpleNamespace(rate_per_s=1.0), shifts=lambda *_: [0.0],
+        ranked=lambda _: [0],
+    )  # fmt: skip
+    at, rows = replay._of_trace(fleet, 20.0, 1000)
+    assert rows.size == 20 and rows.min() >= 100 and rows.max() < 200
+    assert np.array_equal(trace.times_s[rows] - rows[0], at - at[0])
 
 
 def test_requests_that_are_known_by_their_law_alone() -> None:

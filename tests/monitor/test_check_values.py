@@ -17,15 +17,16 @@ import planner as fo
 from planner._version import __version__
 from planner.methods.base import MEAN_LEVELS
 from planner.monitor import prometheus
-from planner.monitor.check import _predict, check_fleet
+from planner.monitor.check import _predict, _routing, check_fleet
 from planner.monitor.dialects import DIALECTS
-from planner.monitor.measured import Promised, measured
+from planner.monitor.measured import Promised, _quantile, measured
 from planner.monitor.names import Names
 from planner.monitor.policy import Policy
 from planner.monitor.prometheus import Answers, Series, read_server
 from planner.monitor.result import FleetCheck, Kept, Moved, PoolCheck
 from planner.promise import MEAN, Promise
 from planner.question.files import question_of
+from planner.routing import find_routing
 from planner.simulate.statistics import Estimate
 from tests.monitor.exporter import fleet_of
 from tests.monitor.fluid import STEP_S, Course, scraped
@@ -221,6 +222,16 @@ def test_replicas_are_told_apart_by_their_pods_then_by_their_addresses() -> None
     assert replicas({"job": "x"}, {"job": "y"}) == (1, 1, 1.0)
 
 
+def test_a_replica_without_requests_was_not_there() -> None:
+    """One that never gets any is not seen; one that gets none in the second half was seen, and serves no more."""
+    times = np.linspace(0.0, 3600.0, 121)
+    grows = np.linspace(0.0, 1000.0, 121)
+    series = {"always": grows, "never": 0.0 * grows, "half": np.minimum(grows, 500.0)}
+    found = measured({"r": [Series({"pod": who}, times, values) for who, values in series.items()]}, {"requests": "r"})
+    assert (found.replicas, found.seen) == (1, 2) and found.mean_replicas == pytest.approx(1.5, abs=0.05)
+    assert found.rate_per_s.value == pytest.approx(1500.0 / 3600.0)
+
+
 def test_a_check_as_json_is_what_it_found() -> None:
     """Every field by hand, of a pool with one drift and a promise at risk."""
     promise = Promise("ttft_s", 0.5)
@@ -412,3 +423,38 @@ def test_of_a_scaled_fleet_what_its_scaler_wants_is_told() -> None:
         assert missing == (
             [f"replicas: {n} serve, its scaler wants {wanted}: {wanted - n} missing"] if wanted > n else []
         )
+
+
+@pytest.mark.parametrize(
+    ("routing", "seen", "running", "spread", "expected"),
+    [
+        ("p2c", 0.61, 3.1, 1.0, 0.0),
+        ("p2c", 0.59, 3.1, 1.0, None),
+        ("p2c", 0.61, 2.9, 1.0, None),
+        ("random", 0.61, 3.1, 1.0, None),
+        # of 2,500 requests at each of four replicas chance makes 8%, at four standard deviations
+        ("random", None, 1.0, 1.29, 1.0),
+        ("p2c", None, 1.0, 1.27, None),
+    ],
+)
+def test_routing_is_named_from_its_thresholds_on(
+    routing: str, seen: float | None, running: float, spread: float, expected: float | None
+) -> None:
+    imbalance = None if seen is None else Estimate(seen, 0.0)
+    found: Any = SimpleNamespace(
+        imbalance=imbalance, running=Estimate(running, 0.0), waiting=None, rate_per_s=Estimate(10.0, 0.0), seconds=1000.0,
+        replicas=4, share_spread=spread,
+    )  # fmt: skip
+    moved = _routing(fleet_of(plan()).pools[0], found, find_routing(routing))
+    assert (moved and moved.planned) == expected
+    if moved is not None:
+        said = "0.61 (0.61 to 0.61), p2c keeps it below 0.6" if seen else "one replica gets 1.29 times the mean"
+        assert said in moved.told
+        assert moved.measured == (imbalance or Estimate(1.29, pytest.approx(0.08)))
+
+
+def test_quantiles_of_a_histogram_lie_on_lines_between_its_bounds() -> None:
+    """Ten requests in each of three buckets, the last without an end: of what lies there no quantile is known."""
+    bounds, counts = np.array([0.1, 0.2, math.inf]), np.array([10.0, 10.0, 10.0])
+    found = [_quantile(bounds, counts, q) for q in (0.1, 1.0 / 3.0, 0.5, 2.0 / 3.0, 0.7, 1.0)]
+    assert found == [pytest.approx(x) for x in (0.03, 0.1, 0.15, 0.2)] + [math.inf] * 2
