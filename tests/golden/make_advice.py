@@ -228,10 +228,10 @@ def of_tables() -> dict[str, Any]:
                 [lambda: 7], plan, inputs, load, lambda *at, steps=steps: steps.append(at)
             )
             found[name] = [table.to_dict(), table.cost_usd_per_hour, table.gpus, first, steps[0], steps[-1]]
-        for name, more in (("ways out", {}), ("sure", {"confidence": 0.9})):
-            inputs = PlanInputs.from_dict({**QUICK, "slo": 0.012, "pools": 1, **more})
+        for name, more in (("ways out", {"slo": 0.012}), ("sure", {"slo": 0.16, "confidence": 0.9})):
+            inputs = PlanInputs.from_dict({**QUICK, "pools": 1, **more})
             try:
-                fo.plan(load, **{**QUICK, "slo": 0.012, "pools": 1, **more})  # type: ignore[arg-type]
+                fo.plan(load, **{**QUICK, "pools": 1, **more})  # type: ignore[arg-type]
             except InfeasibleError as error:
                 table = of_choices.ways_out(error, inputs, load)
                 found[name] = [table.to_dict(), error.relaxations]

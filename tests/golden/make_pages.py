@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
+from planner.plans import Plan
+from planner.report import explained
 from planner.report.blocks import to_markdown, to_terminal
 from planner.report.charts import Chart, Lines
 from planner.report.csv import rows_to_csv
@@ -74,6 +76,10 @@ def rendered(result: Any) -> str:
     elif hasattr(result, "to_dict") and type(result).__name__ != "CalibrationSet":
         found = blocks_of(result)
         parts = {"table": to_terminal(found), "80 columns": to_terminal(found, 80), "markdown": to_markdown(found)}
+        if isinstance(result, Plan):
+            parts["why"] = (
+                to_terminal(explained.blocks(result), 120) + "\n\n" + to_terminal(explained.saved(result.to_dict()))
+            )
         if type(result).__module__.startswith("planner.report"):
             parts["json"] = repr(rounded(result.to_dict()))
     elif type(result).__name__ == "CalibrationSet":

@@ -20,6 +20,9 @@ from planner.report.text.drift_report import DriftReport
 from planner.report.text.workload_list import WorkloadList
 from planner.reproduce.result import DIFFERS, SAME, Finding, Reproduction
 from planner.simulate.compare import Comparison
+from planner.simulate.plan import Verification
+from planner.simulate.statistics import Estimate
+from planner.simulate.verify import Check
 from planner.studies.capacity import Capacity, CapacityPool
 from planner.studies.classes import TieredPlan
 from planner.studies.costs import ApiComparison, Commitment, Costs, Energy, TokenPrices, WayToPay
@@ -292,6 +295,16 @@ def measured() -> dict[str, Any]:
         "compression-none": replace(found, total=none, categories={"": none}),
         "reproduction": Reproduction(("A", "B"), said),
         "reproduction-one": Reproduction(("A",), said[:2]),
+        "verification": Verification(
+            (
+                Check("short", TTFT, 0.25, Estimate(0.26, 0.01), "holds", "inside"),
+                Check("fleet", GOODPUT, 0.995, Estimate(0.99, 0.001), "open", "few"),
+                Check("long", TPOT, None, Estimate(math.inf, math.nan), "broken", "overload"),
+            ),
+            {},
+            50.0,
+            ("w",),
+        ),
         "policies": Comparison(rows, 300, (1,)),
         "drift": DriftReport(apart, ("a", "b")),
         "drift-rateless": DriftReport(replace(apart, rate=None), ("a", "b")),
@@ -322,6 +335,9 @@ def workloads() -> dict[str, Any]:
         "workload-week": WorkloadSummary(weekly, 1000.0, 1.0, 256),
         "workload-bare": WorkloadSummary(bare, 4096.0, 2.0, 512),
         "workloads": WorkloadList([full, weekly, bare], {"p": told}),
+        "workload-sessions": WorkloadSummary(
+            Workload.from_file("turns=3,first=2000,growth=400,osl=300,gap=30s"), 4096.0, 1.5, 512
+        ),
         "workloads-alone": WorkloadList([bare], {}),
     }
 
@@ -375,7 +391,15 @@ def plans() -> dict[str, Any]:
     return {
         "plan": whole,
         "plan-two": replace(
-            two, sureness=exact, remarks={"assumptions": (*own.values(), Remark("users", {"population": "50 users"}))}
+            two,
+            sureness=exact,
+            remarks={
+                "assumptions": (
+                    *own.values(),
+                    replace(own["gpu_price"], values={**own["gpu_price"].values, "gpu": "l4", "source": ""}),
+                    Remark("users", {"population": "50 users"}),
+                )
+            },
         ),
         "plan-apart": replace(
             two,
@@ -405,6 +429,20 @@ def plans() -> dict[str, Any]:
             baseline=(*one.pools, *one.pools),
             choices=replace(choices, promise=None),
             sureness=exact,
+        ),
+        "plan-bands": replace(
+            one,
+            pools=tuple(
+                replace(p, replicas_low=n, replicas_high=high, latency=latency)
+                for p, n, high, latency in (
+                    (wider, 7, 7, wider.latency),
+                    (wider, 3, 9, joint.latency),
+                    (joint, 2, None, ()),
+                    (joint, 0, 5, wider.latency[:1]),
+                )
+            ),
+            baseline=one.pools[:1],
+            inputs={**one.inputs, "pools": 2, "route_on": "total"},
         ),
         "tiers": TieredPlan((("a", "b"), ("c",)), (one, two), (), ()),
     }

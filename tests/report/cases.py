@@ -25,6 +25,7 @@ from planner.errors import InfeasibleError
 from planner.iteration.derived import Derived
 from planner.plans import Plan
 from planner.promise import Promise
+from planner.remarks import Remark
 from planner.report.text.catalog_entry import gpu_entry, model_entry
 from planner.report.text.gpu_list import GpuList
 from planner.report.text.model_list import ModelList
@@ -49,7 +50,21 @@ ABOUT = {
 @cache
 def plan(pools: int = 1) -> Plan:
     """A plan by closed forms."""
-    return fo.plan("azure", rate=100.0, slo=4.0, method="mgc", kv="reserved", tp=1, pools=pools)
+    found: Plan = fo.plan(
+        "azure", rate=100.0, slo=4.0, method="mgc", kv="reserved", tp=1, pools=pools, price={"h100": 2.69}
+    )
+    priced = Remark("gpu_price", {"gpu": "h100-80gb", "price": 2.69, "source": " (acme, on-demand)"})
+    assumed = [priced if r.code == "gpu_price" else r for r in found.remarks["assumptions"]]
+    return replace(
+        found,
+        version="0.0",
+        assumptions=("assumed so",),
+        warnings=(),
+        notes=("a note",),
+        explanation=("a reason",),
+        remarks={**found.remarks, "assumptions": tuple(assumed), "warnings": ()},
+        sureness=None,
+    )
 
 
 def choice(kind: str, name: str, cost: float | None, limit_s: float | None = None, reason: str | None = None) -> Choice:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import datetime
+import json
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
-from planner.report.text import blocks_of
+from planner.errors import InputError
+from planner.report import formatter
+from planner.report.blocks import to_markdown, to_terminal
+from planner.report.csv import rows_to_csv
+from planner.report.exports import export
+from planner.report.table import rows_to_table
+from planner.report.text import blocks_of, summary_of
 from tests.golden.make_pages import KINDS, PAGES, rendered
 from tests.report.cases import offers
 
@@ -44,3 +53,27 @@ def test_offers_are_told_with_their_age() -> None:
     assert text.lines == ["* what a plan takes without --price"]
     assert [row["used"] for row in listed.to_rows()] == [True, False]
     assert [offer["used"] for offer in listed.to_dict()["offers"]] == [True, False]
+
+
+def test_every_format_has_what_the_result_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, wait = made("plans")["plan"], made("advice")["wait"]
+    lines = to_terminal(blocks_of(whole), 100).split("\n")
+    for result, told in ((whole, {**whole.to_dict(), "summary": lines}), (wait, wait.to_dict())):
+        plain = json.loads(json.dumps(told))
+        assert json.loads(formatter("json")(result)) == plain == yaml.safe_load(formatter("yaml")(result))
+        assert formatter("csv")(result) == rows_to_csv(result.to_rows())
+        assert formatter("table")(result) == to_terminal(blocks_of(result))
+        assert formatter("markdown")(result) == to_markdown(blocks_of(result))
+    assert formatter("json")(wait).splitlines()[1].startswith('  "')
+    assert summary_of(wait) == []
+    with pytest.raises(InputError, match=r"--format: 'jsn' is none of table, markdown, json, yaml, csv.*json"):
+        formatter("jsn")
+    assert formatter("vllm", "plan")(whole) == export("plan", "vllm").render(whole)
+    # a result without words of its own is told by its rows
+    rows = SimpleNamespace(to_rows=lambda: [{"rate_per_s": 2.5, "stable": True}])
+    assert to_terminal(blocks_of(rows)) == "rate/s  stable\n──────────────\n   2.5     yes"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert rows_to_table(["a"], [["1"]]) == "\033[1ma\033[0m\n─\n1"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert rows_to_table(["a"], [["1"]]) == "a\n─\n1"
