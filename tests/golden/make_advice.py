@@ -20,6 +20,7 @@ from planner.advice.replica import SchedulerReplica, scheduler_replica
 from planner.advice.scheduler import capacity, pooled_replicas
 from planner.advice.stability import stability
 from planner.advice.wait import wait_settings
+from planner.catalog.load import gpus
 from planner.errors import InfeasibleError
 from planner.fleet.shapes import standing_fleet
 from planner.promise import Promise
@@ -31,7 +32,10 @@ from tests.golden.rounding import rounded
 
 ANSWERS = Path(__file__).with_name("advice.json")
 
-QUICK = {"method": "mgc", "kv": "reserved", "rate": 60.0, "slo": 4.0, "tp": 1}
+PRICES = {name: spec.memory_bytes / 3e10 + 0.01 * k for k, (name, spec) in enumerate(gpus().items())}
+"""By memory: what is offered today decides nothing [USD/hour]."""
+
+QUICK = {"method": "mgc", "kv": "reserved", "rate": 60.0, "slo": 4.0, "tp": 1, "price": PRICES}
 MEASURED = """\
 schema: fleetopt-profile/1
 name: bench-l40s
@@ -153,6 +157,19 @@ def listed(rows: Any) -> list[Any]:
     return [[row.kind, row.name, row.changes, row.flags, row.limit_s] for row in rows]
 
 
+def schedulers_that_pay(load: Workload) -> dict[str, Any]:
+    """Exclusive batching where mixing is dear, where it is not, and where another scheduler is asked for."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, x, more in (("dear", 0.05, {}), ("cheap", 0.0, {}), ("asked", 0.05, {"scheduler": "wait"})):
+            path = Path(folder) / f"{name}.yaml"
+            path.write_text(MEASURED % (x, 1))
+            asked = {**QUICK, "pools": 1, "gpu": "l40s", "profile": str(path), "slo": 60.0, "rate": 300.0}
+            plan = fo.plan(load, **asked)  # type: ignore[arg-type]
+            found[name] = listed(of_choices._schedulers(plan, PlanInputs.from_dict({**asked, **more}), load))
+    return found
+
+
 def of_rows() -> dict[str, Any]:
     """Which choices there are for many questions, not sized."""
     load = work()
@@ -200,12 +217,13 @@ def of_rows() -> dict[str, Any]:
         found[name] = [listed(of_choices._limits(inputs, p, [0.5, 2.0, 4.0])) for p in inputs.promises]
     found["other"] = listed(of_choices._limits(two, Promise("e2e_s", 1.0), [2.0]))
     kinds = [of_choices._choice(k, k) for k in ("", "pools", "compression", "shape", "gpu")]
-    replayed = PlanInputs.from_dict({"slo": 4.0, "rate": 60.0})
+    replayed = PlanInputs.from_dict({"slo": 4.0, "rate": 60.0, "price": PRICES})
     found["cuts"] = [
         [of_choices._cuts(kind, inputs, load, plan) for kind in kinds]
         for inputs in (replayed, PlanInputs.from_dict(QUICK), PlanInputs.from_dict({"slo": 4.0, "boundaries": [512.0]}))
         for plan in (None, *plans.values())
     ]
+    found["schedulers"] = schedulers_that_pay(load)
     found["binding"] = [of_choices._binding(plan, two).label for plan in plans.values()]
     found["flags"] = [
         of_choices._flag(*pair)
@@ -235,6 +253,7 @@ def of_tables() -> dict[str, Any]:
             except InfeasibleError as error:
                 table = of_choices.ways_out(error, inputs, load)
                 found[name] = [table.to_dict(), error.relaxations]
+        found["no cost"] = of_choices.cost_with({"slo": 0.001}, PlanInputs.from_dict({**QUICK, "pools": 1}), load)
         found["cost"] = of_choices.cost_with({"rate": 90.0}, PlanInputs.from_dict({**QUICK, "pools": 1}), load)
     finally:
         of_choices.SHAPES, of_choices.measured_profiles = kept
