@@ -161,12 +161,14 @@ def schedulers_that_pay(load: Workload) -> dict[str, Any]:
     """Exclusive batching where mixing is dear, where it is not, and where another scheduler is asked for."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name, x, more in (("dear", 0.05, {}), ("cheap", 0.0, {}), ("asked", 0.05, {"scheduler": "wait"})):
+        for name, x, more in (("dear", 2e-3, {}), ("cheap", 0.0, {}), ("asked", 2e-3, {"scheduler": "wait"})):
             path = Path(folder) / f"{name}.yaml"
             path.write_text(MEASURED % (x, 1))
-            asked = {**QUICK, "pools": 1, "gpu": "l40s", "profile": str(path), "slo": 60.0, "rate": 300.0}
+            asked = {**QUICK, "pools": 1, "gpu": "l40s", "profile": str(path), "slo": 60.0}
             plan = fo.plan(load, **asked)  # type: ignore[arg-type]
-            found[name] = listed(of_choices._schedulers(plan, PlanInputs.from_dict({**asked, **more}), load))
+            found[name] = listed(
+                of_choices._schedulers(plan, PlanInputs.from_dict({**asked, "method": "closed", **more}), load)
+            )
     return found
 
 
