@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from planner.advice import choices as of_choices
 from planner.advice.batching import batching
-from planner.advice.replica import SchedulerReplica, mixed_cost_known
+from planner.advice.replica import SchedulerReplica, mixed_cost_known, scheduler_replica
 from planner.advice.stability import stability
 from planner.advice.wait import wait_settings
-from tests.golden.make_advice import ANSWERS, KINDS, answers, replicas
+from planner.choices import Choice
+from planner.errors import InfeasibleError, InputError
+from planner.promise import Promise
+from planner.question.options import PlanInputs
+from tests.golden.make_advice import ANSWERS, KINDS, QUICK, answers, replicas, work
 
 APPROVED = json.loads(ANSWERS.read_text(encoding="utf-8"))
 
@@ -117,3 +123,27 @@ def test_wait_keeps_the_work_of_the_traffic(dear: SchedulerReplica) -> None:
     assert found.equilibrium["memory_tokens"] == pytest.approx(rate * found.equilibrium["iteration_s"] * work, rel=1e-6)
     assert found.equilibrium["output_tokens_per_s"] == pytest.approx(rate * float(load.weight @ D))
     assert sum(t["rate_per_s"] for t in found.types) == pytest.approx(rate, rel=1e-6)
+
+
+def test_limits_dearer_than_three_times_the_knees_are_no_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = {1.1: 30.5, 1.3: 29.5, 1.5: 10.0, 2.0: 9.5, 3.0: 9.0, 4.0: 8.5}
+
+    def sized(choice: Choice, *asked: object) -> Choice:
+        return replace(choice, cost_usd_per_hour=None if choice.limit_s is None else costs[choice.limit_s])
+
+    monkeypatch.setattr(of_choices, "_size", sized)
+    error = InfeasibleError("never", relaxations=("a", "b"), promise=Promise("ttft_s", 0.5), best_s=1.0)
+    found = of_choices.ways_out(error, PlanInputs.from_dict({**QUICK, "slo": 0.5}), work())
+    assert found.knee_s == 1.5
+    assert [(row.kind, row.limit_s) for row in found.rows] == [("promise", s) for s in (1.3, 1.5, 2.0, 3.0, 4.0)]
+    assert "1.5 s" in error.relaxations[0] and error.relaxations[1:] == ("b",)
+
+
+def test_one_kind_of_replica_whose_prompts_fit() -> None:
+    with pytest.raises(InputError, match="token_budget: several values: this command looks at one kind of replica"):
+        scheduler_replica(work(), {"gpu": "h100", "token_budget": [512, 1024]})
+    small = replace(replicas()["plain"], kv_tokens=500.0)
+    told = [b.because for b in stability(small, replicas=1).bounds if b.kind == "engine"]
+    assert len(told) == 1 and told[0].startswith("bound by the longest prompt does not fit;")
+    with pytest.raises(InputError, match="no number of replicas sustains"):
+        stability(small)
