@@ -79,7 +79,7 @@ def capacity(replica: PooledReplica, scheduler: str) -> tuple[float, str]:
         return float(TP_EB_opt(replica.slots, *costs, prompt, output)), "exclusive batching, eq. 4"
     if scheduler == "wait":
         low, high = 0.05 * replica.kv_tokens, replica.kv_tokens
-        lines = wait_parameters(model, prompt, decodes, (low, high)).values
+        lines = wait_parameters(model, prompt, max(decodes, 1.0), (low, high)).values
         # the token-iterations of the law itself, in one type that has them: the mean lengths would lose those of long outputs
         own = np.maximum(law.output_tokens - 1.0, 0.0)
         work = float(law.weight @ ((own + 1.0) * (law.input_tokens + 0.5 * own)))

@@ -70,7 +70,7 @@ def _year(cost: float) -> str:
 
 def change(share: float) -> str:
     """``-25%``; nothing where the price is the plan's."""
-    return "same" if abs(share) < 5e-5 else f"{'+' if share > 0.0 else '-'}{format_percent(abs(share))}"
+    return "same" if abs(share) < 5e-4 else f"{'+' if share > 0.0 else '-'}{format_percent(abs(share))}"
 
 
 def _too_dear(choice: Choice, choices: Choices) -> bool:

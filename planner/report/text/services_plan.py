@@ -30,7 +30,9 @@ def blocks(result: ServicesPlan) -> list[Block]:
         for s in shared
     ]  # fmt: skip
     return [
-        Text([f"{len(result.services)} services over one purchase"], "heading"),
+        Text(
+            [f"{len(result.services)} service{'s' if len(result.services) != 1 else ''} over one purchase"], "heading"
+        ),
         Text([f"BUY  {buy}"], "bold"),
         Text(lines, label="     ", near=True),
         Text(missed, "bold"),
