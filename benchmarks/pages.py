@@ -1,4 +1,4 @@
-"""Write docs/page.md, the pages as terminals of 80, 100 and 120 columns show them: ``python benchmarks/pages.py``.
+"""Write docs/page.md, the pages as terminals of 80 to 120 columns show them: ``python benchmarks/pages.py``.
 
 Takes a minute: the choices below a plan are given time until all are sized.
 """
@@ -25,43 +25,22 @@ least wanted first, and the page says which; then words fold (in the table of ch
 are never cut. `--wide` shows everything, as does a page that goes into a file or a pipe. Times are in milliseconds below a second.
 Data goes to stdout, what was assumed to stderr.
 
-The page of a plan has the answer first: what to buy, for how much a year, with what confidence; even odds, one chance in ten and
-nine in ten beside it. Warnings that make it unfit to buy by stand above: a few requests for the quantile asked, say, or speeds
-estimated to no better than 30%, as of mixtures of experts, with the command that measures them. Then at most five rows that keep
-the same promise for less, the cheapest first; what a tighter and a looser limit, more traffic and a node's failure take, a cliff (a
-limit half as long again saves over a fifth) always; what to check before signing, each with the command that checks it; and the
-line that starts an engine. `fleetopt explain` says why, `fleetopt options` lists every row; a saved plan carries both, and
-its `summary`. `-q` prints one line.
+The page of a plan has the answer first: what to buy, for how much a year, with what confidence; even odds, one chance in ten
+and nine in ten beside it ([confidence](confidence.md)). Warnings that make it unfit to buy by stand above: a few requests for the
+quantile asked, say, or speeds estimated to no better than 30%, as of mixtures of experts, with the command that measures them. Then
+at most five rows that keep the same promise for less, the cheapest first; what a tighter and a looser limit, more traffic and a
+node's failure take, a cliff (a limit half as long again saves over a fifth) always; what to check before signing, each with the
+command that checks it; and the line that starts an engine. `fleetopt explain` says why, `fleetopt options` lists every row; a saved
+plan carries both, and its `summary`. `-q` prints one line.
 
-Three options buy spare capacity, each for another doubt. `--confidence` sizes for errors of the predicted times and other hours
-of the traffic; `--headroom` for more requests than stated; `--redundancy` for replicas that fail (`2`, `N+2`, or `99.9%` of the
-time enough of them). `--utilization-cap` is none of them: it bounds the load beyond which queues grow faster than any of these
-expects.
-
-`--no-options` leaves other choices out. Each row is the price that `plan`
-with the flags in its last column gives, sized by the same search. `python benchmarks/search.py choices` plans every single
-choice by itself and looks for one that is cheaper by more than 2% and missing or at another price. `--gpu any` searches the
-eight types with a price that look cheapest for the question and names the cheapest others below it. `fleetopt options` lists every
-type that can, each with its own best settings; `--plot` and `fleetopt report` show what they cost against their P99 TTFT.
-
-Of the twenty questions of `benchmarks/search.py choices` the first sixteen were run last with every choice: in two of them measured
-times of another group of GPUs were missing (6% and 25% cheaper than the plan), which are offered since; in the others nothing
-was. `python benchmarks/search.py default` asks the same of what a plan searches by itself: forty questions, each planned with
-every value of `--tp`, `--token-budget`, `--max-num-seqs`, `--kv` and `--pools`. All forty were run whole since predictions of more
-than 32 replicas lie between those of two paths, by versions of two days: in none is a value cheaper by more than 2% (the most is
-0.4%). Question 29 (1,000 requests/s of conversations on Llama 3.1 70B, P99 TTFT 0.5 s) was beaten by 6.8% by its own `--pools 1`
-and by 5.8% by `--max-num-seqs 32`, though slots decide nothing there: the search then happened to look at a split at two tokens,
-whose path of requests is luckier by as much (P99 TTFT of pools that share 99.9% of their requests strays by 3 to 4%). Boundaries
-below which there is less than a hundredth of the work are not searched since. Two others that were beaten by 5 to 7% (3: an
-engine that a guess had put last; 24: a split that only bursts make cheaper than one pool) were mended. How many engines of a
-large pool are tried was checked by trying up to 16 in place of 4: none of fourteen random questions (300 to 10,000 requests/s)
-came out cheaper. Under Poisson arrivals 40 random questions with promises close to what an idle replica takes, each planned with
-every `--tp`, had two beaten by 25% and 60%: one engine of every group is tried there since, and of those two and 20 others none
-is.
+`--no-options` leaves other choices out. Each row is the price that `plan` with the flags in its last column gives, sized by the
+same [search](search.md). `--gpu any` searches the eight types with a price that look cheapest and names the cheapest
+others below it. `fleetopt options` lists every type that can, each with its own best settings; `--plot` and `fleetopt report` show
+what they cost against their P99 TTFT.
 """
 
 PAGES = (
-    ((80, 100, 120), "plan --slo 0.5"),
+    ((80, 120), "plan --slo 0.5"),
     ((100,), "plan --slo 50ms --pools 1"),
     (
         (100,),

@@ -26,7 +26,8 @@ from planner.errors import InfeasibleError
 from planner.hardware import DTYPE_BYTES
 from planner.iteration.model import PARAMETER_UNITS
 from planner.promise import Promise, Slo
-from planner.question.options import OPTIONS, Option, PlanInputs
+from planner.question.options import OPTIONS, Option, PlanInputs, canonical
+from planner.question.services import REFUSED, SHARED, ServiceAsked, ServicesAsked
 from planner.record import Record, spelled
 from planner.units import MOST
 from planner.workload.workload import Described, Workload
@@ -231,6 +232,21 @@ def configuration(made: Schemas) -> Schema:
     return closed(named | {"scenarios": each, "classes": each})
 
 
+def services_file(made: Schemas) -> Schema:
+    """Services by name, and options of all of them, without those that its reader refuses there."""
+    options(made)
+    named = {k: v for k, v in made.definitions.pop("Options")["properties"].items() if canonical(k) not in REFUSED}
+    asked, told = hints_of(ServiceAsked), described(ServiceAsked)
+    hours = {"hours": made.of(asked["hours"]) | {"description": told["hours"]}}
+    priority = {"priority": made.of(asked["priority"]) | {"minimum": 0, "description": told["priority"]}}
+    own = {k: v for k, v in named.items() if canonical(k) not in SHARED}
+    made.definitions["Service"] = closed(own | hours | priority)
+    budget = {"type": ["number", "string", "null"], "exclusiveMinimum": 0}
+    budget["description"] = described(ServicesAsked)["budget_usd_per_hour"]
+    each = {"type": "object", "minProperties": 1, "additionalProperties": {"$ref": "#/$defs/Service"}}
+    return closed(named | hours | {"budget": budget, "services": each}, ["services"])
+
+
 def profile(made: Schemas) -> Schema:
     """A profile's file: what its record holds, within the bounds its reader has."""
     hints, told = hints_of(Profile), described(Profile)
@@ -292,6 +308,7 @@ def documents() -> dict[str, str]:
         found[f"{name}-{cls.schema_version}"] = complete(name, cls.schema_version, whole, made, first_line(cls))
     files = {
         "configuration-1": (configuration, "Options, scenarios and classes of a configuration file."),
+        "services-file-1": (services_file, first_line(ServicesAsked)),
         "profile-1": (profile, first_line(Profile)),
         "workload-1": (lambda made: made.entry(Described) | {"additionalProperties": True}, first_line(Workload)),
         "infeasible-1": (infeasible, first_line(InfeasibleError)),

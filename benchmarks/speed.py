@@ -1,4 +1,4 @@
-"""How long it takes, beside what it stands on: ``python benchmarks/speed.py WHAT``, tables as docs/speed.md prints them.
+"""How long it takes, beside what it stands on: ``python benchmarks/speed.py WHAT``, as docs/search.md tells.
 
 - start: wall time of commands, wheel installed; questions: processor time of whole processes
 - random: questions of several GPU types and pools, each drawn from its own number alone (``--only 34`` repeats one, ``--seed 7``

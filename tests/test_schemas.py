@@ -22,6 +22,7 @@ from planner.cli.schema import FOLDER
 from planner.errors import InputError
 from planner.question.files import load_question
 from planner.question.options import OPTIONS, PlanInputs
+from planner.question.services import read_services
 from tests.test_docs import _script
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -225,6 +226,29 @@ def test_what_configurations_may_hold_their_schema_takes() -> None:
             refused += wrong("configuration", {name: value})
     assert not refused
     assert wrong("configuration", {"rat": 3}) and wrong("configuration", {"routing": "nearest"})
+
+
+def test_files_of_services_are_refused_by_their_schema_and_their_reader(tmp_path: Path) -> None:
+    example = Path(__file__).parents[1] / "examples" / "services.yaml"
+    good = yaml.safe_load(example.read_text(encoding="utf-8"))
+    assert not wrong("services-file", good) and read_services(example, {}).services
+    assert not wrong("services-file", {**good, "budget": 200, "hours": "servegen-m-mid"})
+    chat = good["services"]["chat"]
+    bad: dict[str, Any] = {
+        "no services": {k: v for k, v in good.items() if k != "services"},
+        "an option that is none": {**good, "services": {"chat": {**chat, "rat": 3}}},
+        "a stock of one service": {**good, "services": {"chat": {**chat, "inventory": {"h100": 4}}}},
+        "a share of spot": {**good, "services": {"chat": {**chat, "spot_share": 0.3}}},
+        "half a priority": {**good, "services": {"chat": {**chat, "priority": 0.5}}},
+        "a budget of nothing": {**good, "budget": 0},
+        "a service without options": {**good, "services": {"chat": "azure"}},
+    }
+    for what, data in bad.items():
+        file = tmp_path / "services.yaml"
+        file.write_text(yaml.safe_dump(data), encoding="utf-8")
+        assert wrong("services-file", data), what
+        with pytest.raises(InputError):
+            read_services(file, {})
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("plan-*.yaml")), ids=lambda p: p.stem)

@@ -31,18 +31,17 @@ SOURCES = {
     **{
         f"tasks/{name}.md": f"docs/{name}.md"
         for name in (
-            "questions", "sessions", "overload", "disaggregated", "capacity", "services", "batch", "costs", "schedule", "deploy",
-            "check", "report", "compression", "integrations",
+            "questions", "promises", "sessions", "overload", "disaggregated", "services", "batch", "costs", "deploy", "check",
+            "report", "compression", "integrations",
         )
     },
     "tasks/scaling.md": "docs/autoscale.md",
     "tasks/compare-schedulers.md": "docs/simulator.md",
-    "how/model.md": "docs/model.md",
+    **{f"how/{name}.md": f"docs/{name}.md" for name in ("model", "kernel", "search", "confidence")},
     "trust/accuracy.md": "docs/accuracy.md",
     **{f"trust/accuracy/{path.name}": f"docs/accuracy/{path.name}" for path in ROOT.glob("docs/accuracy/*.md")},
     "trust/vllm-on-cpus.md": "docs/vllm_cpu.md",
     "trust/papers.md": "docs/papers.md",
-    "trust/speed.md": "docs/speed.md",
     "reference/cli.md": "docs/cli.md",
     "reference/fields.md": "docs/glossary.md",
     "reference/catalog.md": "docs/catalog.md",
