@@ -78,7 +78,9 @@ def rendered(result: Any) -> str:
         parts = {"table": to_terminal(found), "80 columns": to_terminal(found, 80), "markdown": to_markdown(found)}
         if isinstance(result, Plan):
             parts["why"] = (
-                to_terminal(explained.blocks(result), 120) + "\n\n" + to_terminal(explained.saved(result.to_dict()))
+                to_terminal(explained.blocks(result), 120)
+                + "\n\n"
+                + to_terminal(blocks_of(explained.Explanation.of(result.to_dict())))
             )
         if type(result).__module__.startswith("planner.report"):
             parts["json"] = repr(rounded(result.to_dict()))
