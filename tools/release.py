@@ -2,8 +2,9 @@
 
 Each wheel is built in two checkouts at different places and must be the same bytes; then it is looked into: what it must hold and
 must not, its size, its library as far as the format goes (machine, names, what it wants of the system), and what ``twine check``
-says. A library of this kind of machine is opened and asked too. Needs what the extra ``release`` installs: zig compiles for all
-of them. It takes five minutes, of which Windows' first library takes one.
+says. A library of this kind of machine is opened and asked too, that for musl by a program of musl's where ``musl-gcc`` is here
+(Debian's musl-tools). Needs what the extra ``release`` installs: zig compiles for all of them. It takes five minutes, of which
+Windows' first library takes one.
 """
 
 from __future__ import annotations
@@ -129,11 +130,23 @@ def wrong_of_library(binary: bytes, tag: str) -> list[str]:
     return problems + [f"wants {name}" for name in sorted(libraries) if not WANTED.fullmatch(name)]
 
 
+def runs_here() -> set[str]:
+    """The platforms whose libraries Linux on x86-64 opens: its own, and musl's where its compiler is."""
+    systems = ("manylinux", "musllinux") if shutil.which("musl-gcc") else ("manylinux",)
+    return {tag for tag in TARGETS if tag.startswith(systems) and tag.endswith("x86_64")}
+
+
 def answers(wheel: Path) -> bool:
     """Whether the library of a wheel of this kind of machine opens and speaks the interface of its package."""
     with zipfile.ZipFile(wheel) as packed, tempfile.TemporaryDirectory() as folder:
         name = next(n for n in packed.namelist() if "/_kernel-" in n)
-        said = ctypes.CDLL(packed.extract(name, folder)).fleetopt_interface()
+        library = packed.extract(name, folder)
+        if "-musllinux" in wheel.name:
+            program = f"{folder}/interface"
+            subprocess.run(["musl-gcc", "-o", program, str(ROOT / "tools" / "interface.c")], check=True)
+            said = int(subprocess.run([program, library], check=True, capture_output=True, text=True).stdout)
+        else:
+            said = ctypes.CDLL(library).fleetopt_interface()
         source = packed.read("planner/predict/build.py").decode()
     return f"\nINTERFACE = {said}\n" in source
 
@@ -179,7 +192,7 @@ def main() -> None:
             made.append(str(target))
             wrong = [] if len(set(digests)) == 1 else [f"two builds differ: {' '.join(digests)}"]
             wrong += wrong_of_wheel(target, tag) if tag else wrong_of_sdist(target)
-            asked = tag is not None and here == "Linux x86_64 glibc" and tag.startswith("manylinux") and "x86_64" in tag
+            asked = here == "Linux x86_64 glibc" and tag in runs_here()
             if asked and not answers(target):
                 wrong.append("its library speaks another interface")
             told = "opened" if asked else "looked into"
