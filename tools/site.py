@@ -31,8 +31,8 @@ SOURCES = {
     **{
         f"tasks/{name}.md": f"docs/{name}.md"
         for name in (
-            "questions", "sessions", "overload", "disaggregated", "capacity", "services", "batch", "costs", "schedule", "deploy",
-            "check", "report", "compression", "integrations",
+            "questions", "sessions", "embeddings", "overload", "disaggregated", "capacity", "services", "batch", "costs",
+            "schedule", "deploy", "check", "report", "compression", "integrations",
         )
     },
     "tasks/scaling.md": "docs/autoscale.md",
