@@ -175,7 +175,7 @@ class GpuSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A decoder-only transformer as its ``config.json`` states it, and the dtypes it is served in.
+    """A transformer as its ``config.json`` states it, and the dtypes it is served in.
 
     Parameters
     ----------
@@ -218,6 +218,10 @@ class ModelSpec:
         Width of all shared experts of a layer together; 0 = `shared_experts` x `moe_intermediate_size`.
     expert_hidden_size
         Width the routed experts work in, where tokens are projected down for them; 0 = `hidden_size`.
+    pooling
+        Of a model that writes nothing (embeddings, rerankers): ``"encoder"``, whose tokens see each other both ways and which
+        keeps no cache, or ``"decoder"``, which holds its cache while it reads; neither has a head over the vocabulary. Empty =
+        a model that generates.
     multimodal
         Whether an image tower takes memory this description does not count.
     like
@@ -268,6 +272,7 @@ class ModelSpec:
     shared_intermediate_size: int = 0
     expert_hidden_size: int = 0
     dense_dtype: str = ""
+    pooling: str = ""
     multimodal: bool = False
     like: str = ""
     aliases: tuple[str, ...] = ()

@@ -91,7 +91,8 @@ class EngineSettings(Record):
     gpu_memory_utilization
         Share of GPU memory the engine may take.
     kv_cache_dtype, batching
-        KV element dtype; ``"mixed"`` (prefill and decode share iterations) or ``"exclusive"``.
+        KV element dtype; ``"mixed"`` (prefill and decode share iterations), ``"exclusive"``, or ``"pooling"`` of a model
+        that writes nothing.
     speculative
         How to speculate, as vLLM's ``--speculative-config`` takes it (JSON); empty = not at all.
     reasons

@@ -91,6 +91,8 @@ def shard(model: ModelSpec, tp: int = 1, expert_gpus: int | None = None) -> Shar
         cached = float(model.kv_lora_rank + model.qk_rope_head_dim)
     else:
         cached = _per_gpu(model.kv_heads, tp) * float(model.head_dim + model.value_dim)
+    if model.pooling == "encoder":
+        cached = 0.0
     kept = _per_gpu(_sliding_heads(model), tp) * float(_sliding_dim(model) + _sliding_values(model))
     return Shard(
         mixer_parameters=mixers,

@@ -33,7 +33,9 @@ def test_importing_the_package_loads_no_numerics() -> None:
     assert not [m for m in HEAVY if m in modules]
 
 
-@pytest.mark.parametrize("extra", [[], ["--rate", "100"], ["--tpot", "50ms"], ["--method", "mgc"]])
+@pytest.mark.parametrize(
+    "extra", [[], ["--rate", "100"], ["--tpot", "50ms"], ["--method", "mgc", "--confidence", "50%"]]
+)
 def test_plan_loads_only_what_it_needs(extra: list[str]) -> None:
     code = (
         "from planner.cli.main import app\n"
@@ -81,7 +83,7 @@ def _started(words: str, term: str = "xterm", terminal: bool = True) -> tuple[st
 
 
 def test_the_first_sign_of_life_comes_before_anything_heavy_is_loaded() -> None:
-    said, loaded = _started("plan --slo 0.5 --method mgc --no-options -q")
+    said, loaded = _started("plan --slo 0.5 --method mgc --confidence 50% --no-options -q")
     assert said.startswith("\rstarting\033[K")
     assert said.endswith("\r\033[K"), "nothing is left on the line"
     ours = [m for m in loaded if m.startswith("planner")]

@@ -31,8 +31,8 @@ SOURCES = {
     **{
         f"tasks/{name}.md": f"docs/{name}.md"
         for name in (
-            "questions", "promises", "sessions", "overload", "disaggregated", "services", "batch", "costs", "deploy", "check",
-            "report", "compression", "integrations",
+            "questions", "promises", "sessions", "embeddings", "overload", "disaggregated", "services", "batch", "costs", "deploy",
+            "check", "report", "compression", "integrations",
         )
     },
     "tasks/scaling.md": "docs/autoscale.md",

@@ -390,6 +390,9 @@ class _Reader:
         state_bytes, state_parameters = self.state() if mixers["state"] else (0.0, 0.0)
         dtype, rest = self.weight_dtypes()
         alone = mixers["mlp"] + mixers["moe"]
+        pooling = str(self.values.get("pooling") or "")
+        if pooling not in ("", "encoder", "decoder"):
+            self.problems.append(f"pooling: expected encoder or decoder, got {pooling!r}")
         if self.problems:
             self.complain()
         return with_parameter_counts(
@@ -399,8 +402,8 @@ class _Reader:
                 hidden_size=hidden,
                 q_heads=q_heads,
                 vocab_size=vocab,
-                max_context=context,
-                tied_embeddings=bool(self.values.get("tie_word_embeddings", False)),
+                max_context=context - self.whole("position_offset", default=0, least=0),
+                tied_embeddings=bool(pooling or self.values.get("tie_word_embeddings", False)),
                 weight_dtype=dtype,
                 dense_dtype=rest if experts.get("experts") else "",
                 attention_free_layers=mixers["state"] + alone,
@@ -409,6 +412,7 @@ class _Reader:
                 state_bytes=state_bytes,
                 state_parameters=state_parameters,
                 mlp_matrices=self.whole("mlp_matrices", default=3),
+                pooling=pooling,
                 multimodal=self.multimodal,
                 like=self.like,
                 source=self.where,

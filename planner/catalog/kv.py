@@ -218,7 +218,7 @@ def overhead_bytes(
     [1.11, 5.04]
     """
     spread = _spread(tp)
-    sampler = SAMPLER_BYTES_PER_LOGIT * max_num_seqs * model.vocab_size
+    sampler = 0.0 if model.pooling else SAMPLER_BYTES_PER_LOGIT * max_num_seqs * model.vocab_size
     activations = token_budget * (4.0 * model.hidden_size + 6.0 * model.intermediate_size / spread.tp)
     return (COMMUNICATION_GIB[spread.gpus > 1] + FRAGMENTATION_GIB) * GIB + max(sampler, activations)
 

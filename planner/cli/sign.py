@@ -9,7 +9,7 @@ from collections.abc import Sequence
 SLOW = frozenset(
     (
         "plan", "explain", "options", "evaluate", "what-if", "capacity", "diff", "schedule", "cost", "report", "autoscale",
-        "simulate", "reproduce",
+        "simulate", "reproduce", "batch",
     )
 )  # fmt: skip
 """Commands that may take longer than a moment."""

@@ -56,6 +56,10 @@ def acceptance(serving: Serving, planned: Requests, plan: str, *, generator: str
     """
     if generator not in GENERATORS:
         raise InputError(f"--acceptance: {generator!r} is none of {', '.join(GENERATORS)}")
+    if serving.model.pooling:
+        raise InputError(
+            f"--acceptance: sends completions, and {serving.model.name} writes no tokens (a pooling model)"
+        )
     wheel = re.fullmatch(r"https?://\S+\.whl", program) is not None
     if not wheel and not is_pinned(program):
         raise InputError(

@@ -181,6 +181,7 @@ class Engine:
             "memory_utilization": f"{share:g}" if (share := settings.get("gpu_memory_utilization")) else "",
             "kv_dtype": self.kv_dtypes.get(settings.get("kv_cache_dtype", ""), ""),
             "speculative": settings.get("speculative", ""),
+            "runner": "pooling" if settings.get("batching") == "pooling" else "",
         }
         if self.dp_inside_tp and copies > 1:
             # its sizes and settings are those of all copies together

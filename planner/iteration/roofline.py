@@ -70,14 +70,15 @@ class ShardShape:
     active_parameters
         Weights one token is multiplied with [parameters].
     head_parameters
-        Vocabulary x hidden size [parameters].
+        Vocabulary x hidden size; 0 of a model that writes nothing [parameters].
     kv_bytes_per_token
         KV cache of one token in the layers with full attention [bytes].
     sequence_bytes
         What an iteration moves for one sequence however long it is: full sliding windows, and recurrent states read and
         written [bytes].
     pair_flops
-        Operations per (query, key) pair, all layers with full attention [FLOP].
+        Operations per (query, key) pair of causal attention, all layers with full attention; of an encoder those of both
+        directions [FLOP].
     window_token_flops
         Operations per token against a full window, all sliding-window layers [FLOP].
     decode_kv_flops
@@ -177,11 +178,12 @@ def shard_shape(model: ModelSpec, tp: int = 1, expert_gpus: int | None = None) -
         dense_parameters=every_token,
         expert_parameters=part.expert_parameters,
         active_parameters=every_token + part.active_expert_parameters,
-        head_parameters=part.vocabulary_parameters,
+        head_parameters=0.0 if model.pooling else part.vocabulary_parameters,
         kv_bytes_per_token=part.full_bytes_per_token,
         # a recurrent state is read and written in every iteration
         sequence_bytes=part.window_bytes_per_token * model.sliding_window + 2.0 * part.state_bytes_per_sequence,
-        pair_flops=model.full_layers * pair_layer_flops,
+        # causal attention has half the pairs
+        pair_flops=model.full_layers * pair_layer_flops * (2.0 if model.pooling == "encoder" else 1.0),
         window_token_flops=model.sliding_layers * window_pair_flops * model.sliding_window,
         decode_kv_flops=model.full_layers * decode_layer_flops,
         allreduce_bytes_per_token=reductions * hidden * ACTIVATION_BYTES * ring,

@@ -18,6 +18,7 @@ from planner.kept import once
 from planner.promise import GOODPUT, Promise, Slo
 from planner.question.compressible import category_shares
 from planner.question.options import AT_RANDOM, PlanInputs
+from planner.question.pooling import read_only
 from planner.remarks import Remark
 from planner.routing import DEFAULT_ROUTING, Routing, find_routing
 from planner.units import RATE_RULE, is_rate
@@ -355,7 +356,7 @@ class CompiledQuestion:
 
 
 def shaped(inputs: PlanInputs, workload: Workload) -> tuple[Workload, tuple[Remark, ...]]:
-    """The traffic asked about: outputs scaled, then the longest left out; and what that changed.
+    """The traffic asked about: outputs scaled, the longest left out, then the outputs of a model that has none.
 
     Raises
     ------
@@ -369,7 +370,8 @@ def shaped(inputs: PlanInputs, workload: Workload) -> tuple[Workload, tuple[Rema
     if inputs.drop_longer_than is not None:
         workload, dropped = without_longer(workload, inputs.drop_longer_than)
         changes.append(Remark("dropped_longer", {"share": dropped, "tokens": inputs.drop_longer_than}))
-    return workload, tuple(changes)
+    workload, read = read_only(inputs, workload)
+    return workload, (*changes, *read)
 
 
 def stated_rate(inputs: PlanInputs, workload: Workload) -> float:

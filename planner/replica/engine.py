@@ -233,7 +233,7 @@ def engine_options(
         model = model if named else model.served_as(engines.weights, engines.kv_dtype)
         max_len = _longest_admitted(engines, model, named, longest_tokens, room_tokens)
         measured: dict[Parallelism, Profile] = {}
-        for budget in token_budgets(engines, rules):
+        for budget in token_budgets(engines, rules, whole=max_len if model.pooling == "encoder" else 0):
             try:
                 ways = (named.parallel,) if named else _spreads(engines, model, gpu, max_len, budget)
             except InputError as error:
@@ -378,7 +378,9 @@ def memory_safe_slots(
     from planner.queueing.memory import BLOCK_TOKENS, overflow_probability, preemption, safe_slots
 
     safe = safe_slots(blocks, lambda n: option.room(n) // BLOCK_TOKENS, max_slots=most)
-    warnings = tuple(_GUARD_WARNINGS[guard] for guard in safe.guards if guard in _GUARD_WARNINGS)
+    # nothing grows of a request that is its prompt: none runs in step with others
+    told = set(_GUARD_WARNINGS) - ({"fixed output"} if option.model.pooling else set())
+    warnings = tuple(_GUARD_WARNINGS[guard] for guard in safe.guards if guard in told)
     given = option.max_num_seqs
     if given is None:
         why = reasons.get(safe.limit, safe.limit)
@@ -465,6 +467,8 @@ def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: E
     budgets = engines.token_budget or TOKEN_BUDGETS
     if len(budgets) == 1:
         budget_why = "as given"
+    elif option.model.pooling == "encoder":
+        budget_why = "an encoder reads the longest prompt at once"
     elif mixed:
         budget_why = "the cheapest of " + ", ".join(map(str, budgets)) + " within the promises"
     else:
@@ -487,14 +491,16 @@ def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: E
         speculative="" if option.speculation is None else option.speculation.vllm_config(),
         gpu_memory_utilization=option.memory_utilization,
         kv_cache_dtype=option.model.kv_dtype,
-        batching="mixed" if mixed else "exclusive",
+        batching="pooling" if option.model.pooling else "mixed" if mixed else "exclusive",
         reasons={
             "max_model_len": f"the pool admits requests up to {high_tokens:,.0f} tokens, in whole KV blocks",
             "max_num_seqs": f"{slots.why}; {preempted}",
             "max_num_batched_tokens": budget_why,
             "tensor_parallel_size": group_why(engines, spread, f"weights and a {model_len:,}-token request"),
             **{name: why for name, why in beyond.items() if why},
-            "gpu_memory_utilization": f"KV cache for {option.kv_tokens(slots.count):,} tokens at this share",
+            "gpu_memory_utilization": "weights and what the engine takes; an encoder keeps no cache"
+            if option.model.pooling == "encoder"
+            else f"KV cache for {option.kv_tokens(slots.count):,} tokens at this share",
         },
     )
 
@@ -528,9 +534,20 @@ _GUARD_WARNINGS = {
 }
 
 
-def token_budgets(engines: Engines, rules: EngineRules) -> tuple[int, ...]:
-    """Token budgets to choose from: those given, else several where prefill and decode share one."""
-    return engines.token_budget or (TOKEN_BUDGETS if rules.shares_budget else (USUAL_TOKEN_BUDGET,))
+def token_budgets(engines: Engines, rules: EngineRules, whole: int = 0) -> tuple[int, ...]:
+    """Token budgets to choose from: those given, else several where prefill and decode share one; all hold `whole` tokens.
+
+    Raises
+    ------
+    InputError
+        None of those given does: an encoder's prompts cannot be cut.
+    """
+    budgets = engines.token_budget or (TOKEN_BUDGETS if rules.shares_budget else (USUAL_TOKEN_BUDGET,))
+    if engines.token_budget and max(budgets) < whole:
+        raise InputError(
+            f"token_budget {max(budgets):,}: an encoder reads a prompt at once; the longest needs {whole:,}"
+        )
+    return tuple(b for b in budgets if b >= whole) or (whole,)
 
 
 def _slots_for_latency(option: EngineOption, law: PoolLaw, slots: int, limits: Sequence[float]) -> int:

@@ -22,6 +22,8 @@ KNOWN = {
         "--max-num-batched-tokens", "--max-num-seqs", "--max-model-len", "--gpu-memory-utilization", "--kv-cache-dtype",
         "--quantization", "--speculative-config", "--served-model-name", "--kv-transfer-config", "--max-num-queued-tokens",
         "--host", "--port", "--shutdown-timeout", "--revision", "--nnodes", "--node-rank", "--master-addr", "--headless",
+        # docs.vllm.ai, "Pooling Models" of 0.11 to 0.18
+        "--runner",
     },
     # docs/advanced_features/server_arguments.md of SGLang at commit 004813e1dd46 (0.5)
     "sglang": {
