@@ -1,6 +1,6 @@
 """Approved pages of every kind of result: ``python -m tests.golden.make_pages`` writes tests/golden/pages anew; read what changes.
 
-A file per case of tests/report/cases.py and case_studies.py: the page in a terminal of any width and of 80 columns, in Markdown, as
+A file per case of tests/report/report_cases.py and case_studies.py: the page in a terminal of any width and of 80 columns, in Markdown, as
 rows, and every chart with its numbers as they are written. Numbers of rows have six digits.
 """
 
@@ -22,7 +22,7 @@ from planner.report.pictures import charts_of
 from planner.report.text import blocks_of
 from planner.studies.overview import Overview
 from tests.golden.rounding import rounded
-from tests.report import case_studies, cases
+from tests.report import case_studies, report_cases
 
 PAGES = Path(__file__).with_name("pages")
 
@@ -43,7 +43,7 @@ STUDIED = [
 ]
 
 KINDS: dict[str, Callable[[], dict[str, Any]]] = {
-    name: getattr(module, name) for module, names in ((cases, MADE), (case_studies, STUDIED)) for name in names
+    name: getattr(module, name) for module, names in ((report_cases, MADE), (case_studies, STUDIED)) for name in names
 }
 """Maker of cases by its name."""
 

@@ -38,7 +38,7 @@ from planner.workload.arrivals import Arrivals
 from planner.workload.combine import Drift
 from planner.workload.summary import WorkloadSummary
 from planner.workload.workload import Provenance, Workload
-from tests.report.cases import CHOICES, GOODPUT, ROWS, TTFT, choice, plan
+from tests.report.report_cases import CHOICES, GOODPUT, ROWS, TTFT, choice, plan
 
 TPOT = Promise("tpot_s", 0.05, 0.95)
 SERVED = Served(

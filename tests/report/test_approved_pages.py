@@ -19,7 +19,7 @@ from planner.report.exports import export
 from planner.report.table import rows_to_table
 from planner.report.text import blocks_of, summary_of
 from tests.golden.make_pages import KINDS, PAGES, rendered
-from tests.report.cases import offers
+from tests.report.report_cases import offers
 
 
 @cache

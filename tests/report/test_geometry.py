@@ -162,7 +162,7 @@ def test_a_mark_outside_and_lines_without_points_stay_in_the_frame() -> None:
 
 def test_bars_reach_from_the_middle_to_their_ends() -> None:
     root = parsed(BARS)
-    left = 16.0 + 6.6 * len(BARS.rows[1][0])
+    left = 16.0 + 7.0 * len(BARS.rows[1][0])
     assert 250.0 < left < 384.0
     low, high = 0.98 * 8.0, 1.02 * 20.0
 
@@ -187,7 +187,7 @@ def test_bars_reach_from_the_middle_to_their_ends() -> None:
     assert [float(mark.attrib[k]) for k in ("x1", "x2", "y1", "y2")] == [near(at(10.0)), near(at(10.0)), 16.0, 118.0]
     assert root.attrib["viewBox"] == "0 0 640 162"
     assert [(k, words[k]) for k in words if k.startswith("v")] == [
-        (f"v{v}", (near(min(at(v), 640 - 3.3 * len(f"v{v}") - 2)), 136.0, "middle")) for v in (10, 12.5, 15, 17.5, 20)
+        (f"v{v}", (near(min(at(v), 640 - 3.5 * len(f"v{v}") - 2)), 136.0, "middle")) for v in (10, 12.5, 15, 17.5, 20)
     ]
 
 
@@ -197,7 +197,7 @@ def test_numbers_that_would_run_into_each_other_are_left_out() -> None:
 
     words = [w for w in placed(parsed(Bars("t", [("n", None, 5.0)], 0.0, long))) if w[0] == "0"]
     room = (614.0 - 250.0) / len(ticks(0.0, 5.1))
-    every = math.ceil((6.6 * 14 + 12.0) / room)
+    every = math.ceil((7.0 * 14 + 12.0) / room)
     assert words == [long(v) for v in ticks(0.0, 5.1)][::every]
     assert every == 2
     negative = placed(parsed(Bars("t", [("n", -4.0, 5.0)], 0.0, text)))
@@ -224,7 +224,7 @@ def test_a_document_lays_charts_below_each_other_with_their_legends() -> None:
     at, keys = 64, []
     for line in STEPS.drawn:
         keys.append((f"line {line.style}", str(at), str(at + 18), "36", line.name, f"{at + 23:.1f}", "40.0"))
-        at += 44 + round(6.6 * len(line.name))
+        at += 44 + round(7.0 * len(line.name))
     lines, names = root.findall(f"{SVG}line"), [t for t in root.findall(f"{SVG}text") if "class" not in t.attrib]
     assert [
         (k.attrib["class"], k.attrib["x1"], k.attrib["x2"], k.attrib["y1"], n.text, n.attrib["x"], n.attrib["y"])
