@@ -1,7 +1,7 @@
 """Approved pages of every kind of result: ``python -m tests.golden.make_pages`` writes tests/golden/pages anew; read what changes.
 
-A file per case of tests/report/report_cases.py and case_studies.py: the page in a terminal of any width and of 80 columns, in Markdown, as
-rows, and every chart with its numbers as they are written. Numbers of rows have six digits.
+A file per case of tests/report/report_cases.py and case_studies.py: the page in a terminal of any width and of 80 columns, in
+Markdown, as rows, and every chart with its numbers as they are written. Numbers of rows have six digits.
 """
 
 from __future__ import annotations
