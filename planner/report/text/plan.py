@@ -186,7 +186,7 @@ def _power(plan: Plan) -> str:
     full = math.fsum(p.gpus * full_w(p.gpu) for p in plan.pools)
     curves = [(p, power_curve(p.gpu)) for p in plan.pools]
     here = math.fsum(p.gpus * curve.watts(p.slot_occupancy * p.slots) for p, curve in curves if curve is not None)
-    return f"; {full / 1e3:.3g} of {most:g} kW with every batch full, {here / 1e3:.3g} kW at this rate"
+    return f"; GPUs draw {full / 1e3:.3g} of {most:g} kW with every batch full, {here / 1e3:.3g} kW at this rate"
 
 
 def _remarks(plan: Plan, kind: str) -> Sequence[Remark]:
