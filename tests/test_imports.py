@@ -48,7 +48,7 @@ def test_plan_loads_only_what_it_needs(extra: list[str]) -> None:
 
 STARTED = """
 import os, sys
-os.environ["TERM"] = {term!r}
+os.environ["TERM"], os.environ["COLUMNS"] = {term!r}, "100"
 here = set(sys.modules)
 
 class Screen:
