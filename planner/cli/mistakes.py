@@ -33,6 +33,7 @@ BESIDE = (
     ("nothing to change", "+--set rate=40"), ("--zip needs", "---zip"), ("no rates by hour", "+--hours servegen-m-small"),
     ("a plan file and --config", "---config"), ("nothing to simulate", "+plan.yaml"), ("--rates is needed", "+--rates 6,10"),
     ("of which file", "---scenario"), ("no metrics to look at", "+--emit-rules rules"), ("fixed by the plan", "=what-if"),
+    ("promise --e2e, which", "---tpot +--e2e 1s"), ("beside inventory", "---inventory"),
 )  # fmt: skip
 """What is said of options that do not go together, and what to add (+), leave out (-) or call instead (=)."""
 

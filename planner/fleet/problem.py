@@ -57,7 +57,9 @@ class FleetProblem(SearchGrid):
         self.stock = {find_gpu(name).name: count for name, count in question.purchase.inventory.items()}
         self.max_w = math.inf if question.purchase.max_kw is None else 1e3 * question.purchase.max_kw
         if self.stock and self.max_w < math.inf:
-            raise InputError("max_kw, inventory: the search keeps to one of them", "Give the one that binds.")
+            raise InputError(
+                "max_kw: stands beside inventory, and the search keeps to one of them", "Give the one that binds."
+            )
         self.units = UNITS if self.fleet_promises else 1
         self.evaluations = 0
         # promises that failed at any size, for the explanation of an infeasible answer

@@ -116,7 +116,7 @@ def test_the_rest_is_told_in_a_line() -> None:
         fo.plan("azure", slo=0.5, rate=20.0, pools=1, tp=1, token_budget=2048, choices=False, inventory={"h100": 4})
     with pytest.raises(fo.InputError, match="max_kw: must be positive"):
         fo.plan("azure", **asked, max_kw=-3)
-    with pytest.raises(fo.InputError, match="max_kw, inventory: the search keeps to one of them"):
+    with pytest.raises(fo.InputError, match="max_kw: stands beside inventory, and the search keeps to one of them"):
         fo.plan("azure", **asked, max_kw=120, inventory={"h100": 8})
     with pytest.raises(fo.InfeasibleError, match=r"no fleet within 0\.5 kW"):
         fo.plan("azure", slo=1.0, rate=20.0, shape="disaggregated", tp=1, token_budget=2048, max_kw=0.5, choices=False)
