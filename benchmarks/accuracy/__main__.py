@@ -30,7 +30,7 @@ PAGE = ROOT / "docs" / "accuracy" / "public.md"
 FIGURES = ROOT / "docs" / "accuracy" / "figures.json"
 
 
-PAGES = ("fleetopt", "memory", "occupancy", "poisson", "replay", "schedulers")
+PAGES = ("chance", "fleetopt", "memory", "occupancy", "poisson", "replay", "schedulers")
 """Pages that are made by the module of their name."""
 
 GATED = tuple(family for family in FAMILIES if family != "servers_loso")
