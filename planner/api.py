@@ -1162,6 +1162,7 @@ def cost(
     shortfall: float | str = 0.01,
     api_prices: str | Path | None = None,
     api_models: Sequence[str] = (),
+    rent_peak: bool = False,
     pue: float = 1.0,
     kwh_price: float | None = None,
     co2: float | None = None,
@@ -1184,6 +1185,8 @@ def cost(
     api_prices, api_models
         A file in genai-prices' format, and which of its models (``model`` or ``provider/model``); default those it names as
         the plan's model.
+    rent_peak
+        Also how many GPUs to own where others by the hour, or each of the APIs, take what is above them.
     pue, kwh_price, co2
         Power at the meter over the GPUs'; price [USD/kWh] and carbon intensity [g/kWh] of electricity.
     **options
@@ -1240,7 +1243,15 @@ def cost(
         day, rate = HourlyRates((1.0,) * 24, None, "the same every hour"), hourly.peak
     else:
         day, rate, elasticity = hourly.rates, hourly.rate, hourly.elasticity
-    return costs_of(found, make_schedule(found, day, rate, elasticity), offers, spot, apis, pue, kwh_price, co2, notes)
+    schedule = make_schedule(found, day, rate, elasticity)
+    costs = costs_of(found, schedule, offers, spot, apis, pue, kwh_price, co2, notes)
+    if not rent_peak:
+        return costs
+    from planner.studies.peaks import peaks_of, risks
+
+    prices = {c.gpu: c.usd_per_gpu_hour for c in sorted(costs.commitments, key=lambda c: -c.usd_per_gpu_hour)}
+    peaks = peaks_of(found, schedule, prices, apis)
+    return replace(costs, peaks=peaks, notes=(*costs.notes, *risks(schedule, apis)))
 
 
 def _apis_of(model: str, apis: Sequence[ApiPrice], source: str) -> list[ApiPrice]:

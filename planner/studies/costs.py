@@ -21,6 +21,7 @@ from planner.notebook import InNotebooks
 from planner.plans import HOURS_PER_YEAR
 from planner.record import Record
 from planner.replica.price import replicas_for_availability
+from planner.studies.peaks import Peak
 from planner.studies.schedule import Schedule, ScheduledPool
 from planner.workload.pools import features
 
@@ -221,6 +222,8 @@ class Costs(InNotebooks):
         ``None`` where no TDP is known.
     notes
         Worth knowing.
+    peaks
+        What to own where the peak is rented, the cheapest first; empty = not asked.
     """
 
     inputs: Mapping[str, object]
@@ -234,6 +237,7 @@ class Costs(InNotebooks):
     apis: tuple[ApiComparison, ...]
     energy: Energy | None
     notes: tuple[str, ...]
+    peaks: tuple[Peak, ...] = ()
 
     document: ClassVar[str] = "fleetopt-costs"
     shown = ("way", "reserved_gpus", "on_demand_gpus", "spot_gpus", "cost_usd_per_hour")
