@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -98,6 +99,10 @@ class Peak(Record):
     all_rented_usd_per_hour: float
     more_usd_per_hour: float
     pools: tuple[PeakPool, ...]
+
+    written: ClassVar[tuple[str, ...]] = (
+        "rent", "cost_usd_per_hour", "all_owned_usd_per_hour", "all_rented_usd_per_hour", "saving", "more_usd_per_hour", "pools",
+    )  # fmt: skip
 
     @property
     def saving(self) -> float:
