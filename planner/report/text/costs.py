@@ -70,7 +70,7 @@ def blocks(costs: Costs) -> list[Block]:
         owned = ", ".join(f"{p.replicas:,} of {p.peak_replicas:,}" for p in best.pools)
         told = f"own {owned} replicas, the peak on {best.rent}: {_month(best.cost_usd_per_hour)}/month, "
         told += f"{format_percent(best.saving)} below owning all"
-        found += [Text([told], "bold"), _peaks(costs)]
+        found += [Text([told if best.saving > 0.0 else "rent no peak: own all replicas"], "bold"), _peaks(costs)]
     lines = [f"reserved {c.gpu}, {c.term}: {c.source}" for c in costs.commitments]
     return [*found, Text(_energy(costs)), Text([*lines, *costs.notes], "bullets", "Notes", near=True)]
 
