@@ -1751,6 +1751,8 @@ def autoscale(
     if seconds is not None and not 0.0 <= seconds <= 86_400.0:
         raise InputError(f"--startup: must lie between 0 and a day, got {seconds:g} s")
     idle = None if scale_to_zero is None else parse_duration(scale_to_zero, "--scale-to-zero")
+    if idle is not None and not 1.0 <= idle <= 604_800.0:
+        raise InputError(f"--scale-to-zero: must lie between a second and a week, got {idle:g} s")
     asked = Asked(
         repository(inputs.model) or inputs.model,
         name,
