@@ -1209,7 +1209,7 @@ def cost(
     from planner.catalog.load import gpu
     from planner.question.compiled import rate_of_hours
     from planner.question.files import load_question, question_of
-    from planner.studies.costs import Spot, costs_of, months_of
+    from planner.studies.costs import Spot, costs_of, months_of, with_peaks
     from planner.studies.schedule import make_schedule
     from planner.units import parse_fraction, parse_number
 
@@ -1245,13 +1245,7 @@ def cost(
         day, rate, elasticity = hourly.rates, hourly.rate, hourly.elasticity
     schedule = make_schedule(found, day, rate, elasticity)
     costs = costs_of(found, schedule, offers, spot, apis, pue, kwh_price, co2, notes)
-    if not rent_peak:
-        return costs
-    from planner.studies.peaks import peaks_of, risks
-
-    prices = {c.gpu: c.usd_per_gpu_hour for c in sorted(costs.commitments, key=lambda c: -c.usd_per_gpu_hour)}
-    peaks = peaks_of(found, schedule, prices, apis)
-    return replace(costs, peaks=peaks, notes=(*costs.notes, *risks(schedule, apis)))
+    return with_peaks(costs, found, schedule, apis) if rent_peak else costs
 
 
 def _apis_of(model: str, apis: Sequence[ApiPrice], source: str) -> list[ApiPrice]:

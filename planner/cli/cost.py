@@ -49,12 +49,7 @@ def cost(
         opt.told("Which of them, MODEL or PROVIDER/MODEL; repeat. Default: named as the plan's.", panel=APIS),
     ] = None,
     rent_peak: Annotated[
-        bool,
-        opt.told(
-            "How many GPUs to own where others by the hour, or each API, take what is above them.",
-            "--rent-peak",
-            panel=PAYING,
-        ),
+        bool, opt.told("How many GPUs to own where others, or each API, take the rest.", "--rent-peak", panel=PAYING)
     ] = False,
     pue: Annotated[float, opt.told("Power at the meter over that of the GPUs: servers, cooling.", panel=ENERGY)] = 1.0,
     kwh_price: Annotated[float | None, opt.told("Price of electricity, USD/kWh.", panel=ENERGY)] = None,

@@ -21,7 +21,7 @@ from planner.notebook import InNotebooks
 from planner.plans import HOURS_PER_YEAR
 from planner.record import Record
 from planner.replica.price import replicas_for_availability
-from planner.studies.peaks import Peak
+from planner.studies.peaks import Peak, peaks_of, risks
 from planner.studies.schedule import Schedule, ScheduledPool
 from planner.workload.pools import features
 
@@ -344,6 +344,13 @@ def costs_of(
         dict(fleet.question.asked), schedule.source, schedule.hours, rate, schedule.elasticity.startup_s, ways,
         tuple(c for kind in types for c in kind.commitments), tokens, tuple(compared), energy, tuple(told),
     )  # fmt: skip
+
+
+def with_peaks(costs: Costs, fleet: Fleet, schedule: Schedule, apis: Sequence[ApiPrice]) -> Costs:
+    """The same with what to own where the peak is rented, at the cheapest reserved price of each GPU."""
+    prices = {c.gpu: c.usd_per_gpu_hour for c in sorted(costs.commitments, key=lambda c: -c.usd_per_gpu_hour)}
+    peaks = peaks_of(fleet, schedule, prices, apis)
+    return replace(costs, peaks=peaks, notes=(*costs.notes, *risks(schedule, apis)))
 
 
 def _types(fleet: Fleet) -> list[str]:

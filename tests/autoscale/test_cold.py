@@ -85,5 +85,5 @@ def test_autoscale_tells_what_scaling_to_zero_does() -> None:
     assert isinstance(pool.cold, Cold) and pool.cold.idle_s == 600.0 and 0.0 < pool.cold.up_share < 1.0
     assert pool.lines()[-1].startswith("all: unloaded after 10 min without requests: ")
     for wrong in ("-5s", "0s", "8d"):
-        with pytest.raises(fo.InputError, match="^--scale-to-zero: "):
+        with pytest.raises(fo.InputError, match=r"^--scale-to-zero: "):
             fo.autoscale(plan, hours="servegen-m-small", scale_to_zero=wrong)

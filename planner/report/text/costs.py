@@ -65,18 +65,19 @@ def blocks(costs: Costs) -> list[Block]:
             for a in costs.apis
         ]  # fmt: skip
         found.append(Table(columns, rows, {"API"}))
-    if costs.peaks:
-        best = costs.peaks[0]
-        owned = ", ".join(f"{p.replicas:,} of {p.peak_replicas:,}" for p in best.pools)
-        told = f"own {owned} replicas, the peak on {best.rent}: {_month(best.cost_usd_per_hour)}/month, "
-        told += f"{format_percent(best.saving)} below owning all"
-        found += [Text([told if best.saving > 0.0 else "rent no peak: own all replicas"], "bold"), _peaks(costs)]
+    found += _peaks(costs)
     lines = [f"reserved {c.gpu}, {c.term}: {c.source}" for c in costs.commitments]
     return [*found, Text(_energy(costs)), Text([*lines, *costs.notes], "bullets", "Notes", near=True)]
 
 
-def _peaks(costs: Costs) -> Table:
+def _peaks(costs: Costs) -> list[Block]:
     """What to own where the peak is rented."""
+    if not costs.peaks:
+        return []
+    best = costs.peaks[0]
+    owned = ", ".join(f"{p.replicas:,} of {p.peak_replicas:,}" for p in best.pools)
+    told = f"own {owned} replicas, the peak on {best.rent}: {_month(best.cost_usd_per_hour)}/month, "
+    told += f"{format_percent(best.saving)} below owning all"
     named = len(costs.peaks[0].pools) > 1
     columns = ["peak on", *["pool"] * named, "own", "which carry", "next leaves at", "rented", "$/month"]
     columns += ["all owned", "all rented", f"{format_percent(MORE)} more traffic"]
@@ -97,7 +98,8 @@ def _peaks(costs: Costs) -> Table:
                     *("" if k else _month(x) for x in usd),
                 ]
             )  # fmt: skip
-    return Table(columns, rows, {"peak on", "pool"}, drop=["all rented", "all owned"])
+    table = Table(columns, rows, {"peak on", "pool"}, drop=["all rented", "all owned"])
+    return [Text([told if best.saving > 0.0 else "rent no peak: own all replicas"], "bold"), table]
 
 
 def _energy(costs: Costs) -> list[str]:
