@@ -176,6 +176,10 @@ class _Owned:
         above = float(np.maximum(np.array(hours.gpu_hours) - self.gpus(replicas), 0.0).mean())
         return above, self.owned_usd(replicas) + above * self.pool.option.price.usd_per_gpu_hour
 
+    def cheapest_by_the_hour(self) -> int:
+        """How many to own beside GPUs on demand."""
+        return min(range(self.peak + 1), key=lambda n: self.by_the_hour(n, self.scheduled)[1])
+
     def carries(self, replicas: int) -> float:
         """The largest rate at which so many keep the promises, between what the hours say [1/s]."""
         if replicas not in self._carried:
@@ -208,11 +212,11 @@ class _Owned:
             return np.zeros(len(self.apis))
         return total * np.array([api.usd_per_request(inputs, outputs, cached_share, weight) for api in self.apis])
 
-    def _kept(self, rate: float, replicas: int, in_flight: int) -> bool:
+    def _kept(self, rate: float, replicas: int, in_flight: float) -> bool:
         """Whether those that stay keep the promises; no more may be under way than the engines run at once."""
         if in_flight > replicas * self.pool.setup.slots * self.pool.option.copies:
             return False
-        found = self.sent(rate, replicas, in_flight)[0]
+        found = self.sent(rate, replicas, int(in_flight))[0]
         return all(found.value(p.metric, p.quantile) <= p.limit_s for p in self.fleet.own_promises)
 
     def limit(self, replicas: int) -> int:
@@ -221,9 +225,9 @@ class _Owned:
             near = min(self._limits, key=lambda n: abs(n - replicas), default=None)
             at = replicas * (self._limits[near] / near if near else START)
             for k, rate in enumerate(((1.0 + MORE) * self.levels[-1], *self.levels[::-1])):
-                if k == 0 or not self._kept(rate, replicas, int(at)):
+                if k == 0 or not self._kept(rate, replicas, at):
                     keeps = partial(self._kept, rate, replicas)
-                    at, _ = largest(lambda n, keeps=keeps: keeps(int(n)), max(at, 1.0), step=STEP, precision=PRECISION)
+                    at, _ = largest(keeps, max(at, 1.0), step=STEP, precision=PRECISION)
             self._limits[replicas] = int(at)
         return self._limits[replicas]
 
@@ -339,12 +343,13 @@ def peaks_of(
         )  # fmt: skip
 
     def peak(rent: str, costs: Sequence[Sequence[float]], rows: list[PeakPool]) -> Peak:
-        return Peak(rent, *(math.fsum(column) for column in zip(*costs, strict=True)), tuple(rows))
+        usd = [math.fsum(column) for column in zip(*costs, strict=True)]
+        return Peak(rent, usd[0], usd[1], usd[2], usd[3], tuple(rows))
 
     found, costs, rows = [], [], []
     for owned in pools:
         hours, busier = owned.scheduled, owned.with_more(schedule.elasticity)
-        n = min(range(owned.peak + 1), key=lambda n, owned=owned, hours=hours: owned.by_the_hour(n, hours)[1])
+        n = owned.cheapest_by_the_hour()
         above, usd = owned.by_the_hour(n, hours)
         all_rented, with_more = owned.by_the_hour(0, hours)[1], owned.by_the_hour(n, busier)[1]
         costs.append((usd, owned.owned_usd(owned.peak), all_rented, with_more))
@@ -354,9 +359,9 @@ def peaks_of(
         costs, rows = [], []
         for owned in pools:
             n = owned.cheapest(k)
-            share, usd = owned.to_api(n)
-            own, with_more = owned.owned_usd(n), owned.to_api(n, 1.0 + MORE)[1]
-            costs.append((own + usd[k], owned.owned_usd(owned.peak), owned.to_api(0)[1][k], own + with_more[k]))
+            share, bills = owned.to_api(n)
+            own, more, at_most = owned.owned_usd(n), owned.to_api(n, 1.0 + MORE)[1], owned.to_api(0)[1]
+            costs.append((own + bills[k], owned.owned_usd(owned.peak), at_most[k], own + more[k]))
             rows.append(row(owned, n, share, api=True))
         found.append(peak(api.name, costs, rows))
     return tuple(sorted(found, key=lambda p: p.cost_usd_per_hour))

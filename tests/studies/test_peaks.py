@@ -13,6 +13,7 @@ import pytest
 import planner as fo
 from planner.errors import InputError
 from planner.fleet.shapes import standing_fleet
+from planner.methods.replayed import ReplayPool
 from planner.predict.records import Clients, Requests, keys_of
 from planner.predict.run import replay
 from planner.question.compiled import compile_question
@@ -67,6 +68,7 @@ def by_hand(plan: fo.Plan, replicas: int) -> tuple[int, Callable[[float, int], t
     )
     slow = fleet.margins_at(40.0)[0].slow
     model = fleet.pools[0].model.under(slow)
+    assert isinstance(model, ReplayPool)
     rng, n = np.random.default_rng(5), 30_000
     gaps = rng.exponential(size=n)
     of = model.traffic.own.trace
