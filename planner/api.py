@@ -1162,6 +1162,7 @@ def cost(
     shortfall: float | str = 0.01,
     api_prices: str | Path | None = None,
     api_models: Sequence[str] = (),
+    rent_peak: bool = False,
     pue: float = 1.0,
     kwh_price: float | None = None,
     co2: float | None = None,
@@ -1184,6 +1185,8 @@ def cost(
     api_prices, api_models
         A file in genai-prices' format, and which of its models (``model`` or ``provider/model``); default those it names as
         the plan's model.
+    rent_peak
+        Also how many GPUs to own where others by the hour, or each of the APIs, take what is above them.
     pue, kwh_price, co2
         Power at the meter over the GPUs'; price [USD/kWh] and carbon intensity [g/kWh] of electricity.
     **options
@@ -1206,7 +1209,7 @@ def cost(
     from planner.catalog.load import gpu
     from planner.question.compiled import rate_of_hours
     from planner.question.files import load_question, question_of
-    from planner.studies.costs import Spot, costs_of, months_of
+    from planner.studies.costs import Spot, costs_of, months_of, with_peaks
     from planner.studies.schedule import make_schedule
     from planner.units import parse_fraction, parse_number
 
@@ -1240,7 +1243,9 @@ def cost(
         day, rate = HourlyRates((1.0,) * 24, None, "the same every hour"), hourly.peak
     else:
         day, rate, elasticity = hourly.rates, hourly.rate, hourly.elasticity
-    return costs_of(found, make_schedule(found, day, rate, elasticity), offers, spot, apis, pue, kwh_price, co2, notes)
+    schedule = make_schedule(found, day, rate, elasticity)
+    costs = costs_of(found, schedule, offers, spot, apis, pue, kwh_price, co2, notes)
+    return with_peaks(costs, found, schedule, apis) if rent_peak else costs
 
 
 def _apis_of(model: str, apis: Sequence[ApiPrice], source: str) -> list[ApiPrice]:
@@ -1740,6 +1745,8 @@ def autoscale(
     if seconds is not None and not 0.0 <= seconds <= 86_400.0:
         raise InputError(f"--startup: must lie between 0 and a day, got {seconds:g} s")
     idle = None if scale_to_zero is None else parse_duration(scale_to_zero, "--scale-to-zero")
+    if idle is not None and not 1.0 <= idle <= 604_800.0:
+        raise InputError(f"--scale-to-zero: must lie between a second and a week, got {idle:g} s")
     asked = Asked(
         repository(inputs.model) or inputs.model,
         name,

@@ -20,6 +20,7 @@ from planner.autoscale.backtest import (
     run_policy,
     window_mean,
 )
+from planner.autoscale.cold import Cold, cold_of
 from planner.autoscale.path import STEP_S, hourly_path, swings
 from planner.autoscale.signals import PeakPrefill, Signals, peak_prefill, signals_of
 from planner.autoscale.thresholds import UTILIZATION, Capacity, Threshold, capacity_of, threshold_of
@@ -104,6 +105,8 @@ class PoolScaler(Record):
         Nodes that a replica spans.
     role
         ``both``, or ``prefill`` or ``decode`` where these are pools of their own.
+    cold
+        What unloading it while nobody asks does; ``None`` = it never is.
     """
 
     pool: str
@@ -120,10 +123,11 @@ class PoolScaler(Record):
     clock: tuple[int, ...] = ()
     nodes: int = 1
     role: str = "both"
+    cold: Cold | None = None
 
     written: ClassVar[tuple[str, ...]] = (
         *("name=pool", "threshold", "headroom", "startup_s=startup.seconds", "clock_replicas=clock"),
-        *("planned_replicas=planned", "guards", "peak_prefill=peak", "policy"),
+        *("planned_replicas=planned", "guards", "peak_prefill=peak", "policy", "cold"),
     )
 
     def lines(self) -> list[str]:
@@ -141,7 +145,7 @@ class PoolScaler(Record):
                 f"{o.replica_hours:,.0f} replica-hours ({o.replica_hours / perfect.replica_hours:.2f} of a perfect scaler's), "
                 f"{o.starts:,} starts"
             )
-        return told
+        return told if self.cold is None else [*told, f"{self.pool}: {self.cold.told()}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,4 +428,5 @@ def _scaler(
         hours if asked.clock else (),
         pool.option.gpu.nodes(pool.option.parallel.gpus),
         ("prefill", "decode")[k] if isinstance(fleet, Disaggregated) else "both",
+        None if asked.idle_s is None else cold_of(path, asked.idle_s, begin.seconds, fleet.promises.latency),
     )

@@ -48,6 +48,9 @@ def cost(
         list[str] | None,
         opt.told("Which of them, MODEL or PROVIDER/MODEL; repeat. Default: named as the plan's.", panel=APIS),
     ] = None,
+    rent_peak: Annotated[
+        bool, opt.told("How many GPUs to own where others, or each API, take the rest.", "--rent-peak", panel=PAYING)
+    ] = False,
     pue: Annotated[float, opt.told("Power at the meter over that of the GPUs: servers, cooling.", panel=ENERGY)] = 1.0,
     kwh_price: Annotated[float | None, opt.told("Price of electricity, USD/kWh.", panel=ENERGY)] = None,
     co2: Annotated[float | None, opt.told("Carbon intensity of electricity, g/kWh.", panel=ENERGY)] = None,
@@ -67,7 +70,7 @@ def cost(
         result = api.cost(
                 plan, hours=hours, startup=startup, dwell=dwell, reserved=reserved or (), spot_share=spot_share,
                 preemptions_per_hour=preemptions, shortfall=shortfall, api_prices=api_prices, api_models=api_model or (),
-                pue=pue, kwh_price=kwh_price, co2=co2, rate_is=rate_is,
+                rent_peak=rent_peak, pue=pue, kwh_price=kwh_price, co2=co2, rate_is=rate_is,
         )  # fmt: skip
     write(result)
     draw(result, plot)

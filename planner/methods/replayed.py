@@ -379,6 +379,26 @@ class ReplayPool(PoolModel):
         share = float(tokens[begun].sum()) / max(float(tokens.sum()), 1.0)
         return self._told(played, levels), share
 
+    def with_leaving(
+        self, rate: float, replicas: int, in_flight: int, levels: tuple[float, ...]
+    ) -> tuple[Prediction, Requests]:
+        """What requests at a rate of the pool [1/s] see that come while fewer than `in_flight` are under way; all others leave.
+
+        Returns
+        -------
+        tuple
+            The prediction, and the requests with the share of all that each of those that leave is for its weight [1].
+        """
+        laid = self._lay(rate, replicas, SAMPLE, self.draw)
+        requests, decodes = self._sent(self.traffic, laid)
+        at_most = max(math.floor(in_flight * laid.replicas / replicas), 1)
+        run = replay(requests, replace(self.engine, count=laid.replicas), Clients(in_flight=at_most, leave=True))
+        weight = np.ones(requests.size) if requests.weight is None else requests.weight
+        leaves = run.rejected > 0
+        stay = replace(requests, weight=np.where(leaves, 0.0, weight))
+        played = Played(stay, run, laid.span_s, laid.replicas, rate / replicas, decodes, laid.repeats)
+        return self._told(played, levels), replace(requests, weight=np.where(leaves, weight, 0.0) / weight.sum())
+
     def _answered(self, requests: Requests, replicas: int, clients: Clients) -> Answered:
         """What becomes of given requests."""
         run = replay(requests, replace(self.engine, count=replicas), clients)

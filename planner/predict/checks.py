@@ -240,6 +240,8 @@ def _rules(clients: Clients | None, cache: PrefixCache | None) -> Iterator[str]:
                 ("in_flight", clients.in_flight, lambda v: v >= 1, "must be at least 1"),
             ],
         )
+        if clients.leave and clients.retries:
+            yield "clients: who is turned away beyond in_flight is answered elsewhere: retries must be 0"
     if cache is not None:
         yield from _numbers(
             "cache: ",

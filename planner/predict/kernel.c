@@ -43,7 +43,7 @@ typedef struct { /* the replicas of a pool and their gateway */
 } Pool;
 
 typedef struct {
-  int64_t rows, pools, sessions, classes, retries, caches, outages;
+  int64_t rows, pools, sessions, classes, retries, caches, outages, leaves;
   double max_queue, max_queued_tokens, timeout_s, retry_after_s, in_flight;
   double host_tokens, host_tokens_per_s, ttl_s, limit_s[METRICS], late[METRICS];
   const double *arrival, *input, *output, *cached;
@@ -1447,7 +1447,15 @@ static void send(Sim *p, int32_t q, double now) {
   deliver(p, p->gate, q, now);
 }
 static void arrive(Sim *p, int32_t q, double now) {
-  if ((double)p->under_way >= p->ask.in_flight) {
+  int beyond = (double)p->under_way >= p->ask.in_flight;
+  if (beyond && p->ask.leaves) {
+    p->under_way++;
+    reset(p, q);
+    p->ask.sent[q] = now;
+    turn_away(p, q, now);
+    return;
+  }
+  if (beyond) {
     int32_t a = p->held_back.last; /* in order of time, then of row: times that are not negative are ordered as their bits are */
     memcpy(p->mark + q, &now, sizeof now);
     while (a > q && p->mark[a] == p->mark[q]) a = p->prev[a];

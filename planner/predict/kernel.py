@@ -73,7 +73,7 @@ class _Ask(ctypes.Structure):
     """`Ask` of kernel.c."""
 
     _fields_ = [
-        *((n, _WHOLE) for n in ("rows", "pools", "sessions", "classes", "retries", "caches", "outages")),
+        *((n, _WHOLE) for n in ("rows", "pools", "sessions", "classes", "retries", "caches", "outages", "leaves")),
         *((n, _DOUBLE) for n in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight")),
         *((n, _DOUBLE) for n in ("host_tokens", "host_tokens_per_s", "ttl_s")),
         ("limit_s", _DOUBLE * 3),
@@ -298,6 +298,7 @@ def _questions(r: Requests, transfer_s: Floats | None, outages: Sequence[Outage]
 def _ask(arrays: _Arrays, clients: Clients, cache: PrefixCache | None, limits: Sequence[Limit]) -> _Ask:
     """The question as kernel.c has it; it points into the arrays."""
     ask = _Ask(outages=arrays["outage_time"].size, retries=clients.retries, caches=cache is not None)
+    ask.leaves = clients.leave
     for name, column in arrays.items():
         if column.strides != (0,):
             setattr(ask, name, column.ctypes.data)

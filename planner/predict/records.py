@@ -152,6 +152,8 @@ class Clients:
     in_flight
         Requests of all clients under way at most: one beyond waits with its client, in order of arrival, and is sent, and
         its latency counted, from when another is complete.
+    leave
+        A request beyond `in_flight` is turned away instead: a gateway sends it elsewhere.
     """
 
     max_queue: float = math.inf
@@ -160,6 +162,7 @@ class Clients:
     retries: int = 0
     retry_after_s: float = 1.0
     in_flight: float = math.inf
+    leave: bool = False
 
 
 @dataclass(frozen=True, slots=True)

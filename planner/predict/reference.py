@@ -395,7 +395,13 @@ class _Replay:
 
     def first_sending(self, row: int) -> None:
         """A client wants to send a request."""
-        if self.under_way >= self.clients.in_flight:
+        beyond = self.under_way >= self.clients.in_flight
+        if beyond and self.clients.leave:
+            self.under_way += 1
+            self.out["sent_s"][row] = self.now
+            self.out["attempts"][row] += 1
+            self.reject(row)
+        elif beyond:
             heappush(self.held_back, (self.now, row))
         else:
             self.begin(row)

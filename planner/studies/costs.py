@@ -21,6 +21,7 @@ from planner.notebook import InNotebooks
 from planner.plans import HOURS_PER_YEAR
 from planner.record import Record
 from planner.replica.price import replicas_for_availability
+from planner.studies.peaks import Peak, peaks_of, risks
 from planner.studies.schedule import Schedule, ScheduledPool
 from planner.workload.pools import features
 
@@ -221,6 +222,8 @@ class Costs(InNotebooks):
         ``None`` where no TDP is known.
     notes
         Worth knowing.
+    peaks
+        What to own where the peak is rented, the cheapest first; empty = not asked.
     """
 
     inputs: Mapping[str, object]
@@ -234,6 +237,7 @@ class Costs(InNotebooks):
     apis: tuple[ApiComparison, ...]
     energy: Energy | None
     notes: tuple[str, ...]
+    peaks: tuple[Peak, ...] = ()
 
     document: ClassVar[str] = "fleetopt-costs"
     shown = ("way", "reserved_gpus", "on_demand_gpus", "spot_gpus", "cost_usd_per_hour")
@@ -340,6 +344,13 @@ def costs_of(
         dict(fleet.question.asked), schedule.source, schedule.hours, rate, schedule.elasticity.startup_s, ways,
         tuple(c for kind in types for c in kind.commitments), tokens, tuple(compared), energy, tuple(told),
     )  # fmt: skip
+
+
+def with_peaks(costs: Costs, fleet: Fleet, schedule: Schedule, apis: Sequence[ApiPrice]) -> Costs:
+    """The same with what to own where the peak is rented, at the cheapest reserved price of each GPU."""
+    prices = {c.gpu: c.usd_per_gpu_hour for c in sorted(costs.commitments, key=lambda c: -c.usd_per_gpu_hour)}
+    peaks = peaks_of(fleet, schedule, prices, apis)
+    return replace(costs, peaks=peaks, notes=(*costs.notes, *risks(schedule, apis)))
 
 
 def _types(fleet: Fleet) -> list[str]:

@@ -417,7 +417,7 @@ def make_schedule(
         perfect = [known[rate][k] for rate in rates]
         # bursts shrink relative to a higher rate: where more traffic needs less, the buffer must not take replicas away
         serving = [max(known[rate][k], n) for rate, n in zip(held, perfect, strict=True)]
-        pools.append(_scheduled(pool, serving, perfect, elasticity))
+        pools.append(scheduled_pool(pool, serving, perfect, elasticity))
         if progress is not None:
             progress(k + 1, len(fleet.pools))
     notes = []
@@ -439,8 +439,8 @@ def make_schedule(
     return replace(found, notes=tuple(notes))
 
 
-def _scheduled(pool: Pool, serving: Sequence[int], perfect: Sequence[int], elasticity: Elasticity) -> ScheduledPool:
-    """One pool over the hours, from what must serve with and without the buffer."""
+def scheduled_pool(pool: Pool, serving: Sequence[int], perfect: Sequence[int], elasticity: Elasticity) -> ScheduledPool:
+    """One pool over the hours, from the replicas that must serve in each with and without the buffer."""
     price = pool.option.price
     bought = {n: price.bought(n) for n in {*serving, *perfect}}
     needed = tuple(bought[n] for n in perfect)

@@ -105,6 +105,7 @@ def test_a_scaler_as_json_and_rows_field_by_field() -> None:
                     "offset_per_s": 4.0,
                     "scale_to_zero_after_s": None,
                 },
+                "cold": None,
             }
         ],
         "notes": ["a note"],

@@ -40,7 +40,7 @@ COMMANDS = [
     ("workload", "show", "azure"),
     ("calibrate", "--from", "points.csv", "--no-write", "--force"),
     ("autoscale", "plan.yaml", "--hours", "servegen-m-small", "--startup", "110s"),
-    ("cost", "plan.yaml", "--hours", "servegen-m-small", "--spot-share", "30%"),
+    ("cost", "plan.yaml", "--hours", "servegen-m-small", "--spot-share", "30%", "--rent-peak"),
     ("check", "plan.yaml", "--emit-rules", "monitoring"),
     ("deploy", "plan.yaml", "--to", "k8s", "-o", "k8s.yaml"),
     ("report", "plan.yaml", "-o", "report.html", "--no-options"),

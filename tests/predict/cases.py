@@ -178,6 +178,11 @@ def _in_flight(d: Draft) -> None:
     d.clients["in_flight"] = d.whole(1, 4)
 
 
+def _leave(d: Draft) -> None:
+    _in_flight(d)
+    d.clients["leave"] = True
+
+
 def _doors(d: Draft) -> None:
     d.replicas.setdefault("slots", d.whole(1, 3))
     if d.whole(0, 1):
@@ -312,6 +317,7 @@ FEATURES: dict[str, Callable[[Draft], None]] = {
 _CONTEXT = ("longest", "together")
 _WITHOUT_SLOTS = (
     "in_flight",
+    "leave",
     "doors",
     "time_outs",
     "retries",
@@ -336,7 +342,7 @@ _WITHOUT_SLOTS += (
 )
 _WITHOUT_SLOTS += (*_CONTEXT, "budget", "slots", "apart", "rows", "central", "wake_s", "request_s")
 _CACHES = ("cache", "host", "ttl", "pieces", "prefix")
-_CLIENTS = ("in_flight", "doors", "time_outs", "retries", "sessions")
+_CLIENTS = ("in_flight", "leave", "doors", "time_outs", "retries", "sessions")
 APART: set[frozenset[str]] = {
     *(frozenset((a, b)) for a in ("slots_engine", "slots_shared") for b in _WITHOUT_SLOTS),
     *(frozenset((a, b)) for a in _CACHES for b in ("blocks", "no_reserve", "central", "fractional")),
@@ -344,7 +350,10 @@ APART: set[frozenset[str]] = {
     *(frozenset(pair) for pair in combinations(("sticky", "prefix", "routing"), 2)),
     *(
         frozenset(pair)
-        for pair in (("slots_engine", "slots_shared"), ("decoders", "prefill"), ("pieces", "shared_prefix"))
+        for pair in (
+            *(("slots_engine", "slots_shared"), ("decoders", "prefill"), ("pieces", "shared_prefix")),
+            *(("leave", "retries"), ("leave", "in_flight")),
+        )
     ),
 }
 """Pairs that cannot be had together."""

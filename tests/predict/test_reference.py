@@ -105,6 +105,13 @@ def test_clients_hold_back_what_is_too_much_in_flight():
     assert times(run.sent_s) == [0, 2, 3] and times(run.done_s) == [2, 3, 4]
 
 
+def test_what_is_too_much_in_flight_may_leave():
+    run = replay(rows([0, 0, 2, 2.5], [1] * 4, [2, 1, 1, 1]), Replicas(1, SECOND), Clients(in_flight=1, leave=True))
+    # the third comes as the first is complete, the fourth while the third runs
+    assert times(run.done_s) == [2, None, 3, None] and run.rejected.tolist() == [0, 1, 0, 1]
+    assert run.replica.tolist() == [0, -1, 0, -1] and times(run.sent_s) == [0, 0, 2, 2.5]
+
+
 def test_a_session_finds_what_it_left_in_whole_blocks():
     requests = rows(
         [0, np.inf],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from planner.report.blocks import Block, Table, Text
 from planner.report.text.choices import HOURS_PER_MONTH
 from planner.studies.costs import Costs
+from planner.studies.peaks import MORE
 from planner.units import format_count, format_percent, format_usd
 
 
@@ -64,8 +65,41 @@ def blocks(costs: Costs) -> list[Block]:
             for a in costs.apis
         ]  # fmt: skip
         found.append(Table(columns, rows, {"API"}))
+    found += _peaks(costs)
     lines = [f"reserved {c.gpu}, {c.term}: {c.source}" for c in costs.commitments]
     return [*found, Text(_energy(costs)), Text([*lines, *costs.notes], "bullets", "Notes", near=True)]
+
+
+def _peaks(costs: Costs) -> list[Block]:
+    """What to own where the peak is rented."""
+    if not costs.peaks:
+        return []
+    best = costs.peaks[0]
+    owned = ", ".join(f"{p.replicas:,} of {p.peak_replicas:,}" for p in best.pools)
+    told = f"own {owned} replicas, the peak on {best.rent}: {_month(best.cost_usd_per_hour)}/month, "
+    told += f"{format_percent(best.saving)} below owning all"
+    named = len(costs.peaks[0].pools) > 1
+    columns = ["peak on", *["pool"] * named, "own", "which carry", "next leaves at", "rented", "$/month"]
+    columns += ["all owned", "all rented", f"{format_percent(MORE)} more traffic"]
+    rows = []
+    for peak in costs.peaks:
+        usd = (
+            peak.cost_usd_per_hour,
+            peak.all_owned_usd_per_hour,
+            peak.all_rented_usd_per_hour,
+            peak.more_usd_per_hour,
+        )
+        for k, p in enumerate(peak.pools):
+            leaves = "" if p.in_flight is None else f"{p.in_flight:,} under way"
+            rows.append(
+                [
+                    "" if k else peak.rent, *[p.pool] * named, f"{p.replicas:,} of {p.peak_replicas:,}",
+                    f"{format_count(p.rate_per_s)}/s", leaves, format_percent(p.rented_share),
+                    *("" if k else _month(x) for x in usd),
+                ]
+            )  # fmt: skip
+    table = Table(columns, rows, {"peak on", "pool"}, drop=["all rented", "all owned"])
+    return [Text([told if best.saving > 0.0 else "rent no peak: own all replicas"], "bold"), table]
 
 
 def _energy(costs: Costs) -> list[str]:
