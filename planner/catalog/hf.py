@@ -397,7 +397,7 @@ class _Reader:
         if self.problems:
             self.complain()
         seen = self.raw.get("vision_config")
-        vision = encoder_of(self.outer, name, seen) if isinstance(seen, dict) else None
+        vision = encoder_of(self.outer, seen) if isinstance(seen, dict) else None
         return with_parameter_counts(
             ModelSpec(
                 name=name,

@@ -141,7 +141,7 @@ def _aspect(width: int, height: int, row: Mapping[str, Any]) -> int:
     return tiles
 
 
-def encoder_of(family: str, name: str, config: Mapping[str, Any]) -> ModelSpec | None:
+def encoder_of(family: str, config: Mapping[str, Any]) -> ModelSpec | None:
     """The image encoder that a ``vision_config`` describes, its patches for tokens; ``None`` where it does not, or nobody knows how
     its family cuts images. Left out is what joins it to the text model: one to four products, up to a tenth of its work."""
     row = FAMILIES.get(family)
@@ -153,7 +153,7 @@ def encoder_of(family: str, name: str, config: Mapping[str, Any]) -> ModelSpec |
     depth, heads, hidden, width = (int(n or 1) for n in sizes)
     window = row.get("window", 0)
     return ModelSpec(
-        f"image encoder of {name}", depth, hidden, width, heads, heads, hidden // heads, 0, MOST_PIXELS**2,
+        "image encoder", depth, hidden, width, heads, heads, hidden // heads, 0, MOST_PIXELS**2,
         tied_embeddings=True, mlp_matrices=row.get("mlp_matrices", 2), pooling="encoder", sliding_window=window,
         full_attention_layers=row["full"] if window else depth,
     )  # fmt: skip

@@ -170,6 +170,22 @@ def _engine(name: str, value: str) -> Iterator[str]:
         yield f"{error.message}: {error.hint}"
 
 
+def _encoders(name: str, value: str) -> Iterator[str]:
+    """That image encoders have no GPUs of their own, where that is asked for."""
+    if value.lower() in ("encoder", "epd", "e+pd", "e+p+d"):
+        yield f"{name} {value}: an image encoder on GPUs of its own is not modelled: its work is part of the prefill"
+
+
+def _picture(name: str, value: str) -> Iterator[str]:
+    """What is wrong with the size of an image as written."""
+    from planner.catalog.images import parse_size
+
+    try:
+        parse_size(value)
+    except InputError as error:
+        yield error.message
+
+
 def _speculation(name: str, value: str) -> Iterator[str]:
     """What is wrong with a speculation as written."""
     from planner.iteration.speculation import Speculation
@@ -215,6 +231,11 @@ class PlanInputs:
     osl_scale: float = _option(1.0, of.NUMBER, WORKLOAD,
         "Factor on every output length: 1.3 = outputs grow 30%.", "1",
         check=rule("must be a positive factor", lambda v: math.isfinite(v) and v > 0.0), flags=())
+    images: int | None = _option(None, of.COUNT, WORKLOAD,
+        "Images of every prompt, whose tokens are added to it and whose encoder works before it.", "the workload's own",
+        check=_NOT_NEGATIVE)
+    image_size: str | None = _option(None, of.TEXT, WORKLOAD,
+        "Width x height of each image, pixels: 1920x1080.", "1024x1024", check=_picture)
     windows: float | None = _option(None, of.DURATION, PROMISES,
         "Promises hold in 95% of the windows of this length: 5min. Plan, schedule and autoscale all take it so.",
         "over the whole period", check=rule("must lie between a minute and an hour", lambda v: 60.0 <= v <= 3600.0))
@@ -376,7 +397,7 @@ class PlanInputs:
         flags=())
     shape: str = _option("colocated", of.TEXT, SEARCH,
         "colocated, disaggregated (prefill and decode pools of their own) or both (the cheaper, compared).",
-        choices=("colocated", "disaggregated", "both"), bought=True)
+        choices=("colocated", "disaggregated", "both"), check=_encoders, bought=True)
     kv_transfer_gbps: float = _option(100.0, of.NUMBER, HARDWARE,
         "Link per GPU between prefill and decode nodes, Gbit/s.", "100",
         check=rule("must be positive", lambda v: math.isfinite(v) and v > 0.0), flags=())

@@ -24,6 +24,7 @@ from planner.question.compiled import Engines, Purchase
 from planner.queueing.prefix import own_tokens
 from planner.replica.parallel import spreads
 from planner.replica.price import PriceRule
+from planner.replica.images import image_s
 from planner.replica.speculation import Draft, draft_of, speculating
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
@@ -77,6 +78,8 @@ class EngineOption:
         The profile without speculation.
     shared_prefix
         Tokens that begin every longer prompt: each copy keeps them once [tokens].
+    image_s
+        Time of the image encoder for an image [s].
 
     Notes
     -----
@@ -98,6 +101,7 @@ class EngineOption:
     draft: Draft | None = None
     plain: Profile | None = None
     shared_prefix: float = 0.0
+    image_s: float = 0.0
 
     @property
     def label(self) -> str:
@@ -253,9 +257,11 @@ def engine_options(
                 share = engines.memory_utilization
                 # the engine's setting is that of all stages together
                 seqs = given_seqs and max(1, given_seqs // way.pp)
+                seen = 0.0 if engines.image_size is None else image_s(gpu, model, way.tp, engines.image_size)
                 option = EngineOption(
-                    gpu, model, profile, way, price, kv, budget, seqs, share, max_len, shared_prefix=shared_prefix
-                )
+                    gpu, model, profile, way, price, kv, budget, seqs, share, max_len,
+                    shared_prefix=shared_prefix, image_s=seen,
+                )  # fmt: skip
                 options.append(option if engines.speculate is None else _speculating(option, engines.speculate, rules))
     if not options:
         raise InputError.from_problems(list(dict.fromkeys(problems)), hint)

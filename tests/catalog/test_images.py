@@ -92,4 +92,4 @@ def test_a_model_whose_encoder_nobody_knows_is_named(name):
 
 @pytest.mark.parametrize("config", [{}, {"depth": 0}, {"depth": 3, "hidden_size": "x"}])
 def test_half_a_description_is_none(config):
-    assert encoder_of("qwen3_vl", "m", config) is None
+    assert encoder_of("qwen3_vl", config) is None
