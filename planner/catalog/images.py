@@ -53,7 +53,9 @@ def parse_size(text: str) -> tuple[int, int]:
     if not 1 <= max(sides) <= MOST_PIXELS:
         raise InputError(f"image_size: {text!r} is no size of an image: width x height in pixels, such as 1024x768")
     if max(sides) > MOST_RATIO * min(sides):
-        raise InputError(f"image_size: {text!r}: one side is over {MOST_RATIO:g} times the other, which processors refuse")
+        raise InputError(
+            f"image_size: {text!r}: one side is over {MOST_RATIO:g} times the other, which processors refuse"
+        )
     return sides[0], sides[1]
 
 

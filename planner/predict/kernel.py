@@ -79,7 +79,10 @@ class _Ask(ctypes.Structure):
         *((n, _DOUBLE) for n in ("host_tokens", "host_tokens_per_s", "ttl_s")),
         ("limit_s", _DOUBLE * 3),
         ("late", _DOUBLE * 3),
-        *((n, _ARRAY) for n in ("arrival", "input", "output", "cached", "key", "weight", "images", "gap_s", "repeated")),
+        *(
+            (n, _ARRAY)
+            for n in ("arrival", "input", "output", "cached", "key", "weight", "images", "gap_s", "repeated")
+        ),
         *((n, _ARRAY) for n in ("shared_tokens", "transfer_s", "class_of", "session", "following", "shared_offset")),
         *((n, _ARRAY) for n in ("shared_name", "outage_replica", "outage_ends", "outage_time")),
         *((n, _ARRAY) for n in ("sent", "admitted", "first", "done", "replica", "preempted", "attempts", "rejected")),

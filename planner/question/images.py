@@ -32,8 +32,8 @@ def images_by_category(inputs: PlanInputs, workload: Workload) -> Mapping[str, i
     own = images_in(workload.categories)
     if own and inputs.images is not None:
         raise InputError(
-            f"images {inputs.images}: {workload.name} says itself how many images a request has",
-            f"Leave it out, or one category in: fleetopt workload import --where. Its own: {', '.join(own)}.",
+            f"images: {workload.name} says itself how many images a request has",
+            f"Leave it out. Categories with images: {', '.join(own)}.",
         )
     return own or (dict.fromkeys(workload.categories, inputs.images) if inputs.images else {})
 
@@ -61,7 +61,7 @@ def with_images(inputs: PlanInputs, workload: Workload) -> tuple[Workload, tuple
     images = images_by_category(inputs, workload)
     if not images:
         if inputs.image_size is not None:
-            raise InputError(f"image_size {inputs.image_size}: no prompt has images", "Say how many: --images 2.")
+            raise InputError("image_size: no prompt has images", "Say how many: --images 2.")
         return workload, ()
     if problems := _problems(inputs, workload):
         raise InputError.from_problems(problems)
@@ -71,7 +71,9 @@ def with_images(inputs: PlanInputs, workload: Workload) -> tuple[Workload, tuple
     each = tuple(images.get(name, 0) * tokens for name in workload.categories)
     longer = once(("images", id(workload), each), lambda: (workload, _longer(workload, each)))[1]
     mean = float(workload.weight @ np.array([images.get(name, 0) for name in workload.categories])[workload.category])
-    return longer, (Remark("images", {"mean": mean, "size": size, "tokens": tokens, "model": model.name}),)
+    told = Remark("images", {"mean": mean, "size": size, "tokens": tokens, "model": model.name})
+    # nobody has published how long other pictures take
+    return longer, (told, *(() if inputs.api_overhead is not None else (Remark("image_host", {}),)))
 
 
 def _problems(inputs: PlanInputs, workload: Workload) -> list[str]:

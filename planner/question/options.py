@@ -100,10 +100,10 @@ class Option:
         """What is wrong with a value that was read; nothing about ``None``."""
         if value is None:
             return
-        if self.choices and value not in self.choices:
+        found = [] if self.check is None else [*self.check(self.name, value)]
+        yield from found
+        if self.choices and value not in self.choices and not found:
             yield f"{self.name}: {value!r} is none of {', '.join(self.choices)}{did_you_mean(str(value), self.choices)}"
-        if self.check is not None:
-            yield from self.check(self.name, value)
 
 
 def _option(value: Any, kind: Kind, panel: str, help: str, default: str | None = None, **facts: Any) -> Any:
@@ -173,7 +173,7 @@ def _engine(name: str, value: str) -> Iterator[str]:
 def _encoders(name: str, value: str) -> Iterator[str]:
     """That image encoders have no GPUs of their own, where that is asked for."""
     if value.lower() in ("encoder", "epd", "e+pd", "e+p+d"):
-        yield f"{name} {value}: an image encoder on GPUs of its own is not modelled: its work is part of the prefill"
+        yield f"{name}: {value}, an image encoder on GPUs of its own, is not modelled: its work is part of the prefill"
 
 
 def _picture(name: str, value: str) -> Iterator[str]:

@@ -22,9 +22,9 @@ from planner.plans import EngineSettings
 from planner.promise import Promise
 from planner.question.compiled import Engines, Purchase
 from planner.queueing.prefix import own_tokens
+from planner.replica.images import image_s
 from planner.replica.parallel import spreads
 from planner.replica.price import PriceRule
-from planner.replica.images import image_s
 from planner.replica.speculation import Draft, draft_of, speculating
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw

@@ -4,9 +4,9 @@ Run where transformers 4.57.1, numpy and pillow are installed (nothing of this p
 
     python tests/golden/make_image_tokens.py
 
-Image processors are made with the numbers of each model's `preprocessor_config.json`. Llama 4's asks for PyTorch, of whose operations
-its choice of a canvas uses four: numpy stands in for them, in single precision as PyTorch divides. Marks that a chat template sets
-around an image (Qwen) are added; those that a processor sets are taken from its own text.
+Image processors are made with the numbers of each model's `preprocessor_config.json`. Llama 4's asks for PyTorch, of whose
+operations its choice of a canvas uses four: numpy stands in for them, in single precision as PyTorch divides. Marks that a
+chat template sets around an image (Qwen) are added; those that a processor sets are taken from its own text.
 """
 
 import csv

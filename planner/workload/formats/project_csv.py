@@ -115,10 +115,15 @@ class _Table:
         """A column of text; ``None`` where there is none."""
         return [cell.strip() for cell in self.columns[name]] if name in self.columns else None
 
+    @property
+    def images(self) -> Floats | None:
+        """Images by row, 0 where none is said; ``None`` where there is no such column, or a cell is no number of them."""
+        found = self.numbers("images", MOST_IMAGES, 0.0)
+        return found if found is not None and np.array_equal(found, np.rint(found)) else None
 
     def labels(self) -> list[str] | None:
         """Categories, the numbers of images in them; ``None`` where neither is there."""
-        names, images = self.texts("category"), self.numbers("images", MOST_IMAGES, 0.0)
+        names, images = self.texts("category"), self.images
         if images is None:
             return names
         names = [""] * images.size if names is None else names
@@ -251,7 +256,8 @@ def _read_law(source: Source, options: ReadOptions) -> tuple[Workload, ImportRep
     for label in sorted(set(compressible) - set(labels)) if labels is not None else ():
         meta.problem("compressible", f"no row has category {label!r}")
     rows: dict[str, Any] = {name: column for name, column in found.items() if name != "images"}
-    split, problems = None, list[str]()
+    wrong = "images" in table.columns and table.images is None
+    split, problems = None, [f"{source.name}: images: not whole numbers of images"] if wrong else []
     if by_cdf:
         rows, split, problems = _by_cdf(source, meta, options, table, found)
     meta.refuse(problems)
@@ -334,7 +340,7 @@ def _requests(source: Source, table: _Table) -> TraceBuilder | None:
         if (times := table.numbers("t_s", _LATEST_S)) is None:
             return None
         builder.times = _packed(times)
-    if "images" in table.columns and table.numbers("images", MOST_IMAGES, 0.0) is None:
+    if "images" in table.columns and table.images is None:
         return None
     if (labels := table.labels()) is not None:
         builder.categories = {label: k for k, label in enumerate(dict.fromkeys(labels))}
