@@ -106,6 +106,8 @@ class PlanOptions(TypedDict, total=False):
     engine: str | None
     api_overhead: float | str | None
     request_time: float | str | None
+    lora: int | str | None
+    lora_rank: int | str | None
     profile: str | None
     method: Literal["mixed", "closed", "occupancy", "mgc"] | None
     kv: Literal["paged", "reserved", "both"] | None
@@ -321,6 +323,10 @@ def plan(
     request_time
         Time of the host that each request takes from the iterations. Default: the profile's or the engine's. [time
         [s]: 0.5 or 500ms]
+    lora
+        Adapters (LoRA, all linear layers) that every replica keeps in its memory. Default: 0. [whole number]
+    lora_rank
+        Rank of the adapters. Default: 16. [whole number]
     profile
         Iteration-time profile: name or file. Default: yours, a shipped one, or an estimate. [text]
     method

@@ -13,6 +13,8 @@ from typing import Literal
 import numpy as np
 
 from planner.catalog.images import parse_size
+from planner.engines import DEFAULT_ENGINE
+from planner.engines import engine as find_engine
 from planner.errors import InputError
 from planner.iteration.speculation import Speculation
 from planner.kept import once
@@ -245,6 +247,8 @@ class Engines:
     offload_gib: float = 0.0
     offload_gbps: float = 200.0
     image_size: tuple[int, int] | None = None
+    lora: int = 0
+    lora_rank: int = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +374,8 @@ def shaped(inputs: PlanInputs, workload: Workload) -> tuple[Workload, tuple[Rema
     """
     workload, seen = with_images(inputs, workload)
     changes = [*seen]
+    if inputs.lora and "lora" not in (engine := find_engine(inputs.engine or DEFAULT_ENGINE)).flags:
+        raise InputError(f"engine {engine.name}: how it starts adapters is not known here; take --engine vllm")
     if inputs.osl_scale != 1.0:
         workload = scaled(workload, output_factor=inputs.osl_scale)
         changes.append(Remark("osl_scale", {"factor": inputs.osl_scale}))
@@ -721,5 +727,7 @@ def _engines(inputs: PlanInputs, traffic: Traffic) -> Engines:
         session_ttl_s=inputs.session_ttl,
         offload_gib=inputs.offload,
         offload_gbps=inputs.offload_gbps,
+        lora=inputs.lora,
+        lora_rank=inputs.lora_rank,
         image_size=parse_size(inputs.image_size or USUAL_SIZE) if traffic.images else None,
     )

@@ -176,6 +176,15 @@ def _encoders(name: str, value: str) -> Iterator[str]:
         yield f"{name}: {value}, an image encoder on GPUs of its own, is not modelled: its work is part of the prefill"
 
 
+def _rank(name: str, value: int) -> Iterator[str]:
+    """That engines make room for certain ranks alone."""
+    from planner.replica.lora import RANKS
+
+    if value not in RANKS:
+        next_one = next((rank for rank in RANKS if rank > value), RANKS[-1])
+        yield f"{name}: engines make room for ranks {', '.join(map(str, RANKS))}; write {next_one}"
+
+
 def _picture(name: str, value: str) -> Iterator[str]:
     """What is wrong with the size of an image as written."""
     from planner.catalog.images import parse_size
@@ -282,6 +291,9 @@ class PlanInputs:
     request_time: float | None = _option(None, of.DURATION, HARDWARE,
         "Time of the host that each request takes from the iterations.", "the profile's or the engine's",
         check=_NOT_NEGATIVE, flags=())
+    lora: int = _option(0, of.COUNT, HARDWARE,
+        "Adapters (LoRA, all linear layers) that every replica keeps in its memory.", "0", check=_NOT_NEGATIVE)
+    lora_rank: int = _option(16, of.COUNT, HARDWARE, "Rank of the adapters.", check=_rank)
     profile: str | None = _option(None, of.TEXT, HARDWARE,
         "Iteration-time profile: name or file.", "yours, a shipped one, or an estimate")
     method: str = _option("mixed", of.TEXT, SEARCH,
