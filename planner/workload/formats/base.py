@@ -474,7 +474,8 @@ class TraceBuilder:
         said = None
         if call is not None:
             try:
-                if "images" in call:
+                # a record that says nothing of them beside others that do has a category already, if an empty one
+                if "images" in call and (call["images"] is not None or category is None):
                     category = labelled(category or "", _images(call["images"]))
                 said = self.calls.read(call, math.nan if time is None else moment, self.clock.read)
             except (ValueError, OverflowError, IndexError) as error:
@@ -498,7 +499,7 @@ def _images(value: object) -> int:
     if isinstance(value, (list, tuple)):
         return len(value)
     try:
-        count = parse_count(value) if str("" if value is None else value).strip() else 0
+        count = 0 if value is None or value != value or not str(value).strip() else parse_count(value)
     except (ValueError, OverflowError):
         count = MOST_IMAGES + 1
     if count > MOST_IMAGES:
