@@ -83,6 +83,8 @@ class PlanOptions(TypedDict, total=False):
     osl_spread: float | str | None
     drop_longer_than: int | str | None
     osl_scale: float | str | None
+    images: int | str | None
+    image_size: str | None
     windows: float | str | None
     ttft: float | str | Sequence[float | str] | None
     tpot: float | str | Sequence[float | str] | None
@@ -104,6 +106,8 @@ class PlanOptions(TypedDict, total=False):
     engine: str | None
     api_overhead: float | str | None
     request_time: float | str | None
+    lora: int | str | None
+    lora_rank: int | str | None
     profile: str | None
     method: Literal["mixed", "closed", "occupancy", "mgc"] | None
     kv: Literal["paged", "reserved", "both"] | None
@@ -258,6 +262,11 @@ def plan(
         [tokens: 8192, 8k or 8Ki]
     osl_scale
         Factor on every output length: 1.3 = outputs grow 30%. Default: 1. [number]
+    images
+        Images of every prompt, whose tokens are added to it and whose encoder works before it. Default: the
+        workload's own. [whole number]
+    image_size
+        Width x height of each image, pixels: 1920x1080. Default: 1024x1024. [text]
     windows
         Promises hold in 95% of the windows of this length: 5min. Plan, schedule and autoscale all take it so.
         Default: over the whole period. [time [s]: 0.5 or 500ms]
@@ -314,6 +323,10 @@ def plan(
     request_time
         Time of the host that each request takes from the iterations. Default: the profile's or the engine's. [time
         [s]: 0.5 or 500ms]
+    lora
+        Adapters (LoRA, all linear layers) that every replica keeps in its memory. Default: 0. [whole number]
+    lora_rank
+        Rank of the adapters. Default: 16. [whole number]
     profile
         Iteration-time profile: name or file. Default: yours, a shipped one, or an estimate. [text]
     method

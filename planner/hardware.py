@@ -224,6 +224,9 @@ class ModelSpec:
         a model that generates.
     multimodal
         Whether an image tower takes memory this description does not count.
+    vision, image_family
+        The image encoder as a model of its own, whose tokens are patches, and the family by whose rule images are cut
+        (:mod:`planner.catalog.images`); ``None`` and empty = not known.
     like
         Family whose arithmetic was taken for an architecture that is not known; empty = known.
     """
@@ -274,6 +277,8 @@ class ModelSpec:
     dense_dtype: str = ""
     pooling: str = ""
     multimodal: bool = False
+    vision: ModelSpec | None = None
+    image_family: str = ""
     like: str = ""
     aliases: tuple[str, ...] = ()
     source: str = ""

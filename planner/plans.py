@@ -95,6 +95,8 @@ class EngineSettings(Record):
         that writes nothing.
     speculative
         How to speculate, as vLLM's ``--speculative-config`` takes it (JSON); empty = not at all.
+    max_loras, max_lora_rank
+        Adapters that it keeps, and their rank; 0 = none.
     reasons
         Setting -> why this value.
     """
@@ -110,12 +112,14 @@ class EngineSettings(Record):
     data_parallel_size: int = 1
     expert_parallel_size: int = 1
     speculative: str = ""
+    max_loras: int = 0
+    max_lora_rank: int = 0
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     written: ClassVar[tuple[str, ...]] = (
         "max_model_len", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "pipeline_parallel_size",
         "data_parallel_size", "expert_parallel_size", "speculative", "gpu_memory_utilization", "kv_cache_dtype", "batching",
-        "reasons",
+        "max_loras", "max_lora_rank", "reasons",
     )  # fmt: skip
 
 

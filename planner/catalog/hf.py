@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from planner.catalog.images import encoder_of
 from planner.documents import load_document, parse_json, read_text
 from planner.errors import InputError, did_you_mean
 from planner.hardware import DTYPE_BYTES, ModelSpec
@@ -94,7 +95,7 @@ class _Reader:
         own = str(text.get("model_type") or _TEXT_OF.get(outer, outer))
         self.like = like if like and own not in FAMILIES else ""
         self.family = self.like or own
-        self.multimodal = "vision_config" in raw
+        self.multimodal, self.outer = "vision_config" in raw, outer
         self.prefix = "text_config." if text else ""
         self.values = {**FAMILIES.get(self.family, {}), **raw, **text}
         if text and "tie_word_embeddings" not in text and "tie_word_embeddings" not in raw:
@@ -395,6 +396,8 @@ class _Reader:
             self.problems.append(f"pooling: expected encoder or decoder, got {pooling!r}")
         if self.problems:
             self.complain()
+        seen = self.raw.get("vision_config")
+        vision = encoder_of(self.outer, seen) if isinstance(seen, dict) else None
         return with_parameter_counts(
             ModelSpec(
                 name=name,
@@ -414,6 +417,8 @@ class _Reader:
                 mlp_matrices=self.whole("mlp_matrices", default=3),
                 pooling=pooling,
                 multimodal=self.multimodal,
+                vision=vision,
+                image_family=self.outer if vision else "",
                 like=self.like,
                 source=self.where,
                 **attention,

@@ -59,7 +59,7 @@ def weight_bytes(model: ModelSpec, tp: int | Parallelism = 1) -> float:
     with :math:`V_{64}` the vocabulary padded to 64, :math:`e` = 1 if embeddings are tied else 2, :math:`w` the dtype's
     bytes. Embeddings, head, router and norms stay 2 bytes; under mxfp4 so does everything but the experts, whose width
     is padded to 256. The down-projections of latent attention are replicated. Of a multimodal model the published
-    parameters beyond the text model's count as 2-byte weights.
+    parameters beyond the text model's count as 2-byte weights, its image encoder's at least where that is described.
 
     Parameters
     ----------
@@ -96,7 +96,9 @@ def weight_bytes(model: ModelSpec, tp: int | Parallelism = 1) -> float:
         width = model.moe_intermediate_size / (1 if spread.ep > 1 else tp)
         routed *= _ceil_to(width, MXFP4_WIDTH) / width
     norms = 2.0 * model.hidden_size * (2 * model.layers + 1)
-    tower = max(0.0, model.parameters_total - parameter_counts(model)[0]) * 2.0 / tp if model.multimodal else 0.0
+    seen = parameter_counts(model.vision)[0] if model.vision else 0.0
+    beyond = max(seen, model.parameters_total - parameter_counts(model)[0]) if model.multimodal else 0.0
+    tower = 2.0 * beyond / tp
     dense = (part.mixer_parameters + part.mlp_parameters) * dense_w
     # the first pipeline stage holds the embedding, the last one the head
     embeddings = vocabulary * (1 if model.tied_embeddings or spread.pp > 1 else 2)

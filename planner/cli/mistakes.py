@@ -34,6 +34,7 @@ BESIDE = (
     ("a plan file and --config", "---config"), ("nothing to simulate", "+plan.yaml"), ("--rates is needed", "+--rates 6,10"),
     ("of which file", "---scenario"), ("no metrics to look at", "+--emit-rules rules"), ("fixed by the plan", "=what-if"),
     ("promise --e2e, which", "---tpot +--e2e 1s"), ("beside inventory", "---inventory"),
+    ("says itself how many images", "---images"), ("no image encoder of", "---model +--model qwen3-vl-8b"),
 )  # fmt: skip
 """What is said of options that do not go together, and what to add (+), leave out (-) or call instead (=)."""
 
@@ -193,9 +194,8 @@ def _changed(words: Sequence[str], change: str, typed: Sequence[Given]) -> list[
         elif part.startswith("+"):
             result += [] if part[1:].split()[0] in result else part[1:].split()
         else:
-            for option in reversed(
-                [o for o in typed if o.flag in (part[1:], "-g", "-w", "--workload")[: 1 + 3 * (part != "---zip")]]
-            ):
+            names = part[1:], *{"---gpu": ("-g",), "---cdf": ("-w", "--workload"), "---model": ("-m",)}.get(part, ())
+            for option in reversed([o for o in typed if o.flag in names]):
                 result = _dropped(result, option)
     return result
 

@@ -115,7 +115,7 @@ def import_(
     from planner.workload.source import Source
     from planner.workload.writer import csv_text
 
-    roles = ("input", "output", "time", "category", "total", "session", "cached", "duration")
+    roles = ("input", "output", "time", "category", "total", "session", "cached", "duration", "images")
     mapped = _pairs(columns, "--map")
     for role in mapped:
         if role not in roles:

@@ -181,6 +181,9 @@ class Engine:
             "memory_utilization": f"{share:g}" if (share := settings.get("gpu_memory_utilization")) else "",
             "kv_dtype": self.kv_dtypes.get(settings.get("kv_cache_dtype", ""), ""),
             "speculative": settings.get("speculative", ""),
+            "lora": bool(settings.get("max_loras")),
+            "max_loras": settings.get("max_loras", ""),
+            "max_lora_rank": settings.get("max_lora_rank", ""),
             "runner": "pooling" if settings.get("batching") == "pooling" else "",
         }
         if self.dp_inside_tp and copies > 1:

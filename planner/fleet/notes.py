@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from planner.catalog.kv import GIB
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.fleet.deaths import deaths_of
@@ -20,6 +21,7 @@ from planner.predict.run import kernel_in_use
 from planner.question.compiled import CompiledQuestion, Engines, Traffic
 from planner.remarks import Remark
 from planner.replica.floor import hardware_floor
+from planner.replica.lora import adapter_bytes
 from planner.units import format_count, format_duration
 from planner.workload import pools as m
 from planner.workload.arrivals import POISSON_ASSUMED
@@ -56,6 +58,10 @@ def assumptions_of(fleet: Fleet, feels_bursts: bool) -> Iterator[Remark]:
         else:
             source = f" ({gpu.sources.get('price_usd_per_hour', 'catalog')}; --price overrides)"
         yield Remark("gpu_price", {"gpu": gpu.name, "price": option.price.usd_per_gpu_hour, "source": source})
+        if option.lora:
+            size = option.lora * adapter_bytes(model, option.parallel, option.lora_rank) / GIB
+            told = {"adapters": option.lora, "rank": option.lora_rank, "most": option.most_loras, "gib": size}
+            yield Remark("lora", {**told, "gpu": gpu.name, "parallel": str(option.parallel)})
     yield from (change for change in traffic.changes if change.code != FEW)
     yield _arrivals_assumed(fleet, feels_bursts)
     yield from _sending_assumed(traffic)

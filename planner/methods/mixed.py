@@ -43,6 +43,7 @@ class Mixed(Method):
             request_s=profile.request_s,
             wake_s=profile.wake_s,
             shared_prefix=engine.shared_prefix,
+            image_s=engine.image_s,
         )
         kind = ReplayPool if arrivals.fleet.sending.population is None else PopulationPool
         return kind(arrivals, replica, profile.api_overhead_s)

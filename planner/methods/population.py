@@ -108,4 +108,5 @@ class PopulationPool(ReplayPool):
             key,
             following=np.where(call < calls - 1, np.arange(user.size) + clients, -1),
             gap_s=gap,
+            images=None if own.images is None else own.images[row],
         )

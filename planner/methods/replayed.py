@@ -24,7 +24,7 @@ from planner.promise import GOODPUT, MEAN, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
 from planner.queueing.order import rising
 from planner.units import format_duration
-from planner.workload.pools import PoolLaw
+from planner.workload.pools import PoolLaw, images_of
 
 FEWEST_BEYOND = 5
 """Requests beyond a quantile below which it is told as too few [1]: with five, one in fifty runs has none."""
@@ -178,7 +178,7 @@ class ReplayPool(PoolModel):
 
     def capacity_of(self, law: PoolLaw) -> float:
         """Largest stable rate of a replica that gets given requests, in the fluid limit, at `slow` = 1 [1/s]."""
-        lengths = Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share)
+        lengths = Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share, images_of(law))
         return max_throughput(lengths, self._as_told).per_s
 
     def grown(self, growth: str) -> PoolModel | None:
@@ -369,6 +369,7 @@ class ReplayPool(PoolModel):
             both(requests.key, keys_of(np.arange(count), np.zeros(count, np.int64), JOBS)),
             priority=both(np.zeros(requests.size, np.int32), np.ones(count)),
             weight=both(weight, np.zeros(count)),
+            images=None if requests.images is None else both(requests.images, np.zeros(count)),
         )
         run = replay(merged, replace(self.engine, count=laid.replicas))
         played = Played(
@@ -680,7 +681,9 @@ class ReplayPool(PoolModel):
         tokens = min(self.engine.token_budget, float(np.max(prompts)))
         slots = min(self.engine.slots, 1024.0)
         context = min(slots * float(np.mean(prompts)), self.engine.kv_tokens)
-        return float(it.time(slots, context, tokens, 0.5 * tokens * tokens))
+        images = self.traffic.own.images
+        seen = 0.0 if images is None else self.engine.image_s * float(np.max(images))
+        return seen + float(it.time(slots, context, tokens, 0.5 * tokens * tokens))
 
     def _too_few(self, weight: Floats, quantiles: Sequence[float]) -> tuple[str, ...]:
         """What is said where hardly any request lies beyond a quantile that was asked for."""
@@ -713,7 +716,7 @@ def slowed(engine: Replicas, slow: float) -> Replicas:
     """Replicas whose iterations take `slow` times as long [1]."""
     it = engine.iteration
     times = it.slowed(slow) if isinstance(it, IterationModel) else tuple(slow * t for t in it)
-    return replace(engine, iteration=times, request_s=slow * engine.request_s)
+    return replace(engine, iteration=times, request_s=slow * engine.request_s, image_s=slow * engine.image_s)
 
 
 def _spread(values: Floats, count: int) -> NDArray[np.int64]:

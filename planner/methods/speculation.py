@@ -20,7 +20,7 @@ from planner.predict.records import Floats, Limit, Replicas, Requests, uniforms
 from planner.predict.traffic import Laid, PoolTraffic
 from planner.promise import Promise
 from planner.replica.engine import EngineOption, ReplicaSetup
-from planner.workload.pools import PoolLaw
+from planner.workload.pools import PoolLaw, images_of
 
 DRAWN = (101, 102)
 """Ordinals of the draws of a request's steps."""
@@ -65,7 +65,9 @@ class SpeculatingPool(ReplayPool):
     def capacity_of(self, law: PoolLaw) -> float:
         """See :class:`ReplayPool`: with as many steps as requests take on average."""
         steps = self.speculation.steps(law.output_tokens - 1.0)
-        lengths = Lengths(law.input_tokens / self.tokens_per_unit, steps + 1.0, law.weight, law.cached_share)
+        lengths = Lengths(
+            law.input_tokens / self.tokens_per_unit, steps + 1.0, law.weight, law.cached_share, images_of(law)
+        )
         return max_throughput(lengths, self._as_told).per_s
 
     def _sent(self, traffic: PoolTraffic, laid: Laid) -> tuple[Requests, Floats]:

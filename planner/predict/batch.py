@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ class Lengths:
         Relative weights, with a positive sum, shape (rows,).
     cached_share
         Share of each prompt that the prefix cache supplies, in [0, 1) [1], shape (rows,) or (1,).
+    images
+        Images of each prompt, shape (rows,) or (1,).
 
     Raises
     ------
@@ -40,13 +42,14 @@ class Lengths:
     output_tokens: Array
     weight: Array
     cached_share: Array
+    images: Array = field(default_factory=lambda: np.zeros(1))
 
     def __post_init__(self) -> None:
-        for name in ("input_tokens", "output_tokens", "weight", "cached_share"):
+        for name in ("input_tokens", "output_tokens", "weight", "cached_share", "images"):
             values = np.atleast_1d(np.asarray(getattr(self, name), dtype=np.float64))
             if not values.size or values.ndim != 1 or not np.all(np.isfinite(values)) or values.min() < 0.0:
                 raise InputError(f"{name}: must be a row of finite numbers that are not negative")
-            if values.size not in (self.rows, 1 if name == "cached_share" else self.rows):
+            if values.size not in (self.rows, 1 if name in ("cached_share", "images") else self.rows):
                 raise InputError(f"{name}: {values.size} rows, but input_tokens has {self.rows}")
             object.__setattr__(self, name, values)
         if not self.weight.sum() > 0.0:
@@ -286,7 +289,7 @@ def mixed_model(replicas: Replicas) -> IterationModel:
 
 
 def engine_of(lengths: Lengths, replicas: Replicas) -> Engine:
-    """The closed forms' view of one of the replicas; the host's time per request is spread over its decodes.
+    """The closed forms' view of one of the replicas; the host's time per request and its images' are spread over its decodes.
 
     Raises
     ------
@@ -299,7 +302,8 @@ def engine_of(lengths: Lengths, replicas: Replicas) -> Engine:
     if not iteration.t0 + iteration.w + iteration.b + iteration.c > 0.0:
         raise InputError("iteration: it must take time, but t0, w, b and c are all 0")
     p = lengths.weight / lengths.weight.sum()
-    iteration = iteration.with_requests(replicas.request_s, float(p @ lengths.decodes), float(p @ lengths.new_tokens))
+    own_s = replicas.request_s + replicas.image_s * float((p * lengths.images).sum())
+    iteration = iteration.with_requests(own_s, float(p @ lengths.decodes), float(p @ lengths.new_tokens))
     moments = Moments(lengths, iteration, replicas.shared_prefix, replicas.block)
     budget = replicas.token_budget / iteration.rows
     free = replicas.kv_tokens - replicas.shared_prefix // replicas.block * replicas.block

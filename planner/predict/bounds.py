@@ -244,7 +244,7 @@ def idle_latency(lengths: Lengths, replicas: Replicas) -> tuple[Array, Array]:
     chunk = np.minimum(new, replicas.token_budget)
     full = np.maximum(np.ceil(new / np.maximum(chunk, 1e-300)) - 1.0, 0.0)
     rest = new - full * chunk
-    ttft = replicas.request_s + replicas.wake_s + np.zeros_like(new)
+    ttft = replicas.request_s + replicas.wake_s + replicas.image_s * lengths.images + np.zeros_like(new)
     for j in range(int(full.max())):
         more = full > j
         begun = past + j * chunk

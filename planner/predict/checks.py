@@ -115,7 +115,7 @@ def _rows(r: Requests) -> Iterator[str]:
 
 def _optional(r: Requests) -> Iterator[tuple[str, NDArray[np.float64]]]:
     """Columns that may be absent and hold amounts."""
-    for name in ("gap_s", "repeated_tokens", "weight"):
+    for name in ("gap_s", "repeated_tokens", "weight", "images"):
         column = getattr(r, name)
         if column is not None:
             yield name, column
@@ -191,7 +191,7 @@ def _replicas(replicas: Replicas, where: str) -> Iterator[str]:
             ("block", replicas.block, lambda v: v >= 1 and v == int(v), "must be a whole number >= 1"),
             *(
                 (n, getattr(replicas, n), _amount, "must be finite and >= 0")
-                for n in ("request_s", "wake_s", "shared_prefix")
+                for n in ("request_s", "image_s", "wake_s", "shared_prefix")
             ),
         ],
     )

@@ -37,7 +37,7 @@ enum { TTFT, TPOT, E2E, METRICS };
 typedef struct { /* the replicas of a pool and their gateway */
   double t0, w, b, c, tau, g, h, e, a, x, w_experts, expert_share, uneven, grown, half, m, h_m, e_m, rows;
   const double *durations; /* of the slots engine, in place of the model; may be NULL */
-  double slots, budget, blocks, request_s, wake_s, shared_prefix, shared_blocks; /* of `blocks` those that begin every prompt */
+  double slots, budget, blocks, request_s, image_s, wake_s, shared_prefix, shared_blocks; /* of `blocks` those that begin every prompt */
   int64_t block, count, engine, one_token, supplied, reserve, floored, apart; /* one_token: prefill; supplied: decode pool */
   int64_t candidates, looks, in_turn, one_queue, affinity;                 /* candidates 0: all */
 } Pool;
@@ -48,7 +48,7 @@ typedef struct {
   double host_tokens, host_tokens_per_s, ttl_s, limit_s[METRICS], late[METRICS];
   const double *arrival, *input, *output, *cached;
   const uint64_t *key;
-  const double *weight, *gap_s, *repeated, *shared_tokens, *transfer_s;      /* may be NULL, as all below */
+  const double *weight, *images, *gap_s, *repeated, *shared_tokens, *transfer_s; /* may be NULL, as all below */
   const int32_t *class_of, *session, *following;
   const int64_t *shared_offset, *shared_name, *outage_replica, *outage_ends;  /* outages: their ends and starts, in order of time */
   const double *outage_time;
@@ -758,7 +758,7 @@ static void decide(Sim *p, Replica *r) {
       }
       double left = length - past, chunk = smaller(left, budget);
       r->free -= c->reserve ? wanted : blocks(c, past + chunk) - common;
-      host += c->request_s;
+      host += c->request_s + (p->ask.images ? c->image_s * p->ask.images[q] : 0);
       pairs += chunk * (past + (chunk + 1) / 2);
       reached = larger(reached, past + chunk);
       chunks += chunk;
@@ -1662,7 +1662,7 @@ static void together(Sim *p) {
 
 /* --- the calls from Python ------------------------------------------------------------------------------------------------------ */
 
-EXPORT int fleetopt_interface(void) { return 2; } /* INTERFACE of build.py is the same */
+EXPORT int fleetopt_interface(void) { return 3; } /* INTERFACE of build.py is the same */
 
 EXPORT void fleetopt_close(Sim *p) {
   if (!p) return;

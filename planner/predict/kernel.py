@@ -63,7 +63,8 @@ class _Pool(ctypes.Structure):
     _fields_ = [
         *((name, _DOUBLE) for name in _MODEL),
         ("durations", _ARRAY),
-        *((n, _DOUBLE) for n in ("slots", "budget", "blocks", "request_s", "wake_s", "shared_prefix", "shared_blocks")),
+        *((n, _DOUBLE) for n in ("slots", "budget", "blocks", "request_s", "image_s", "wake_s")),
+        *((n, _DOUBLE) for n in ("shared_prefix", "shared_blocks")),
         *((n, _WHOLE) for n in ("block", "count", "engine", "one_token", "supplied", "reserve", "floored", "apart")),
         *((n, _WHOLE) for n in ("candidates", "looks", "in_turn", "one_queue", "affinity")),
     ]
@@ -78,7 +79,10 @@ class _Ask(ctypes.Structure):
         *((n, _DOUBLE) for n in ("host_tokens", "host_tokens_per_s", "ttl_s")),
         ("limit_s", _DOUBLE * 3),
         ("late", _DOUBLE * 3),
-        *((n, _ARRAY) for n in ("arrival", "input", "output", "cached", "key", "weight", "gap_s", "repeated")),
+        *(
+            (n, _ARRAY)
+            for n in ("arrival", "input", "output", "cached", "key", "weight", "images", "gap_s", "repeated")
+        ),
         *((n, _ARRAY) for n in ("shared_tokens", "transfer_s", "class_of", "session", "following", "shared_offset")),
         *((n, _ARRAY) for n in ("shared_name", "outage_replica", "outage_ends", "outage_time")),
         *((n, _ARRAY) for n in ("sent", "admitted", "first", "done", "replica", "preempted", "attempts", "rejected")),
@@ -240,7 +244,8 @@ def _pool(replicas: Replicas, floored: bool, supplied: bool) -> tuple[_Pool, Flo
     pool.blocks = replicas.kv_tokens
     if replicas.block > 1 and replicas.kv_tokens < math.inf:
         pool.blocks = replicas.kv_tokens // replicas.block
-    pool.request_s, pool.wake_s, pool.shared_prefix = replicas.request_s, replicas.wake_s, replicas.shared_prefix
+    pool.request_s, pool.image_s, pool.wake_s = replicas.request_s, replicas.image_s, replicas.wake_s
+    pool.shared_prefix = replicas.shared_prefix
     pool.shared_blocks = replicas.shared_prefix // replicas.block
     pool.block, pool.count, pool.engine = replicas.block, replicas.count, _ENGINES[replicas.engine]
     pool.one_token, pool.supplied, pool.reserve, pool.floored = prefill, supplied, replicas.reserve, floored
@@ -274,6 +279,7 @@ def _questions(r: Requests, transfer_s: Floats | None, outages: Sequence[Outage]
         "cached": r.cached_tokens,
         "key": r.key,
         "weight": r.weight,
+        "images": r.images,
         "gap_s": r.gap_s,
         "repeated": r.repeated_tokens,
         "transfer_s": transfer_s,

@@ -62,6 +62,8 @@ class Requests:
         Prefix that the session's call before left, beyond what sessions share [tokens].
     weight
         What each counts towards limits and the histogram of gaps; ``None`` = 1.
+    images
+        Images of each prompt, whose encoder runs in the iteration that admits it; ``None`` = none.
     shared_offset, shared_name, shared_tokens
         What a prompt shares with others from its beginning on, one piece after the other: row i has the pieces
         ``shared_offset[i] : shared_offset[i + 1]``, each a name (>= 0) and its tokens; ``None`` = nothing.
@@ -81,6 +83,7 @@ class Requests:
     shared_name: NDArray[np.int64] | None = None
     shared_tokens: Floats | None = None
     weight: Floats | None = None
+    images: Floats | None = None
 
     @property
     def size(self) -> int:
@@ -119,6 +122,8 @@ class Replicas:
         What a request waits longer for where its replica got none for a tenth of a second [s].
     shared_prefix
         Tokens that begin every longer prompt, whole blocks of which memory keeps once for all [tokens].
+    image_s
+        Time of the image encoder for each image of a prompt, in the iteration that admits it [s].
     """
 
     count: int
@@ -133,6 +138,7 @@ class Replicas:
     request_s: float = 0.0
     wake_s: float = 0.0
     shared_prefix: float = 0.0
+    image_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -478,6 +478,8 @@ class _Replay:
         if self.given.engine == "slots":
             prompt, cached = 1.0 - (cached - prompt) // self.given.token_budget, 0.0
         where: dict[str, Any] = {"row": row, "rank": self.rank[row], "cached": cached, "kv_tokens": tokens}
+        if self.requests.images is not None:
+            where["images"] = float(self.requests.images[row])
         return Sending(self.sendings, self.now, prompt, output, **where)
 
     def deliver(self, replica: Replica, sending: Sending) -> None:

@@ -25,6 +25,8 @@ class Sending(Request):
         Row of the request, and its class.
     cached
         Prompt tokens that are supplied, see :class:`planner.predict.records.Requests` [tokens].
+    images
+        Images of its prompt.
     order, ready
         Its number among those that came to the replica, and when it is through the front end there [s].
     kept_once
@@ -44,6 +46,7 @@ class Sending(Request):
     row: int = -1
     rank: int = 0
     cached: float = 0.0
+    images: float = 0.0
     order: int = -1
     ready: float = math.inf
     kept_once: float = 0.0
@@ -222,6 +225,7 @@ class Replica(Node):
         super().admit(request, request.kv_tokens if self.slotted else tokens)
         if not self.decodes_only:
             self.admissions += 1
+            self.seen += request.images
             request.prefilled = request.cached
             self.recomputed += request.prefill_left if request.evictions else 0.0
 
@@ -305,7 +309,7 @@ class Replica(Node):
 
     def decide(self) -> None:
         """Begin an iteration, or wait for who comes through the front end next."""
-        self.admissions = 0
+        self.admissions, self.seen = 0, 0.0
         while self.coming and self.coming[0].ready <= self.now:
             self.waiting.push(self.coming.popleft())
         self.asleep = False
@@ -321,7 +325,8 @@ class Replica(Node):
             return model.time(len(decodes) + len(prefills))
         if self.given.engine == "slots-shared":
             return model.time(len(decodes), 0.0, float(sum(chunk for _, chunk in prefills)))
-        return self.given.request_s * self.admissions + Canonical(model).duration(decodes, prefills)
+        beside = self.given.request_s * self.admissions + self.given.image_s * self.seen
+        return beside + Canonical(model).duration(decodes, prefills)
 
     def finish(self) -> None:
         """The running iteration ends."""

@@ -309,7 +309,9 @@ class PoolTraffic:
         if rows.all() and low == 0.0:
             return found
         trace = found.trace.select(rows)
-        return replace(found, trace=replace(trace, times_s=trace.times_s - low), cached_share=found.cached_share[rows])
+        images = None if found.images is None else found.images[rows]
+        trace = replace(trace, times_s=trace.times_s - low)
+        return replace(found, trace=trace, cached_share=found.cached_share[rows], images=images)
 
     def copies(self, rate_per_s: float) -> float:
         """How many times the trace a rate of the pool [1/s] is [1]; whole where it is to a fifth of a percent."""
@@ -423,7 +425,9 @@ class PoolTraffic:
                 cached = np.floor(np.minimum(self.own.cached_share * inputs, inputs - 1.0))
                 self._lengths = inputs, np.maximum(np.rint(trace.output_tokens), 1.0), cached
             inputs, outputs, cached = (column[laid.row] for column in self._lengths)
-            known = laid.row, Requests(laid.times_s, inputs, outputs, cached, laid.key, weight=laid.weight)
+            images = None if self.own.images is None else self.own.images[laid.row]
+            columns = laid.times_s, inputs, outputs, cached, laid.key
+            known = laid.row, Requests(*columns, weight=laid.weight, images=images)
             with self.fleet.lock:
                 while sum(row.size for row, _ in kept.values()) > WHOLE // 2:
                     kept.pop(next(iter(kept)))
@@ -717,4 +721,4 @@ def drawn_requests(law: PoolLaw, number: int = DRAWN) -> PoolRequests:
     trace = Trace(
         np.arange(number, dtype=np.float64), law.input_tokens[row], law.output_tokens[row], np.zeros(number, np.int64)
     )
-    return PoolRequests(trace, law.cached_share[row])
+    return PoolRequests(trace, law.cached_share[row], images=None if law.images is None else law.images[row])

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
+from planner.catalog.images import parse_size
+from planner.engines import DEFAULT_ENGINE
+from planner.engines import engine as find_engine
 from planner.errors import InputError
 from planner.iteration.speculation import Speculation
 from planner.kept import once
 from planner.promise import GOODPUT, Promise, Slo
 from planner.question.compressible import category_shares
+from planner.question.images import USUAL_SIZE, images_by_category, with_images
 from planner.question.options import AT_RANDOM, PlanInputs
 from planner.question.pooling import read_only
 from planner.remarks import Remark
@@ -76,6 +80,8 @@ class Traffic:
         Longest output that pools keep room for [tokens]; ``None`` = the workload's longest.
     shared_prefix
         Tokens that begin every longer prompt, in whole blocks of the KV cache [tokens].
+    images
+        Images of each request by its category, others 0; their tokens are in the prompts of `workload`.
     cache
         Whether prefix caches are computed from the workload's sessions, where it has some and no cached share is given.
     """
@@ -93,6 +99,7 @@ class Traffic:
     cache: bool = True
     shared_prefix: float = 0.0
     sending: Sending = ORDINARY
+    images: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def longest_output(self) -> float:
@@ -132,12 +139,11 @@ class Traffic:
     def moments(self, chunk: int) -> FleetMoments:
         """Feature sums of its pools, for prefill chunks of that many tokens."""
         asked = (self.p_c, chunk, self.cached_share, self.route_on)
-        key = ("moments", id(self.workload), repr(asked), self.sessions is None, self.shared_prefix, self.sending)
+        kept = self.sessions, self.shared_prefix, self.images
+        key = ("moments", id(self.workload), repr(asked), self.sessions is None, repr(kept[1:]), self.sending)
 
         # a replay takes the requests themselves; formulas need no more than their law
-        return once(
-            key, lambda: FleetMoments(self.workload.fewer_rows(LAW_ROWS), *asked, self.sessions, self.shared_prefix)
-        )
+        return once(key, lambda: FleetMoments(self.workload.fewer_rows(LAW_ROWS), *asked, *kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +246,9 @@ class Engines:
     session_ttl_s: float | None = None
     offload_gib: float = 0.0
     offload_gbps: float = 200.0
+    image_size: tuple[int, int] | None = None
+    lora: int = 0
+    lora_rank: int = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,14 +368,17 @@ class CompiledQuestion:
 
 
 def shaped(inputs: PlanInputs, workload: Workload) -> tuple[Workload, tuple[Remark, ...]]:
-    """The traffic asked about: outputs scaled, the longest left out, then the outputs of a model that has none.
+    """The traffic asked about: images in the prompts, outputs scaled, the longest left out, then outputs of a model that has none.
 
     Raises
     ------
     InputError
         No request is left.
     """
-    changes = []
+    workload, seen = with_images(inputs, workload)
+    changes = [*seen]
+    if inputs.lora and "lora" not in (engine := find_engine(inputs.engine or DEFAULT_ENGINE)).flags:
+        raise InputError(f"engine {engine.name}: how it starts adapters is not known here; take --engine vllm")
     if inputs.osl_scale != 1.0:
         workload = scaled(workload, output_factor=inputs.osl_scale)
         changes.append(Remark("osl_scale", {"factor": inputs.osl_scale}))
@@ -613,7 +625,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         promises=Promises(
             inputs.promises, inputs.utilization_cap, inputs.min_replicas, inputs.windows, inputs.confidence
         ),
-        engines=_engines(inputs),
+        engines=_engines(inputs, traffic),
         purchase=Purchase(
             inputs.inventory,
             inputs.price,
@@ -652,6 +664,7 @@ def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -
         inputs.rate is None or inputs.rate_is is not None or inputs.headroom > 0.0 or inputs.throughput is not None
     )
     told = tuple(_rate_remarks(inputs, workload, rate_of(inputs, workload))) if asked_rate else ()
+    images = images_by_category(inputs, workload)
     workload, changes = shaped(inputs, workload)
     rows = workload.rows
     # where every request has its own place in time, what follows the path needs them all
@@ -666,7 +679,7 @@ def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -
     if rate_per_s is not None:
         rate = rate_per_s
     else:
-        rate = rate_of(replace(inputs, osl_scale=1.0, drop_longer_than=None), workload)
+        rate = rate_of(replace(inputs, osl_scale=1.0, drop_longer_than=None, images=None, image_size=None), workload)
     if not is_rate(rate):
         raise InputError(f"rate: {RATE_RULE}, got {rate!r}")
     prefix, assumed = _shared_prefix(inputs, workload)
@@ -684,10 +697,11 @@ def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -
         inputs.prefix_cache == "on",
         shared_prefix=prefix,
         sending=_sending(inputs, workload),
+        images=images,
     )
 
 
-def _engines(inputs: PlanInputs) -> Engines:
+def _engines(inputs: PlanInputs, traffic: Traffic) -> Engines:
     """What may serve, as far as the options fix it."""
     return Engines(
         gpu=inputs.gpu,
@@ -716,4 +730,7 @@ def _engines(inputs: PlanInputs) -> Engines:
         session_ttl_s=inputs.session_ttl,
         offload_gib=inputs.offload,
         offload_gbps=inputs.offload_gbps,
+        lora=inputs.lora,
+        lora_rank=inputs.lora_rank,
+        image_size=parse_size(inputs.image_size or USUAL_SIZE) if traffic.images else None,
     )

@@ -100,10 +100,10 @@ class Option:
         """What is wrong with a value that was read; nothing about ``None``."""
         if value is None:
             return
-        if self.choices and value not in self.choices:
+        found = [] if self.check is None else [*self.check(self.name, value)]
+        yield from found
+        if self.choices and value not in self.choices and not found:
             yield f"{self.name}: {value!r} is none of {', '.join(self.choices)}{did_you_mean(str(value), self.choices)}"
-        if self.check is not None:
-            yield from self.check(self.name, value)
 
 
 def _option(value: Any, kind: Kind, panel: str, help: str, default: str | None = None, **facts: Any) -> Any:
@@ -170,6 +170,31 @@ def _engine(name: str, value: str) -> Iterator[str]:
         yield f"{error.message}: {error.hint}"
 
 
+def _encoders(name: str, value: str) -> Iterator[str]:
+    """That image encoders have no GPUs of their own, where that is asked for."""
+    if value.lower() in ("encoder", "epd", "e+pd", "e+p+d"):
+        yield f"{name}: {value}, an image encoder on GPUs of its own, is not modelled: its work is part of the prefill"
+
+
+def _rank(name: str, value: int) -> Iterator[str]:
+    """That engines make room for certain ranks alone."""
+    from planner.replica.lora import RANKS
+
+    if value not in RANKS:
+        next_one = next((rank for rank in RANKS if rank > value), RANKS[-1])
+        yield f"{name}: engines make room for ranks {', '.join(map(str, RANKS))}; write {next_one}"
+
+
+def _picture(name: str, value: str) -> Iterator[str]:
+    """What is wrong with the size of an image as written."""
+    from planner.catalog.images import parse_size
+
+    try:
+        parse_size(value)
+    except InputError as error:
+        yield error.message
+
+
 def _speculation(name: str, value: str) -> Iterator[str]:
     """What is wrong with a speculation as written."""
     from planner.iteration.speculation import Speculation
@@ -215,6 +240,11 @@ class PlanInputs:
     osl_scale: float = _option(1.0, of.NUMBER, WORKLOAD,
         "Factor on every output length: 1.3 = outputs grow 30%.", "1",
         check=rule("must be a positive factor", lambda v: math.isfinite(v) and v > 0.0), flags=())
+    images: int | None = _option(None, of.COUNT, WORKLOAD,
+        "Images of every prompt, whose tokens are added to it and whose encoder works before it.", "the workload's own",
+        check=_NOT_NEGATIVE)
+    image_size: str | None = _option(None, of.TEXT, WORKLOAD,
+        "Width x height of each image, pixels: 1920x1080.", "1024x1024", check=_picture)
     windows: float | None = _option(None, of.DURATION, PROMISES,
         "Promises hold in 95% of the windows of this length: 5min. Plan, schedule and autoscale all take it so.",
         "over the whole period", check=rule("must lie between a minute and an hour", lambda v: 60.0 <= v <= 3600.0))
@@ -261,6 +291,9 @@ class PlanInputs:
     request_time: float | None = _option(None, of.DURATION, HARDWARE,
         "Time of the host that each request takes from the iterations.", "the profile's or the engine's",
         check=_NOT_NEGATIVE, flags=())
+    lora: int = _option(0, of.COUNT, HARDWARE,
+        "Adapters (LoRA, all linear layers) that every replica keeps in its memory.", "0", check=_NOT_NEGATIVE)
+    lora_rank: int = _option(16, of.COUNT, HARDWARE, "Rank of the adapters.", check=_rank)
     profile: str | None = _option(None, of.TEXT, HARDWARE,
         "Iteration-time profile: name or file.", "yours, a shipped one, or an estimate")
     method: str = _option("mixed", of.TEXT, SEARCH,
@@ -376,7 +409,7 @@ class PlanInputs:
         flags=())
     shape: str = _option("colocated", of.TEXT, SEARCH,
         "colocated, disaggregated (prefill and decode pools of their own) or both (the cheaper, compared).",
-        choices=("colocated", "disaggregated", "both"), bought=True)
+        choices=("colocated", "disaggregated", "both"), check=_encoders, bought=True)
     kv_transfer_gbps: float = _option(100.0, of.NUMBER, HARDWARE,
         "Link per GPU between prefill and decode nodes, Gbit/s.", "100",
         check=rule("must be positive", lambda v: math.isfinite(v) and v > 0.0), flags=())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Protocol
 
-from planner.catalog.kv import BLOCK_TOKENS, kv_capacity
+from planner.catalog.kv import BLOCK_TOKENS, kv_bytes_per_token, kv_capacity
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile
@@ -23,6 +24,8 @@ from planner.plans import EngineSettings
 from planner.promise import Promise
 from planner.question.compiled import Engines, Purchase
 from planner.queueing.prefix import own_tokens
+from planner.replica.images import image_s
+from planner.replica.lora import ADAPTED_S, adapter_bytes
 from planner.replica.parallel import spreads
 from planner.replica.price import PriceRule
 from planner.replica.speculation import Draft, draft_of, speculating
@@ -47,6 +50,9 @@ SLOT_STEP = 64
 
 UNLIMITED_BUDGET = 1e9
 """Token budget that never binds [tokens]."""
+
+MOST_LORAS = 1_000_000
+"""More fit nowhere."""
 
 MODEL_LEN_STEP = 16
 """``max_model_len`` is rounded up to whole KV blocks [tokens]."""
@@ -78,6 +84,11 @@ class EngineOption:
         The profile without speculation.
     shared_prefix
         Tokens that begin every longer prompt: each copy keeps them once [tokens].
+    image_s
+        Time of the image encoder for an image [s].
+    lora, lora_rank, most_loras
+        Adapters that a replica keeps, their rank, and as many as its memory bears beside one longest request; `profile` then has
+        the time that they take.
 
     Notes
     -----
@@ -99,6 +110,10 @@ class EngineOption:
     draft: Draft | None = None
     plain: Profile | None = None
     shared_prefix: float = 0.0
+    image_s: float = 0.0
+    lora: int = 0
+    lora_rank: int = 0
+    most_loras: int = 0
 
     @property
     def label(self) -> str:
@@ -121,8 +136,10 @@ class EngineOption:
 
     def kv_tokens(self, max_num_seqs: int) -> int:
         """KV capacity of a copy when it may run that many sequences [tokens]."""
+        adapted = self.lora * adapter_bytes(self.model, self.parallel, self.lora_rank) if self.lora else 0.0
         if self.profile.kv_tokens is not None:
-            return self.profile.kv_tokens
+            taken = adapted / kv_bytes_per_token(self.model, self.parallel) if adapted else 0.0
+            return max(self.profile.kv_tokens - math.ceil(taken), 0)
         room = kv_capacity(
             self.model,
             self.gpu,
@@ -131,9 +148,10 @@ class EngineOption:
             token_budget=self.token_budget,
             memory_utilization=self.memory_utilization,
         )
-        if self.draft is None or room.kv_bytes <= 0.0:
+        if (self.draft is None and not adapted) or room.kv_bytes <= 0.0:
             return room.tokens
-        left = max(room.kv_bytes - self.draft.weight_bytes, 0.0) / room.kv_bytes / (1.0 + self.draft.kv_share)
+        drafted, shared = (0.0, 0.0) if self.draft is None else (self.draft.weight_bytes, self.draft.kv_share)
+        left = max(room.kv_bytes - drafted - adapted, 0.0) / room.kv_bytes / (1.0 + shared)
         return BLOCK_TOKENS * math.floor(room.tokens * left / BLOCK_TOKENS)
 
     def slots_upper_bound(self, high_tokens: float) -> float:
@@ -232,6 +250,7 @@ def engine_options(
     options = []
     problems: list[str] = []
     hint: str | None = None
+    bears: dict[str, int] = {}
     if engines.profile is not None:
         given = find_profile(engines.profile)
         pairs: list[tuple[str, str, Profile | None]] = [(given.gpu, given.model, given)]
@@ -262,13 +281,34 @@ def engine_options(
                 share = engines.memory_utilization
                 # the engine's setting is that of all stages together
                 seqs = given_seqs and max(1, given_seqs // way.pp)
+                seen = 0.0 if engines.image_size is None else image_s(gpu, model, way.tp, engines.image_size)
                 option = EngineOption(
-                    gpu, model, profile, way, price, kv, budget, seqs, share, max_len, shared_prefix=shared_prefix
-                )
+                    gpu, model, profile, way, price, kv, budget, seqs, share, max_len,
+                    shared_prefix=shared_prefix, image_s=seen,
+                )  # fmt: skip
+                if engines.lora:
+                    option = _adapted(option, engines)
+                    bears[gpu.name] = max(bears.get(gpu.name, 0), option.most_loras)
+                    if option.most_loras < engines.lora:
+                        continue
                 options.append(option if engines.speculate is None else _speculating(option, engines.speculate, rules))
     if not options:
+        rank = f"adapters of rank {engines.lora_rank}"
+        problems += [f"lora: no replica of {name} bears more than {most:,} {rank}" for name, most in bears.items()]
         raise InputError.from_problems(list(dict.fromkeys(problems)), hint)
     return options
+
+
+def _adapted(option: EngineOption, engines: Engines) -> EngineOption:
+    """The same engine with its adapters, their time in every iteration."""
+    iteration = option.profile.iteration
+    profile = replace(option.profile, iteration=replace(iteration, t0=iteration.t0 + ADAPTED_S))
+
+    def short(adapters: int) -> bool:
+        return replace(option, lora=adapters, lora_rank=engines.lora_rank).kv_tokens(1) < option.max_model_len
+
+    most = max(bisect_right(range(MOST_LORAS), False, key=short) - 1, 0)
+    return replace(option, profile=profile, lora=engines.lora, lora_rank=engines.lora_rank, most_loras=most)
 
 
 def _speculating(option: EngineOption, speculate: Speculation, rules: EngineRules) -> EngineOption:
@@ -506,6 +546,8 @@ def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: E
         speculative="" if option.speculation is None else option.speculation.vllm_config(),
         gpu_memory_utilization=option.memory_utilization,
         kv_cache_dtype=option.model.kv_dtype,
+        max_loras=option.lora,
+        max_lora_rank=option.lora_rank,
         batching="pooling" if option.model.pooling else "mixed" if mixed else "exclusive",
         reasons={
             "max_model_len": f"the pool admits requests up to {high_tokens:,.0f} tokens, in whole KV blocks",
@@ -513,6 +555,7 @@ def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: E
             "max_num_batched_tokens": budget_why,
             "tensor_parallel_size": group_why(engines, spread, f"weights and a {model_len:,}-token request"),
             **{name: why for name, why in beyond.items() if why},
+            **({"max_loras": f"as given; its memory bears {option.most_loras:,}"} if option.lora else {}),
             "gpu_memory_utilization": "weights and what the engine takes; an encoder keeps no cache"
             if option.model.pooling == "encoder"
             else f"KV cache for {option.kv_tokens(slots.count):,} tokens at this share",

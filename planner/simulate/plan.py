@@ -310,6 +310,8 @@ class LaidTraffic:
         cached = cached_tokens(inputs, traffic.own.cached_share)
         lengths = inputs, whole_tokens(trace.output_tokens, "output_tokens"), cached
         requests = requests_of(laid.times_s, lengths, row, laid.key, laid.weight)
+        if traffic.own.images is not None:
+            requests = replace(requests, images=traffic.own.images[row])
         surge = traffic.fleet.sending.surge
         apart = laid.weight is not None and (self.whole or surge is not None)
         return Sent(requests, laid.span_s, laid.replicas if self.spread else replicas, apart)
@@ -359,6 +361,7 @@ def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEng
         option.profile.request_s if method.shares_budget else 0.0,
         int(option.shared_prefix),
         option.profile.wake_s if method.shares_budget else 0.0,
+        option.image_s,
     )
 
 

@@ -91,7 +91,7 @@ class PoolEngines:
     speculation
         How they speculate; how many steps a request takes is drawn, and its steps then yield equally many tokens. `iteration`
         is that of steps of the mean number.
-    request_s, shared_prefix, wake_s
+    request_s, shared_prefix, wake_s, image_s
         As in :class:`planner.predict.records.Replicas`.
     """
 
@@ -107,6 +107,7 @@ class PoolEngines:
     request_s: float = 0.0
     shared_prefix: int = 0
     wake_s: float = 0.0
+    image_s: float = 0.0
 
     def __post_init__(self) -> None:
         find_routing(self.routing)
@@ -151,4 +152,5 @@ class PoolEngines:
             self.request_s,
             self.wake_s,
             float(round(self.shared_prefix / unit)),
+            self.image_s,
         )

@@ -67,11 +67,14 @@ class PoolRequests:
         Share of each prompt in the prefix cache [1], shape (requests,).
     shared_prefix
         Tokens that begin every longer prompt and are kept once [tokens].
+    images
+        Images of each prompt, shape (requests,); ``None`` = none.
     """
 
     trace: Trace
     cached_share: FloatArray
     shared_prefix: float = 0.0
+    images: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +97,8 @@ class PoolLaw:
     sessions
         Gives them session by session where a prefix cache is to be computed from them; `cached_share` is then what a cache
         without end supplies.
+    images
+        Images of each row's prompt, shape (rows,); ``None`` = none.
     """
 
     lower: State
@@ -107,6 +112,7 @@ class PoolLaw:
     moments: FloatArray
     requests: Callable[[], PoolRequests | None] = lambda: None
     sessions: Callable[[], Sessions | None] = lambda: None
+    images: FloatArray | None = None
 
     @property
     def longest_tokens(self) -> float:
@@ -116,6 +122,11 @@ class PoolLaw:
     def mean(self, feature: int) -> float:
         """Mean of one feature per request."""
         return float(self.moments[feature] / self.moments[SHARE])
+
+
+def images_of(law: PoolLaw) -> FloatArray:
+    """Images of each row of a pool's law, shape (rows,) or, where there are none, (1,)."""
+    return np.zeros(1) if law.images is None else law.images
 
 
 def features(inputs: FloatArray, outputs: FloatArray, cached: FloatArray, chunk: float) -> FloatArray:
@@ -169,6 +180,8 @@ class FleetMoments:
         The calls session by session, where prefix caches are computed from them in place of `cached_share`.
     shared_prefix
         Tokens that begin every longer prompt, found in every cache [tokens].
+    images
+        Images of each request by its category, others 0; with them nothing is compressed.
     """
 
     def __init__(
@@ -180,8 +193,11 @@ class FleetMoments:
         route_on: str = "total",
         sessions: Sessions | None = None,
         shared_prefix: float = 0.0,
+        images: Mapping[str, int] | None = None,
     ) -> None:
         self.chunk = chunk
+        self._images = np.array([(images or {}).get(name, 0) for name in workload.categories], dtype=np.float64)
+        self._seen = self._images.any()
         self._prefix = shared_prefix
         self._sessions = sessions
         self._workload, self._route_on = workload, route_on
@@ -200,6 +216,7 @@ class FleetMoments:
         self.cached = self._found(self.input, self._share)
         self.total = workload.total_tokens if route_on == "total" else self.input
         self.lower = workload.lower_tokens if route_on == "total" else self.input
+        self.images = self._images[workload.category[order]]
         # a search asks for the same few cuts and bands again and again
         self._cuts: dict[float, tuple[int, FloatArray]] = {}
         self._bands: dict[tuple[float, float], tuple[slice, FloatArray]] = {}
@@ -326,6 +343,7 @@ class FleetMoments:
         if share <= 1e-12:
             return None
         inputs, outputs, cached, weight = inputs[positive], outputs[positive], cached[positive], weight[positive]
+        images = self.images[natural][positive] if self._seen else None
         moments = weight @ features(inputs, outputs, cached, self.chunk)
         return PoolLaw(
             lower,
@@ -339,6 +357,7 @@ class FleetMoments:
             moments,
             cache(lambda: self.requests(lower, upper)),
             lambda: self.sessions(lower, upper),
+            images,
         )
 
     def sessions(self, lower: State, upper: State) -> Sessions | None:
@@ -373,7 +392,7 @@ class FleetMoments:
         lengths = np.where(received, np.maximum(upper.boundary - outputs, 0.0), inputs) if received.any() else inputs
         own = Trace(trace.times_s, lengths, outputs, trace.category, trace.near_s).select(keep)
         found = self._found(own.input_tokens, self._cached_by_category[own.category])
-        return PoolRequests(own, found, self._prefix)
+        return PoolRequests(own, found, self._prefix, self._images[own.category] if self._seen else None)
 
     def states(self, states: list[State]) -> tuple[FloatArray, FloatArray]:
         """Upper edges and lower edges of pools: ``pool = upper[j] - lower[i]``, each of shape (states, features)."""

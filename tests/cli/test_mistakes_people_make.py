@@ -29,6 +29,7 @@ FILES = {
     "nooutput.csv": "inputtokens,ContextTokens\n7,5\n",
     "other.csv": "when (time),Prompt,Completion\n0,700,50\n1,800,40\n",
     "days.csv": "time,input_tokens,output_tokens\n01/11/2026 08:00:00,5,6\n",
+    "seen.csv": "t_s,input_tokens,output_tokens,images\n0,700,50,2\n1,800,40,0\n",
     "bad.csv": "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9,-5,10\n",
 }
 QUICK = "--method mgc --kv reserved --pools 1"
@@ -233,6 +234,12 @@ MISTAKES = [
     ("plan --slo 0.5 --startup 4min", USAGE, "--startup: no option of plan, but of schedule"),
     ("plan --slo 0.5 --verify-wth kernel", USAGE, "did you mean '--verify'?"),
     ("plan --tpot 0.001ms --method mgc --pools 1", INFEASIBLE, "cannot be kept by any number of replicas"),
+    ("plan --slo 0.5 --images -1 --model qwen3-vl-8b", INPUT, "--images: must not be negative, got -1"),
+    ("plan --slo 0.5 --images 2", INPUT, "--images 2: no image encoder of llama-3.1-8b is known"),
+    ("plan --slo 0.5 --images 2 --image-size big", INPUT, "--image-size: 'big' is no size of an image"),
+    ("plan --slo 0.5 --image-size 1024x768", INPUT, "--image-size 1024x768: no prompt has images"),
+    ("plan --slo 0.5 --images 2 --cdf seen.csv", INPUT, "--images 2: seen says itself how many images"),
+    ("plan --slo 0.5 --shape epd", INPUT, "an image encoder on GPUs of its own, is not modelled"),
     ("gpu shwo h100", USAGE, "shwo: no such command; did you mean 'show'?"),
 ]
 

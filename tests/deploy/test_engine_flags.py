@@ -24,6 +24,8 @@ KNOWN = {
         "--host", "--port", "--shutdown-timeout", "--revision", "--nnodes", "--node-rank", "--master-addr", "--headless",
         # docs.vllm.ai, "Pooling Models" of 0.11 to 0.18
         "--runner",
+        # docs.vllm.ai, "LoRA Adapters"
+        "--enable-lora", "--max-loras", "--max-lora-rank",
     },
     # docs/advanced_features/server_arguments.md of SGLang at commit 004813e1dd46 (0.5)
     "sglang": {
@@ -31,6 +33,8 @@ KNOWN = {
         "--max-running-requests", "--context-length", "--mem-fraction-static", "--kv-cache-dtype", "--quantization",
         "--served-model-name", "--enable-metrics", "--host", "--port", "--revision", "--api-key",
         "--nnodes", "--node-rank", "--dist-init-addr",
+        # docs/advanced_features/lora.ipynb
+        "--enable-lora", "--max-loras-per-batch", "--max-lora-rank",
     },
     # options of tensorrt_llm/commands/serve.py of TensorRT-LLM at commit 00209af149e7 (1.2)
     "trtllm": {

@@ -101,6 +101,8 @@ def _rows(rng: Random, grid: float, sessions: bool, fractional: bool) -> tuple[d
     given["key"] = rng.integers(0, 2**63, n, dtype=np.uint64)
     if rng.random() < 0.2:
         given["weight"] = rng.integers(0, 8, n) / 4
+    if rng.random() < 0.2:
+        given["images"] = rng.integers(0, 4, n).astype(float)
     return given, pieces
 
 
@@ -115,6 +117,7 @@ def _pool(rng: Random, grid: float, need: Floats, plain: bool, **given: Any) -> 
         "block": block,
         "reserve": plain or rng.random() < 0.6,
         "request_s": _some(rng, 0.3, 0.0, 5e-3, grid),
+        "image_s": _some(rng, 0.3, 0.0, 0.05, grid),
         "wake_s": _some(rng, 0.3, 0.0, 0.05, grid),
         "routing": _pick(rng, "random", "p2c", "least", "rr", "least-kv"),
     }

@@ -145,6 +145,11 @@ def _request_s(d: Draft) -> None:
     d.replicas["request_s"] = d.amount(1, 4, 2.0**-4)
 
 
+def _images(d: Draft) -> None:
+    d.replicas["image_s"] = d.amount(1, 4, 2.0**-3)
+    d.columns["images"] = np.array(d.list_of(0, 3), dtype=np.float64)
+
+
 def _wake_s(d: Draft) -> None:
     d.replicas["wake_s"] = d.amount(1, 8, 2.0**-3)
 
@@ -340,7 +345,7 @@ _WITHOUT_SLOTS += (
     "shared_prefix",
     "fractional",
 )
-_WITHOUT_SLOTS += (*_CONTEXT, "budget", "slots", "apart", "rows", "central", "wake_s", "request_s")
+_WITHOUT_SLOTS += (*_CONTEXT, "budget", "slots", "apart", "rows", "central", "wake_s", "request_s", "images")
 _CACHES = ("cache", "host", "ttl", "pieces", "prefix")
 _CLIENTS = ("in_flight", "leave", "doors", "time_outs", "retries", "sessions")
 APART: set[frozenset[str]] = {

@@ -28,6 +28,7 @@ WRITTEN: dict[str, Any] = {
     "goodput": ["99%:ttft=2s,tpot=60ms"], "windows": "5min", "confidence": "90%", "law": True,
     "throughput": 4000, "quantile": 0.95, "scope": "fleet", "gpu": ["h100", "h200"], "model": "llama-3.1-70b", "like": "llama",
     "tp": [2, 4], "pp": 2, "dp": 2, "ep": 4, "speculate": "mtp:k=1",
+    "images": 2, "image_size": "640x480", "lora": 2, "lora_rank": 32,
     "engine": "sglang", "api_overhead": "20ms", "request_time": "2ms",
     "profile": "fleetopt-paper", "weights": "fp8", "kv_dtype": "fp8",
     "method": "occupancy", "kv": "both", "routing": "jsq", "utilization_cap": "80%", "pools": 3, "boundaries": "2048,4k",

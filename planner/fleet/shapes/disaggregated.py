@@ -569,6 +569,8 @@ class Disaggregated(Fleet):
             gpu_memory_utilization=option.memory_utilization,
             kv_cache_dtype=option.model.kv_dtype,
             batching=PREFILL if first else DECODE,
+            max_loras=option.lora,
+            max_lora_rank=option.lora_rank,
             reasons={
                 "max_model_len": f"requests of up to {option.max_model_len:,} tokens, in whole KV blocks",
                 "max_num_seqs": slots.why,

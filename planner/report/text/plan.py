@@ -281,7 +281,7 @@ def before_signing(plan: Plan) -> list[str]:
             )
             told = f"; measured, about {saves[0].gpus:,} GPU{'s' if saves[0].gpus != 1 else ''} less" if saves else ""
             found.append(unmeasured(str(remark.values["gpu"]), f"{remark.values['trust']}{told}"))
-    found += [str(r) for r in _remarks(plan, "assumptions") if r.code == "pooling_host"]
+    found += [str(r) for r in _remarks(plan, "assumptions") if r.code in ("pooling_host", "image_host")]
     if plan.workload.get("name") in shipped_names() and plan.workload.get("licence"):
         found.append(f"{plan.workload.get('name')} is a public trace, not your traffic:  --cdf your.csv")
     elif any(r.code == "short_trace" for r in _remarks(plan, "assumptions")):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from planner.errors import InputError
 from planner.record import Record
 from planner.workload.calls import CallColumns
+from planner.workload.images import MOST_IMAGES, images_in, labelled
 
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
@@ -44,7 +45,7 @@ class ReadOptions:
     ----------
     columns
         Own names of columns or JSON paths: keys ``input``, ``output``, ``time``, ``category``, ``total``, ``session``,
-        ``cached``, ``duration``.
+        ``cached``, ``duration``, ``images``.
     category
         One category for all requests of the file.
     allow_bad_rows
@@ -98,6 +99,8 @@ class CsvColumns:
     session, cached, duration, ended, blocks
         Of requests that come back: their session, the prompt tokens that its calls before had, how long the call took [s] or when
         it ended, and hashes of the prompt's blocks; all may be absent.
+    images
+        Images of a prompt: a number, or a list of them; may be absent.
     """
 
     input: Sequence[str]
@@ -111,11 +114,13 @@ class CsvColumns:
     duration: Sequence[str] = ()
     ended: Sequence[str] = ()
     blocks: Sequence[str] = ()
+    images: Sequence[str] = ()
 
     def of_calls(self, columns: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-        """Candidates by role of what is known of sessions, the user's own names first; roles without any left out."""
-        own = {role: (columns[role],) for role in ("session", "cached", "duration") if role in columns}
-        known = {role: tuple(getattr(self, role)) for role in ("session", "cached", "duration", "ended", "blocks")}
+        """Candidates by role of what is known of sessions and images, the user's own names first; roles without any left out."""
+        told = ("session", "cached", "duration", "images")
+        own = {role: (columns[role],) for role in told if role in columns}
+        known = {role: tuple(getattr(self, role)) for role in (*told, "ended", "blocks")}
         return {role: names for role, names in {**known, **own}.items() if names}
 
 
@@ -404,9 +409,13 @@ class TraceBuilder:
         self.inputs, self.outputs, self.times, self.category = array("d"), array("d"), array("d"), array("i")
 
     def label(self, category: str) -> None:
-        """Put all requests into one category."""
-        self.categories = {category: 0}
-        self.category = array("i", [0]) * len(self.inputs)
+        """Put all requests into one category, or one for each number of images."""
+        seen = images_in(self.categories)
+        names = [labelled(category, seen.get(name, 0)) for name in self.categories] or [category]
+        self.categories = {name: k for k, name in enumerate(dict.fromkeys(names))}
+        place = [self.categories[name] for name in names]
+        found = self.category or array("i", [0]) * len(self.inputs)
+        self.category = array("i", map(place.__getitem__, found))
 
     def without_users(self, runs: int = 1, what: str = "runs") -> TraceBuilder:
         """Say that a load generator made the times; those of several runs, or of some requests only, are left out."""
@@ -444,7 +453,7 @@ class TraceBuilder:
         category
             Its category; ``None`` = none.
         call
-            What is known of its session: see :meth:`planner.workload.calls.CallColumns.read`.
+            What is known of its session: see :meth:`planner.workload.calls.CallColumns.read`; and its ``images``.
         """
         try:
             sent = inputs if type(inputs) is int and 0 <= inputs <= MAX_TOKENS else parse_count(inputs)
@@ -465,6 +474,9 @@ class TraceBuilder:
         said = None
         if call is not None:
             try:
+                # a record that says nothing of them beside others that do has a category already, if an empty one
+                if "images" in call and (call["images"] is not None or category is None):
+                    category = labelled(category or "", _images(call["images"]))
                 said = self.calls.read(call, math.nan if time is None else moment, self.clock.read)
             except (ValueError, OverflowError, IndexError) as error:
                 self.bad(line, str(error))
@@ -480,6 +492,19 @@ class TraceBuilder:
             self.category.append(self.categories.setdefault(category, len(self.categories)))
         if said is not None:
             self.calls.add(len(self.inputs), said)
+
+
+def _images(value: object) -> int:
+    """Images of a prompt, blank = none."""
+    if isinstance(value, (list, tuple)):
+        return len(value)
+    try:
+        count = 0 if value is None or value != value or not str(value).strip() else parse_count(value)
+    except (ValueError, OverflowError):
+        count = MOST_IMAGES + 1
+    if count > MOST_IMAGES:
+        raise ValueError(f"images {_shown(value)} is not a number of images")
+    return count
 
 
 def _shown(value: object) -> str:

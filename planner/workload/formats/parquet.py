@@ -28,7 +28,15 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder:
         raise InputError(f"{source.name}: not a readable Parquet file: {error}") from error
     builder = TraceBuilder(source.name, FORMAT.name, Clock(options.time_unit))
     fields = common_fields()
-    sides = (fields.input, fields.output, fields.time, fields.category, options.columns.values(), options.where)
+    sides = (
+        fields.input,
+        fields.output,
+        fields.time,
+        fields.category,
+        fields.images,
+        options.columns.values(),
+        options.where,
+    )
     known = {normal_name(name) for side in sides for name in side}
     # prompts and answers are often stored beside their lengths: only the columns that may be needed are read
     there = [str(c) for c in file.schema_arrow.names]

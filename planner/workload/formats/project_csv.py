@@ -23,6 +23,7 @@ from planner.workload.formats.base import (
 from planner.workload.formats.metadata import Metadata, as_number
 from planner.workload.formats.rows import read_csv
 from planner.workload.formats.totals import Split, check_cdf, lower_edges, split_totals
+from planner.workload.images import MOST_IMAGES, images_in, labelled
 from planner.workload.intervals import Intervals
 from planner.workload.sessions import SharedPrefix
 from planner.workload.source import normal_name
@@ -50,6 +51,7 @@ NUMBERS = (
     "total_tokens",
     "cached_prefix_tokens",
     "duration_s",
+    "images",
 )
 """Columns of numbers; ``weight`` makes the rows a law, ``lower_tokens`` and ``total_tokens`` bins of it."""
 
@@ -112,6 +114,20 @@ class _Table:
     def texts(self, name: str) -> list[str] | None:
         """A column of text; ``None`` where there is none."""
         return [cell.strip() for cell in self.columns[name]] if name in self.columns else None
+
+    @property
+    def images(self) -> Floats | None:
+        """Images by row, 0 where none is said; ``None`` where there is no such column, or a cell is no number of them."""
+        found = self.numbers("images", MOST_IMAGES, 0.0)
+        return found if found is not None and np.array_equal(found, np.rint(found)) else None
+
+    def labels(self) -> list[str] | None:
+        """Categories, the numbers of images in them; ``None`` where neither is there."""
+        names, images = self.texts("category"), self.images
+        if images is None:
+            return names
+        names = [""] * images.size if names is None else names
+        return [labelled(name, round(count)) for name, count in zip(names, images.tolist(), strict=True)]
 
 
 def _table(source: Source, meta: Metadata) -> _Table | None:
@@ -179,7 +195,9 @@ def _categories(
 ) -> tuple[list[str] | None, _Shares | None, list[str]]:
     """Categories of the rows, what is compressible of each, and what was assumed for it."""
     if options.category is not None:
-        return [options.category] * count, {k: v for k, v in compressible.items() if k == options.category}, []
+        seen = images_in(labels or ())
+        named = [labelled(options.category, seen.get(label, 0)) for label in labels or [""] * count]
+        return named, {k: v for k, v in compressible.items() if k == options.category}, []
     if labels is not None:
         return labels, compressible, []
     if abs(sum(meta.shares.values()) - 1.0) >= 0.01:
@@ -234,11 +252,12 @@ def _read_law(source: Source, options: ReadOptions) -> tuple[Workload, ImportRep
     assert table is not None
     arrivals, compressible, requests = meta.arrivals(), meta.compressible(), meta.number("requests")
     intervals, sessions, stated = meta.intervals(), meta.sessions(), meta.stated_quantiles()
-    labels = table.texts("category")
+    labels = table.labels()
     for label in sorted(set(compressible) - set(labels)) if labels is not None else ():
         meta.problem("compressible", f"no row has category {label!r}")
-    rows: dict[str, Any] = dict(found)
-    split, problems = None, list[str]()
+    rows: dict[str, Any] = {name: column for name, column in found.items() if name != "images"}
+    wrong = "images" in table.columns and table.images is None
+    split, problems = None, [f"{source.name}: images: not whole numbers of images"] if wrong else []
     if by_cdf:
         rows, split, problems = _by_cdf(source, meta, options, table, found)
     meta.refuse(problems)
@@ -321,7 +340,9 @@ def _requests(source: Source, table: _Table) -> TraceBuilder | None:
         if (times := table.numbers("t_s", _LATEST_S)) is None:
             return None
         builder.times = _packed(times)
-    if (labels := table.texts("category")) is not None:
+    if "images" in table.columns and table.images is None:
+        return None
+    if (labels := table.labels()) is not None:
         builder.categories = {label: k for k, label in enumerate(dict.fromkeys(labels))}
         builder.category = array("i", map(builder.categories.__getitem__, labels))
     if (names := table.texts("session")) is not None:
