@@ -51,7 +51,6 @@ WIDE = {
     "calibrate/solver.py: solve": QUANTITIES,
     "cli/calibrate.py: _launch": FORWARDED,
     "cli/calibrate.py: _what_would_be": FORWARDED,
-    "fluid/rad.py: T_P_SA": QUANTITIES,
     "fluid/rad.py: inv_mu_lin": QUANTITIES,
     "methods/disaggregated.py: DecodePool.__init__": FIELDS,
     "predict/kernel.py: replay": SETTINGS,
