@@ -32,7 +32,6 @@ import numpy as np
 from planner.fluid.numeric import (
     Array,
     Scalar,
-    bracketed_root,
     exact,
     expm1,
     expm1_minus_linear,
@@ -438,13 +437,15 @@ def theta_fluid_reset(p0: Any, eta: Any, alpha_ratio: Any, rho: Any = 0) -> floa
             value -= r * 2.0 * e / h * float(w @ (np.exp(-s * (p + 0.5 * e * s)) * left / (p + e * s + h)))
         return value - ratio
 
+    from scipy.optimize import brentq
+
     high = 1.0
     while high < 700.0 and excess(high) < 0.0:
         high = min(2.0 * high, 700.0)
     low = min(high, 1.0) / 2.0
     while low > 1e-300 and excess(low) >= 0.0:
         high, low = low, low / 4.0
-    return -math.expm1(-bracketed_root(excess, low, high))
+    return -math.expm1(-brentq(excess, low, high, xtol=5e-324, rtol=8.9e-16))
 
 
 @dataclass(frozen=True, slots=True)

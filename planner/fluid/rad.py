@@ -209,10 +209,6 @@ class RadParameters:
         """Least common multiple of the GeMM tile: the paper's chunk [tokens]."""
         return math.lcm(self.trow, self.tcol, self.tred)
 
-    def decode_attention(self, i: int) -> Fraction:
-        """Decode attention of all layers at context `i` [tokens], exact [s]."""
-        return Fraction(self.N * _decode_attention(i, self.d, self.vrow, self.vcol) / (self.s * self.mu_gemv))
-
     def decode_attention_sum(self, first: int, last: int) -> Fraction:
         """Decode attention of all layers summed over contexts `first`..`last` [tokens], exact [s]."""
         if last < first:
