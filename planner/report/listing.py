@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from planner.record import Record, plain
-from planner.report.blocks import Block
+from planner.record import Record
+from planner.report.blocks import Table, Text
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """Something looked up, as every format has it.
+class Listing(Record):
+    """Something looked up, as every format has it; what JSON and YAML have are the fields of its kind.
 
     Parameters
     ----------
-    whole
-        What is written as JSON and YAML: one thing that writes itself, or names and what they hold.
     rows
         What is written as CSV.
     page
         What people read.
     """
 
-    whole: Any
-    rows: Sequence[Mapping[str, Any]]
-    page: Sequence[Block]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        head = {"schema_version": Record.schema_version} if isinstance(self.whole, Mapping) else {}
-        return {**head, **plain(self.whole)}
+    rows: Sequence[dict[str, Any]] = field(repr=False)
+    page: Sequence[Table | Text] = field(repr=False)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per thing."""
-        return [dict(row) for row in self.rows]
+        return [*self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Alone(Listing):
+    """One thing that writes itself, with a page.
+
+    Parameters
+    ----------
+    thing
+        That thing.
+    """
+
+    thing: Any
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        found: dict[str, Any] = self.thing.to_dict()
+        return found

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from planner.report.blocks import Table, Text
 from planner.report.listing import Listing
@@ -18,7 +18,14 @@ COUNTED = "arithmetic of the shape, or as published with it"
 DERIVED = "computed from the numbers above"
 
 
-def gpu_list(gpus: Sequence[GpuSpec]) -> Listing:
+class GpuList(Listing):
+    """GPUs as rows."""
+
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("gpus=to_rows",)
+
+
+def gpu_list(gpus: Sequence[GpuSpec]) -> GpuList:
     """GPUs as rows, and where to see more."""
 
     def rate(spec: GpuSpec, dtype: str) -> str:
@@ -54,10 +61,17 @@ def gpu_list(gpus: Sequence[GpuSpec]) -> Listing:
     ]
     columns = ("gpu", "memory", "bandwidth", "BF16", "FP8", "USD/GPU/hour", "price of")
     more = Text(["sources and other names: fleetopt gpu show NAME"])
-    return Listing({"gpus": rows}, rows, [Table(columns, shown, {"gpu", "price of"}), more])
+    return GpuList(rows, [Table(columns, shown, {"gpu", "price of"}), more])
 
 
-def model_list(models: Sequence[ModelSpec]) -> Listing:
+class ModelList(Listing):
+    """Models as rows."""
+
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("models=to_rows",)
+
+
+def model_list(models: Sequence[ModelSpec]) -> ModelList:
     """Models as rows, and where to see more."""
     rows = [
         {
@@ -87,8 +101,7 @@ def model_list(models: Sequence[ModelSpec]) -> Listing:
     ]
     columns = ("model", "parameters", "active", "context", "weights", "KV", "attention")
     more = "shape, source and other names: fleetopt model show NAME; any other: --model path/to/config.json"
-    page = [Table(columns, shown, {"model", "weights", "KV", "attention"}), Text([more])]
-    return Listing({"models": rows}, rows, page)
+    return ModelList(rows, [Table(columns, shown, {"model", "weights", "KV", "attention"}), Text([more])])
 
 
 def _attention(m: ModelSpec) -> str:
@@ -103,7 +116,14 @@ def _attention(m: ModelSpec) -> str:
     return ", ".join(kinds)
 
 
-def offer_list(offers: Sequence[Offer], used: Collection[Offer] = ()) -> Listing:
+class OfferList(Listing):
+    """Offers as rows."""
+
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("offers=to_rows",)
+
+
+def offer_list(offers: Sequence[Offer], used: Collection[Offer] = ()) -> OfferList:
     """Offers as rows; ``*`` marks those of `used`, which a plan takes without a price, ``stale`` one too old to rely on."""
     rows = [{**offer.to_dict(), "used": offer in used} for offer in offers]
     shown = [
@@ -121,10 +141,39 @@ def offer_list(offers: Sequence[Offer], used: Collection[Offer] = ()) -> Listing
     ]
     columns = ("gpu", "USD/GPU/hour", "term", "vendor", "region", "seen", "age, days", "list")
     left = set(columns) - {"USD/GPU/hour", "age, days"}
-    return Listing({"offers": rows}, rows, [Table(columns, shown, left), Text(["* what a plan takes without --price"])])
+    return OfferList(rows, [Table(columns, shown, left), Text(["* what a plan takes without --price"])])
 
 
-def gpu_entry(spec: GpuSpec, offer: Offer | None) -> Listing:
+class Fact(TypedDict):
+    """A number and where it is from."""
+
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry(Listing):
+    """An entry of the catalog as rows.
+
+    Parameters
+    ----------
+    kind, name
+        ``gpu`` or ``model``, and its canonical name.
+    aliases
+        Other names that mean it.
+    facts
+        Field -> value in SI units and source.
+    """
+
+    kind: str
+    name: str
+    aliases: Sequence[str]
+    facts: Mapping[str, Fact]
+
+    versioned: ClassVar[bool] = True
+
+
+def gpu_entry(spec: GpuSpec, offer: Offer | None) -> CatalogEntry:
     """A GPU with the source of every number and the offer a plan takes."""
     sheet = spec.sources.get("flops_per_s", "")
 
@@ -157,7 +206,7 @@ def gpu_entry(spec: GpuSpec, offer: Offer | None) -> Listing:
     return _entry("gpu", spec, facts)
 
 
-def model_entry(spec: ModelSpec, kv_bytes_per_token: float) -> Listing:
+def model_entry(spec: ModelSpec, kv_bytes_per_token: float) -> CatalogEntry:
     """A model's shape with its source; what a model does not have is left out."""
     source = spec.source or "the config.json given"
     facts: list[tuple[str, object, str, str]] = []
@@ -173,13 +222,13 @@ def model_entry(spec: ModelSpec, kv_bytes_per_token: float) -> Listing:
     return _entry("model", spec, facts)
 
 
-def _entry(kind: str, spec: GpuSpec | ModelSpec, facts: Sequence[tuple[str, object, str, str]]) -> Listing:
+def _entry(kind: str, spec: GpuSpec | ModelSpec, facts: Sequence[tuple[str, object, str, str]]) -> CatalogEntry:
     """The name, the facts (field, value in SI units, as people read it, source), and the other names."""
     rows = [{"field": name, "value": value, "source": source} for name, value, _, source in facts]
-    numbers = {name: {"value": value, "source": source} for name, value, _, source in facts}
+    numbers: dict[str, Fact] = {name: {"value": value, "source": source} for name, value, _, source in facts}
     page = [
         Text([spec.name], "heading"),
         Table(("field", "value", "source"), [[f, shown, source] for f, _, shown, source in facts], {"field", "source"}),
         Text([f"also: {', '.join(spec.aliases)}"] if spec.aliases else []),
     ]
-    return Listing({"kind": kind, "name": spec.name, "aliases": spec.aliases, "facts": numbers}, rows, page)
+    return CatalogEntry(rows, page, kind, spec.name, spec.aliases, numbers)

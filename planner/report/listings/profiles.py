@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from planner.report.blocks import Block, Table, Text
-from planner.report.listing import Listing
+from planner.report.listing import Alone, Listing
 from planner.units import format_percent
 
 if TYPE_CHECKING:
@@ -36,7 +37,26 @@ def _row(p: Profile) -> dict[str, Any]:
     }
 
 
-def profile_list(profiles: Sequence[Profile]) -> Listing:
+@dataclass(frozen=True, slots=True)
+class ProfileList(Listing):
+    """Profiles as rows.
+
+    Parameters
+    ----------
+    profiles
+        What to list.
+    """
+
+    profiles: Sequence[Profile]
+
+    versioned: ClassVar[bool] = True
+
+
+class ProfileComparison(ProfileList):
+    """Profiles to compare, the first being the base."""
+
+
+def profile_list(profiles: Sequence[Profile]) -> ProfileList:
     """One line per profile."""
     columns = ["name", "gpu", "model", "tp", "dtype", "trust", "points", "date", "engine"]
     shown = [
@@ -53,14 +73,10 @@ def profile_list(profiles: Sequence[Profile]) -> Listing:
         ]
         for p in profiles
     ]
-    return _listing(profiles, [Table(columns, shown, set(columns) - {"tp", "points"})])
+    return ProfileList([_row(p) for p in profiles], [Table(columns, shown, set(columns) - {"tp", "points"})], profiles)
 
 
-def _listing(profiles: Sequence[Profile], page: Sequence[Block]) -> Listing:
-    return Listing({"profiles": profiles}, [_row(p) for p in profiles], page)
-
-
-def profile_comparison(profiles: Sequence[Profile]) -> Listing:
+def profile_comparison(profiles: Sequence[Profile]) -> ProfileComparison:
     """Parameters beside those of the first, and what they mean: W, H, knee, time of a typical decode batch and of a prompt."""
     from planner.iteration.model import PARAMETER_UNITS
 
@@ -87,7 +103,8 @@ def profile_comparison(profiles: Sequence[Profile]) -> Listing:
     rows.append(["trust", *(p.trust for p in profiles)])
     # names are longer than numbers: two of them would leave no room for a second column
     named = [f"{k}: {p.name}" for k, p in enumerate(profiles, start=1)]
-    return _listing(profiles, [Text(named), Table(["", *map(str, range(1, len(profiles) + 1))], rows, {""})])
+    page = [Text(named), Table(["", *map(str, range(1, len(profiles) + 1))], rows, {""})]
+    return ProfileComparison([_row(p) for p in profiles], page, profiles)
 
 
 def value(amount: float | None, unit: str) -> str:
@@ -104,7 +121,7 @@ def value(amount: float | None, unit: str) -> str:
     return f"{amount:.3g} {unit}"
 
 
-def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None) -> Listing:
+def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None) -> Alone:
     """Everything a profile says, and the parameters of every paper's form."""
     from planner.iteration.model import PARAMETER_UNITS
 
@@ -134,7 +151,7 @@ def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None)
         Text([f"{name}: {told}" for name, told in facts if told], "bullets"),
         *([_papers(papers)] if papers else ()),
     ]
-    return Listing(profile, [_row(profile)], page)
+    return Alone([_row(profile)], page, profile)
 
 
 def _papers(derived: Mapping[str, Derived]) -> Table:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from planner.report.blocks import Block, Table, Text
-from planner.report.listing import Listing
+from planner.report.listing import Alone, Listing
 from planner.report.text.workload_summary import count
 
 if TYPE_CHECKING:
@@ -38,7 +39,23 @@ COLUMNS = (
 )
 
 
-def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals]) -> Listing:
+@dataclass(frozen=True, slots=True)
+class WorkloadList(Listing):
+    """Shipped workloads as rows.
+
+    Parameters
+    ----------
+    workloads, profiles
+        What to list.
+    """
+
+    workloads: Sequence[Workload]
+    profiles: Mapping[str, Arrivals]
+
+    versioned: ClassVar[bool] = True
+
+
+def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals]) -> WorkloadList:
     """Workloads and hourly profiles as rows."""
     rows = [
         {
@@ -63,7 +80,7 @@ def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals
     if profiles:
         heading = "Hourly profiles of real services (`profiles/`, alibaba/ServeGen, Apache-2.0):"
         page += [Text([heading], only="document"), _hours(profiles)]
-    return Listing({"workloads": workloads, "profiles": profiles}, rows, page)
+    return WorkloadList(rows, page, workloads, profiles)
 
 
 def _shown(w: Workload) -> list[str]:
@@ -99,7 +116,7 @@ def _hours(profiles: Mapping[str, Arrivals]) -> Table:
     return Table(columns, rows, {"profile"})
 
 
-def drift_listing(found: Drift, names: tuple[str, str]) -> Listing:
+def drift_listing(found: Drift, names: tuple[str, str]) -> Alone:
     """What changed from the first workload to the second."""
     title = f"{names[0]} -> {names[1]}"
     rows = [
@@ -112,4 +129,4 @@ def drift_listing(found: Drift, names: tuple[str, str]) -> Listing:
         ["total law", f"{found.ks_total:.3f}", "largest difference of F"],
         ["joint law", f"{found.joint:.3f}", "total variation on octaves: 0 same, 1 nothing in common"],
     ]
-    return Listing(found, found.to_rows(), [Table([title, "value", "meaning"], rows, {title, "meaning"})])
+    return Alone(found.to_rows(), [Table([title, "value", "meaning"], rows, {title, "meaning"})], found)
