@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 
-from planner.catalog.kv import kv_capacity_tokens
+from planner.catalog.kv import kv_capacity
 from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
 from planner.fluid.rad import rad_lambda_max
@@ -62,7 +62,7 @@ def slai(n: int = 2500, runs: int = 3) -> None:
     """SLAI's median TTFT against Sarathi-Serve's at high load with 5% strict users (the paper: 1.5 s to 0.7 s, -53%)."""
     card, weights = gpu("rtx-6000-ada"), model("mistral-7b")
     settings = {"slots": 128, "token_budget": 512}
-    memory = kv_capacity_tokens(weights, card, max_num_seqs=128, token_budget=512)
+    memory = kv_capacity(weights, card, max_num_seqs=128, token_budget=512).tokens
     traffic = Workload.from_file("sharegpt4")
     lengths = (traffic.input_tokens, traffic.output_tokens, traffic.weight)
     iteration = profile(gpu=card, model=weights).iteration

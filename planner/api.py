@@ -779,7 +779,7 @@ def compare_policies(
     -------
     Comparison
     """
-    from planner.catalog.kv import kv_capacity_tokens
+    from planner.catalog.kv import kv_capacity
     from planner.catalog.load import gpu as find_gpu
     from planner.catalog.load import model as find_model
     from planner.catalog.profiles import profile as find_profile
@@ -791,8 +791,9 @@ def compare_policies(
     traffic = workload if isinstance(workload, Workload) else load_workload(workload)
     found_gpu, found_model = find_gpu(gpu), find_model(model)
     profile = find_profile(gpu=found_gpu, model=found_model, tp=tp)
-    memory = profile.kv_tokens or kv_capacity_tokens(
-        found_model, found_gpu, tp, max_num_seqs=slots, token_budget=token_budget
+    memory = (
+        profile.kv_tokens
+        or kv_capacity(found_model, found_gpu, tp, max_num_seqs=slots, token_budget=token_budget).tokens
     )
     if memory <= 0:
         raise InputError(

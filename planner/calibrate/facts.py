@@ -22,7 +22,6 @@ HITS = ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits", "vllm:gpu_pref
 QUERIES = ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries_total")
 RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
 WAITING = ("vllm:num_requests_waiting", "sglang:num_queue_reqs")
-KV_USED = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
 PREEMPTED = ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total")
 
 
@@ -34,8 +33,6 @@ class Counters:
     ----------
     running, waiting
         Requests, all ranks together [requests].
-    kv_used
-        Share of the KV cache in use, the fullest rank's [1].
     prefix_hits, prefix_queries
         Prompt tokens found in the prefix cache, and looked for, since the start [tokens].
     preempted
@@ -44,7 +41,6 @@ class Counters:
 
     running: float | None = None
     waiting: float | None = None
-    kv_used: float | None = None
     prefix_hits: float | None = None
     prefix_queries: float | None = None
     preempted: float | None = None
@@ -122,12 +118,12 @@ def parse_metrics(text: str) -> Samples:
     return found
 
 
-def _total(samples: Samples, names: tuple[str, ...], largest: bool = False) -> float | None:
-    """Sum (or largest) over the label sets of the first of the names that is there."""
+def _total(samples: Samples, names: tuple[str, ...]) -> float | None:
+    """Sum over the label sets of the first of the names that is there."""
     for name in names:
         values = [v for _, v in samples.get(name, ()) if math.isfinite(v)]
         if values:
-            return max(values) if largest else math.fsum(values)
+            return math.fsum(values)
     return None
 
 
@@ -135,7 +131,6 @@ def _counters(samples: Samples) -> Counters:
     return Counters(
         running=_total(samples, RUNNING),
         waiting=_total(samples, WAITING),
-        kv_used=_total(samples, KV_USED, largest=True),
         prefix_hits=_total(samples, HITS),
         prefix_queries=_total(samples, QUERIES),
         preempted=_total(samples, PREEMPTED),

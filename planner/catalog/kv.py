@@ -349,28 +349,6 @@ def kv_capacity(
     )
 
 
-def kv_capacity_tokens(
-    model: ModelSpec,
-    gpu: GpuSpec,
-    tp: int | Parallelism = 1,
-    *,
-    max_num_seqs: int,
-    token_budget: int = DEFAULT_TOKEN_BUDGET,
-    memory_utilization: float = DEFAULT_MEMORY_UTILIZATION,
-) -> int:
-    """Tokens the KV cache of a replica holds: :func:`kv_capacity`'s `tokens` [tokens].
-
-    Examples
-    --------
-    >>> from planner.catalog import gpu, model
-    >>> kv_capacity_tokens(model("llama-3.1-8b"), gpu("l4"), max_num_seqs=128)
-    30784
-    """
-    return kv_capacity(
-        model, gpu, tp, max_num_seqs=max_num_seqs, token_budget=token_budget, memory_utilization=memory_utilization
-    ).tokens
-
-
 def fits(
     model: ModelSpec,
     gpu: GpuSpec,

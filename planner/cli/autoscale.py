@@ -3,59 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import Any
 
 from planner.cli import options as opt
 
+OWN: opt.Table = {
+    "": {
+        "to -t": "hpa, keda or wva (llm-d's variant autoscaler, deprecated there). Default: a table of thresholds and outcomes.",
+        "hours": "File with 24 or 168 rates, or a shipped service (servegen-m-small, ...). Default: the workload's own hours.",
+        "rate_is": ("peak", "peak: the plan's rate is the busiest hour's; mean: the mean over the hours."),
+        "startup": "From starting a replica until it serves: 110s. Default: estimated from the weights.",
+        "policy": (
+            list[Path],
+            "HorizontalPodAutoscaler or ScaledObject of yours, judged beside the derived rule. Repeat.",
+        ),
+        "clock": (False, "Every hour also holds what its mean rate needs, started ahead: KEDA's cron triggers."),
+        "deployed": ("k8s", "What `deploy --to` the fleet was written with: k8s, llm-d, kserve or dynamo."),
+        "windows": "Promises hold in 95% of windows of this length: 5min. Default: as the plan takes them.",
+        "scale_to_zero": "Without requests for so long (5min) no replica is kept; --to keda with --deployed llm-d or kserve.",
+        "name": ("fleetopt", "Objects are called NAME-POOL, as `deploy` names them."),
+        "namespace": "Kubernetes namespace. Default: not written.",
+        "prometheus": "Address of Prometheus, for KEDA.",
+    }
+}
 
+
+@opt.has(OWN)
 def autoscale(
-    plan: Annotated[Path, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")],
-    to: Annotated[
-        str | None,
-        opt.told(
-            "hpa, keda or wva (llm-d's variant autoscaler, deprecated there). Default: a table of thresholds and outcomes.",
-            "--to",
-            "-t",
-        ),
-    ] = None,
-    hours: Annotated[
-        str | None,
-        opt.told(
-            "File with 24 or 168 rates, or a shipped service (servegen-m-small, ...). Default: the workload's own hours."
-        ),
-    ] = None,
-    rate_is: Annotated[
-        str, opt.told("peak: the plan's rate is the busiest hour's; mean: the mean over the hours.")
-    ] = "peak",
-    startup: Annotated[
-        str | None, opt.told("From starting a replica until it serves: 110s. Default: estimated from the weights.")
-    ] = None,
-    policy: Annotated[
-        list[Path] | None,
-        opt.told("HorizontalPodAutoscaler or ScaledObject of yours, judged beside the derived rule. Repeat."),
-    ] = None,
-    clock: Annotated[
-        bool,
-        opt.told("Every hour also holds what its mean rate needs, started ahead: KEDA's cron triggers.", "--clock"),
-    ] = False,
-    deployed: Annotated[
-        str, opt.told("What `deploy --to` the fleet was written with: k8s, llm-d, kserve or dynamo.")
-    ] = "k8s",
-    windows: Annotated[
-        str | None, opt.told("Promises hold in 95% of windows of this length: 5min. Default: as the plan takes them.")
-    ] = None,
-    scale_to_zero: Annotated[
-        str | None,
-        opt.told("Without requests for so long (5min) no replica is kept; --to keda with --deployed llm-d or kserve."),
-    ] = None,
-    name: Annotated[str, opt.told("Objects are called NAME-POOL, as `deploy` names them.")] = "fleetopt",
-    namespace: Annotated[str | None, opt.told("Kubernetes namespace. Default: not written.")] = None,
-    prometheus: Annotated[str | None, opt.told("Address of Prometheus, for KEDA.")] = None,
+    plan: opt.PlanFile,
+    *,
+    to: str | None,
+    namespace: str | None,
+    prometheus: str | None,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
     plot: opt.Plot = None,
+    **given: Any,
 ) -> None:
     """The load at which a replica breaks its promise, a rule that stays below it, and how both would have done over the hours.
 
@@ -67,26 +50,17 @@ def autoscale(
     from planner.errors import InputError
     from planner.monitor.names import find_deployed
 
+    deployed = given["deployed"]
     if to is not None and output_format is not None:
         raise InputError("--to and --format", "Objects are YAML; give one of them.")
     if to is not None:
-        objects.find_kind(to, find_deployed(deployed), scale_to_zero is not None)
-    if clock and to not in (None, "keda"):
+        objects.find_kind(to, find_deployed(deployed), given["scale_to_zero"] is not None)
+    if given["clock"] and to not in (None, "keda"):
         raise InputError(f"--clock: {to} has no triggers by the clock", "--to keda has.")
     write = writer(output_format, output)
+    given["policy"] = given["policy"] or ()
     with progress_bar("trying scalers"):
-        found = api.autoscale(
-            plan,
-            hours=hours,
-            rate_is=rate_is,
-            startup=startup,
-            policy=policy or (),
-            name=name,
-            clock=clock,
-            deployed=deployed,
-            windows=windows,
-            scale_to_zero=scale_to_zero,
-        )
+        found = api.autoscale(plan, **given)
     if to is None:
         write(found)
         draw(found, plot)

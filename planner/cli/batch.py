@@ -10,38 +10,22 @@ import typer
 from planner.cli import options as opt
 from planner.cli.plan import Config, Scenario
 
-JOBS = "Jobs"
+OWN: opt.Table = {
+    "Jobs": {
+        "jobs": "Their lengths: a file as --cdf takes it, or a shipped workload. Default: the requests' own.",
+        "tokens": "How much: prompt and output tokens of all jobs, 60M. Default: the file's jobs.",
+        "by": ("06:00", "When the last must be done: 06:00, or 2027-01-31T06:00."),
+        "start --from": "When the first may be sent. Default: a day before; with a day, now.",
+        "priority": (1, "Which jobs are sent with; requests have 0, the lowest comes first."),
+        "hours": "Traffic by the hour, as of `schedule`. Default: the workload's own hours, else the same rate in all.",
+    }
+}
 
 
-@opt.asks(hidden=True)
+@opt.asks(hidden=True, table=OWN)
 def batch(
     plan: Annotated[
         Path | None, typer.Argument(metavar="PLAN", help="Plan file, whose fleet stands. Default: plan first.")
-    ] = None,
-    jobs: Annotated[
-        str | None,
-        opt.told(
-            "Their lengths: a file as --cdf takes it, or a shipped workload. Default: the requests' own.", panel=JOBS
-        ),
-    ] = None,
-    tokens: Annotated[
-        str | None,
-        opt.told("How much: prompt and output tokens of all jobs, 60M. Default: the file's jobs.", panel=JOBS),
-    ] = None,
-    by: Annotated[str, opt.told("When the last must be done: 06:00, or 2027-01-31T06:00.", panel=JOBS)] = "06:00",
-    start: Annotated[
-        str | None,
-        opt.told("When the first may be sent. Default: a day before; with a day, now.", "--from", panel=JOBS),
-    ] = None,
-    priority: Annotated[
-        int, opt.told("Which jobs are sent with; requests have 0, the lowest comes first.", panel=JOBS)
-    ] = 1,
-    hours: Annotated[
-        str | None,
-        opt.told(
-            "Traffic by the hour, as of `schedule`. Default: the workload's own hours, else the same rate in all.",
-            panel=JOBS,
-        ),
     ] = None,
     config: Config = None,
     scenario: Scenario = None,
@@ -66,16 +50,8 @@ def batch(
     write = writer(output_format, output)
     if plan is not None and config is not None:
         raise InputError("a plan file and --config", "Give one of them.")
-    asked: dict[str, Any] = {
-        "jobs": jobs,
-        "tokens": tokens,
-        "by": by,
-        "start": start,
-        "priority": priority,
-        "hours": hours,
-    }
     with progress_bar("searching"):
-        found = api.batch(plan or config, scenario=scenario, workload=given.pop("cdf"), **asked, **given)
+        found = api.batch(plan or config, scenario=scenario, workload=given.pop("cdf"), **given)
     write(found)
     if not found.fits:
         raise InfeasibleError("not all jobs are done by then")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from planner.cli import options as opt
 
@@ -18,118 +18,77 @@ if TYPE_CHECKING:
     from planner.calibrate.loads import OperatingRange
     from planner.calibrate.result import CalibrationSet
 
-SOURCE = "What to measure"
-MACHINE = "This machine"
-SERVER = "A running server"
-LAUNCH = "An engine to start"
-FILES = "Files"
-
-
-def calibrate(
-    gpu: Annotated[
-        str | None, opt.told("GPU the measurements are of; checked on this machine.", "--gpu", "-g", panel=SOURCE)
-    ] = None,
-    model: Annotated[
-        str | None,
-        opt.told(
-            "Model name, folder or config.json, or the server's name for it; `tiny` with --device cpu.",
-            "--model",
-            "-m",
-            panel=SOURCE,
-        ),
-    ] = None,
-    tp: Annotated[int | None, opt.told("GPUs per replica. Default 1.", panel=SOURCE)] = None,
-    server: Annotated[
-        str | None, opt.told("Address of an OpenAI-compatible server: http://host:8000.", panel=SERVER)
-    ] = None,
-    served_model: Annotated[
-        str | None,
-        opt.told(
-            "The server's name for the model, where --model is another. Default: what it serves.",
-            "--served-model-name",
-            panel=SERVER,
-        ),
-    ] = None,
-    launch: Annotated[
-        bool,
-        opt.told(
-            "Start the engine here with the flags of the plan given by --for, measure it, stop it.",
-            "--launch",
-            panel=LAUNCH,
-        ),
-    ] = False,
-    engine: Annotated[
-        str | None, opt.told("vllm, sglang or trtllm: the one to start, or the one that runs.", panel=LAUNCH)
-    ] = None,
-    engine_command: Annotated[str, opt.told("How it is started here: /path/to/venv/bin/vllm.", panel=LAUNCH)] = "",
-    engine_args: Annotated[str, opt.told("Further flags of the engine, in quotes.", panel=LAUNCH)] = "",
-    pool: Annotated[
-        str | None, opt.told("Pool of the plan whose engine is measured, where it has several.", panel=LAUNCH)
-    ] = None,
-    files: Annotated[
-        list[Path] | None,
-        opt.told(
+OWN: opt.Table = {
+    "What to measure": {
+        "gpu -g": "GPU the measurements are of; checked on this machine.",
+        "model -m": "Model name, folder or config.json, or the server's name for it; `tiny` with --device cpu.",
+        "tp": (int, "GPUs per replica. Default 1."),
+    },
+    "A running server": {
+        "server": "Address of an OpenAI-compatible server: http://host:8000.",
+        "served_model --served-model-name": "The server's name for the model, where --model is another. Default: what it serves.",
+        "max_requests": (1000, "Most requests sent to the server.", 1),
+        "max_concurrency": (32, "Most requests in flight.", 1),
+        "for_plan --for": (Path, "Plan file: measure where that plan will run, not within --max-*."),
+        "max_input": (4096, "Longest prompt, tokens.", 1),
+        "max_output": (256, "Longest answer, tokens.", 1),
+        "api_key_env": ("OPENAI_API_KEY", "Environment variable with the server's key."),
+        "start_wait": "How long to wait for a server that is starting. Default 30 s, 15 min with --launch.",
+        "timeout": ("60s", "Longest silence of a request."),
+        "scheduling": "mixed: prompts run together with decodes (vLLM V1); exclusive: they stall them. Default: the "
+        "engine's, or what predicts left-out lengths better.",
+        "token_budget": (int, "The server's tokens per iteration. Default: what it says, or what fits best.", 1),
+    },
+    "An engine to start": {
+        "launch": (False, "Start the engine here with the flags of the plan given by --for, measure it, stop it."),
+        "engine": "vllm, sglang or trtllm: the one to start, or the one that runs.",
+        "engine_command": ("", "How it is started here: /path/to/venv/bin/vllm."),
+        "engine_args": ("", "Further flags of the engine, in quotes."),
+        "pool": "Pool of the plan whose engine is measured, where it has several.",
+    },
+    "Files": {
+        "files --from": (
+            list[Path],
             "File of measurements: vLLM bench serve, GuideLLM, aiperf, inference-perf JSON, or a CSV of "
             "iterations or server points. Repeat.",
-            "--from",
-            panel=FILES,
         ),
-    ] = None,
-    select: Annotated[
-        list[str] | None, opt.told("Only CSV rows with column=value, e.g. role=fit. Repeat.", panel=FILES)
-    ] = None,
-    isl: Annotated[float | None, opt.told("Mean prompt length, where a file does not say it.", panel=FILES)] = None,
-    osl: Annotated[float | None, opt.told("Mean answer length, where a file does not say it.", panel=FILES)] = None,
-    concurrency: Annotated[
-        float | None,
-        opt.told(
-            "Requests in flight, or sequences a full server runs at once, where a file does not say it.", panel=FILES
+        "select": (list[str], "Only CSV rows with column=value, e.g. role=fit. Repeat."),
+        "isl": (float, "Mean prompt length, where a file does not say it."),
+        "osl": (float, "Mean answer length, where a file does not say it."),
+        "concurrency": (
+            float,
+            "Requests in flight, or sequences a full server runs at once, where a file does not say it.",
         ),
-    ] = None,
-    source: Annotated[str, opt.told("Where the files come from, with licence; kept in the profile.", panel=FILES)] = "",
-    device: Annotated[str, opt.told("cuda, or cpu to try the whole path without a GPU.", panel=MACHINE)] = "cuda",
-    points: Annotated[
-        int | None,
-        opt.told(
+        "source": ("", "Where the files come from, with licence; kept in the profile."),
+    },
+    "This machine": {
+        "device": ("cuda", "cuda, or cpu to try the whole path without a GPU."),
+        "points": (
+            int,
             "Batches to measure (default 24), or to use of each group of a file, those that tell most (default all).",
-            panel=MACHINE,
-            min=1,
+            1,
         ),
-    ] = None,
-    max_seconds: Annotated[
-        str | None, opt.told("Bound of the measuring, e.g. 60 or 5min. Default 60 s here, 300 s for a server.")
-    ] = None,
-    max_requests: Annotated[int, opt.told("Most requests sent to the server.", panel=SERVER, min=1)] = 1000,
-    max_concurrency: Annotated[int, opt.told("Most requests in flight.", panel=SERVER, min=1)] = 32,
-    for_plan: Annotated[
-        Path | None, opt.told("Plan file: measure where that plan will run, not within --max-*.", "--for", panel=SERVER)
-    ] = None,
-    max_input: Annotated[int, opt.told("Longest prompt, tokens.", panel=SERVER, min=1)] = 4096,
-    max_output: Annotated[int, opt.told("Longest answer, tokens.", panel=SERVER, min=1)] = 256,
-    api_key_env: Annotated[
-        str, opt.told("Environment variable with the server's key.", panel=SERVER)
-    ] = "OPENAI_API_KEY",
-    start_wait: Annotated[
-        str | None,
-        opt.told("How long to wait for a server that is starting. Default 30 s, 15 min with --launch.", panel=SERVER),
-    ] = None,
-    timeout: Annotated[str, opt.told("Longest silence of a request.", panel=SERVER)] = "60s",
-    scheduling: Annotated[
-        str | None,
-        opt.told(
-            "mixed: prompts run together with decodes (vLLM V1); exclusive: they stall them. Default: the "
-            "engine's, or what predicts left-out lengths better.",
-            panel=SERVER,
-        ),
-    ] = None,
-    token_budget: Annotated[
-        int | None,
-        opt.told("The server's tokens per iteration. Default: what it says, or what fits best.", panel=SERVER, min=1),
-    ] = None,
-    force: Annotated[
-        bool, opt.told("Write a profile that fails its checks; measure a GPU that was not named.", "--force")
-    ] = False,
-    dry_run: Annotated[bool, opt.told("Print what would be measured or sent, and stop.", "--dry-run")] = False,
+    },
+    "": {
+        "max_seconds": "Bound of the measuring, e.g. 60 or 5min. Default 60 s here, 300 s for a server.",
+        "force": (False, "Write a profile that fails its checks; measure a GPU that was not named."),
+        "dry_run": (False, "Print what would be measured or sent, and stop."),
+    },
+}
+
+AS_GIVEN = ("gpu", "tp", "engine", "device", "scheduling", "token_budget", "points", "force", "source")
+"""Options that are passed on as they are."""
+
+
+@opt.has(OWN)
+def calibrate(
+    *,
+    model: str | None,
+    server: str | None,
+    served_model: str | None,
+    launch: bool,
+    files: list[Path] | None,
+    dry_run: bool,
     name: Annotated[str | None, opt.told("Name of the profile.", panel=opt.OUTPUT)] = None,
     output: Annotated[
         Path | None,
@@ -145,6 +104,7 @@ def calibrate(
     output_format: Annotated[
         str, opt.told("Of the report: table, json, yaml, csv or markdown.", "--format", "-f", panel=opt.OUTPUT)
     ] = "table",
+    **given: Any,
 ) -> None:
     """Measure how long an iteration takes and write a profile for `plan`.
 
@@ -156,50 +116,44 @@ def calibrate(
     from planner.units import parse_duration
 
     report = _report(output_format)
-    seconds = None if max_seconds is None else parse_duration(max_seconds, "--max-seconds")
+    seconds = None if given["max_seconds"] is None else parse_duration(given["max_seconds"], "--max-seconds")
     if seconds is not None and seconds <= 0.0:
         raise InputError("--max-seconds must be positive")
-    given = [name for name, on in (("--server", server), ("--launch", launch), ("--from", files)) if on]
-    if len(given) > 1:
-        raise InputError(f"{' and '.join(given)} are two sources of measurements", "Give one of them.")
+    sources = [name for name, on in (("--server", server), ("--launch", launch), ("--from", files)) if on]
+    if len(sources) > 1:
+        raise InputError(f"{' and '.join(sources)} are two sources of measurements", "Give one of them.")
     command = shlex.join(["fleetopt", *sys.argv[1:]]) if len(sys.argv) > 1 else "fleetopt calibrate"
     reach = target = start = None
     if server is not None or launch:
         from planner.calibrate.live import Server
         from planner.calibrate.loads import OperatingRange
 
-        reach = (
-            OperatingRange(max_input, max_output, max_concurrency, max_requests)
-            if for_plan is None
-            else OperatingRange.for_plan(for_plan, max_requests, pool)
-        )
-        silence_s = parse_duration(timeout, "--timeout")
-        wait_s = None if start_wait is None else parse_duration(start_wait, "--start-wait")
-        if server is not None:
-            key = os.environ.get(api_key_env) or None
-            target = Server(
-                server, served_model or model or "", key, silence_s, 30.0 if wait_s is None else wait_s
-            )  # fmt: skip
+        if given["for_plan"] is None:
+            reach = OperatingRange(*(given[f"max_{of}"] for of in ("input", "output", "concurrency", "requests")))
         else:
-            start = _launch(
-                engine, model, served_model, for_plan, pool, tp, token_budget, engine_command, engine_args, wait_s
-            )
+            reach = OperatingRange.for_plan(given["for_plan"], given["max_requests"], given["pool"])
+        silence_s = parse_duration(given["timeout"], "--timeout")
+        wait_s = None if given["start_wait"] is None else parse_duration(given["start_wait"], "--start-wait")
+        if server is not None:
+            key = os.environ.get(given["api_key_env"]) or None
+            target = Server(server, served_model or model or "", key, silence_s, 30.0 if wait_s is None else wait_s)
+        else:
+            start = _launch(model, served_model, wait_s, given)
     if dry_run and start is not None:
         emit(shlex.join(start.line(8000)), None)
         return
     if dry_run:
-        emit(_what_would_be(target, reach, files or [], seconds, model, gpu, tp, device, points), None)
+        emit(_what_would_be(target, reach, files or [], seconds, model, given), None)
         return
     from planner.calibrate.load_generators import Assumed
     from planner.calibrate.run import calibrate as run
 
     with _progress("measuring") as show:
         result = run(
-            server=target, launch=start, files=files or (), gpu=gpu, tp=tp, engine=engine,
+            server=target, launch=start, files=files or (), reach=reach, where=_pairs(given["select"] or []),
             model=model if served_model or (target is None and start is None) else None,
-            device=device, reach=reach, scheduling=scheduling, token_budget=token_budget, where=_pairs(select or []),
-            points=points, assumed=Assumed(isl, osl, concurrency), max_seconds=seconds, force=force, command=command,
-            source=source, progress=show,
+            assumed=Assumed(given["isl"], given["osl"], given["concurrency"]), max_seconds=seconds, command=command,
+            progress=show, **{name: given[name] for name in AS_GIVEN},
         )  # fmt: skip
     if name is not None:
         result = _renamed(result, name)
@@ -214,18 +168,7 @@ def calibrate(
         say(f"warning: {label}{line}" for line in calibration.warnings)
 
 
-def _launch(
-    engine: str | None,
-    model: str | None,
-    served_model: str | None,
-    for_plan: Path | None,
-    pool: str | None,
-    tp: int | None,
-    token_budget: int | None,
-    command: str,
-    arguments: str,
-    wait_s: float | None,
-) -> Launch:
+def _launch(model: str | None, served_model: str | None, wait_s: float | None, given: Mapping[str, Any]) -> Launch:
     """What is to be started, from the options."""
     from planner.calibrate.launch import Launch, plan_settings
     from planner.engines import DEFAULT_ENGINE
@@ -234,15 +177,15 @@ def _launch(
 
     if model is None:
         raise InputError("which model is the engine to load?", "Give --model: a folder with config.json, or a name.")
-    settings = plan_settings(for_plan, pool) if for_plan is not None else {}
-    settings |= {k: float(v) for k, v in (("tp", tp), ("token_budget", token_budget)) if v is not None}
+    settings = {} if given["for_plan"] is None else plan_settings(given["for_plan"], given["pool"])
+    settings |= {k: float(given[k]) for k in ("tp", "token_budget") if given[k] is not None}
     try:
-        words, more = shlex.split(command), shlex.split(arguments)
+        words, more = shlex.split(given["engine_command"]), shlex.split(given["engine_args"])
     except ValueError as error:
         raise InputError(f"--engine-command, --engine-args: {error}") from None
     patience = {} if wait_s is None else {"wait_s": wait_s}
     return Launch(
-        find_engine(engine or DEFAULT_ENGINE), model, served_model or "", settings, tuple(words), tuple(more), **patience
+        find_engine(given["engine"] or DEFAULT_ENGINE), model, served_model or "", settings, tuple(words), tuple(more), **patience
     )  # fmt: skip
 
 
@@ -252,10 +195,7 @@ def _what_would_be(
     files: list[Path],
     seconds: float | None,
     model: str | None,
-    gpu: str | None,
-    tp: int | None,
-    device: str,
-    points: int | None,
+    given: Mapping[str, Any],
 ) -> str:
     """What a dry run prints."""
     if files:
@@ -266,7 +206,8 @@ def _what_would_be(
 
         head = f"would send to {target.endpoint} as {target.model or 'the model it serves'!r}:"
         return "\n".join([head, *describe_range(reach, seconds or SERVER_SECONDS)])
-    return _device_plan(model or "llama-3.1-8b", gpu, tp or 1, device, points or 24)
+    tp, points = given["tp"] or 1, given["points"] or 24
+    return _device_plan(model or "llama-3.1-8b", given["gpu"], tp, given["device"], points)
 
 
 def _report(output_format: str) -> Callable[[CalibrationSet], str]:

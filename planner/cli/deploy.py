@@ -3,60 +3,56 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from planner.cli import options as opt
 
+OWN: opt.Table = {
+    "": {
+        "to -t": ("k8s", "Where to: k8s, kserve, llm-d, compose, systemd, production-stack, dynamo."),
+        "name": ("fleetopt", "Objects are called NAME-POOL."),
+        "namespace": "Kubernetes namespace. Default: not written.",
+        "engine": "vllm, sglang or trtllm. Default: that of the plan's profile.",
+        "image": "Container image of the engine. Default: the engine's own.",
+        "model_id": "Hugging Face repository or folder of the weights. Default: the catalog's.",
+        "startup": "From starting a replica until it serves: 110s. Default: estimated from the weights.",
+        "cache": "Volume claim (or folder of the host) that keeps the weights. Default: downloaded.",
+        "revision": "Commit or tag of the weights' repository. Default: its newest.",
+        "api_key_secret": "Secret whose `api-key` requests must bear. Default: they need none.",
+        "router_image": "Image of what stands before the replicas, by tag or digest. Default: the target's own.",
+        "platform": ("generic", "Whose node labels name the GPUs: generic, gke, eks, aks."),
+        "replicas_by": ("plan", "Who says how many replicas there are: plan, or scaler, which leaves `replicas` out."),
+        "layout": ("file", "file, or kustomize: a base and an overlay, in a folder."),
+        "prometheus_namespace": ("monitoring", "Namespace that network policies let read metrics."),
+        "acceptance": "A Job that sends the fleet its planned traffic and judges it, instead of the fleet: by vllm or guidellm.",
+        "fleetopt": "What the Job judges with: an image with fleetopt in it, or the address of its wheel.",
+        "url": "Where the Job sends requests. Default: the service of the target.",
+        "replay_requests": (2000, "Requests of the Job at most."),
+        "replay_for": ("5min", "How long the Job sends at most."),
+    }
+}
 
+OF_JOB = ("name", "namespace", "image", "api_key_secret")
+"""What the Job takes of the fleet's own options."""
+
+
+@opt.has(OWN)
 def deploy(
-    plan: Annotated[Path, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")],
-    to: Annotated[
-        str, opt.told("Where to: k8s, kserve, llm-d, compose, systemd, production-stack, dynamo.", "--to", "-t")
-    ] = "k8s",
-    name: Annotated[str, opt.told("Objects are called NAME-POOL.")] = "fleetopt",
-    namespace: Annotated[str | None, opt.told("Kubernetes namespace. Default: not written.")] = None,
-    engine: Annotated[str | None, opt.told("vllm, sglang or trtllm. Default: that of the plan's profile.")] = None,
-    image: Annotated[str | None, opt.told("Container image of the engine. Default: the engine's own.")] = None,
-    model_id: Annotated[
-        str | None, opt.told("Hugging Face repository or folder of the weights. Default: the catalog's.")
-    ] = None,
-    startup: Annotated[
-        str | None, opt.told("From starting a replica until it serves: 110s. Default: estimated from the weights.")
-    ] = None,
-    cache: Annotated[
-        str | None, opt.told("Volume claim (or folder of the host) that keeps the weights. Default: downloaded.")
-    ] = None,
-    revision: Annotated[str | None, opt.told("Commit or tag of the weights' repository. Default: its newest.")] = None,
-    api_key_secret: Annotated[
-        str | None, opt.told("Secret whose `api-key` requests must bear. Default: they need none.")
-    ] = None,
-    router_image: Annotated[
-        str | None, opt.told("Image of what stands before the replicas, by tag or digest. Default: the target's own.")
-    ] = None,
-    platform: Annotated[str, opt.told("Whose node labels name the GPUs: generic, gke, eks, aks.")] = "generic",
-    replicas_by: Annotated[
-        str, opt.told("Who says how many replicas there are: plan, or scaler, which leaves `replicas` out.")
-    ] = "plan",
-    layout: Annotated[str, opt.told("file, or kustomize: a base and an overlay, in a folder.")] = "file",
-    prometheus_namespace: Annotated[str, opt.told("Namespace that network policies let read metrics.")] = "monitoring",
-    acceptance: Annotated[
-        str | None,
-        opt.told(
-            "A Job that sends the fleet its planned traffic and judges it, instead of the fleet: by vllm or guidellm."
-        ),
-    ] = None,
-    fleetopt: Annotated[
-        str | None, opt.told("What the Job judges with: an image with fleetopt in it, or the address of its wheel.")
-    ] = None,
-    url: Annotated[str | None, opt.told("Where the Job sends requests. Default: the service of the target.")] = None,
-    replay_requests: Annotated[int, opt.told("Requests of the Job at most.")] = 2000,
-    replay_for: Annotated[str, opt.told("How long the Job sends at most.")] = "5min",
+    plan: opt.PlanFile,
+    *,
+    to: str,
+    acceptance: str | None,
+    fleetopt: str | None,
+    url: str | None,
+    replay_requests: int,
+    replay_for: str,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="File, or folder where there are several.", rich_help_panel=opt.OUTPUT),
     ] = None,
+    **given: Any,
 ) -> None:
     """Files that start a plan: replicas with resources and probes, the routing the plan relies on, disruption budgets.
 
@@ -71,6 +67,7 @@ def deploy(
             raise InputError(
                 "--acceptance: what it judges with is missing", "Give --fleetopt IMAGE:TAG, or the address of a wheel."
             )
+        own = {name: given[name] for name in OF_JOB}
         job = api.acceptance_job(
             plan,
             to,
@@ -79,32 +76,12 @@ def deploy(
             url=url,
             requests=replay_requests,
             seconds=replay_for,
-            name=name,
-            namespace=namespace,
-            image=image,
-            api_key_secret=api_key_secret,
+            **own,
         )
         emit(job.text, output)
         say(f"note: {line}" for line in job.notes)
         return
-    found = api.deploy(
-        plan,
-        to,
-        name=name,
-        namespace=namespace,
-        engine=engine,
-        image=image,
-        model_id=model_id,
-        startup=startup,
-        cache=cache,
-        revision=revision,
-        api_key_secret=api_key_secret,
-        router_image=router_image,
-        platform=platform,
-        replicas_by=replicas_by,
-        layout=layout,
-        prometheus_namespace=prometheus_namespace,
-    )
+    found = api.deploy(plan, to, **given)
     if len(found.files) > 1 and output is not None:
         emit_files(found.files, output)
     else:

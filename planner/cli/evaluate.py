@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
-
-import typer
 
 from planner.cli import options as opt
 
 
 def evaluate(
-    plan: Annotated[Path, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")],
+    plan: opt.PlanFile,
     rate: Annotated[
         str | None, opt.told("Rates to try, requests/s: 500 or 500,1000,2000. Default: that of --cdf, else the plan's.")
     ] = None,

@@ -18,10 +18,10 @@ def list_gpus(output_format: opt.Format = None, output: opt.OutputFile = None) -
     """The GPUs a plan can be asked for, with memory, speed and the price a plan takes."""
     from planner.catalog.load import gpus
     from planner.cli.output import writer
-    from planner.report.text.gpu_list import GpuList
+    from planner.report.listings.catalog import gpu_list
 
     write = writer(output_format, output)
-    write(GpuList(tuple(gpus().values())))
+    write(gpu_list(tuple(gpus().values())))
 
 
 @app.command()
@@ -37,7 +37,7 @@ def show(
     from planner.catalog.load import gpu, price_offers
     from planner.catalog.prices import reference_offer
     from planner.cli.output import writer
-    from planner.report.text.catalog_entry import gpu_entry
+    from planner.report.listings.catalog import gpu_entry
 
     write = writer(output_format, output)
     spec = gpu(name)

@@ -20,10 +20,10 @@ def list_models(output_format: opt.Format = None, output: opt.OutputFile = None)
     """The models known by name, with size, context and the dtype they are served in."""
     from planner.catalog.load import models
     from planner.cli.output import writer
-    from planner.report.text.model_list import ModelList
+    from planner.report.listings.catalog import model_list
 
     write = writer(output_format, output)
-    write(ModelList(tuple(models().values())))
+    write(model_list(tuple(models().values())))
 
 
 @app.command()
@@ -42,7 +42,7 @@ def show(
     from planner.catalog.kv import kv_bytes_per_token
     from planner.catalog.load import model
     from planner.cli.output import writer
-    from planner.report.text.catalog_entry import model_entry
+    from planner.report.listings.catalog import model_entry
 
     write = writer(output_format, output)
     spec = model(name, like=like)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import GenericAlias
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
@@ -23,6 +24,30 @@ REPLICA = ("cdf", "rate", "gpu", "model", "tp", "profile", "token_budget", "max_
 def told(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
     """An option of the command's own: what help says, its flags, where help shows it, and what else typer knows."""
     return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
+
+
+Row = str | tuple[Any, str] | tuple[Any, str, int]
+"""What help says of an option; before it its default, or what it takes where it has none; behind it its smallest number."""
+
+Table = Mapping[str, Mapping[str, Row]]
+"""Options of a command's own: panel of its help (empty = the first) -> name, and flags where these are not as the name -> row.
+
+``"to -t"`` is written ``--to`` or ``-t``, ``"start --from"`` is ``--from`` alone, and called ``start`` inside.
+"""
+
+
+def _of_table(panel: str, key: str, row: Row) -> inspect.Parameter:
+    """An option of a table, as a command declares it."""
+    first, text, *least = (str, row) if isinstance(row, str) else row
+    without = isinstance(first, (type, GenericAlias))
+    name, *flags = key.split()
+    if not any(flag.startswith("--") for flag in flags):
+        flags.insert(0, "--" + name.replace("_", "-"))
+    facts = told(text, *flags, panel=panel or None, min=least[0] if least else None)
+    written: Any = Annotated[first | None if without else type(first), facts]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None if without else first, annotation=written
+    )
 
 
 def _format(of: str = "") -> Any:
@@ -52,6 +77,8 @@ Plot = Annotated[
     Path | None,
     told("Draw it to this file: .svg; .png and .pdf with matplotlib (extra plot).", panel=OUTPUT, callback=_picture),
 ]
+
+PlanFile = Annotated[Path, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")]
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -85,34 +112,50 @@ def settings(given: dict[str, Any], change: Sequence[str] | None) -> dict[str, A
     return result
 
 
-def asks(names: Collection[str] | None = None, hidden: bool = False) -> Callable[[Command], Command]:
-    """Gives a command, in place of its ``**given``, the options of a plan.
+def asks(
+    names: Collection[str] | None = None, hidden: bool = False, table: Table | None = None
+) -> Callable[[Command], Command]:
+    """Gives a command, in place of its ``**given``, the options of a plan, and those of a table of its own before them.
 
     Parameters
     ----------
     names
-        Which ones; default all that have a flag. An option the command has itself stays as it is.
+        Which ones of a plan; default all that have a flag. An option the command has itself stays as it is.
     hidden
         Whether help leaves them to that of ``plan``.
+    table
+        Its own; the command's head names those that it does more with than pass them on.
     """
+    rows = [_of_table(panel, key, row) for panel, own in (table or {}).items() for key, row in own.items()]
 
     def extended(command: Command) -> Command:
+        """The command with a head that names every option, for the framework to read."""
         hints = get_type_hints(command, include_extras=True)
-        own = [p for p in inspect.signature(command).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        rowed = {r.name for r in rows}
+        own = [
+            p
+            for p in inspect.signature(command).parameters.values()
+            if p.kind is not inspect.Parameter.VAR_KEYWORD and p.name not in rowed
+        ]
         asked = [
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(option, hidden)
             )
             for name, option in OPTIONS.items()
-            if option.spellings and name not in hints and (names is None or name in names)
+            if option.spellings and name not in {*hints, *rowed} and (names is None or name in names)
         ]
         ours = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name]) for p in own]
-        parameters = sorted([*ours, *asked], key=_place)
+        parameters = sorted([*ours, *rows, *asked], key=_place)
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
         return command
 
     return extended
+
+
+def has(table: Table) -> Callable[[Command], Command]:
+    """Gives a command, in place of its ``**given``, the options of a table."""
+    return asks((), table=table)
 
 
 def _place(parameter: inspect.Parameter) -> int:

@@ -30,7 +30,7 @@ def show(
     from planner.catalog.prices import reference_offer
     from planner.cli.output import writer
     from planner.errors import InputError, did_you_mean
-    from planner.report.text.offer_list import OfferList
+    from planner.report.listings.catalog import offer_list
 
     write = writer(output_format, output)
     known = price_offers()
@@ -49,8 +49,7 @@ def show(
     ]
     found.sort(key=lambda o: (o.gpu, o.term != "on-demand", o.term, o.usd_per_gpu_hour))
     references = (reference_offer(known, name) for name in {o.gpu for o in found})
-    listed = OfferList(found, frozenset(o for o in references if o is not None))
-    write(listed)
+    write(offer_list(found, frozenset(o for o in references if o is not None)))
 
 
 @app.command("import")

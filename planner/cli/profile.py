@@ -28,7 +28,7 @@ def list_profiles(
     from planner.catalog import model as find_model
     from planner.catalog.profiles import profile, profile_names
     from planner.cli.output import writer
-    from planner.report.text.profile_list import ProfileList
+    from planner.report.listings.profiles import profile_list
 
     write = writer(output_format, output)
 
@@ -39,7 +39,7 @@ def list_profiles(
     if model is not None:
         wanted = {model.lower(), find_model(model).name}
         found = [p for p in found if p.model.lower() in wanted]
-    write(ProfileList(found))
+    write(profile_list(found))
 
 
 @app.command()
@@ -61,11 +61,11 @@ def show(
     from planner.catalog.profiles import profile
     from planner.cli.output import writer
     from planner.iteration.derived import every_paper
-    from planner.report.text.profile_report import ProfileReport
+    from planner.report.listings.profiles import profile_entry
 
     write = writer(output_format, output)
     found = profile(name) if name is not None else profile(gpu=gpu, model=model, tp=tp)
-    write(ProfileReport(found, every_paper(found.iteration, context) if papers else None))
+    write(profile_entry(found, every_paper(found.iteration, context) if papers else None))
 
 
 @app.command()
@@ -78,12 +78,12 @@ def compare(
     from planner.catalog.profiles import profile
     from planner.cli.output import writer
     from planner.errors import InputError
-    from planner.report.text.profile_comparison import ProfileComparison
+    from planner.report.listings.profiles import profile_comparison
 
     write = writer(output_format, output)
     if len(names) < 2:
         raise InputError("nothing to compare with", "Give two or more profiles.")
-    write(ProfileComparison([profile(name) for name in names]))
+    write(profile_comparison([profile(name) for name in names]))
 
 
 @app.command()

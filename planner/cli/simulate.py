@@ -15,88 +15,60 @@ from planner.simulate.policy import policy_names
 if TYPE_CHECKING:
     from planner.simulate.plan import Verification
 
-POLICY_PANEL = "Comparing policies"
-POLICIES_HELP = f"Schedulers to compare, by comma: {', '.join(policy_names())}, or module:Class."
-ROUTING_HELP = f"{', '.join(ROUTINGS)}."
-RUN_PANEL = "Run"
+OWN: opt.Table = {
+    "": {
+        "rate --rate --rates": "Rates, requests/s: 500 or 5,10,15. Default: the plan's.",
+        "workload --cdf --workload -w": "Traffic: other than the plan's; for policies the default is azure.",
+    },
+    "Run": {
+        "preset": "Engine rules: mixed, paged, slots, policies. Default: those of the plan's method.",
+        "requests": (int, "Requests of a run that are drawn. Default 50000 for a plan, 4000 for policies."),
+        "seeds": (int, "Runs, each another draw of the traffic. Default 6 for a plan, 2 for policies."),
+        "arrivals": "auto (the workload's own requests, else drawn at random), dispersion (drawn with the bursts it measured), "
+        "poisson, or paced:N clients at constant gaps. Default: as the plan assumed.",
+        "replay": "Trace to replay, its time stamps with their lengths; at another rate as that many more users.",
+        "growth": "A replay reaches more than its rate by more users or more use. Default: as the plan.",
+        "surge": "Flash crowds, judged alone: 3x/60s, or 3x/60s/30s with a ramp.",
+        "in_flight": (int, "Requests of all clients under way at most (closed loop)."),
+        "verify_with": ("kernel", "What replays: kernel, or python, its reference (some 20000 requests)."),
+    },
+    "Comparing policies": {
+        "policies": f"Schedulers to compare, by comma: {', '.join(policy_names())}, or module:Class.",
+        "gpu -g": ("h100", "GPU type."),
+        "model -m": ("llama-3.1-8b", "Model name, or a config.json."),
+        "tp": (1, "GPUs per replica."),
+        "slots": (128, "max_num_seqs."),
+        "token_budget": (2048, "Tokens per iteration."),
+        "replicas": (1, "Replicas under one policy."),
+        "routing": ("random", f"{', '.join(ROUTINGS)}."),
+        "ttft": ("1s", "Objective: TTFT at most this."),
+        "tbt": ("500ms", "Objective: every gap between tokens at most this."),
+        "tbt_strict": ("100ms", "The same for strict users."),
+        "strict_share": ("0", "Share of strict users: 0.05 or 5%."),
+        "change --set": (list[str], "A policy's parameter: eb.k=20, slai.order=spf. Repeat."),
+    },
+}
 
-VerifyWith = Annotated[
-    str,
-    opt.told("What replays: kernel, or python, its reference (some 20000 requests).", "--verify-with", panel=RUN_PANEL),
-]
+OF_PLAN = ("preset", "arrivals", "replay", "growth", "surge", "verify_with")
+"""Options of a run that only a plan's simulation has."""
 
 
+@opt.has(OWN)
 def simulate(
     plan: Annotated[
         Path | None, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")
     ] = None,
-    rate: Annotated[
-        str | None, opt.told("Rates, requests/s: 500 or 5,10,15. Default: the plan's.", "--rate", "--rates")
-    ] = None,
-    workload: Annotated[
-        str | None,
-        opt.told("Traffic: other than the plan's; for policies the default is azure.", "--cdf", "--workload", "-w"),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        opt.told("Engine rules: mixed, paged, slots, policies. Default: those of the plan's method.", panel=RUN_PANEL),
-    ] = None,
-    requests: Annotated[
-        int | None,
-        opt.told("Requests of a run that are drawn. Default 50000 for a plan, 4000 for policies.", panel=RUN_PANEL),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        opt.told("Runs, each another draw of the traffic. Default 6 for a plan, 2 for policies.", panel=RUN_PANEL),
-    ] = None,
-    arrivals: Annotated[
-        str | None,
-        opt.told(
-            "auto (the workload's own requests, else drawn at random), dispersion (drawn with the bursts it measured), poisson, "
-            "or paced:N clients at constant gaps. Default: as the plan assumed.",
-            panel=RUN_PANEL,
-        ),
-    ] = None,
-    replay: Annotated[
-        str | None,
-        opt.told(
-            "Trace to replay, its time stamps with their lengths; at another rate as that many more users.",
-            panel=RUN_PANEL,
-        ),
-    ] = None,
-    growth: Annotated[
-        str | None,
-        opt.told(
-            "A replay reaches more than its rate by more users or more use. Default: as the plan.", panel=RUN_PANEL
-        ),
-    ] = None,
-    surge: Annotated[
-        str | None, opt.told("Flash crowds, judged alone: 3x/60s, or 3x/60s/30s with a ramp.", panel=RUN_PANEL)
-    ] = None,
-    in_flight: Annotated[
-        int | None, opt.told("Requests of all clients under way at most (closed loop).", panel=RUN_PANEL)
-    ] = None,
-    verify_with: VerifyWith = "kernel",
-    policies: Annotated[str | None, opt.told(POLICIES_HELP, panel=POLICY_PANEL)] = None,
-    gpu: Annotated[str, opt.told("GPU type.", "--gpu", "-g", panel=POLICY_PANEL)] = "h100",
-    model: Annotated[
-        str, opt.told("Model name, or a config.json.", "--model", "-m", panel=POLICY_PANEL)
-    ] = "llama-3.1-8b",
-    tp: Annotated[int, opt.told("GPUs per replica.", "--tp", panel=POLICY_PANEL)] = 1,
-    slots: Annotated[int, opt.told("max_num_seqs.", panel=POLICY_PANEL)] = 128,
-    token_budget: Annotated[int, opt.told("Tokens per iteration.", panel=POLICY_PANEL)] = 2048,
-    replicas: Annotated[int, opt.told("Replicas under one policy.", panel=POLICY_PANEL)] = 1,
-    routing: Annotated[str, opt.told(ROUTING_HELP, panel=POLICY_PANEL)] = "random",
-    ttft: Annotated[str, opt.told("Objective: TTFT at most this.", panel=POLICY_PANEL)] = "1s",
-    tbt: Annotated[str, opt.told("Objective: every gap between tokens at most this.", panel=POLICY_PANEL)] = "500ms",
-    tbt_strict: Annotated[str, opt.told("The same for strict users.", panel=POLICY_PANEL)] = "100ms",
-    strict_share: Annotated[str, opt.told("Share of strict users: 0.05 or 5%.", panel=POLICY_PANEL)] = "0",
-    change: Annotated[
-        list[str] | None,
-        opt.told("A policy's parameter: eb.k=20, slai.order=spf. Repeat.", "--set", panel=POLICY_PANEL),
-    ] = None,
+    *,
+    rate: str | None,
+    workload: str | None,
+    requests: int | None,
+    seeds: int | None,
+    in_flight: int | None,
+    policies: str | None,
+    change: list[str] | None,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
+    **given: Any,
 ) -> None:
     """Does the plan hold? Simulates a plan's pools promise by promise (exit 6 when one fails; cannot tell is 0).
 
@@ -119,37 +91,27 @@ def simulate(
             raise InputError("nothing to simulate", "Give a plan file, or --policies with --rates.")
         if rates is not None and len(rates) > 1:
             raise InputError("--rate: one rate for a plan")
-        given: dict[str, Any] = {"preset": preset, "arrivals": arrivals, "replay": replay, "workload": workload}
-        given |= {"growth": growth, "surge": surge, "in_flight": in_flight, "verify_with": verify_with}
-        run = {
+        run: dict[str, Any] = {
             "requests": requests or 50_000,
             "seeds": 6 if seeds is None else seeds,
             "rate": rates[0] if rates else None,
+            "in_flight": in_flight,
+            "workload": workload,
         }
-        _verify(plan, {**given, **run}, output_format, output)
+        _verify(plan, {**run, **{name: given[name] for name in OF_PLAN}}, output_format, output)
         return
     if plan is not None:
         raise InputError("give either a plan file or --policies, not both")
     if rates is None:
         raise InputError("--rates is needed with --policies", "For example --rates 6,10,14.")
-    given = {
-        "gpu": gpu,
-        "model": model,
-        "tp": tp,
-        "slots": slots,
-        "token_budget": token_budget,
-        "ttft": ttft,
-        "tbt": tbt,
-        "tbt_strict": tbt_strict,
-        "strict_share": strict_share,
+    run = {
         "requests": requests or 4000,
         "seeds": 2 if seeds is None else seeds,
-        "replicas": replicas,
-        "routing": routing,
         "parameters": _policy_settings(change or []),
+        **{name: value for name, value in given.items() if name not in OF_PLAN},
     }
     names = [n.strip() for n in policies.split(",") if n.strip()]
-    _compare(names, rates, workload or "azure", given, output_format, output)
+    _compare(names, rates, workload or "azure", run, output_format, output)
 
 
 def require(result: Verification, hint: str | None = None) -> None:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from planner.cli import options as opt
 from planner.question.options import HARDWARE, WORKLOAD
 
+OWN: opt.Table = {
+    HARDWARE: {"replicas": (int, "Replicas of the fleet. Default: enough for a load of 0.85.")},
+    WORKLOAD: {"burst": (2.0, "Burst asked about, as a factor on the rate.")},
+}
 
-@opt.asks(opt.REPLICA)
+
+@opt.asks(opt.REPLICA, table=OWN)
 def stability(
-    replicas: Annotated[
-        int | None, opt.told("Replicas of the fleet. Default: enough for a load of 0.85.", panel=HARDWARE)
-    ] = None,
-    burst: Annotated[float, opt.told("Burst asked about, as a factor on the rate.", panel=WORKLOAD)] = 2.0,
-    output_format: opt.Format = None,
-    output: opt.OutputFile = None,
-    plot: opt.Plot = None,
-    **given: Any,
+    output_format: opt.Format = None, output: opt.OutputFile = None, plot: opt.Plot = None, **given: Any
 ) -> None:
     """What one replica and a fleet sustain for this workload: which bound says so, slack, time to overload.
 
@@ -30,7 +28,7 @@ def stability(
     from planner.errors import CheckFailedError
 
     write = writer(output_format, output)
-    result = api.stability(given.pop("cdf"), replicas=replicas, burst=burst, **given)
+    result = api.stability(given.pop("cdf"), **given)
     write(result)
     draw(result, plot)
     tell(result)

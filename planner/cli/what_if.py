@@ -13,34 +13,34 @@ OF_ROWS = ("table", "markdown", "csv")
 """Formats that tell of a point no more than its row."""
 
 
+OWN: opt.Table = {
+    "": {
+        "change --set": (
+            list[str],
+            "Option and values: rate=500,1000. Repeat. A value that is a list: gpu=h100,h100+l40s.",
+        ),
+        "scenario": (list[str], "Scenario of the file; repeat. `all` takes every one."),
+        "keep": (False, "Keep the plan's pools, engines and boundaries but for what is changed; rows say so."),
+        "zipped --zip": (False, "One point per position instead of all combinations."),
+        "jobs": (0, "Threads that plan the points; 0 = one for each core."),
+        "resume": (Path, "File of finished points: an interrupted sweep goes on where it stopped. Made when missing."),
+        "stream": (Path, "CSV or Parquet file that gets every row as its point is done, in that order."),
+    }
+}
+
+
+@opt.has(OWN)
 def what_if(
     base: Annotated[Path, typer.Argument(help="Plan or configuration file (YAML or JSON).")],
-    change: Annotated[
-        list[str] | None,
-        opt.told("Option and values: rate=500,1000. Repeat. A value that is a list: gpu=h100,h100+l40s.", "--set"),
-    ] = None,
-    scenario: Annotated[
-        list[str] | None, opt.told("Scenario of the file; repeat. `all` takes every one.", "--scenario")
-    ] = None,
-    keep: Annotated[
-        bool,
-        opt.told("Keep the plan's pools, engines and boundaries but for what is changed; rows say so.", "--keep"),
-    ] = False,
-    zipped: Annotated[bool, opt.told("One point per position instead of all combinations.", "--zip")] = False,
-    jobs: Annotated[int, opt.told("Threads that plan the points; 0 = one for each core.")] = 0,
-    resume: Annotated[
-        Path | None,
-        opt.told(
-            "File of finished points: an interrupted sweep goes on where it stopped. Made when missing.", "--resume"
-        ),
-    ] = None,
-    stream: Annotated[
-        Path | None,
-        opt.told("CSV or Parquet file that gets every row as its point is done, in that order.", "--stream"),
-    ] = None,
+    *,
+    change: list[str] | None,
+    scenario: list[str] | None,
+    jobs: int,
+    stream: Path | None,
     output_format: opt.Format = None,
     output: opt.OutputFile = None,
     plot: opt.Plot = None,
+    **given: Any,
 ) -> None:
     """Plan again with options changed, searching anew; an infeasible point is a row with its reason, savings are against the base.
 
@@ -54,11 +54,10 @@ def what_if(
     from planner.studies.what_if import parse_settings
 
     write = writer(output_format, output)
-    settings = parse_settings(change or [])
+    settings: dict[str, Any] = {**parse_settings(change or [])}
     if not settings and not scenario:
         raise InputError("nothing to change", "Give --set OPTION=VALUE[,VALUE...] or --scenario NAME.")
     names = list(load_question(base).scenarios) if scenario == ["all"] else scenario
-    values: dict[str, Any] = dict(settings)
     if jobs < 0:
         raise InputError(f"--jobs: must be 0 (one for each core) or more, got {jobs}")
     if stream is not None:
@@ -66,15 +65,13 @@ def what_if(
     with progress_bar("planning") as progress:
         result = api.what_if(
             base,
-            zipped=zipped,
-            keep=keep,
             scenarios=names,
             progress=progress,
             jobs=jobs or cores(),
-            resume=resume,
             stream=stream,
             plans=(output_format or format_of(output)) not in OF_ROWS,
-            **values,
+            **given,
+            **settings,
         )
     write(result)
     draw(result, plot)

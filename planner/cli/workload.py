@@ -35,16 +35,14 @@ _BIG = 8 << 20  # files above this size show a progress bar [bytes]
 def list_shipped(output_format: opt.Format = None, output: opt.OutputFile = None) -> None:
     """The workloads that come with the program."""
     from planner.cli.output import writer
-    from planner.report.text.workload_list import WorkloadList
+    from planner.report.listings.workloads import workload_list
     from planner.workload.hours import load_profile, profile_names
     from planner.workload.resolve import shipped_names
     from planner.workload.workload import Workload
 
     write = writer(output_format, output)
-    listed = WorkloadList(
-        [Workload.from_file(name) for name in shipped_names()], {name: load_profile(name) for name in profile_names()}
-    )
-    write(listed)
+    shipped = [Workload.from_file(name) for name in shipped_names()]
+    write(workload_list(shipped, {name: load_profile(name) for name in profile_names()}))
 
 
 @app.command("import")
@@ -282,12 +280,12 @@ def compare(
 ) -> None:
     """How far two workloads are apart: has the traffic drifted from what was planned for?"""
     from planner.cli.output import writer
-    from planner.report.text.drift_report import DriftReport
+    from planner.report.listings.workloads import drift_listing
     from planner.workload.combine import drift
 
     write = writer(output_format, output)
     one, two = _load(first, None, None), _load(second, None, None)
-    write(DriftReport(drift(one, two), (one.name, two.name)))
+    write(drift_listing(drift(one, two), (one.name, two.name)))
 
 
 def _load(path: str, input_format: str | None, output_share: str | None) -> Workload:

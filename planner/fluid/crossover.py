@@ -78,41 +78,6 @@ def beta_EB(beta_p: Decimal, beta_d: Decimal, mu_L: Decimal, mu_O: Decimal) -> D
     return (beta_p * mu_L + beta_d * mu_O) / (mu_L + mu_O)
 
 
-@formula()
-def crossover_rhs(
-    N: Decimal, k: Decimal, alpha_p: Decimal, alpha_d: Decimal, alpha_MB: Decimal, mu_L: Decimal, mu_O: Decimal,
-    zeta: Decimal,
-) -> Decimal:  # fmt: skip
-    r"""Right side of eq. 7 at any k: mixed batching is better iff beta_MB - beta_EB is below it.
-
-    .. math:: \frac1{\mu_L+\mu_O}\Big[\frac{\alpha_p+\alpha_d\zeta\mu_O}{k} - \frac{\alpha_{MB}(1+\mu_O)}{N}\Big]
-
-    Parameters
-    ----------
-    N, k
-        Slots and idle slots at refill [1], > 0.
-    alpha_p, alpha_d, alpha_MB
-        Fixed time of a prefill, decode, mixed iteration [s/iteration].
-    mu_L, mu_O
-        Mean prompt and output length [tokens].
-    zeta
-        -ln(1 - k/N) [1] (the paper: of theta0).
-
-    Returns
-    -------
-    float or ndarray
-        [s/token]; can be negative.
-
-    Examples
-    --------
-    >>> crossover_rhs(32, 3, "0.02", "0.01", "0.012", 512, 256, "0.122449189857648058783543100936")
-    1.924692970294229e-05
-    """
-    need(N > 0 and k > 0, "N and k must be > 0")
-    need(mu_L + mu_O > 0, "mu_L + mu_O must be > 0")
-    return ((alpha_p + alpha_d * zeta * mu_O) / k - alpha_MB * (1 + mu_O) / N) / (mu_L + mu_O)
-
-
 def _advantage(alpha_p: Decimal, alpha_d: Decimal, alpha_MB: Decimal, mu_O: Decimal) -> Decimal:
     """N (mu_L + mu_O) times the right side of eq. 7 at k = theta0 N."""
     return fixed_time_at_best(alpha_p, alpha_d, mu_O) - alpha_MB * (1 + mu_O)

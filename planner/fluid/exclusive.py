@@ -32,7 +32,6 @@ import numpy as np
 from planner.fluid.numeric import (
     Array,
     Scalar,
-    bracketed_root,
     exact,
     expm1,
     expm1_minus_linear,
@@ -373,36 +372,6 @@ def dtheta_first_order(p0: Decimal, eta: Decimal, theta0: Decimal, rho: Decimal 
     return eta * (1 - theta0) ** 2 / (p0 * p0 * theta0) * bracket
 
 
-@formula()
-def T_ifr(zeta: Decimal, p0: Decimal, eta: Decimal) -> Decimal:
-    r"""Length of a decode phase under hazard p0 + eta t, appendix C.2.
-
-    .. math:: T = 2\zeta / (p_0 + \sqrt{p_0^2 + 2\eta\zeta})
-
-    Parameters
-    ----------
-    zeta
-        -ln(1 - theta) [1], >= 0.
-    p0
-        Hazard at the start of the phase [1/iteration], >= 0.
-    eta
-        Slope [1/iteration^2], >= 0; not both 0.
-
-    Returns
-    -------
-    float or ndarray
-        Iterations [1].
-
-    Examples
-    --------
-    >>> round(T_ifr(1, "0.01", "1e-4"), 9)
-    73.205080757
-    """
-    check_costs(zeta=zeta, p0=p0, eta=eta)
-    need(p0 + eta > 0, "p0 and eta must not both be 0")
-    return 2 * zeta / (p0 + (p0 * p0 + 2 * eta * zeta).sqrt())
-
-
 _PANELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Ends of the panels of a Gauss-Legendre rule, doubling as the integrand decays."""
 _GAUSS = np.polynomial.legendre.leggauss(32)
@@ -415,39 +384,6 @@ def _phase_nodes(zeta: float, p0: float, eta: float) -> tuple[Array, Array]:
     half = 0.5 * np.diff(times)
     nodes = (times[:-1] + half)[:, None] + half[:, None] * _GAUSS[0]
     return nodes.ravel(), (half[:, None] * _GAUSS[1]).ravel()
-
-
-def I_ifr_over_N(zeta: Any, p0: Any, eta: Any) -> float:
-    r"""Request-iterations per slot in one decode phase under hazard p0 + eta t, appendix C.3.
-
-    .. math:: I/N = \int_0^T e^{-p_0 s - \eta s^2/2} ds
-
-    Gauss quadrature: the closed form with two scaled error functions cancels for small zeta and for small eta.
-
-    Parameters
-    ----------
-    zeta
-        -ln(1 - theta) [1], >= 0.
-    p0, eta
-        Hazard [1/iteration] and its slope [1/iteration^2], >= 0; not both 0.
-
-    Returns
-    -------
-    float
-        Iterations [1].
-
-    Examples
-    --------
-    >>> round(I_ifr_over_N(1, 0.01, 1e-4), 9)
-    48.362460307
-    """
-    z, p, e = (float(exact(v, n)) for v, n in ((zeta, "zeta"), (p0, "p0"), (eta, "eta")))
-    check_costs(zeta=z, p0=p, eta=e)
-    need(p + e > 0, "p0 and eta must not both be 0")
-    if e == 0.0:
-        return -math.expm1(-z) / p
-    s, w = _phase_nodes(z, p, e)
-    return float(w @ np.exp(-s * (p + 0.5 * e * s)))
 
 
 def theta_fluid_reset(p0: Any, eta: Any, alpha_ratio: Any, rho: Any = 0) -> float:
@@ -501,13 +437,15 @@ def theta_fluid_reset(p0: Any, eta: Any, alpha_ratio: Any, rho: Any = 0) -> floa
             value -= r * 2.0 * e / h * float(w @ (np.exp(-s * (p + 0.5 * e * s)) * left / (p + e * s + h)))
         return value - ratio
 
+    from scipy.optimize import brentq
+
     high = 1.0
     while high < 700.0 and excess(high) < 0.0:
         high = min(2.0 * high, 700.0)
     low = min(high, 1.0) / 2.0
     while low > 1e-300 and excess(low) >= 0.0:
         high, low = low, low / 4.0
-    return -math.expm1(-bracketed_root(excess, low, high))
+    return -math.expm1(-brentq(excess, low, high, xtol=5e-324, rtol=8.9e-16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -720,42 +658,3 @@ def hazard_fit(outputs: Sequence[Any], weights: str = "number at risk", t_max: A
     if spread == 0:
         return HazardFit(float(Fraction(wh, w)), 0.0)
     return HazardFit(float(Fraction(wtt * wh - wt * wth, spread)), float(Fraction(w * wth - wt * wh, spread)))
-
-
-def f_kv(N: Any, mu_O: Any, s_kv: Any, block: Any, total_blocks: Any, f0: Any = 0) -> float:
-    r"""Share of free KV blocks the runtime gate asks for before a prefill phase, eq. 23.
-
-    .. math:: f_{kv} = \min(0.6, \max(0.05, N\mu_O s_{kv}/(b\,B_{total}) + f_0))
-
-    The gate opens iff free blocks >= f_kv total blocks. It ignores the prompts the phase will bring in.
-
-    Parameters
-    ----------
-    N
-        Slots [1].
-    mu_O
-        Mean output length [tokens].
-    s_kv
-        Safety factor [1].
-    block
-        Tokens per block [tokens], > 0.
-    total_blocks
-        KV blocks [1], > 0.
-    f0
-        Offset [1].
-
-    Returns
-    -------
-    float
-        Share [1], in [0.05, 0.6].
-
-    Examples
-    --------
-    >>> f_kv(256, 280, "0.5", 16, 20000, "0.2")
-    0.312
-    """
-    tokens = exact(block, "block") * exact(total_blocks, "total_blocks")
-    if tokens <= 0:
-        raise ValueError(f"block and total_blocks must be > 0, got {block!r} and {total_blocks!r}")
-    share = exact(N, "N") * exact(mu_O, "mu_O") * exact(s_kv, "s_kv") / tokens + exact(f0, "f0")
-    return out(min(Fraction(3, 5), max(Fraction(1, 20), share)))

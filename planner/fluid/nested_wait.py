@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from planner.fluid.numeric import bracketed_root, exact, expm1_minus_linear, out, whole
+from planner.fluid.numeric import exact, expm1_minus_linear, out, whole
 from planner.fluid.wait import floor_snapped, inexact, sign_checked, token_iterations
 
 _STEPS = 50_000
@@ -135,12 +135,14 @@ def theta_k(n_k: Any, n_km1: Any, p: Any) -> ThetaK:
             return epsilon - (-math.log1p(q * math.expm1(-theta))) / theta
 
         guess = -math.log(pp) / epsilon if pp < 0.5 else -math.log1p(-q) / epsilon
+    from scipy.optimize import brentq
+
     low = high = guess
     while f(low) > 0.0:
         low /= 2.0
     while f(high) < 0.0:
         high *= 2.0
-    root = low if low == high else bracketed_root(f, low, high)
+    root = low if low == high else brentq(f, low, high, xtol=5e-324, rtol=8.9e-16)
     return ThetaK(root, lower, printed, True)
 
 

@@ -13,7 +13,7 @@ docstrings; the two that change numbers: eq. 5 lacks 1/s, and Theorem 1 is no lo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
@@ -36,79 +36,6 @@ def _non_negative(value: Any, name: str) -> Fraction:
     if number < 0:
         raise ValueError(f"{name} must be >= 0, got {value!r}")
     return number
-
-
-def gemm_time(
-    drow: Scalar, dcol: Scalar, dred: Scalar, trow: Scalar, tcol: Scalar, tred: Scalar, s: Scalar, mu: Scalar
-) -> float:
-    r"""Time of a tiled matrix product, eq. 2.
-
-    .. math:: T = \lceil d_{row}/t_{row}\rceil \lceil d_{col}/t_{col}\rceil \lceil d_{red}/t_{red}\rceil / (s \mu)
-
-    Parameters
-    ----------
-    drow, dcol, dred
-        Dimensions of the product [elements].
-    trow, tcol, tred
-        Tile [elements], >= 1.
-    s
-        Streaming multiprocessors [1], >= 1.
-    mu
-        Rate [tile pairs/s per SM], > 0.
-
-    Returns
-    -------
-    float
-        Time [s].
-
-    Raises
-    ------
-    ValueError
-        A dimension is not a whole number, a tile is < 1, or the rate is not positive; named.
-
-    Examples
-    --------
-    >>> gemm_time(100, 100, 100, 64, 64, 32, s=2, mu="0.5")
-    16.0
-    """
-    tiles = (
-        ceil_div(whole(drow, "drow"), whole(trow, "trow", 1))
-        * ceil_div(whole(dcol, "dcol"), whole(tcol, "tcol", 1))
-        * ceil_div(whole(dred, "dred"), whole(tred, "tred", 1))
-    )
-    return out(tiles / (_positive(s, "s") * _positive(mu, "mu")))
-
-
-def gemv_time(drow: Scalar, dcol: Scalar, trow: Scalar, tcol: Scalar, s: Scalar, mu: Scalar) -> float:
-    r"""Time of a tiled matrix-vector product, eq. 3.
-
-    .. math:: T = \lceil d_{row}/t_{row}\rceil \lceil d_{col}/t_{col}\rceil / (s \mu)
-
-    Parameters
-    ----------
-    drow, dcol
-        Dimensions [elements].
-    trow, tcol
-        Tile [elements], >= 1.
-    s
-        Streaming multiprocessors [1].
-    mu
-        Rate [tile pairs/s per SM].
-
-    Returns
-    -------
-    float
-        Time [s].
-
-    Examples
-    --------
-    >>> gemv_time(4096, 1, 64, 64, s=1, mu=64)
-    1.0
-    """
-    tiles = ceil_div(whole(drow, "drow"), whole(trow, "trow", 1)) * ceil_div(
-        whole(dcol, "dcol"), whole(tcol, "tcol", 1)
-    )
-    return out(tiles / (_positive(s, "s") * _positive(mu, "mu")))
 
 
 def inv_mu_lin(
@@ -191,45 +118,6 @@ def T_D_SA(i: Any, d: Scalar, trow: Scalar, tcol: Scalar, s: Scalar, mu: Scalar)
 def _decode_attention(i: int, d: int, tr: int, tc: int) -> Fraction:
     # tile pairs of one decode at context i, one layer
     return Fraction(Fraction(d, tc) * ceil_div(i, tr) + ceil_div(i, tc) * Fraction(d, tr))
-
-
-def T_P_SA(
-    i: Scalar, c: Scalar, N: Scalar, d: Scalar, trow: Scalar, tcol: Scalar, tred: Scalar, s: Scalar, mu: Scalar
-) -> float:
-    r"""Prefill self-attention of all layers for c tokens starting at token i, eq. 6.
-
-    .. math:: T^{P,SA}(i,c) = \frac{N}{s\mu}\Big(\lceil e/t_{row}\rceil\lceil c/t_{col}\rceil\frac{d}{t_{red}}
-              + \frac{d}{t_{row}}\lceil c/t_{col}\rceil\lceil e/t_{red}\rceil\Big), \quad e = i + c - 1
-
-    Parameters
-    ----------
-    i
-        First token of the chunk, counted from 1 [tokens].
-    c
-        Chunk [tokens]; 0 takes no time.
-    N
-        Layers [1].
-    d
-        Attention dimension [elements].
-    trow, tcol, tred
-        GeMM tile [elements].
-    s
-        Streaming multiprocessors [1].
-    mu
-        GeMM rate [tile pairs/s per SM].
-
-    Returns
-    -------
-    float
-        Time [s].
-
-    Examples
-    --------
-    >>> T_P_SA(1, 256, N=1, d=64, trow=64, tcol=64, tred=32, s=1, mu=1)
-    64.0
-    """
-    p = RadParameters(0, 0, N, d, 1, 1, s, 1, trow, tcol, tred, mu)
-    return out(p.prefill_attention(whole(i, "i", 1), whole(c, "c")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,10 +209,6 @@ class RadParameters:
         """Least common multiple of the GeMM tile: the paper's chunk [tokens]."""
         return math.lcm(self.trow, self.tcol, self.tred)
 
-    def decode_attention(self, i: int) -> Fraction:
-        """Decode attention of all layers at context `i` [tokens], exact [s]."""
-        return Fraction(self.N * _decode_attention(i, self.d, self.vrow, self.vcol) / (self.s * self.mu_gemv))
-
     def decode_attention_sum(self, first: int, last: int) -> Fraction:
         """Decode attention of all layers summed over contexts `first`..`last` [tokens], exact [s]."""
         if last < first:
@@ -350,47 +234,6 @@ def _ceil_sum(n: int, t: int) -> int:
     # sum_{i=1}^{n} ceil(i/t)
     q, r = divmod(max(n, 0), t)
     return t * q * (q + 1) // 2 + r * (q + 1)
-
-
-def batch_time(
-    decodes: Iterable[Any], prefills: Iterable[Sequence[Any]], params: RadParameters | Mapping[str, Any]
-) -> float:
-    r"""Duration of one batch, eq. 7 (mu_nLin for the non-linear layers, where the text prints mu_Lin twice).
-
-    .. math:: t = \frac{\lceil\tau/t_{col}\rceil}{\mu_{Lin}} + \frac{\tau}{\mu_{nLin}} + N\sum_j T^{D,SA}(i_j)
-              + \sum_j T^{P,SA}(i_j, c_j), \quad \tau = b^D + \sum_j c_j
-
-    Parameters
-    ----------
-    decodes
-        Context of each decode [tokens].
-    prefills
-        (first token counted from 1, chunk) of each prefill [tokens].
-    params
-        The machine (:class:`RadParameters` or a mapping with its field names).
-
-    Returns
-    -------
-    float
-        Duration [s]; 0 for an empty batch.
-
-    Examples
-    --------
-    >>> tiny = dict(inv_mu_lin=1, inv_mu_nlin=0, N=1, d=64, vrow=64, vcol=64, s=1, mu_gemv=1,
-    ...             trow=64, tcol=64, tred=32, mu=1)
-    >>> batch_time([], [(1, 256)], tiny), batch_time([], [], tiny)
-    (68.0, 0.0)
-    """
-    p = RadParameters.of(params)
-    contexts = [whole(i, "decodes", 1) for i in decodes]
-    chunks = [(whole(i, "prefills", 1), whole(c, "prefills")) for i, c in prefills]
-    tokens = len(contexts) + sum(c for _, c in chunks)
-    total = ceil_div(tokens, p.tcol) * p.inv_mu_lin + tokens * p.inv_mu_nlin
-    for i in contexts:
-        total += p.decode_attention(i)
-    for i, c in chunks:
-        total += p.prefill_attention(i, c)
-    return out(Fraction(total))
 
 
 def _rows(dist: Lengths) -> list[tuple[int, int, Fraction]]:
@@ -615,46 +458,6 @@ def T_max(
     lin = p.inv_mu_lin if inv_mu_lin_max is None else _non_negative(inv_mu_lin_max, "inv_mu_lin_max")
     nlin = p.inv_mu_nlin if inv_mu_nlin_max is None else _non_negative(inv_mu_nlin_max, "inv_mu_nlin_max")
     return out(Fraction(tokens * (lin + nlin) + p.decode_attention_sum(1, tokens)))
-
-
-def rad_n_min(eps: Scalar, tcol: Scalar, Tbar_R: Scalar, T_max: Scalar, tight: bool = False) -> int:
-    r"""Smallest n for which RAD is stable at slack eps: the least integer n > (t_col - 1) T^max / (eps Tbar_R).
-
-    Parameters
-    ----------
-    eps
-        Slack 1 - lambda Tbar_R/r [1], in (0, 1].
-    tcol
-        Column tile [tokens].
-    Tbar_R
-        Work [s/request], > 0.
-    T_max
-        Longest work of one request [s].
-    tight
-        Multiply by (1 - eps), which is all the proof needs.
-
-    Returns
-    -------
-    int
-        Prefills per cycle [1].
-
-    Raises
-    ------
-    ValueError
-        ``eps <= 0``: at or above the limit no n stabilises RAD.
-
-    Examples
-    --------
-    >>> rad_n_min("0.5", 128, "0.0130976", "5.14676622222222222222222222222")
-    99811
-    """
-    slack = exact(eps, "eps")
-    if not 0 < slack <= 1:
-        raise ValueError(f"eps must lie in (0, 1] (eps <= 0: overloaded, no n stabilises RAD), got {eps!r}")
-    least = (whole(tcol, "tcol", 1) - 1) * _non_negative(T_max, "T_max") / (slack * _positive(Tbar_R, "Tbar_R"))
-    if tight:
-        least *= 1 - slack
-    return math.floor(least) + 1
 
 
 def rad_alpha(lam: Scalar, r: Scalar, Tbar_R: Scalar, T_max: Scalar) -> float:

@@ -37,8 +37,6 @@ class MaxThroughput:
         Mean number of decodes per iteration at saturation.
     iteration_s
         Mean duration of an iteration at saturation [s].
-    recompute_share
-        Prefill tokens computed again after preemption, per prefill token [1].
     """
 
     per_s: float
@@ -46,7 +44,6 @@ class MaxThroughput:
     per_iteration: float
     decodes: float
     iteration_s: float
-    recompute_share: float
 
 
 def max_throughput(lengths: Lengths, replicas: Replicas) -> MaxThroughput:
@@ -84,7 +81,7 @@ def saturation(engine: Engine) -> MaxThroughput:
     law, budget = engine.moments, engine.budget
     prefill, steps = law.mean_prefill, law.mean_steps
     if float(law.own[law.probability > 0.0].max()) > engine.kv_tokens:
-        return MaxThroughput(0.0, "prompt", 0.0, 0.0, math.inf, 0.0)
+        return MaxThroughput(0.0, "prompt", 0.0, 0.0, math.inf)
     by_budget, by_kv = budget / (prefill + steps), _by_memory(engine)
     by_slots = engine.slots / (steps + 1.0 + prefill / budget)
     chain = _Chain(engine, by_budget)
@@ -171,7 +168,7 @@ def _at(
         decoding += beside * (joined - decoding)
     mean = cost.t0 + linear_s + cost.c * tokens + decoding + attention
     mean += cost.x * n * (tokens - n) / tokens
-    return MaxThroughput(m / mean, binding, m, n, mean, waste)
+    return MaxThroughput(m / mean, binding, m, n, mean)
 
 
 def mean_running(lengths: Lengths, replicas: Replicas, rate_per_s: ArrayLike) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.catalog import gpu, model
-from planner.catalog.kv import kv_capacity_tokens
+from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import profile
 from planner.documents import load_document
 from planner.fluid.crossover import TP_MB, kappa
@@ -175,7 +175,7 @@ def _throughput() -> Iterator[Row]:
         for workload, (prompt, output) in PRINTED["table9"].items():
             i = WORKLOADS.index(workload)
             held = prompt + 0.5 * output
-            slots = min(1024.0, kv_capacity_tokens(network, card, max_num_seqs=1024, token_budget=8192) / held)
+            slots = min(1024.0, kv_capacity(network, card, max_num_seqs=1024, token_budget=8192).tokens / held)
             ratio = output / (prompt + output)
             line = mixed_parameters(iteration, ratio, held, prompt).values
             lines = exclusive_parameters(iteration, held).values

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from planner.catalog import gpu, model
-from planner.catalog.kv import kv_capacity_tokens
+from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import profile
 from planner.documents import load_document
 from planner.fluid.rad import T_D_SA, RadParameters, T_max, Tbar_R, Tbar_R_tight, rad_alpha, rad_lambda_max
@@ -108,7 +108,7 @@ def _stability() -> Iterator[Row]:
 def _figure7() -> Iterator[Row]:
     """SLAI against Sarathi-Serve and vLLM on an estimate of the paper's GPU, at the load where the paper compares them."""
     card, network = gpu("rtx-6000-ada"), model("mistral-7b")
-    memory = kv_capacity_tokens(network, card, max_num_seqs=128, token_budget=512)
+    memory = kv_capacity(network, card, max_num_seqs=128, token_budget=512).tokens
     traffic = Workload.from_file("sharegpt4")
     lengths = (traffic.input_tokens, traffic.output_tokens, traffic.weight)
     iteration = profile(gpu=card, model=network).iteration

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-_MOST_ENCODED, _STEP_S = 80_000, 0.01  # calls in the text of files until 0.1, and to what their times are kept [s]
 _COLUMNS = ("session", "times_s", "input_tokens", "output_tokens", "cached_tokens", "duration_s", "category")
 
 
@@ -284,41 +281,6 @@ class Sessions:
         kept = self.select(np.isin(self.session, chosen))
         assert kept is not None
         return kept
-
-    # --- as text ---------------------------------------------------------------------------------------------------
-
-    @classmethod
-    def from_text(cls, text: str, calls: int) -> Sessions:
-        """Read the calls as files until 0.1 encode them: differences from call to call, bytes of equal weight together.
-
-        Raises
-        ------
-        ValueError
-            Damaged text, or not of that many calls.
-        """
-        if not 0 < calls <= _MOST_ENCODED:
-            raise ValueError(f"{calls} calls")
-        reader = zlib.decompressobj()
-        most = calls * 8 * (len(_COLUMNS) + 8)
-        try:
-            raw = reader.decompress(base64.b64decode(text, validate=True), most + 1)
-        except (ValueError, zlib.error) as error:
-            raise ValueError(f"damaged: {error}") from error
-        columns, rest = divmod(len(raw), 8 * calls)
-        if rest or columns < len(_COLUMNS) or (columns - len(_COLUMNS)) % 2 or len(raw) > most:
-            raise ValueError(f"does not hold {calls} calls")
-        small = np.frombuffer(raw, dtype=np.uint8).reshape(8, -1).T.copy().view("<i8").reshape(columns, calls)
-        table = np.cumsum(small, axis=1)
-        session, category = table[0].astype(np.int64), table[6].astype(np.int64)
-        if session[0] != 0 or np.any((np.diff(session) != 0) & (np.diff(session) != 1)) or table[1:5].min() < 0:
-            raise ValueError("no calls of sessions")
-        shared = tuple(
-            SharedPrefix(table[k].astype(np.int64), table[k + 1].astype(np.float64))
-            for k in range(len(_COLUMNS), columns, 2)
-        )
-        times, inputs, outputs, cached, duration = (row.astype(np.float64) for row in table[1:6])
-        length = np.where(duration < 0.0, np.nan, duration * _STEP_S)
-        return cls(session, times * _STEP_S, inputs, outputs, cached, length, category, shared)
 
 
 def joined(parts: Sequence[Sessions]) -> Sessions:

@@ -129,14 +129,6 @@ class Trace:
         moved = (parts.begin_s - parts.start_s)[place]
         return replace(replace(self, times_s=self.times_s + moved).select(keep), near_s=SHIFT_S, stretches=parts)
 
-    def rescaled(self, rate_per_s: float) -> Trace:
-        """The same requests at another pace [1/s]."""
-        slower = self.rate_per_s / rate_per_s
-        parts = self.stretches
-        if parts is not None:
-            parts = Stretches(parts.start_s * slower, parts.seconds * slower, parts.weight)
-        return replace(self, times_s=self.times_s * slower, stretches=parts)
-
     def copies(self, rate_per_s: float) -> float:
         """How many times this trace a rate [1/s] is [1]; whole where it is to a fifth of a percent."""
         exact = rate_per_s / self.rate_per_s

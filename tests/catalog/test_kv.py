@@ -13,7 +13,6 @@ from planner.catalog import gpu, model, models
 from planner.catalog.kv import (
     kv_bytes_per_token,
     kv_capacity,
-    kv_capacity_tokens,
     overhead_bytes,
     smallest_tp,
     tensor_parallel_sizes,
@@ -144,7 +143,7 @@ def test_more_of_anything_leaves_less() -> None:
     spec, device = model("llama-3.1-8b"), gpu("l40s")
 
     def tokens(**settings: float) -> int:
-        return kv_capacity_tokens(spec, device, **{"max_num_seqs": 128, **settings})  # type: ignore[arg-type]
+        return kv_capacity(spec, device, **{"max_num_seqs": 128, **settings}).tokens  # type: ignore[arg-type]
 
     assert tokens() % 16 == 0
     assert tokens(max_num_seqs=1024) < tokens()
@@ -163,9 +162,9 @@ def test_smallest_group() -> None:
     for name in ("llama-3.1-8b", "mixtral-8x7b", "qwen2.5-72b"):
         for longest in (1000, 30000):
             tp = smallest_tp(model(name), gpu("a100"), longest)
-            assert kv_capacity_tokens(model(name), gpu("a100"), tp, max_num_seqs=1) >= longest
+            assert kv_capacity(model(name), gpu("a100"), tp, max_num_seqs=1).tokens >= longest
             if tp > 1:
-                assert kv_capacity_tokens(model(name), gpu("a100"), tp // 2, max_num_seqs=1) < longest
+                assert kv_capacity(model(name), gpu("a100"), tp // 2, max_num_seqs=1).tokens < longest
 
 
 def test_groups_divide_the_heads() -> None:

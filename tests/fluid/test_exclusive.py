@@ -203,7 +203,6 @@ def test_edges_of_the_threshold() -> None:
         (lambda: eb.TP_EB_opt(0, 1, 1, 0, 0, 1, 1), "N must"),
         (lambda: eb.dtheta_first_order(0, 1, "0.5"), "p0"),
         (lambda: eb.dtheta_first_order("0.1", 1, "1.5"), "theta"),
-        (lambda: eb.T_ifr(1, 0, 0), "p0 and eta"),
         (lambda: eb.theta_fluid_reset(0, 0, 1), "p0 and eta"),
         (lambda: eb.theta_age_aware([0.5], 1), "survival"),
         (lambda: eb.theta_age_aware([1.0, 0.5], 1, outputs=[1]), "either"),
@@ -212,7 +211,6 @@ def test_edges_of_the_threshold() -> None:
         (lambda: eb.hazard_fit([]), "outputs"),
         (lambda: eb.hazard_fit([0]), "outputs"),
         (lambda: eb.hazard_fit([1], weights="none"), "weights"),
-        (lambda: eb.f_kv(1, 1, 1, 0, 1), "block"),
     ]:
         with pytest.raises(ValueError, match=what):
             call()
@@ -274,21 +272,6 @@ def test_reset_optimum_at_zero_prefill_cost() -> None:
     assert 0.0 < eb.theta_fluid_reset(0, "0.01", 0) < 1.0
     assert eb.theta_fluid_reset("0.1", "0.01", math.inf) == 1.0
     assert eb.theta_fluid_reset("1e-3", "1e-12", "1e-25") == pytest.approx(eb.theta0("1e-28").theta0, rel=1e-5)
-
-
-def test_integral_against_high_precision() -> None:
-    mpmath.mp.dps = 40
-    for zeta, p0, eta in [
-        (1e-9, 0.01, 1e-4),
-        (0.5, 1e-3, 1e-12),
-        (30.0, 1e-6, 0.3),
-        (3.0, 0.0, 1e-4),
-        (100.0, 0.01, 1e-5),
-    ]:
-        T = mpmath.mpf(2) * zeta / (p0 + mpmath.sqrt(mpmath.mpf(p0) ** 2 + 2 * mpmath.mpf(eta) * zeta))
-        cut = min(T, mpmath.sqrt(200 / mpmath.mpf(eta)))
-        truth = mpmath.quad(lambda s, p=p0, e=eta: mpmath.exp(-p * s - e * s * s / 2), mpmath.linspace(0, cut, 41))
-        assert abs(eb.I_ifr_over_N(zeta, p0, eta) / truth - 1) < 1e-13
 
 
 def test_hazard_fit_of_the_papers_workloads() -> None:

@@ -50,34 +50,12 @@ def ceil(a: Any, b: Any) -> int:
 # --- RAD and SLAI: tiles counted one by one
 
 
-def gemm_time(drow, dcol, dred, trow, tcol, tred, s, mu):
-    return F(ceil(drow, trow) * ceil(dcol, tcol) * ceil(dred, tred)) / (s * mu)
-
-
-def gemv_time(drow, dcol, trow, tcol, s, mu):
-    return F(ceil(drow, trow) * ceil(dcol, tcol)) / (s * mu)
-
-
 def inv_mu_lin(N, d, dx, dff, dout, trow, tred, s, mu):
     return (3 * N * dx * d + N * d * dff + N * dff * dx + dx * dout) / (s * mu * trow * tred)
 
 
 def T_D_SA(i, d, trow, tcol, s, mu):
     return (d / tcol * ceil(i, trow) + ceil(i, tcol) * d / trow) / (s * mu)
-
-
-def T_P_SA(i, c, N, d, trow, tcol, tred, s, mu):
-    e = i + c - 1
-    return N / (s * mu) * (ceil(e, trow) * ceil(c, tcol) * d / tred + d / trow * ceil(c, tcol) * ceil(e, tred))
-
-
-def batch_time(decodes, prefills, params):
-    p = params
-    tokens = len(decodes) + sum((c for _, c in prefills), F(0))
-    total = ceil(tokens, p["tcol"]) * p["inv_mu_lin"] + tokens * p["inv_mu_nlin"]
-    total += sum(p["N"] * T_D_SA(i, p["d"], p["vrow"], p["vcol"], p["s"], p["mu_gemv"]) for i in decodes)
-    tile = (p["N"], p["d"], p["trow"], p["tcol"], p["tred"], p["s"], p["mu"])
-    return total + sum(T_P_SA(i, c, *tile) for i, c in prefills if c)
 
 
 def _theorem_1(dist, p, extra):
@@ -110,11 +88,6 @@ def T_max(lp_max, ld_max, params, inv_mu_lin_max=None, inv_mu_nlin_max=None):
     nlin = p["inv_mu_nlin"] if inv_mu_nlin_max is None else inv_mu_nlin_max
     attention = sum(T_D_SA(F(i), p["d"], p["vrow"], p["vcol"], p["s"], p["mu_gemv"]) for i in range(1, int(tokens) + 1))
     return tokens * (lin + nlin) + p["N"] * attention
-
-
-def rad_n_min(eps, tcol, Tbar_R, T_max):
-    least = (tcol - 1) * T_max / (eps * Tbar_R)
-    return math.floor(least) + 1
 
 
 def rad_alpha(lam, r, Tbar_R, T_max):
@@ -268,10 +241,6 @@ def crossover_rhs_closed(N, alpha_p, alpha_d, alpha_MB, mu_L, mu_O):
     return (_at_best(alpha_p, alpha_d, mu_O) - real(alpha_MB * (1 + mu_O))) / real(N * (mu_L + mu_O))
 
 
-def crossover_rhs(N, k, alpha_p, alpha_d, alpha_MB, mu_L, mu_O, zeta):
-    return ((alpha_p + alpha_d * zeta * mu_O) / k - alpha_MB * (1 + mu_O) / N) / (mu_L + mu_O)
-
-
 def N_crossover(alpha_p, alpha_d, alpha_MB, beta_MB, beta_p, beta_d, mu_L, mu_O):
     gap = beta_MB * (mu_L + mu_O) - beta_p * mu_L - beta_d * mu_O
     return (_at_best(alpha_p, alpha_d, mu_O) - real(alpha_MB * (1 + mu_O))) / real(gap)
@@ -279,10 +248,6 @@ def N_crossover(alpha_p, alpha_d, alpha_MB, beta_MB, beta_p, beta_d, mu_L, mu_O)
 
 def kappa(c0, c1, c2):
     return 2 * c2 / (c0 + c1 + c2)
-
-
-def f_kv(N, mu_O, s_kv, block, total_blocks, f0=0):
-    return min(F(3, 5), max(F(1, 20), N * mu_O * s_kv / (block * total_blocks) + f0))
 
 
 def hazard_fit(outputs, weights, t_max):

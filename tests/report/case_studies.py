@@ -16,8 +16,7 @@ from planner.plans import Alternative, LatencyValue, Narrowing, Sized, Sureness
 from planner.promise import Promise, Slo
 from planner.question.options import PlanInputs
 from planner.remarks import Remark
-from planner.report.text.drift_report import DriftReport
-from planner.report.text.workload_list import WorkloadList
+from planner.report.listings.workloads import drift_listing, workload_list
 from planner.reproduce.result import DIFFERS, SAME, Finding, Reproduction
 from planner.simulate.compare import Comparison
 from planner.simulate.plan import Verification
@@ -306,8 +305,8 @@ def measured() -> dict[str, Any]:
             ("w",),
         ),
         "policies": Comparison(rows, 300, (1,)),
-        "drift": DriftReport(apart, ("a", "b")),
-        "drift-rateless": DriftReport(replace(apart, rate=None), ("a", "b")),
+        "drift": drift_listing(apart, ("a", "b")),
+        "drift-rateless": drift_listing(replace(apart, rate=None), ("a", "b")),
     }
 
 
@@ -334,11 +333,11 @@ def workloads() -> dict[str, Any]:
         "workload": WorkloadSummary(full, 4096.0, 1.5, 512),
         "workload-week": WorkloadSummary(weekly, 1000.0, 1.0, 256),
         "workload-bare": WorkloadSummary(bare, 4096.0, 2.0, 512),
-        "workloads": WorkloadList([full, weekly, bare], {"p": told}),
+        "workloads": workload_list([full, weekly, bare], {"p": told}),
         "workload-sessions": WorkloadSummary(
             Workload.from_file("turns=3,first=2000,growth=400,osl=300,gap=30s"), 4096.0, 1.5, 512
         ),
-        "workloads-alone": WorkloadList([bare], {}),
+        "workloads-alone": workload_list([bare], {}),
     }
 
 

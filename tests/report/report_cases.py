@@ -26,13 +26,9 @@ from planner.iteration.derived import Derived
 from planner.plans import Plan
 from planner.promise import Promise
 from planner.remarks import Remark
-from planner.report.text.catalog_entry import gpu_entry, model_entry
-from planner.report.text.gpu_list import GpuList
-from planner.report.text.model_list import ModelList
-from planner.report.text.offer_list import OfferList
-from planner.report.text.profile_comparison import ProfileComparison
-from planner.report.text.profile_list import ProfileList
-from planner.report.text.profile_report import ProfileReport
+from planner.report.listing import Listing
+from planner.report.listings.catalog import gpu_entry, gpu_list, model_entry, model_list, offer_list
+from planner.report.listings.profiles import profile_comparison, profile_entry, profile_list
 
 TTFT = Promise("ttft_s", 0.5, 0.99)
 ABOUT = {
@@ -282,19 +278,19 @@ def catalog() -> dict[str, Any]:
         "gpu-bare": gpu_entry(bare, None),
         "model": model_entry(dense, 131072.0),
         "model-own": model_entry(own, 70272.0),
-        "gpus": GpuList([full, bare]),
-        "models": ModelList([dense, odd, windowed]),
-        "profiles": ProfileList([plain, rich]),
-        "profiles-compared": ProfileComparison([plain, rich]),
-        "profile": ProfileReport(plain),
-        "profile-rich": ProfileReport(rich, papers),
+        "gpus": gpu_list([full, bare]),
+        "models": model_list([dense, odd, windowed]),
+        "profiles": profile_list([plain, rich]),
+        "profiles-compared": profile_comparison([plain, rich]),
+        "profile": profile_entry(plain),
+        "profile-rich": profile_entry(rich, papers),
     }
 
 
-def offers() -> OfferList:
+def offers() -> Listing:
     """Offers whose age depends on the day."""
     old = Offer("h100-80gb", "acme", "us", "on-demand", 2.5, "2020-01-01", "their page")
-    return OfferList([old, Offer("l4", "bulk", "", "spot", 0.3, "2999-01-01", "list", own=True)], frozenset([old]))
+    return offer_list([old, Offer("l4", "bulk", "", "spot", 0.3, "2999-01-01", "list", own=True)], frozenset([old]))
 
 
 class Fitted:

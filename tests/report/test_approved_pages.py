@@ -40,9 +40,8 @@ def test_every_approved_page_has_its_case() -> None:
 
 def test_offers_are_told_with_their_age() -> None:
     listed = offers()
-    old, new = listed.offers
     today = datetime.date.today()
-    ages = [(today - datetime.date.fromisoformat(o.date)).days for o in (old, new)]
+    ages = [(today - datetime.date.fromisoformat(o["date"])).days for o in listed.to_rows()]
     table, text = blocks_of(listed)
     assert table.columns == ("gpu", "USD/GPU/hour", "term", "vendor", "region", "seen", "age, days", "list")
     assert table.rows == [

@@ -1,7 +1,6 @@
 """Sessions: read from logs, kept in files, selected, generated."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,22 +84,6 @@ def test_file_and_plan_carry_them(chats, tmp_path):
     rows = json.loads(json.dumps(rows_to_carry(chats)))
     carried = carried_workload({"name": chats.name, "digest": chats.digest, "rows": rows})
     assert carried.digest == chats.digest and carried.sessions.to_dict() == chats.sessions.to_dict()
-
-
-OLD = Path(__file__).parent / "data" / "sessions_0.1.csv"
-
-
-def test_sessions_of_older_files_are_read():
-    """Made by version 0.1.0: three calls each of six sessions."""
-    sessions = read_workload(OLD)[0].sessions
-    assert sessions.count == 6 and sessions.times_s[:3].tolist() == [0.0, 20.0, 45.0]
-    assert sessions.cached_tokens[:3].tolist() == [0.0, 150.0, 350.0]
-
-
-def test_damaged_lines_are_named(tmp_path):
-    text = OLD.read_text().replace("# session_calls: ", "# session_calls: 1")
-    with pytest.raises(InputError, match="sessions: does not hold"):
-        read_workload(_written(tmp_path, "bad.csv", text))
 
 
 def test_a_call_left_out_passes_on_the_least_that_was_repeated():

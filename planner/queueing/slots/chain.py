@@ -68,8 +68,6 @@ class Occupancy:
     probability : ndarray
         P(first), P(first + 1), ... of the chain; the last entry is P(all slots busy) when `first + len - 1` is the
         chain's number of slots [-].
-    chain_slots : int
-        Slots of the chain (of one replica, or of the pool under pooled routing) [slots].
     replicas : int
         Replicas of the chain (1 unless the routing pools them) [replicas].
     all_busy : float
@@ -92,7 +90,6 @@ class Occupancy:
 
     first: int
     probability: FloatArray
-    chain_slots: int
     replicas: int
     all_busy: float
     load: float
@@ -206,7 +203,6 @@ class OccupancyChain:
             return Occupancy(
                 c,
                 np.ones(1),
-                c,
                 self.replicas,
                 1.0,
                 max(load, 1.0),
@@ -218,7 +214,7 @@ class OccupancyChain:
                 1.0,
             )
         if work == 0.0:
-            return Occupancy(0, np.ones(1), c, self.replicas, 0.0, 0.0, 1.0, True, most, 0.0, 0.0, 0.0)
+            return Occupancy(0, np.ones(1), self.replicas, 0.0, 0.0, 1.0, True, most, 0.0, 0.0, 0.0)
         low, probability, all_busy = self._law(np.log(work), 1.0 / peakedness)
         if peakedness != 1.0:
             # scaling the spread moves the mean: shift the law until it does the iterations it is brought
@@ -242,7 +238,6 @@ class OccupancyChain:
         return Occupancy(
             first=low,
             probability=probability,
-            chain_slots=c,
             replicas=self.replicas,
             all_busy=all_busy,
             load=load,

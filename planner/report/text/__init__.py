@@ -1,4 +1,5 @@
-"""What each result says: a file per kind of result, named as its class, with ``blocks(result)``; any other by its rows."""
+"""What each result says: a file per kind of result, named as its class, with ``blocks(result)``; what was looked up brings
+its page along; any other by its rows."""
 
 from __future__ import annotations
 
@@ -10,12 +11,15 @@ from typing import Any
 
 from planner.plans import Plan
 from planner.report.blocks import Block, rows_table
+from planner.report.listing import Listing
 
 __all__ = ["blocks_of", "documented", "summary_of"]
 
 
 def blocks_of(result: Any) -> Sequence[Block]:
     """The blocks of any result."""
+    if isinstance(result, Listing):
+        return result.page
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(result).__name__).lower()
     if not Path(__file__).with_name(f"{name}.py").is_file():
         return [rows_table(result.to_rows())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner.report.blocks import Block, Table, Text
-from planner.report.text.profile_report import value
+from planner.report.listings.profiles import value
 from planner.units import format_percent
 
 if TYPE_CHECKING:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import re
-import zlib
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -16,11 +14,13 @@ from planner.units import is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
 from planner.workload.formats.base import MAX_PROBLEMS
 from planner.workload.intervals import Intervals
-from planner.workload.sessions import Sessions
 from planner.workload.trace import Stretches
 
 _NUMBER = r"[-+0-9.eE]+"
 _SEPARATOR = re.compile(r"[\s,;]+")
+
+ENCODED = ("path", "sessions")
+"""Lines of columns packed into text, of which a file written before has one or many; they are refused, not passed over."""
 
 
 class Metadata:
@@ -39,7 +39,7 @@ class Metadata:
         self.categories: dict[str, float | None] = {}
         self.shares: dict[str, float] = {}
         self.problems: list[str] = []
-        self._parts: dict[str, list[str]] = {"path": [], "sessions": [], "counts": [], "stretch": []}
+        self._parts: dict[str, list[str]] = {"counts": [], "stretch": []}
 
     def line(self, number: int, text: str) -> None:
         """Take one line that starts with ``#``."""
@@ -52,6 +52,8 @@ class Metadata:
         elif key in self._parts:
             self._parts[key].append(value)
             self.values.setdefault(key, (number, value))
+        elif key in ENCODED:
+            self.problems.append(f"{self.path}:{number}: {key}: is encoded; import the trace itself")
         elif key == "category":
             # older form: "category: conv 0.69 compressible"
             words = value.split()
@@ -165,7 +167,7 @@ class Metadata:
             return Arrivals()
 
     def intervals(self) -> Intervals | None:
-        """Requests by interval of time, from ``counts`` or from the encoded seconds of files until 0.1."""
+        """Requests by interval of time, from ``counts``."""
         if parts := self._parts["counts"]:
             counts = np.array([as_number(x) for x in " ".join(parts).split()])
             width = self.number("counts_interval_s") or 0.0
@@ -173,13 +175,7 @@ class Metadata:
                 self.problem("counts", "not numbers of requests with their counts_interval_s")
                 return None
             return Intervals(counts, width)
-        if not self._parts["path"]:
-            return None
-        try:
-            return Intervals(_seconds("".join(self._parts["path"]), round(self.number("path_seconds") or 0.0)))
-        except ValueError as error:
-            self.problem("path", f"{error}; write the file again or leave its path lines out")
-            return None
+        return None
 
     def stretches(self) -> Stretches | None:
         """The stretches of a longer trace that a file holds: ``start seconds weight``, a line each."""
@@ -194,16 +190,6 @@ class Metadata:
             return Stretches(*np.array(found).T)
         return None
 
-    def sessions(self) -> Sessions | None:
-        """Calls session by session."""
-        if not self._parts["sessions"]:
-            return None
-        try:
-            return Sessions.from_text("".join(self._parts["sessions"]), round(self.number("session_calls") or 0.0))
-        except ValueError as error:
-            self.problem("sessions", f"{error}; write the file again or leave its sessions lines out")
-            return None
-
     def compressible(self) -> dict[str, float | None]:
         """Probability of compression by category [1]."""
         return {**self.categories, **self.pairs("compressible")}
@@ -215,31 +201,3 @@ def as_number(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
-
-
-_LONGEST_S = 24 * 3600
-_COLUMNS, _BYTES = 3, 4
-
-
-def _seconds(text: str, seconds: int) -> np.ndarray:
-    """Requests second by second of a compact file as versions until 0.1 wrote it: three columns of 32-bit numbers, their bytes of
-    equal weight together, deflated, base64; the first column counts requests.
-
-    Raises
-    ------
-    ValueError
-        Damaged text, or not of that many seconds.
-    """
-    size = _COLUMNS * seconds * _BYTES
-    if not 0 < seconds <= _LONGEST_S:
-        raise ValueError(f"{seconds} seconds")
-    try:
-        raw = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), size + 1)
-    except (ValueError, zlib.error) as error:
-        raise ValueError(f"damaged: {error}") from error
-    if len(raw) != size:
-        raise ValueError(f"does not hold {seconds} seconds")
-    counts = np.frombuffer(raw, dtype=np.uint8).reshape(_BYTES, -1).T.copy().view("<u4")[:seconds, 0]
-    if not counts.any():
-        raise ValueError("no counts of requests")
-    return counts.astype(np.float64)

@@ -57,12 +57,6 @@ NUMBERS = (
 
 TEXTS = ("category", "session")
 
-OLDER = (
-    "an older, compact file: its requests are drawn from its lengths and from how many came in every second; import the trace "
-    "again (fleetopt workload import) to plan on the requests themselves"
-)
-"""What is said of files until 0.1 that keep encoded sums by the second."""
-
 _PREFIX = re.compile(r"prefix_\d+(_tokens)?")
 _KNOWN = {normal_name(name): name for name in (*NUMBERS, *TEXTS)}
 _NOTHING = 1e-12  # of a request in a million millions no one can tell
@@ -251,7 +245,7 @@ def _read_law(source: Source, options: ReadOptions) -> tuple[Workload, ImportRep
         meta.refuse(_damaged(source) or [f"{source.name}: not a table of numbers"])
     assert table is not None
     arrivals, compressible, requests = meta.arrivals(), meta.compressible(), meta.number("requests")
-    intervals, sessions, stated = meta.intervals(), meta.sessions(), meta.stated_quantiles()
+    intervals, stated = meta.intervals(), meta.stated_quantiles()
     labels = table.labels()
     for label in sorted(set(compressible) - set(labels)) if labels is not None else ():
         meta.problem("compressible", f"no row has category {label!r}")
@@ -263,7 +257,7 @@ def _read_law(source: Source, options: ReadOptions) -> tuple[Workload, ImportRep
     meta.refuse(problems)
     split = meta.text("length_split") or split
     category, chances, assumed = _categories(labels, meta, options, compressible, rows["weight"].size)
-    notes = (*meta.notes, *assumed, *([OLDER] if by_cdf and intervals is not None else []))
+    notes = (*meta.notes, *assumed)
     bins = "lower_tokens" in rows and not np.array_equal(rows["lower_tokens"], rows["total_tokens"])
     title = meta.text("name") or source.path.name.split(".")[0]
     workload = Workload.from_arrays(
@@ -273,7 +267,6 @@ def _read_law(source: Source, options: ReadOptions) -> tuple[Workload, ImportRep
         arrivals=arrivals,
         name=title,
         intervals=intervals,
-        sessions=sessions,
         provenance=Provenance(
             name=title,
             source=meta.text("source"),

@@ -1,0 +1,170 @@
+"""Profiles: one line each, one with everything it says, and some side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from planner.report.blocks import Block, Table, Text
+from planner.report.listing import Alone, Listing
+from planner.units import format_percent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from planner.catalog.profiles import Profile
+    from planner.iteration.derived import Derived
+
+_SCALES = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9), ("ps", 1e12))
+
+
+def _row(p: Profile) -> dict[str, Any]:
+    """A profile as one flat row."""
+    return {
+        "name": p.name,
+        "gpu": p.gpu,
+        "model": p.model,
+        "tp": p.tp,
+        "weight_dtype": p.weight_dtype,
+        "provenance": p.provenance,
+        "band": p.band,
+        "points": p.points,
+        "error_mean": p.error_mean,
+        "date": p.date,
+        "engine": p.engine,
+        "source": p.source,
+        **{f"iteration_{k}": v for k, v in p.iteration.to_dict().items()},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileList(Listing):
+    """Profiles as rows.
+
+    Parameters
+    ----------
+    profiles
+        What to list.
+    """
+
+    profiles: Sequence[Profile]
+
+    versioned: ClassVar[bool] = True
+
+
+class ProfileComparison(ProfileList):
+    """Profiles to compare, the first being the base."""
+
+
+def profile_list(profiles: Sequence[Profile]) -> ProfileList:
+    """One line per profile."""
+    columns = ["name", "gpu", "model", "tp", "dtype", "trust", "points", "date", "engine"]
+    shown = [
+        [
+            p.name,
+            p.gpu,
+            p.model,
+            str(p.tp),
+            p.weight_dtype,
+            p.trust,
+            str(p.points or "-"),
+            p.date or "-",
+            p.engine or "-",
+        ]
+        for p in profiles
+    ]
+    return ProfileList([_row(p) for p in profiles], [Table(columns, shown, set(columns) - {"tp", "points"})], profiles)
+
+
+def profile_comparison(profiles: Sequence[Profile]) -> ProfileComparison:
+    """Parameters beside those of the first, and what they mean: W, H, knee, time of a typical decode batch and of a prompt."""
+    from planner.iteration.model import PARAMETER_UNITS
+
+    names = list(dict.fromkeys(k for p in profiles for k in p.iteration.to_dict()))
+    first = profiles[0].iteration
+
+    def cell(amount: float, base: float, unit: str, place: int) -> str:
+        ratio = f" (x{amount / base:.2f})" if place and base > 0.0 else ""
+        return value(amount, unit) + ratio
+
+    rows = [
+        [name, *(cell(getattr(p.iteration, name), getattr(first, name), PARAMETER_UNITS[name], i) for i, p in enumerate(profiles))]
+        for name in names
+    ]  # fmt: skip
+    batches = (
+        ("64 decodes at 1,024", (64.0, 65536.0, 0.0, 0.0, 1024.0)),
+        ("256 decodes at 1,024", (256.0, 262144.0, 0.0, 0.0, 1024.0)),
+        ("prompt of 2,048", (0.0, 0.0, 2048.0, 2048.0 * 2049.0 / 2.0, 0.0)),
+        ("64 decodes + 512 new", (64.0, 65536.0, 512.0, 512.0 * 513.0 / 2.0, 1024.0)),
+    )
+    for label, batch in batches:
+        base = first.time(*batch)
+        rows.append([label, *(cell(p.iteration.time(*batch), base, "s", i) for i, p in enumerate(profiles))])
+    rows.append(["trust", *(p.trust for p in profiles)])
+    # names are longer than numbers: two of them would leave no room for a second column
+    named = [f"{k}: {p.name}" for k, p in enumerate(profiles, start=1)]
+    page = [Text(named), Table(["", *map(str, range(1, len(profiles) + 1))], rows, {""})]
+    return ProfileComparison([_row(p) for p in profiles], page, profiles)
+
+
+def value(amount: float | None, unit: str) -> str:
+    """Three digits with a prefix of the second: 5.08 ms, 23.5 us/token."""
+    if amount is None:
+        return "-"
+    if amount == 0.0:
+        return "0"
+    if unit != "s" and not unit.startswith("s/"):
+        return f"{amount:.4g}" if unit == "1" else f"{amount:.4g} {unit}"
+    for name, scale in _SCALES:
+        if abs(amount) * scale >= 0.9995:
+            return f"{amount * scale:.3g} {name}{unit[1:]}"
+    return f"{amount:.3g} {unit}"
+
+
+def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None) -> Alone:
+    """Everything a profile says, and the parameters of every paper's form."""
+    from planner.iteration.model import PARAMETER_UNITS
+
+    rows = [[k, value(v, PARAMETER_UNITS[k])] for k, v in profile.iteration.to_dict().items()]
+    head = [
+        f"{profile.name}: {profile.model} on {profile.gpus} x {profile.gpu} (tp {profile.tp}, weights "
+        f"{profile.weight_dtype}, KV {profile.kv_dtype}): {profile.trust}"
+    ]
+    facts: list[tuple[str, object]] = [
+        ("source", profile.source),
+        ("date", profile.date),
+        ("engine", " ".join(x for x in (profile.engine, profile.engine_version) if x)),
+        ("command", profile.command),
+        ("points", profile.points),
+        ("error of left-out points", None if profile.error_mean is None else format_percent(profile.error_mean)),
+        ("p95 of it", None if profile.error_p95 is None else format_percent(profile.error_p95)),
+        ("KV tokens", profile.kv_tokens),
+        ("API overhead", value(profile.api_overhead_s, "s") if profile.api_overhead_s else None),
+        *((f"measured {k}", f"{low:g} .. {high:g}") for k, (low, high) in profile.covered.items()),
+        *(("setting " + k, v) for k, v in profile.settings.items()),
+        *(("note", note) for note in profile.notes),
+        ("never tested on", "; ".join(profile.untested)),
+    ]
+    page: list[Block] = [
+        Text(head),
+        Table(["parameter", "value"], rows, {"parameter"}),
+        Text([f"{name}: {told}" for name, told in facts if told], "bullets"),
+        *([_papers(papers)] if papers else ()),
+    ]
+    return Alone([_row(profile)], page, profile)
+
+
+def _papers(derived: Mapping[str, Derived]) -> Table:
+    """Every paper's parameters with the range they were taken over and how far the paper's form strays there."""
+    rows = []
+    for paper, d in derived.items():
+        over = ", ".join(
+            f"{name} {low:g}" if low == high else f"{name} {low:.4g}..{high:.4g}"
+            for name, (low, high) in d.covers.items()
+        )
+        for i, (name, number) in enumerate(d.values.items()):
+            flag = " (assumed)" if name in d.not_identified else ""
+            first = [paper, over, f"up to {format_percent(d.form_error)}"] if i == 0 else ["", "", ""]
+            rows.append([first[0], name, value(number, d.units[name]) + flag, first[1], first[2]])
+    columns = ["paper", "parameter", "value", "taken over", "form off by"]
+    return Table(columns, rows, set(columns) - {"value"})
