@@ -19,6 +19,7 @@ from planner.iteration.model import IterationModel
 from planner.predict import kernel, reference
 from planner.predict.records import Limit, Outage, Replicas, Requests, keys_of
 from planner.predict.run import overlaid
+from tests.fuzz.kernel_cases import question
 from tests.predict.cases import FEATURES, INEXACT, PAIRS, cases, differences
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,6 +47,20 @@ def test_pairs_of_features(data):
     pair = data.draw(st.sampled_from(PAIRS))
     exact = not set(pair) & set(INEXACT) and data.draw(st.booleans())
     hold(data.draw(cases(pair, exact)))
+
+
+FEW, CROWDS = (1, 3, 8, 25), (150,)
+
+
+@pytest.mark.parametrize("starts", [FEW, CROWDS], ids=["few", "crowds"])
+def test_mixtures_of_features(starts):
+    """What a few rows do not fill: heaps, tables and lists that grow, classes by the hundred, ghosts beside each other."""
+    for seed in range(250 if starts is FEW else 30):
+        asked = question(seed, starts)
+        if starts is CROWDS:
+            asked["limits"] = []
+        found = differences(kernel.replay(**asked), reference.replay(**asked))
+        assert not found, (seed, found[:3])
 
 
 def rows(n, rate=100.0, prompt=300, answer=100):

@@ -17,6 +17,8 @@ from planner.cli.main import app
 from planner.studies.capacity import PRECISION, largest
 from planner.studies.stock import part_of
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
