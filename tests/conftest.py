@@ -46,11 +46,16 @@ def shared_data() -> Path:
 @pytest.fixture(scope="module")
 def few_replayed() -> Iterator[None]:
     """A tenth of the requests decide: for what is true of any number of them, as that two commands give one answer."""
+    few = {
+        "predict.traffic": {"POOLED": 30_000, "DRAWN": 12_000, "DRAWN_EACH": 600},
+        "methods.sessions": {"FEW_CALLS": 2_500, "MOST_CALLS": 5_000},
+        "methods.replayed": {"SAMPLE": 30_000},
+        "methods.population": {"SAMPLE": 15_000},
+    }
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("POOLED", 30_000), ("DRAWN", 12_000), ("DRAWN_EACH", 600)):
-            patch.setattr(f"planner.predict.traffic.{name}", value)
-        for name, value in (("FEW_CALLS", 2_500), ("MOST_CALLS", 5_000)):
-            patch.setattr(f"planner.methods.sessions.{name}", value)
+        for module, numbers in few.items():
+            for name, number in numbers.items():
+                patch.setattr(f"planner.{module}.{name}", number)
         yield
 
 

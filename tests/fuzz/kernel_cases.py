@@ -26,7 +26,9 @@ FEW = (1, 3, 8, 25)
 
 
 def question(seed: int, starts: tuple[int, ...] = FEW) -> dict[str, Any]:
-    """The arguments of a replay that :func:`planner.predict.checks.check` lets pass, by the seed and the numbers of sessions to pick of.
+    """The arguments of a replay that :func:`planner.predict.checks.check` lets pass, by the seed alone.
+
+    As many sessions begin as one of `starts` says.
 
     Half of the questions have times that are multiples of 2^-10 s, so that much happens at the same moment.
     """
