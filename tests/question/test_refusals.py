@@ -23,7 +23,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"slo": 1, "model": 3}, "model: expected text, got 3"),
     ({"slo": 1, "gpu": {"h100": 1}}, "gpu: expected a GPU name or a list of them, got {'h100': 1}"),
     ({"slo": 1, "tp": "two"}, "tp: 'two' is not a number"),
-    ({"slo": 1, "price": "h100"}, "price: expected GPU=number, or GPU: number pairs in a file; 'h100' is not GPU=NUMBER"),
+    (
+        {"slo": 1, "price": "h100"},
+        "price: expected GPU=number, or GPU: number pairs in a file; 'h100' is not GPU=NUMBER",
+    ),
     ({"slo": 1, "law": "maybe"}, "law: expected true or false, got 'maybe'"),
     ({"slo": "quick"}, "slo: ttft: 'quick' is not a duration"),
     ({"promises": "ttft"}, "promises: expected a list of promises, got 'ttft'"),
@@ -34,19 +37,40 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"goodput": "99%:tpot=20ms"}, "goodput: '99%:tpot=20ms' limits only tpot"),
     ({"goodput": "0%:ttft=1s,tpot=20ms"}, "goodput: a share of 0% of the requests is not between 0 and 1"),
     ({"quantile": 0.9}, "no latency promise given"),
-    ({"slo": 1, "method": "closed", "routing": "least"}, "routing least: method closed knows random routing and Poisson arrivals alone"),
-    ({"slo": "mean=200ms", "method": "occupancy"}, "method occupancy: knows quantiles alone; means are read off replays (method mixed)"),
-    ({"slo": 1, "users": 5, "think_time": "9s", "requests_per_hour": 4}, "think_time, requests_per_hour: two ways to say how often a user asks; give one"),
+    (
+        {"slo": 1, "method": "closed", "routing": "least"},
+        "routing least: method closed knows random routing and Poisson arrivals alone",
+    ),
+    (
+        {"slo": "mean=200ms", "method": "occupancy"},
+        "method occupancy: knows quantiles alone; means are read off replays (method mixed)",
+    ),
+    (
+        {"slo": 1, "users": 5, "think_time": "9s", "requests_per_hour": 4},
+        "think_time, requests_per_hour: two ways to say how often a user asks; give one",
+    ),
     ({"slo": 1, "think_time": "9s"}, "think_time: of how many users? Give --users 500"),
     ({"slo": 1, "requests_per_hour": 9}, "requests_per_hour: of how many users? Give --users 500"),
-    ({"slo": 1, "users": 5, "think_time": "9s", "rate": 3}, "users: not together with rate: how often users are answered says how often they ask"),
-    ({"slo": 1, "users": 5, "think_time": "9s", "shape": "disaggregated"}, "users: not together with shape disaggregated: how often users are answered says how often they ask"),
-    ({"slo": 1, "users": 5, "think_time": "9s", "concurrency": 7}, "users: not together with concurrency: how often users are answered says how often they ask"),
+    (
+        {"slo": 1, "users": 5, "think_time": "9s", "rate": 3},
+        "users: not together with rate: how often users are answered says how often they ask",
+    ),
+    (
+        {"slo": 1, "users": 5, "think_time": "9s", "shape": "disaggregated"},
+        "users: not together with shape disaggregated: how often users are answered says how often they ask",
+    ),
+    (
+        {"slo": 1, "users": 5, "think_time": "9s", "concurrency": 7},
+        "users: not together with concurrency: how often users are answered says how often they ask",
+    ),
     ({"slo": 1, "isl": 9, "osl": 3, "cdf": "azure"}, "isl: beside cdf, which has lengths of its own"),
     ({"slo": 1, "isl": 9}, "isl: without osl"),
     ({"slo": 1, "osl": 9}, "osl: without isl"),
-    ({"slo": 1, "gpu": "h100", "inventory": {"l40s": 3}}, "inventory: 'l40s' is none of the GPUs searched (h100); write --gpu l40s"),
-]  # fmt: skip
+    (
+        {"slo": 1, "gpu": "h100", "inventory": {"l40s": 3}},
+        "inventory: 'l40s' is none of the GPUs searched (h100); write --gpu l40s",
+    ),
+]
 
 
 @pytest.mark.parametrize(("given", "line"), REFUSED, ids=[line for _, line in REFUSED])
@@ -73,16 +97,40 @@ def chats() -> fo.Workload:
 def test_questions_that_their_traffic_does_not_answer(lengths: fo.Workload, chats: fo.Workload) -> None:
     asked: list[tuple[fo.Workload, dict[str, Any], str]] = [
         (lengths, {}, "lengths states no arrival rate of its own"),
-        (lengths, {"rate": 3, "rate_is": "mean"}, "rate_is mean: lengths holds no day, so that its busiest hour is not known"),
-        (lengths, {"rate": 3, "prefix_cache": "off", "shared_prefix": 64}, "shared_prefix: prefix_cache is off, so that every prompt is computed whole"),
-        (chats, {"rate": 3, "shared_prefix": 64}, f"shared_prefix: {chats.name} has sessions, which say what prompts share"),
-        (lengths, {"rate": 3, "shared_prefix": 15}, "shared_prefix: 15 tokens are no whole block of 16 that a prompt begins with; the longest prompt has 1,000"),
-        (lengths, {"rate": 3, "shared_prefix": 1008}, "shared_prefix: 1,008 tokens are no whole block of 16 that a prompt begins with; the longest prompt has 1,000"),
+        (
+            lengths,
+            {"rate": 3, "rate_is": "mean"},
+            "rate_is mean: lengths holds no day, so that its busiest hour is not known",
+        ),
+        (
+            lengths,
+            {"rate": 3, "prefix_cache": "off", "shared_prefix": 64},
+            "shared_prefix: prefix_cache is off, so that every prompt is computed whole",
+        ),
+        (
+            chats,
+            {"rate": 3, "shared_prefix": 64},
+            f"shared_prefix: {chats.name} has sessions, which say what prompts share",
+        ),
+        (
+            lengths,
+            {"rate": 3, "shared_prefix": 15},
+            "shared_prefix: 15 tokens are no whole block of 16 that a prompt begins with; the longest prompt has 1,000",
+        ),
+        (
+            lengths,
+            {"rate": 3, "shared_prefix": 1008},
+            "shared_prefix: 1,008 tokens are no whole block of 16 that a prompt begins with; the longest prompt has 1,000",
+        ),
         (lengths, {"users": 9}, "users: how often does each ask?"),
-        (chats, {"rate": 3, "in_flight": 9}, "burst, surge, in_flight: not together with prefix caches that sessions fill"),
+        (
+            chats,
+            {"rate": 3, "in_flight": 9},
+            "burst, surge, in_flight: not together with prefix caches that sessions fill",
+        ),
         (chats, {"rate": 3, "method": "closed"}, "method closed: knows no sessions that fill prefix caches"),
         (lengths, {"rate": 3, "cached_share": {"code": 0.5}}, "cached_share: lengths has no category code"),
-    ]  # fmt: skip
+    ]
     for workload, options, line in asked:
         with pytest.raises(InputError) as refused:
             compiled(workload, **options)
@@ -207,21 +255,48 @@ def test_what_is_given_beside_the_file_overrides_it_for_all(tmp_path: Path) -> N
         ("slo: 1\n", "services: expected `name: options` for each service, at least one"),
         ("slo: 1\nservices: {}\n", "services: expected `name: options` for each service, at least one"),
         ("slo: 1\nservices: {chat: azure}\n", "services.chat: expected options, got str"),
-        ("slo: 1\nservices: {chat: {cdf: azure, inventory: {h100: 3}}}\n", "services.chat.inventory: is all services' together; it stands beside `services:`"),
-        ("slo: 1\nservices: {chat: {cdf: azure, price: {h100: 3}}}\n", "services.chat.price: is all services' together; it stands beside `services:`"),
-        ("slo: 1\nservices: {chat: {cdf: azure, spot_share: 0.3}}\n", "services.chat: spot_share: services share GPUs that are bought; plan a service on spot by itself"),
-        ("slo: 1\nspot_price: {h100: 1}\nservices: {chat: {cdf: azure}}\n", "services.chat: spot_price: services share GPUs that are bought; plan a service on spot by itself"),
-        ("slo: 1\nservices: {chat: {cdf: azure, scheduler: sarathi}}\n", "services.chat: scheduler: services run the engines' own; plan a service with another by itself"),
-        ("slo: 1\nservices: {chat: {rate: 3}}\n", "services.chat: has no traffic; cdf names a file or a shipped workload"),
-        ("slo: 1\nservices: {chat: {cdf: azure, priority: -1}}\n", "services.chat.priority: must be a whole number, 0 or more (the lowest is served first), got -1"),
-        ("slo: 1\nservices: {chat: {cdf: azure, priority: true}}\n", "services.chat.priority: must be a whole number, 0 or more (the lowest is served first), got True"),
-        ("slo: 1\nservices: {chat: {cdf: azure, hours: 3}}\n", "services.chat.hours: expected a file or a shipped service, got 3"),
+        (
+            "slo: 1\nservices: {chat: {cdf: azure, inventory: {h100: 3}}}\n",
+            "services.chat.inventory: is all services' together; it stands beside `services:`",
+        ),
+        (
+            "slo: 1\nservices: {chat: {cdf: azure, price: {h100: 3}}}\n",
+            "services.chat.price: is all services' together; it stands beside `services:`",
+        ),
+        (
+            "slo: 1\nservices: {chat: {cdf: azure, spot_share: 0.3}}\n",
+            "services.chat: spot_share: services share GPUs that are bought; plan a service on spot by itself",
+        ),
+        (
+            "slo: 1\nspot_price: {h100: 1}\nservices: {chat: {cdf: azure}}\n",
+            "services.chat: spot_price: services share GPUs that are bought; plan a service on spot by itself",
+        ),
+        (
+            "slo: 1\nservices: {chat: {cdf: azure, scheduler: sarathi}}\n",
+            "services.chat: scheduler: services run the engines' own; plan a service with another by itself",
+        ),
+        (
+            "slo: 1\nservices: {chat: {rate: 3}}\n",
+            "services.chat: has no traffic; cdf names a file or a shipped workload",
+        ),
+        (
+            "slo: 1\nservices: {chat: {cdf: azure, priority: -1}}\n",
+            "services.chat.priority: must be a whole number, 0 or more (the lowest is served first), got -1",
+        ),
+        (
+            "slo: 1\nservices: {chat: {cdf: azure, priority: true}}\n",
+            "services.chat.priority: must be a whole number, 0 or more (the lowest is served first), got True",
+        ),
+        (
+            "slo: 1\nservices: {chat: {cdf: azure, hours: 3}}\n",
+            "services.chat.hours: expected a file or a shipped service, got 3",
+        ),
         ("slo: 1\nbudget: 0\nservices: {chat: {cdf: azure}}\n", "budget: must be more than 0 USD/hour, got 0"),
         ("slo: 1\nbudget: -2\nservices: {chat: {cdf: azure}}\n", "budget: must be more than 0 USD/hour, got -2"),
         ("slo: 1\nbudget: much\nservices: {chat: {cdf: azure}}\n", "budget: 'much' is not a number"),
         ("services: {chat: {cdf: azure}}\n", "services.chat: no latency promise given"),
     ],
-)  # fmt: skip
+)
 def test_services_that_cannot_be(text: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         services(tmp_path, text)
