@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from planner.question.options import OPTIONS, PlanInputs
 from planner.question.services import read_services
 from tests.test_docs import _script
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 GOLDEN = Path(__file__).parent / "golden"
 PROFILES = sorted((CATALOG / "profiles").glob("*.yaml"))
 ODD: tuple[Any, ...] = (
@@ -45,6 +48,7 @@ ODD: tuple[Any, ...] = (
 )
 
 
+@cache
 def schema(name: str) -> Any:
     """The validator of a kind."""
     (path,) = FOLDER.glob(f"{name}-[0-9]*.json")
