@@ -110,7 +110,12 @@ VERBS = {
         ("explain plan.yaml", "explanation"),
         ("explain --slo 0.5 --rate 20 --burst poisson --pools 1", "explanation"),
     ),
-    "options": (("options --isl 500 --osl 100 --rate 5 --slo 0.5 --gpu h100 --burst poisson", "choices"),),
+    "options": (
+        (
+            "options --isl 500 --osl 100 --rate 5 --slo 0.5 --gpu h100 --tp 1 --token-budget 2048 --burst poisson",
+            "choices",
+        ),
+    ),
     "evaluate": (("evaluate plan.yaml --rate 10,2000", "evaluation"),),
     "what-if": (("what-if plan.yaml --set rate=10,20", "what-if"),),
     "capacity": (("capacity plan.yaml", "capacity"),),
