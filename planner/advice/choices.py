@@ -149,8 +149,13 @@ def _size(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | N
         question = compile_question(
             inputs.override({**_cuts(choice, inputs, workload, plan), **choice.changes}), workload
         )
+        near = 0.0 if plan is None else math.fsum(p.arrival_rate_per_s / p.load for p in plan.pools if p.load > 0.0)
         search = replace(
-            question.search, explained=False, quick=True, deviations=None if sure is None else sure.deviations
+            question.search,
+            explained=False,
+            quick=True,
+            deviations=None if sure is None else sure.deviations,
+            near_per_s=near,
         )
         fleet = fleet_of(replace(question, search=search))
     except (InfeasibleError, InputError) as error:
@@ -160,7 +165,7 @@ def _size(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | N
     gpus = sum(gpus_by_type(pools).values())
     first = None
     if choice.kind == "gpu":
-        waits = [p.value("ttft_s", 0.99) for p in fleet.predict(fleet.rate, fleet.counts)]
+        waits = [p.value("ttft_s", 0.99) for p in fleet.look(fleet.rate)]
         first = max((w for w in waits if not math.isnan(w)), default=None)
     return replace(choice, cost_usd_per_hour=fleet.cost_usd_per_hour, gpus=gpus, fleet=told, ttft_p99_s=first)
 

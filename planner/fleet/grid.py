@@ -77,13 +77,13 @@ class SearchGrid:
         self.search, self.engines, self.kept = question.search, question.engines, question.promises
         self.rate = question.traffic.rate_per_s
         self.method = find_method(question.method)
-        self.options = list(engine_choices(question) if options is None else options)
         self.moments = question.traffic.moments(self.engines.chunk)
         self.fleet_promises = self.kept.of_fleet
         # what every pool keeps by itself
         self.promises = self.kept.of_pools
         self.levels = self.kept.levels(TAIL_LEVELS) if self.fleet_promises else self.kept.levels()
         self.states = [State(0.0), State(self.moments.top)]
+        self.options = self._likely_first(list(engine_choices(question) if options is None else options))
         self.set_bounds()
 
     @cached_property
@@ -191,16 +191,43 @@ class SearchGrid:
             least_by_hardware(self.method, option, sums, self.rate * traffic), float(self.kept.min_replicas)
         )
 
-    def _too_slow(self, option: EngineOption, prompt: FloatArray) -> NDArray[np.bool_]:
-        """Pools whose promised quantile of prompts cannot be prefilled in time even alone on a replica."""
-        limits = [p.limit_s for p in self.parts if p.metric == "ttft_s"]
-        if not limits:
-            return np.zeros(prompt.shape, dtype=bool)
+    def _likely_first(self, options: list[EngineOption]) -> list[EngineOption]:
+        """Engines in their order, of those that differ in settings alone the likeliest first.
+
+        The sooner a good one is known the less is asked of the others; which one is taken does not hang on it.
+        """
+        if not self.method.shares_budget or len({option.token_budget for option in options}) == 1:
+            return options
+        ends, share = np.array([0]), np.ones(1)
+        edges = np.geomspace(1.0, self.moments.longest_prompt, PROMPT_BINS)
+        prompt = self._prompt_quantile(ends, ends + 1, share, edges)
+
+        def worst(option: EngineOption) -> float:
+            full = option.profile.iteration.at_batch(1.0)
+            found = {
+                "tpot_s": full.time(1.0, 0.0, float(option.token_budget), 0.0),
+                "ttft_s": self._alone_s(option, prompt)[0],
+            }
+            return max((float(found[p.metric]) / p.limit_s for p in self.parts if p.metric in found), default=0.0)
+
+        place: dict[tuple[object, ...], int] = {}
+        keyed = []
+        for k, option in enumerate(options):
+            alike = (option.gpu.name, option.profile.name, option.parallel, option.kv)
+            keyed.append((place.setdefault(alike, k), worst(option), k))
+        return [options[k] for *_, k in sorted(keyed)]
+
+    def _alone_s(self, option: EngineOption, prompt: FloatArray) -> FloatArray:
+        """How long prompts take that are alone on a replica [s]."""
         it = option.profile.iteration.at_batch(1.0)
         steps = np.ceil(prompt / option.token_budget)
         alone = it.t0 * steps + np.maximum(it.w * steps, it.b * prompt) + it.c * prompt + 0.5 * it.a * prompt * prompt
-        alone = self.margin(option).slow * alone
-        slow: NDArray[np.bool_] = alone + option.profile.api_overhead_s > min(limits)
+        return self.margin(option).slow * alone + option.profile.api_overhead_s
+
+    def _too_slow(self, option: EngineOption, prompt: FloatArray) -> NDArray[np.bool_]:
+        """Pools whose promised quantile of prompts cannot be prefilled in time even alone on a replica."""
+        limits = [p.limit_s for p in self.parts if p.metric == "ttft_s"]
+        slow: NDArray[np.bool_] = self._alone_s(option, prompt) > min(limits, default=math.inf)
         return slow
 
     def _prompt_quantile(

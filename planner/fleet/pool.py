@@ -164,10 +164,11 @@ def replica_for(
 def _set_up(question: CompiledQuestion, option: EngineOption, law: PoolLaw, high_tokens: float) -> ReplicaSetup | None:
     """What a replica holds, the same whatever the rate and the price: made once for questions about the same traffic."""
     method, engines, parts = find_method(question.method), question.engines, question.promises.parts
-    asked = ("set up", id(law), high_tokens, question.method, repr(engines), parts)
+    # a common budget keeps slots apart from what is promised
+    asked = ("set up", id(law), high_tokens, question.method, repr(engines), () if method.shares_budget else parts)
     made: list[tuple[EngineOption, ReplicaSetup | None, PoolLaw]] = once(asked, list)
     for engine, setup, _ in made:
-        if replace(engine, price=option.price) == option:
+        if engine.does_as(option):
             return setup
     setup = set_up(option, law, high_tokens, engines, parts, method)
     made.append((option, setup, law))
@@ -220,8 +221,7 @@ def _by_method(
             list,
         )
         for engine, model, _ in made:
-            # what it costs changes nothing of what it does
-            if replace(engine, price=option.price) == option:
+            if engine.does_as(option):
                 return model
         model = method.pool(law, option, setup, chunk, question.routing, arrivals)
         model.joint = joint

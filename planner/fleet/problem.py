@@ -189,6 +189,8 @@ class FleetProblem(SearchGrid):
             self.evaluations += 1
             least = max(int(self.least_replicas(option, law.moments)), self._refused.get(key, 0) + 1)
             levels, margin = promises.levels(self.levels), self.margin(option)
+            if start is None and self.search.near_per_s:
+                start = math.ceil(self.search.near_per_s * law.share / model.capacity_at(1))
             size = smallest_pool(model, rate, promises, least, levels, start, quick=True, margin=margin)
             if isinstance(size, Shortfall):
                 self.shortfalls.append(size)
@@ -220,7 +222,8 @@ class FleetProblem(SearchGrid):
         def excess(option: EngineOption, model: PoolModel) -> float:
             return excess_of(evaluate_pool(model.under(self.margin(option).slow), rate, n, self.levels, True), promises)
 
-        best, least = pool, excess(pool.option, pool.model)
+        # of equals the smaller budget, whichever of them was asked first
+        best, least = pool, (excess(pool.option, pool.model), pool.option.token_budget)
         for k, option in enumerate(self.options):
             same = option.gpu.name == pool.option.gpu.name and option.parallel == pool.option.parallel
             same = same and option.price == pool.option.price and option.profile.name == pool.option.profile.name
@@ -231,7 +234,7 @@ class FleetProblem(SearchGrid):
                 continue
             if rate > self.kept.utilization_cap * n * model.capacity_at(n):
                 continue
-            if (over := excess(option, model)) < least:
+            if (over := (excess(option, model), option.token_budget)) < least:
                 least, best = over, replace(pool, law=law, option=option, setup=setup, model=model)
         return best
 

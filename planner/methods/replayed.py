@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
+from planner.kept import once
 from planner.methods.base import PoolModel, Prediction, unstable
 from planner.methods.joint import Together
 from planner.predict.batch import Lengths
@@ -267,7 +268,11 @@ class ReplayPool(PoolModel):
         key = ("idle", quantiles)
         if key not in self._known:
             own = self.traffic.own.trace
-            row = np.arange(own.requests) if own.requests <= ALONE else _spread(own.input_tokens, ALONE)
+            alone = ALONE if own.requests > ALONE else 0
+            _, row = once(
+                ("alone", id(own)),
+                lambda: (own, _spread(own.input_tokens, alone) if alone else np.arange(own.requests)),
+            )
             apart, key_of = IDLE_S * np.arange(float(row.size)), keys_of(row, np.zeros_like(row), 7)
             span = IDLE_S * row.size
             requests, decodes = self._sent(self.traffic, Laid(apart, row, key_of, None, span, 1, False))

@@ -279,6 +279,8 @@ class Search:
         Whether a sample of the requests decides: one of the rows beside a plan.
     deviations
         Standard deviations by which iterations are taken longer, where a plan beside it has found them for its confidence.
+    near_per_s
+        What the replicas of a plan beside it could complete, from where on sizes are looked for [1/s]; 0 = from the least.
     """
 
     shape: str = "colocated"
@@ -291,6 +293,7 @@ class Search:
     bare: bool = False
     quick: bool = False
     deviations: float | None = None
+    near_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -662,12 +662,15 @@ class _Search:
     preemption_limit: float
     tail: _Tail | None = None
     exact: bool = True
+    capacities: dict[int, float] = field(default_factory=dict)
 
     def capacity(self, slots: int) -> float:
-        value = self.blocks(slots) if callable(self.blocks) else self.blocks
-        if math.isnan(value) or math.isinf(value):
-            raise ValueError(f"capacity_blocks must be finite, got {value}")
-        return max(0.0, value)
+        if slots not in self.capacities:
+            value = self.blocks(slots) if callable(self.blocks) else self.blocks
+            if math.isnan(value) or math.isinf(value):
+                raise ValueError(f"capacity_blocks must be finite, got {value}")
+            self.capacities[slots] = max(0.0, value)
+        return self.capacities[slots]
 
     def tight(self, slots: int) -> bool:
         return self.capacity(slots) < LONG_REQUEST_RATIO * self.law.longest_blocks

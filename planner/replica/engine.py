@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Protocol
 
 from planner.catalog.kv import BLOCK_TOKENS, kv_capacity
@@ -18,6 +18,7 @@ from planner.errors import InputError
 from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.iteration.model import IterationModel
 from planner.iteration.speculation import Speculation
+from planner.kept import once
 from planner.plans import EngineSettings
 from planner.promise import Promise
 from planner.question.compiled import Engines, Purchase
@@ -114,6 +115,10 @@ class EngineOption:
         """Batches a replica runs side by side."""
         return self.parallel.copies
 
+    def does_as(self, other: EngineOption) -> bool:
+        """Whether two engines differ in nothing but what they cost."""
+        return all(getattr(self, name) == getattr(other, name) for name in _DOES)
+
     def kv_tokens(self, max_num_seqs: int) -> int:
         """KV capacity of a copy when it may run that many sequences [tokens]."""
         if self.profile.kv_tokens is not None:
@@ -152,6 +157,10 @@ class EngineOption:
     def room(self, max_num_seqs: int) -> float:
         """KV memory of a copy that requests have between them: what they share is in it once already [tokens]."""
         return self.kv_tokens(max_num_seqs) - self.shared_prefix
+
+
+_DOES = sorted((f.name for f in fields(EngineOption) if f.name != "price"), key=lambda name: name != "token_budget")
+"""What an engine does, the setting that mostly tells two apart first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,8 +442,14 @@ def set_up(
 
         # where every slot prefills a chunk of its own, no common budget keeps slots idle
         budget = float(option.token_budget) if rules.shares_budget else UNLIMITED_BUDGET
-        own = own_tokens(law.input_tokens, option.shared_prefix)
-        blocks = slot_law(own, law.output_tokens, law.weight, token_budget=budget)
+        prefix = option.shared_prefix
+        _, blocks = once(
+            ("slot law", id(law), budget, prefix),
+            lambda: (
+                law,
+                slot_law(own_tokens(law.input_tokens, prefix), law.output_tokens, law.weight, token_budget=budget),
+            ),
+        )
         most = MAX_NUM_SEQS_LIMIT
         if rules.shares_budget:
             # the budget keeps about n_B sequences busy; half as many again is never the limit, and more slots cost cache

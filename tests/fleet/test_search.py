@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import planner as fo
 from planner.fleet import search as searching
+from planner.fleet.assemble import fleet_of
 from planner.fleet.problem import FleetProblem
 from planner.fleet.search import PoolSearch, cheapest_within, edges_of
 from planner.fleet.splits import solve
@@ -157,3 +159,26 @@ def test_the_search_agrees_with_replays_of_every_fleet(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20, 100))
 def test_the_search_agrees_with_replays_of_every_fleet_of_many_questions(seed: int) -> None:
     _agrees(seed)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"rate": 8.0, "ttft": "500ms", "pools": 1},
+        {"rate": 30.0, "ttft": "400ms", "tpot": "40ms", "pools": 1, "gpu": ["a100-80gb"], "tp": "2,4"},
+    ],
+)
+def test_neither_the_engine_asked_first_nor_the_size_begun_at_decides(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both spare questions, and the fleet is the one found from the other end."""
+    question = compile_question(PlanInputs.from_dict({"cdf": "azure", **asked}), fo.load_workload("azure"))
+
+    def found(near_per_s: float) -> list[tuple[str, int]]:
+        search = replace(question.search, explained=False, quick=True, near_per_s=near_per_s)
+        return [(str(p.option.parallel), p.size.replicas) for p in fleet_of(replace(question, search=search)).pools]
+
+    expected = found(0.0)
+    assert found(2.0 * asked["rate"]) == found(20.0 * asked["rate"]) == expected
+    monkeypatch.setattr(FleetProblem, "_likely_first", lambda self, options: options[::-1])
+    assert found(5.0 * asked["rate"]) == expected
