@@ -167,10 +167,12 @@ def parse_quantile(text: str | float, name: str = "quantile") -> float:
 def parse_fraction(text: str | float, name: str = "fraction") -> float:
     """A fraction of one from ``0.3`` or ``"30%"``.
 
-    >>> parse_fraction("30%"), parse_fraction(0.5)
-    (0.3, 0.5)
+    >>> parse_fraction("95%"), parse_fraction(0.5)
+    (0.95, 0.5)
     """
-    return _parse(text, {"": 1.0, "%": 0.01}, "a fraction", name, "0.3 or 30%")
+    found = _parse(text, {"": 1.0, "%": 0.01}, "a fraction", name, "0.3 or 30%")
+    # 95 times a hundredth is not 0.95 to the last bit
+    return float(f"{found:.15g}") if isinstance(text, str) else found
 
 
 _DURATIONS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,22 @@ def shared_data() -> Path:
     if named:
         pytest.fail(f"{SHARED_VARIABLE}={named} is not a folder")
     pytest.skip(f"needs the shared data ({folder} is absent; set {SHARED_VARIABLE})")
+
+
+@pytest.fixture(scope="module")
+def few_replayed() -> Iterator[None]:
+    """A tenth of the requests decide: for what is true of any number of them, as that two commands give one answer."""
+    few = {
+        "predict.traffic": {"POOLED": 30_000, "DRAWN": 12_000, "DRAWN_EACH": 600},
+        "methods.sessions": {"FEW_CALLS": 2_500, "MOST_CALLS": 5_000},
+        "methods.replayed": {"SAMPLE": 30_000},
+        "methods.population": {"SAMPLE": 15_000},
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for module, numbers in few.items():
+            for name, number in numbers.items():
+                patch.setattr(f"planner.{module}.{name}", number)
+        yield
 
 
 LONG_LIMIT_S = 1800

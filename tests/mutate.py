@@ -29,7 +29,7 @@ from pathlib import Path
 import coverage
 
 # what every run of tests imports, once: each is tried in a copy of this process, which has not seen the planner
-import hypothesis  # noqa: F401
+import hypothesis
 import numpy  # noqa: F401
 import pytest
 import rich.console  # noqa: F401
@@ -47,7 +47,7 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
         ["planner/fleet/margin.py", "planner/fleet/sure.py"],
         ["tests/fleet/test_chance.py", "tests/fleet/test_sure.py", "tests/report/test_plan_page.py"],
     ),
-    "kernel": (["planner/predict/kernel.c"], ["tests/predict"]),
+    "kernel": (["planner/predict/kernel.c"], ["tests/predict/test_kernel.py"]),
     "report": (["planner/report"], ["tests/report", "tests/cli/test_pages.py"]),
     "question": (["planner/question"], ["tests/question", "tests/cli/test_mistakes_people_make.py"]),
 }  # fmt: skip
@@ -149,6 +149,15 @@ def apart(copy: Path, run: Callable[[], int], limit_s: float) -> int | None:
     return None
 
 
+class Unshrunk:
+    """A plugin of the test runner: what fails is not made smaller, which takes longer than to find it."""
+
+    def pytest_sessionstart(self) -> None:
+        phases = [p for p in hypothesis.Phase if p not in (hypothesis.Phase.shrink, hypothesis.Phase.explain)]
+        hypothesis.settings.register_profile("unshrunk", parent=hypothesis.settings(), phases=phases)
+        hypothesis.settings.load_profile("unshrunk")
+
+
 def pytest_in(arguments: list[str], plugins: list[object] | None = None) -> int:
     """The test runner on the copied tree."""
     return int(
@@ -164,7 +173,7 @@ def pytest_in(arguments: list[str], plugins: list[object] | None = None) -> int:
                 "-W",
                 "ignore::pytest.PytestAssertRewriteWarning",
             ],
-            plugins,
+            [Unshrunk(), *(plugins or ())],
         )
     )
 

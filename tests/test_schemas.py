@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from planner.question.options import OPTIONS, PlanInputs
 from planner.question.services import read_services
 from tests.test_docs import _script
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 GOLDEN = Path(__file__).parent / "golden"
 PROFILES = sorted((CATALOG / "profiles").glob("*.yaml"))
 ODD: tuple[Any, ...] = (
@@ -45,6 +48,7 @@ ODD: tuple[Any, ...] = (
 )
 
 
+@cache
 def schema(name: str) -> Any:
     """The validator of a kind."""
     (path,) = FOLDER.glob(f"{name}-[0-9]*.json")
@@ -106,7 +110,12 @@ VERBS = {
         ("explain plan.yaml", "explanation"),
         ("explain --slo 0.5 --rate 20 --burst poisson --pools 1", "explanation"),
     ),
-    "options": (("options --isl 500 --osl 100 --rate 5 --slo 0.5 --gpu h100 --burst poisson", "choices"),),
+    "options": (
+        (
+            "options --isl 500 --osl 100 --rate 5 --slo 0.5 --gpu h100 --tp 1 --token-budget 2048 --burst poisson",
+            "choices",
+        ),
+    ),
     "evaluate": (("evaluate plan.yaml --rate 10,2000", "evaluation"),),
     "what-if": (("what-if plan.yaml --set rate=10,20", "what-if"),),
     "capacity": (("capacity plan.yaml", "capacity"),),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -177,10 +177,9 @@ def _framed() -> Any:
 
 
 class Built(MutableMapping[str, Any]):
-    """Commands by name, each built when it is first asked for."""
+    """Commands by name, each built when it is first asked for, once for all."""
 
-    def __init__(self) -> None:
-        self._built: dict[str, Any] = {}
+    _built: ClassVar[dict[str, Any]] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._built:

@@ -47,6 +47,9 @@ OVERLOADED, OVERLOAD_WARM = 20_000, 256.0
 BEFORE_SURGE, SURGE_STEP_S = 2.0, 2.0
 """Lengths of a surge before it, and how often is looked after it [s]."""
 
+AFTER_SURGE = (2.0, 10.0, 50.0)
+"""Lengths of a surge that are replayed after it until its queue is gone: at a load of 0.98 it takes the last."""
+
 METRICS = ("ttft_s", "tpot_s", "e2e_s")
 """Latencies of a request."""
 
@@ -291,22 +294,25 @@ class ReplayPool(PoolModel):
         """
         calm = self.traffic.poisson()
         laid = calm.lay(arrival_rate_per_s, replicas, self.engine.routing, warm=0.0, most=OVERLOADED)
-        # the same sequence, faster during the surge
         before, factor = BEFORE_SURGE * length_s, surge_per_s / arrival_rate_per_s
-        steps = laid.times_s
-        during = (steps - before) / factor
-        times = np.where(
-            steps < before, steps, np.where(during < length_s, before + during, steps + length_s * (1.0 - factor))
-        )
-        requests, _ = self._sent(calm, replace(laid, times_s=times, weight=None))
-        run = replay(requests, replace(self.engine, count=laid.replicas), clients)
-        ttft = np.nan_to_num(run.ttft_s, nan=math.inf)
-        usually = float(np.quantile(ttft[times < before], 0.9)) if np.any(times < before) else 0.0
-        after = times - (before + length_s)
-        for start in np.arange(0.0, float(after[-1]), SURGE_STEP_S).tolist():
-            here = ttft[(after >= start) & (after < start + SURGE_STEP_S)]
-            if here.size and float(np.median(here)) <= usually:
-                return float(start)
+        for after_s in AFTER_SURGE:
+            # the same sequence again and again, faster during the surge
+            turns = np.arange(math.ceil((before + factor * length_s + after_s * length_s) / laid.span_s))
+            steps = (laid.times_s + laid.span_s * turns[:, None]).ravel()
+            row, key = np.tile(laid.row, turns.size), np.tile(laid.key, turns.size)
+            during = (steps - before) / factor
+            times = np.where(
+                steps < before, steps, np.where(during < length_s, before + during, steps + length_s * (1.0 - factor))
+            )
+            requests, _ = self._sent(calm, replace(laid, times_s=times, row=row, key=key, weight=None))
+            run = replay(requests, replace(self.engine, count=laid.replicas), clients)
+            ttft = np.nan_to_num(run.ttft_s, nan=math.inf)
+            usually = float(np.quantile(ttft[times < before], 0.9)) if np.any(times < before) else 0.0
+            after = times - (before + length_s)
+            for start in np.arange(0.0, float(after[-1]), SURGE_STEP_S).tolist():
+                here = ttft[(after >= start) & (after < start + SURGE_STEP_S)]
+                if here.size and float(np.median(here)) <= usually:
+                    return float(start)
         return math.inf
 
     def jobs_alone_per_s(self, jobs: Lengths) -> float:

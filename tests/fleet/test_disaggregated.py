@@ -1,23 +1,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
-import planner as fo
-from planner.errors import InfeasibleError, InputError
 from planner.fleet.shapes.disaggregated import Disaggregated, pool_options
 from planner.predict.durations import Canonical
 from planner.predict.engine import Node, Request
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
-from planner.report import explained, formatter
-from planner.report.blocks import to_markdown, to_terminal
 from planner.simulate.policies.distserve import DecodeNode, PrefillNode
 from planner.workload.workload import Workload
 
@@ -215,79 +208,6 @@ def test_one_replica_fewer_breaks_a_promise_or_the_cap(promises: dict[str, Any])
     assert not any(keeps(n, total - 1 - n) for n in range(1, total - 1))
 
 
-def test_looser_promises_never_cost_more() -> None:
-    costs = [
-        fo.plan(WORKLOAD, **options(slo=s, tpot=t)).cost_usd_per_hour
-        for s, t in ((0.2, 0.012), (0.4, 0.012), (0.4, 0.03))
-    ]
-    assert costs == sorted(costs, reverse=True)
-
-
-def options(**changes: Any) -> dict[str, Any]:
-    return {"rate": 300.0, "slo": 0.5, "tpot": 0.02, "shape": "disaggregated", "burst": "poisson", **changes}
-
-
-def test_the_plan_round_trips_through_evaluate(tmp_path: Path) -> None:
-    plan = fo.plan("azure", slo=0.8, e2e=9, rate=50, shape="disaggregated", tp=1)
-    assert [p.name for p in plan.pools] == ["prefill", "decode"]
-    (tmp_path / "plan.yaml").write_text(formatter("yaml")(plan))
-    (tmp_path / "plan.json").write_text(formatter("json")(plan))
-    for name in ("plan.yaml", "plan.json"):
-        found = fo.evaluate(tmp_path / name)
-        assert found.holds
-        rows = found.to_rows()
-        assert rows[0]["ttft_p99_s"] == pytest.approx(plan.pools[0].quantile("ttft_s", 0.99))
-        assert rows[1]["tpot_p99_s"] == pytest.approx(plan.pools[1].quantile("tpot_s", 0.99))
-        assert rows[1]["e2e_p99_s"] == pytest.approx(plan.pools[1].quantile("e2e_s", 0.99))
-    assert not fo.evaluate(plan, 1000).holds
-    for k in range(2):
-        fewer = tuple(replace(p, replicas=p.replicas - (j == k)) for j, p in enumerate(plan.pools))
-        small = fo.evaluate(replace(plan, pools=fewer))
-        assert not small.holds or max(v.prediction.load for v in small.verdicts[0]) > 0.85
-
-
-def test_the_plan_is_scheduled(tmp_path: Path) -> None:
-    (tmp_path / "hours.csv").write_text("\n".join(["3"] * 8 + ["9"] * 4 + ["6"] * 12))
-    base: dict[str, Any] = {"slo": 0.8, "rate": 200, "shape": "disaggregated", "burst": "poisson", "tp": 1}
-    day = fo.schedule(workload="azure", hours=tmp_path / "hours.csv", **base)
-    plan = fo.plan("azure", **{**base, "rate": max(day.rates_per_s)})
-    assert [p.peak for p in day.pools] == [p.replicas for p in plan.pools]
-    assert day.perfect_cost_usd <= day.cost_usd <= day.static_cost_usd
-    again = fo.schedule(plan, hours=tmp_path / "hours.csv", rate_is="peak")
-    assert [p.replicas for p in again.pools] == [p.replicas for p in day.pools]
-
-
-def test_both_takes_the_cheaper_and_shows_the_other() -> None:
-    for base in (
-        {"slo": 2.0, "rate": 200, "pools": 1, "burst": "poisson"},
-        {"slo": 2.0, "tpot": "16ms", "rate": 200, "pools": 1, "burst": "poisson"},
-    ):
-        both = fo.plan("azure", shape="both", method="occupancy", **base)
-        costs = {
-            shape: fo.plan("azure", shape=shape, method="occupancy", **base).cost_usd_per_hour
-            for shape in ("colocated", "disaggregated")
-        }
-        assert both.cost_usd_per_hour == min(costs.values())
-        assert costs[both.shape] == both.cost_usd_per_hour
-        (other,) = both.alternatives
-        assert other.cost_usd_per_hour == costs[other.shape]
-        rows = both.to_rows()
-        assert {r["shape"] for r in rows} == {"colocated", "disaggregated"}
-        assert any("would cost" in note for note in both.notes)
-        for text in (to_terminal(explained.blocks(both), 100), to_markdown(explained.blocks(both))):
-            assert "disaggregated: prefill" in text
-        assert f"OTHERWISE  {other.shape}: {sum(p.gpus for p in other.pools)} GPUs (" in formatter("table")(both)
-        data = yaml.safe_load(formatter("yaml")(both))
-        assert data["alternatives"][0]["shape"] == other.shape
-        assert data["inputs"]["shape"] == "both"
-
-
-def test_two_gpus_may_share_the_work() -> None:
-    one = fo.plan("azure", slo=1.0, tpot=0.03, rate=100, shape="disaggregated", gpu=["h100"], burst="poisson")
-    two = fo.plan("azure", slo=1.0, tpot=0.03, rate=100, shape="disaggregated", gpu=["h100", "l40s"], burst="poisson")
-    assert two.cost_usd_per_hour <= one.cost_usd_per_hour
-
-
 def test_a_slow_link_is_in_the_tpot_and_not_in_the_ttft() -> None:
     fast, slow = fleet(), fleet(kv_transfer_gbps=1.0)
     first, second = (m.pair(30.0, 2, 2, LEVELS) for m in (fast, slow))
@@ -296,36 +216,3 @@ def test_a_slow_link_is_in_the_tpot_and_not_in_the_ttft() -> None:
     assert all(a < b for a, b in zip(first[1].tpot_s, second[1].tpot_s, strict=True))
     # 131,072 bytes per token of Llama-3.1-8B over 1 Gbit/s
     assert float(slow.transfer_s(1000)) == pytest.approx(0.002 + 1000 * 131072 * 8 / 1e9)
-
-
-def test_nobody_decodes() -> None:
-    rows = Workload.from_arrays(np.array([100.0, 2000.0]), np.ones(2), name="embeddings")
-    plan = fo.plan(rows, **options(slo=0.3, tpot=None, e2e=0.2, rate=50.0))
-    assert [p.name for p in plan.pools] == ["prefill"]
-    e2e = plan.pools[0].quantile("e2e_s", 0.99)
-    assert e2e is not None
-    assert e2e <= 0.2
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "told"),
-    [
-        ({"slo": 0.001}, InfeasibleError, "P99 TTFT"),
-        ({"tpot": 0.001}, InfeasibleError, "P99 TPOT"),
-        ({"e2e": 0.05, "slo": 5.0}, InfeasibleError, "P99 E2E"),
-        ({"inventory": {"h100": 2}}, InfeasibleError, "inventory"),
-        ({"shape": "both-ways"}, InputError, "shape"),
-        ({"kv_transfer_gbps": 0.0}, InputError, "kv_transfer_gbps"),
-        ({"profile": "fleetopt-paper"}, InputError, "charges nothing for prefill"),
-    ],
-)
-def test_refuses(changes: dict[str, Any], error: type[Exception], told: str) -> None:
-    with pytest.raises(error, match=told):
-        fo.plan("azure", **options(**changes))
-
-
-@pytest.mark.long
-def test_a_promise_about_decoding_alone_says_nothing_of_pools_that_do_not_decode() -> None:
-    """A prefill pool has no TPOT: no number of it stands in a note, and none breaks a promise."""
-    plan = fo.plan("azure", rate=50.0, tpot="30ms", shape="disaggregated")
-    assert not any(value != value for note in plan.remarks["notes"] for value in note.values.values())

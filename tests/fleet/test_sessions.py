@@ -8,9 +8,11 @@ from planner.routing import DEFAULT_ROUTING
 CHATS = "turns=12,first=4000,growth=900,osl=250,gap=40s"
 BIG = {"rate": 30, "slo": "8s", "model": "llama-3.1-8b", "pools": 1, "token_budget": 2048, "burst": "poisson"}
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 
 @pytest.fixture(scope="module")
-def plan():
+def plan(few_replayed):
     return fo.plan(CHATS, **BIG)
 
 

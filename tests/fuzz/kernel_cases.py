@@ -22,13 +22,18 @@ from planner.predict.records import (
 Random = np.random.Generator
 
 
-def question(seed: int) -> dict[str, Any]:
+FEW = (1, 3, 8, 25)
+
+
+def question(seed: int, starts: tuple[int, ...] = FEW) -> dict[str, Any]:
     """The arguments of a replay that :func:`planner.predict.checks.check` lets pass, by the seed alone.
+
+    As many sessions begin as one of `starts` says.
 
     Half of the questions have times that are multiples of 2^-10 s, so that much happens at the same moment.
     """
     rng = np.random.default_rng(seed)
-    return _slots(rng) if rng.random() < 0.1 else _mixed(rng)
+    return _slots(rng, starts) if rng.random() < 0.1 else _mixed(rng, starts)
 
 
 def _pick(rng: Random, *values: Any) -> Any:
@@ -61,9 +66,11 @@ def _model(rng: Random, grid: float, contexts: bool = True) -> IterationModel:
     return IterationModel(**given)  # type: ignore[arg-type]
 
 
-def _rows(rng: Random, grid: float, sessions: bool, fractional: bool) -> tuple[dict[str, Any], bool]:
+def _rows(
+    rng: Random, grid: float, many: tuple[int, ...], sessions: bool, fractional: bool
+) -> tuple[dict[str, Any], bool]:
     """Columns of requests, and whether they share pieces."""
-    starts, rate = int(_pick(rng, 1, 3, 8, 25)), _pick(rng, 0.5, 3.0, 20.0, 100.0, 1000.0)
+    starts, rate = int(_pick(rng, *many)), _pick(rng, 0.5, 3.0, 20.0, 100.0, 1000.0)
     turns = rng.integers(1, 5, starts) if sessions else np.ones(starts, dtype=np.int64)
     n, begins = int(turns.sum()), np.cumsum(turns) - turns
     times = np.cumsum(rng.exponential(1 / rate, starts))
@@ -132,10 +139,10 @@ def _limits(rng: Random, rows: int) -> list[Limit]:
     ]  # type: ignore[misc]
 
 
-def _slots(rng: Random) -> dict[str, Any]:
+def _slots(rng: Random, starts: tuple[int, ...]) -> dict[str, Any]:
     """Fixed slots."""
     grid = _pick(rng, 0.0, 2.0**-10)
-    rows, _ = _rows(rng, grid, False, False)
+    rows, _ = _rows(rng, grid, starts, False, False)
     slots, engine = int(rng.integers(1, 12)), _pick(rng, "slots", "slots-shared")
     iteration: IterationModel | tuple[float, ...] = _model(rng, grid, contexts=False)
     if engine == "slots" and rng.random() < 0.3:
@@ -148,11 +155,11 @@ def _slots(rng: Random) -> dict[str, Any]:
             "limits": _limits(rng, rows["key"].size)}  # fmt: skip
 
 
-def _mixed(rng: Random) -> dict[str, Any]:
+def _mixed(rng: Random, starts: tuple[int, ...]) -> dict[str, Any]:
     """Everything else."""
     grid = _pick(rng, 0.0, 2.0**-10)
     sessions, prefill = rng.random() < 0.4, rng.random() < 0.25
-    rows, pieces = _rows(rng, grid, sessions, fractional=rng.random() < 0.1)
+    rows, pieces = _rows(rng, grid, starts, sessions, fractional=rng.random() < 0.1)
     cache = None
     if sessions and rng.random() < 0.7:
         host = _pick(rng, 0.0, 0.0, 300.0, 5000.0)

@@ -46,11 +46,13 @@ def sound() -> dict[str, str]:
     return Maker().sound
 
 
+@pytest.mark.usefixtures("few_replayed")
 def test_a_few_hundred_damaged_inputs() -> None:
     said: list[str] = []
     assert not failures(20261122, range(CASES), said.append), "\n".join(said)
 
 
+@pytest.mark.usefixtures("few_replayed")
 def test_some_of_every_option_and_number() -> None:
     told = {}
     for case in islice(cases(), 77, None, SPARSE):

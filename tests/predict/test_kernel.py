@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict import kernel, reference
-from planner.predict.records import Limit, Outage, Replicas, Requests, keys_of
+from planner.predict.records import Clients, Limit, Outage, Replicas, Requests, keys_of
 from planner.predict.run import overlaid
+from tests.fuzz.kernel_cases import question
 from tests.predict.cases import FEATURES, INEXACT, PAIRS, cases, differences
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,6 +47,20 @@ def test_pairs_of_features(data):
     pair = data.draw(st.sampled_from(PAIRS))
     exact = not set(pair) & set(INEXACT) and data.draw(st.booleans())
     hold(data.draw(cases(pair, exact)))
+
+
+FEW, CROWDS = (1, 3, 8, 25), (150,)
+
+
+@pytest.mark.parametrize("starts", [FEW, CROWDS], ids=["few", "crowds"])
+def test_mixtures_of_features(starts):
+    """What a few rows do not fill: heaps, tables and lists that grow, classes by the hundred, ghosts beside each other."""
+    for seed in range(250 if starts is FEW else 30):
+        asked = question(seed, starts)
+        if starts is CROWDS:
+            asked["limits"] = []
+        found = differences(kernel.replay(**asked), reference.replay(**asked))
+        assert not found, (seed, found[:3])
 
 
 def rows(n, rate=100.0, prompt=300, answer=100):
@@ -81,6 +96,16 @@ def test_a_broken_promise_ends_a_replay_as_soon_as_it_is_certain():
         kernel.replay(asked, slow, limits=[Limit("ttft_s", 100.0, beyond - less)]).ended_early for less in (0, 1)
     ]
     assert verdicts[0] == -1 and verdicts[1] >= 0
+
+
+@pytest.mark.parametrize("play", [kernel.replay, reference.replay], ids=["kernel", "reference"])
+def test_who_waits_behind_one_that_gives_up_is_admitted_with_the_next_iteration(play):
+    """Sixteen iterations a second; the second never fits beside the first, gives up at 3.1, and the third comes in at 3.125."""
+    lengths = np.array([5.0, 68.0, 1.0]), np.array([60.0, 1.0, 1.0])
+    asked = Requests(np.array([0.0, 0.1, 0.2]), *lengths, np.zeros(3), np.arange(3, dtype=np.uint64))
+    run = play(asked, Replicas(1, IterationModel(t0=0.0625), kv_tokens=70.0), clients=Clients(timeout_s=3.0))
+    assert run.admitted_s.tolist()[::2] == [0.0, 3.125] and np.isnan(run.admitted_s[1])
+    assert run.done_s.tolist()[::2] == [3.75, 3.1875] and run.given_up.tolist() == [0, 1, 0]
 
 
 class Stop(threading.Event):

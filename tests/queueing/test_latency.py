@@ -167,6 +167,25 @@ def test_overload_is_infinite_not_nan(routing: str) -> None:
     assert close.stable and np.all(np.isfinite(close.ttft_s)) and close.ttft_s[1] > 0
 
 
+@pytest.mark.parametrize("routing", ["random", "rr", "jsq", "central"])
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_a_pool_does_what_its_slots_do(routing: str, replicas: int) -> None:
+    """Three chunks, then an iteration a token: 104 of them; every slot does one in t(slots)."""
+    slots = 32
+    most = replicas * slots / (104.0 * (W + H * slots))
+    for load in (0.3, 0.8):
+        at = pool_latency(
+            load * most, replicas, slots, W, H, input_tokens=[1100.0], output_tokens=[101.0], chunk=512, routing=routing
+        )
+        assert at.max_throughput == pytest.approx(most, rel=1e-12)
+        assert (at.load, at.margin) == pytest.approx((load, 1.0 - load), rel=1e-12)
+        assert at.throughput == pytest.approx(load * most, rel=1e-6) and at.stable
+        # Little: requests in slots are those that come in the time they spend there, of as many iterations each
+        assert at.slot_occupancy == pytest.approx(at.mean_active / slots, rel=1e-9)
+        # all but the prefill is 100 gaps, as long for each of the requests of one length
+        assert at.mean_e2e_s - at.mean_ttft_s == pytest.approx(100.0 * at.mean_tpot_s, rel=0.01)
+
+
 def test_requests_of_one_token_have_no_gaps() -> None:
     at = pool_latency(2.0, 1, 8, W, H, input_tokens=[600], output_tokens=[1], chunk=512)
     assert np.all(at.tpot_s == 0.0) and at.mean_tpot_s == 0.0

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from planner.queueing.memory import (
     SlotLaw,
+    _largest,
+    _walk,
     overflow_probability,
     preemption,
     running_sequences,
@@ -155,13 +157,16 @@ def test_tail_is_a_probability_and_monotone(requests: list[tuple[int, int]], slo
     assert 0.0 <= cost.running <= slots + 1e-9
 
 
-def test_limits_of_the_tail() -> None:
+@pytest.mark.parametrize("method", ["auto", "exact", "saddlepoint"])
+@pytest.mark.parametrize("slots", [3, 20])
+def test_limits_of_the_tail(method: str, slots: int) -> None:
+    """Nothing overflows what all of the longest fit into; all of the shortest overflow what they do not fit into."""
     law = mixed_law()
-    assert overflow_probability(law, 20, 20 * law.longest_blocks) == 0.0
-    assert overflow_probability(law, 20, 0) == 1.0
+    assert overflow_probability(law, slots, slots * law.longest_blocks, method=method) == 0.0
+    assert overflow_probability(law, slots, slots * float(law.blocks[0]) - 1.0, method=method) == 1.0
     constant = slot_law([16.0], [1.0])
-    assert overflow_probability(constant, 40, 40) == 0.0
-    assert overflow_probability(constant, 40, 39) == 1.0
+    assert overflow_probability(constant, 2 * slots, 2 * slots, method=method) == 0.0
+    assert overflow_probability(constant, 2 * slots, 2 * slots - 1, method=method) == 1.0
 
 
 def played_out(
@@ -238,6 +243,28 @@ def test_promise_holds_when_played_out(shape: str, room: float) -> None:
 
 
 # --- the largest safe N -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("upper", [1, 2, 7, 40])
+def test_searches_find_the_last_that_keeps_from_anywhere(upper: int) -> None:
+    for last in range(-1, upper + 2):
+        asked: list[int] = []
+
+        def slack(n: int, last: int = last, asked: list[int] = asked) -> float:
+            asked.append(n)
+            # steeper beyond, as what is searched for
+            return float(last - n) if n <= last else float(last - n) ** 3
+
+        kept = max(0, min(last, upper))
+        assert _largest(slack, upper) == kept
+        assert len(asked) <= 15 and all(1 <= n <= upper for n in asked)
+        for start in range(upper + 3):
+            asked.clear()
+            assert _walk(slack, start, upper) == kept
+            # in steps that double there, and halves back
+            assert len(asked) <= 4 + 2 * math.log2(1 + abs(max(start, 1) - kept)) and all(
+                1 <= n <= upper for n in asked
+            )
 
 
 @pytest.mark.parametrize("capacity", [900, 2500, 9000])

@@ -157,6 +157,13 @@ def test_instability_is_infinite_and_nothing_is_nan(method):
         assert not np.isnan(means).any() and (means >= 0).all() and np.isinf(means[unstable]).all()
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_wait_is_the_99th_of_exponential_service_where_nothing_else_is_said(method):
+    """M/M/3 at two thirds: C = 4/9 by hand, the delayed wait is exponential with a mean of one service time."""
+    assert MEANS[method](2.0, 1.0, 3) == pytest.approx(4.0 / 9.0, rel=1e-12)
+    assert QUANTILES[method](2.0, 1.0, 3) == pytest.approx(np.log(400.0 / 9.0), rel=1e-12)
+
+
 # Order -----------------------------------------------------------------
 
 

@@ -17,6 +17,8 @@ from planner.cli.main import app
 from planner.studies.capacity import PRECISION, largest
 from planner.studies.stock import part_of
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -124,18 +126,21 @@ def test_the_command(trace: Path, tmp_path: Path) -> None:
 
 def test_users_a_fleet_bears() -> None:
     """So many take the fleet that stands, two in a hundred more take another; they ask it at the rate that is told."""
+    rng = np.random.default_rng(4)
+    few = fo.Workload.from_arrays(rng.integers(50, 2000, 24) * 1.0, rng.integers(5, 400, 24) * 1.0, name="few")
     asked: dict[str, Any] = {
         "ttft": 1.0,
         "think_time": "20s",
         "burst": "poisson",
         "pools": 1,
         "tp": 1,
+        "token_budget": 2048,
         "confidence": 0.5,
     }
-    standing = fo.plan("azure", users=200, **asked)
+    standing = fo.plan(few, users=200, **asked)
     found = fo.capacity(standing)
     assert found.users is not None
-    assert fo.plan("azure", users=found.users, **asked).gpus == standing.gpus
-    more = fo.plan("azure", users=math.ceil(1.02 * found.users), **asked)
+    assert fo.plan(few, users=found.users, **asked).gpus == standing.gpus
+    more = fo.plan(few, users=math.ceil(1.02 * found.users), **asked)
     assert more.gpus > standing.gpus
     assert found.to_dict()["users"] == found.users

@@ -16,6 +16,8 @@ from planner.promise import GOODPUT
 from planner.report import formatter
 from planner.workload.arrivals import Arrivals
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 RATES = (3.0, 20.0, 200.0)
 """Below, at and above the rate of the trace."""
 
