@@ -59,7 +59,7 @@ def halves(name: str, folder: Path) -> list[Workload]:
 
 
 def kept(seen: Workload, unseen: Workload, options: dict[str, Any], seed: int) -> tuple[float, float] | None:
-    """The chance that a plan of what was `seen` tells, and how often its fleet keeps the promises on the rest; ``None`` = no fleet."""
+    """The chance that a plan of what was `seen` tells, and how often its fleet keeps promises on the rest; ``None`` = none."""
     try:
         plan = fo.plan(seen, pools=1, choices=False, **options)
     except InfeasibleError:
@@ -106,9 +106,9 @@ def page() -> str:
             "# The chance, on traffic a plan has not seen",
             "",
             "Plans of one pool of one half of a trace, both halves of three, for five models, GPUs and promises, at the half's",
-            f"own rate and {RATES[1]:g}/s (`python -m benchmarks.accuracy chance`). Their fleets got the other half at the same rate,",
-            f"{WORLDS} times each: fresh draws of the gateway and of the copies, iteration times off by an error drawn from the",
-            "profile's own.",
+            f"own rate and {RATES[1]:g}/s (`python -m benchmarks.accuracy chance`). Their fleets got the other half at the same",
+            f"rate, {WORLDS} times each: fresh draws of the gateway and of the copies, iteration times off by an error drawn from",
+            "the profile's own.",
             "",
             "| confidence asked | plans | chance told, mean | kept | plans that kept so often | that never kept |",
             "|---:|---:|---:|---:|---:|---:|",
