@@ -118,12 +118,12 @@ def parse_metrics(text: str) -> Samples:
     return found
 
 
-def _total(samples: Samples, names: tuple[str, ...]) -> float | None:
-    """Sum over the label sets of the first of the names that is there."""
+def _total(samples: Samples, names: tuple[str, ...], largest: bool = False) -> float | None:
+    """Sum (or largest) over the label sets of the first of the names that is there."""
     for name in names:
         values = [v for _, v in samples.get(name, ()) if math.isfinite(v)]
         if values:
-            return math.fsum(values)
+            return max(values) if largest else math.fsum(values)
     return None
 
 

@@ -115,12 +115,10 @@ class _Owned:
 
     Parameters
     ----------
-    pool, scheduled
-        The pool, and what its hours take.
+    fleet, pool, scheduled
+        The fleet, its pool, and what the pool's hours take.
     slow
         Iteration times with which it keeps its promises as surely as was asked, over those of the profile [1].
-    fleet
-        Whose pool it is.
     rates_per_s
         Of the pool, hour by hour [1/s].
     usd_per_gpu_hour
@@ -130,15 +128,9 @@ class _Owned:
     """
 
     def __init__(
-        self,
-        pool: Pool,
-        scheduled: ScheduledPool,
-        slow: float,
-        fleet: Fleet,
-        rates_per_s: Floats,
-        usd_per_gpu_hour: float,
+        self, fleet: Fleet, pool: Pool, scheduled: ScheduledPool, slow: float, rates_per_s: Floats, usd_per_gpu_hour: float,
         apis: Sequence[ApiPrice],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.pool, self.scheduled, self.slow, self.fleet = pool, scheduled, slow, fleet
         self.rates, self.usd, self.apis = rates_per_s, usd_per_gpu_hour, apis
         self.serving = np.array(scheduled.replicas) - np.array(scheduled.spares)
@@ -290,12 +282,8 @@ def risks(schedule: Schedule, apis: Sequence[ApiPrice]) -> Iterator[str]:
 def _owned(fleet: Fleet, schedule: Schedule, prices: Mapping[str, float], apis: Sequence[ApiPrice]) -> list[_Owned]:
     """Every pool with its hours."""
     clients, sending = fleet.question.clients, fleet.question.traffic.sending
-    if (
-        fleet.linked
-        or (fleet.shared_promises and len(fleet.pools) > 1)
-        or clients.stated
-        or sending.in_flight < math.inf
-    ):
+    together = fleet.linked or (fleet.shared_promises and len(fleet.pools) > 1)
+    if together or clients.stated or sending.in_flight < math.inf:
         raise InputError(
             "rent_peak: each pool rents for itself and keeps its promises by itself",
             "Plan without prefill and decode apart, promises over the whole fleet, doors, patience and limits in flight.",
@@ -303,7 +291,7 @@ def _owned(fleet: Fleet, schedule: Schedule, prices: Mapping[str, float], apis: 
     found, rates = [], np.array(schedule.rates_per_s)
     for pool, hours, margin in zip(fleet.pools, schedule.pools, fleet.margins_at(float(rates.max())), strict=True):
         usd = min(prices.get(pool.option.gpu.name, math.inf), pool.option.price.usd_per_gpu_hour)
-        found.append(_Owned(pool, hours, margin.slow, fleet, pool.law.share * rates, usd, apis))
+        found.append(_Owned(fleet, pool, hours, margin.slow, pool.law.share * rates, usd, apis))
         if apis and type(found[-1].model) is not ReplayPool:
             raise InputError(
                 "rent_peak: knows plans of method mixed without sessions, users who wait, speculation and copies of the attention",

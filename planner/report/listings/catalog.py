@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
-from planner.report.blocks import Table, Text
+from planner.report.blocks import Block, Table, Text
 from planner.report.listing import Listing
 from planner.units import format_bytes, format_count
 
@@ -226,7 +226,7 @@ def _entry(kind: str, spec: GpuSpec | ModelSpec, facts: Sequence[tuple[str, obje
     """The name, the facts (field, value in SI units, as people read it, source), and the other names."""
     rows = [{"field": name, "value": value, "source": source} for name, value, _, source in facts]
     numbers: dict[str, Fact] = {name: {"value": value, "source": source} for name, value, _, source in facts}
-    page = [
+    page: list[Block] = [
         Text([spec.name], "heading"),
         Table(("field", "value", "source"), [[f, shown, source] for f, _, shown, source in facts], {"field", "source"}),
         Text([f"also: {', '.join(spec.aliases)}"] if spec.aliases else []),

@@ -103,7 +103,7 @@ def profile_comparison(profiles: Sequence[Profile]) -> ProfileComparison:
     rows.append(["trust", *(p.trust for p in profiles)])
     # names are longer than numbers: two of them would leave no room for a second column
     named = [f"{k}: {p.name}" for k, p in enumerate(profiles, start=1)]
-    page = [Text(named), Table(["", *map(str, range(1, len(profiles) + 1))], rows, {""})]
+    page: list[Block] = [Text(named), Table(["", *map(str, range(1, len(profiles) + 1))], rows, {""})]
     return ProfileComparison([_row(p) for p in profiles], page, profiles)
 
 

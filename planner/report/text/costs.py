@@ -76,7 +76,8 @@ def _peaks(costs: Costs) -> list[Block]:
         return []
     best = costs.peaks[0]
     owned = ", ".join(f"{p.replicas:,} of {p.peak_replicas:,}" for p in best.pools)
-    told = f"own {owned} replicas, the peak on {best.rent}: {_month(best.cost_usd_per_hour)}/month, "
+    rented = "the peak" if any(p.replicas for p in best.pools) else "all requests"
+    told = f"own {owned} replicas, {rented} on {best.rent}: {_month(best.cost_usd_per_hour)}/month, "
     told += f"{format_percent(best.saving)} below owning all"
     named = len(costs.peaks[0].pools) > 1
     columns = ["peak on", *["pool"] * named, "own", "which carry", "next leaves at", "rented", "$/month"]
