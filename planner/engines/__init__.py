@@ -18,6 +18,9 @@ from planner.errors import InputError, did_you_mean
 
 DEFAULT_ENGINE = "vllm"
 
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Ranks of adapters that vLLM makes room for (--max-lora-rank)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Version:

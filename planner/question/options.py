@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from planner.engines import LORA_RANKS, engine_names
 from planner.engines import engine as find_engine
-from planner.engines import engine_names
 from planner.errors import MOST_TOLD, InputError, did_you_mean
 from planner.growth import GROWTH
 from planner.promise import MEAN, Promise, Slo
@@ -178,11 +178,9 @@ def _encoders(name: str, value: str) -> Iterator[str]:
 
 def _rank(name: str, value: int) -> Iterator[str]:
     """That engines make room for certain ranks alone."""
-    from planner.replica.lora import RANKS
-
-    if value not in RANKS:
-        next_one = next((rank for rank in RANKS if rank > value), RANKS[-1])
-        yield f"{name}: engines make room for ranks {', '.join(map(str, RANKS))}; write {next_one}"
+    if value not in LORA_RANKS:
+        next_one = next((rank for rank in LORA_RANKS if rank > value), LORA_RANKS[-1])
+        yield f"{name}: engines make room for ranks {', '.join(map(str, LORA_RANKS))}; write {next_one}"
 
 
 def _picture(name: str, value: str) -> Iterator[str]:

@@ -11,9 +11,6 @@ ADAPTED_S = 2e-3
 """Of every iteration, "while only adding 2ms latency per token": Chen and others, Punica: Multi-Tenant LoRA Serving, MLSys 2024,
 abstract; Llama-2 7B to 70B on A100s, however many adapters. No other engine's was published with what it hangs on [s]."""
 
-RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""Ranks that vLLM makes room for (--max-lora-rank)."""
-
 
 def adapter_bytes(model: ModelSpec, spread: Parallelism, rank: int) -> float:
     """What one adapter takes of each GPU [bytes], in 16 bits, for all linear layers: attention and MLP.
