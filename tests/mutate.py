@@ -208,7 +208,8 @@ def watched(copy: Path, sources: list[str], tests: list[str]) -> Reached:
             for context in contexts:
                 if context.endswith("|fixtures"):
                     tests_of.update(files[context.partition("::")[0]])
-            by_line[line] = tests_of
+            # what is run at import tells on everything, whoever else imports it anew
+            by_line[line] = tests_of if "" not in contexts else set()
         reached.lines[os.path.relpath(path, copy)] = by_line
     return reached
 

@@ -13,6 +13,8 @@ from planner.question.compiled import rate_of
 from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 CALM: dict[str, Any] = {"burst": "poisson", "pools": 1}
 
 

@@ -23,6 +23,8 @@ from planner.question.options import PlanInputs
 from planner.report.table import render
 from planner.workload.workload import Workload
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 PAPER: dict[str, Any] = {"profile": "fleetopt-paper", "method": "mgc", "kv": "reserved", "route_on": "total"}
 QUICK: dict[str, Any] = {"method": "occupancy", "tp": 1, "burst": "poisson", "boundaries": [1500, 4000], "gammas": 1.0}
 """Few cuts to choose from and no bursts, where neither is what a test is about."""

@@ -11,6 +11,8 @@ import planner as fo
 from planner.fleet.moves import moves
 from planner.question.files import saved_pools
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 BASE = {"slo": 0.5, "rate": 100.0, "method": "occupancy", "tp": 1, "pools": 1, "burst": "poisson"}
 
 
