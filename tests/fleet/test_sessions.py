@@ -6,7 +6,7 @@ import planner as fo
 from planner.routing import DEFAULT_ROUTING
 
 CHATS = "turns=12,first=4000,growth=900,osl=250,gap=40s"
-BIG = {"rate": 30, "slo": "8s", "model": "llama-3.1-8b", "pools": 1, "token_budget": 2048, "burst": "poisson"}
+BIG = {"rate": 12, "slo": "8s", "model": "llama-3.1-8b", "pools": 1, "token_budget": 2048, "burst": "poisson"}
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
 
@@ -40,7 +40,7 @@ def test_the_plan_shows_the_curve(plan):
 
 
 def test_the_plan_is_evaluated_as_it_was_planned(plan):
-    found = fo.evaluate(plan, 30.0).verdicts[0][0].prediction
+    found = fo.evaluate(plan, 12.0).verdicts[0][0].prediction
     for value in plan.pools[0].latency:
         assert found.value(value.metric, value.quantile) == pytest.approx(value.value_s, rel=1e-9)
     assert found.load == pytest.approx(plan.pools[0].load)
@@ -73,7 +73,7 @@ def test_shared_prefixes_want_a_gateway_that_knows_them():
     """150 prefixes of 6,000 tokens do not fit on every replica; each on its own they do."""
     text = "groups=150,prefix=6000,prompts=5,question=1200,osl=100"
     asked = {
-        "rate": 30,
+        "rate": 15,
         "slo": "2s",
         "model": "qwen3-32b",
         "tp": 2,

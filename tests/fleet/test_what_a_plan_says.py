@@ -150,3 +150,16 @@ def test_no_engine_is_told_to_take_more_than_its_model_does() -> None:
     for shape in ("colocated", "disaggregated"):
         for pool in fo.plan(lengths, rate=1.0, shape=shape, pools=1, **asked).pools:
             assert pool.settings is not None and pool.settings.max_model_len <= 131_072
+
+
+@pytest.mark.parametrize("shape", ["both", "colocated", "disaggregated"])
+def test_what_no_shape_keeps_is_told_as_one_shape_tells_it(four: fo.Workload, shape: str) -> None:
+    with pytest.raises(fo.InfeasibleError, match="P99 TTFT"):
+        fo.plan(four, rate=100.0, shape=shape, pools=1, **{**ASKED, "slo": "1ms"})
+
+
+def test_of_both_shapes_the_cheaper_is_taken(four: fo.Workload) -> None:
+    each = [fo.plan(four, rate=100.0, shape=s, pools=1, **ASKED) for s in ("colocated", "disaggregated")]
+    both = fo.plan(four, rate=100.0, shape="both", pools=1, **ASKED)
+    assert both.cost_usd_per_hour == min(p.cost_usd_per_hour for p in each)
+    assert both.shape in {p.shape for p in each if p.cost_usd_per_hour == both.cost_usd_per_hour}

@@ -22,11 +22,11 @@ pytestmark = pytest.mark.usefixtures("few_replayed")
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten minutes of mostly short prompts and some long ones, at 12/s."""
+    """Four minutes of mostly short prompts and some long ones, at 12/s."""
     rng = np.random.default_rng(7)
-    times = np.sort(rng.uniform(0.0, 600.0, 7200))
-    inputs = np.where(rng.random(7200) < 0.85, rng.integers(50, 900, 7200), rng.integers(3000, 7000, 7200))
-    rows = zip(times, inputs, rng.integers(5, 200, 7200), strict=True)
+    times = np.sort(rng.uniform(0.0, 240.0, 2880))
+    inputs = np.where(rng.random(2880) < 0.85, rng.integers(50, 900, 2880), rng.integers(3000, 7000, 2880))
+    rows = zip(times, inputs, rng.integers(5, 200, 2880), strict=True)
     file = tmp_path_factory.mktemp("trace") / "mixed.csv"
     file.write_text("t_s,input_tokens,output_tokens\n" + "\n".join(f"{t:.3f},{i},{o}" for t, i, o in rows))
     return file
