@@ -12,7 +12,6 @@ from typing import Any
 
 from typer.main import get_command
 
-from planner._version import __version__
 from planner.autoscale.objects import KINDS
 from planner.cli.completion import TABLE
 from planner.cli.main import app
@@ -20,6 +19,7 @@ from planner.deploy import target_names
 from planner.engines import engines
 from planner.question.options import OPTIONS
 from planner.report import formats
+from planner.shared.version import __version__
 
 ANCHOR = "options-of-several-commands"
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "cli.md"

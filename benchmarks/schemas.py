@@ -23,12 +23,12 @@ from planner.catalog.profile_files import COVERED_QUANTITIES, LARGEST_PARAMETER,
 from planner.catalog.profile_record import HOLDS, SCHEMA, Profile, ReservedSlots
 from planner.choices import Choices
 from planner.errors import InfeasibleError
-from planner.hardware import DTYPE_BYTES
 from planner.iteration.model import PARAMETER_UNITS
+from planner.machine.hardware import DTYPE_BYTES
 from planner.promise import Promise, Slo
 from planner.question.options import OPTIONS, Option, PlanInputs, canonical
 from planner.question.services import REFUSED, SHARED, ServiceAsked, ServicesAsked
-from planner.record import Record, spelled
+from planner.shared.record import Record, spelled
 from planner.units import MOST
 from planner.workload.workload import Described, Workload
 
@@ -153,7 +153,11 @@ def closed(properties: Mapping[str, Schema], required: Sequence[str] = ()) -> Sc
 def modules() -> list[Any]:
     """The package's modules, without the command line and what wants an extra."""
     paths = [p.relative_to(ROOM.parent).with_suffix("").parts for p in sorted(ROOM.rglob("*.py"))]
-    wanted = [parts for parts in paths if parts[1] != "cli" and parts[1:] != ("compress", "gateway")]
+    wanted = [
+        parts
+        for parts in paths
+        if (parts[1] != "cli" or parts[2:] == ("checkup",)) and parts[1:] != ("compress", "gateway")
+    ]
     return [import_module(".".join(parts).removesuffix(".__init__")) for parts in wanted]
 
 

@@ -29,13 +29,11 @@ from pathlib import Path
 from typing import Any
 
 import planner as fo
-from planner import kept
 from planner.advice import rows
 from planner.advice.choices import cost_with
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import measured_profiles
 from planner.choices import Choices
-from planner.cores import cores
 from planner.engines import engines
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.problem import FleetProblem
@@ -44,6 +42,8 @@ from planner.fleet.types import cheapest_types, with_types
 from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.options import PlanInputs
 from planner.routing import ROUTINGS
+from planner.shared import kept
+from planner.shared.cores import cores
 from planner.workload.workload import Workload
 
 MODELS = ("llama-3.1-8b", "qwen3-14b", "qwen3-32b", "llama-3.1-70b", "qwen3-30b-a3b")

@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from planner._version import __version__
+from planner.shared.version import __version__
 
 if TYPE_CHECKING:
     from planner.advice.batching import Batching

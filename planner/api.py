@@ -14,16 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from planner.arguments import spelled_out, told_types
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.fleet.shapes import standing_fleet
-from planner.kept import keeping
 from planner.plans import Plan
 from planner.promise import Slo
 from planner.question.compiled import rate_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
-from planner.remarks import Remark
+from planner.shared.arguments import spelled_out, told_types
+from planner.shared.kept import keeping
+from planner.shared.remarks import Remark
 from planner.units import RATE_RULE, is_rate, parse_duration, parse_tokens
 from planner.workload.resolve import is_passing
 from planner.workload.workload import Workload
@@ -2205,7 +2205,7 @@ def _taken(given: Any) -> Any:
 
 def _document(plan_file: str | Path) -> Mapping[str, Any]:
     """The content of a plan file; :func:`_standing` checks it."""
-    from planner.documents import load_document
+    from planner.shared.documents import load_document
 
     found = load_document(plan_file)
     return found if isinstance(found, Mapping) else {}

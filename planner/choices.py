@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from planner.errors import InputError, did_you_mean
 from planner.promise import Promise
-from planner.record import Record
+from planner.shared.record import Record
 
 
 @dataclass(frozen=True, slots=True)

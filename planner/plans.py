@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from planner.choices import Choices
-from planner.hardware import Parallelism
-from planner.notebook import InNotebooks
+from planner.machine.hardware import Parallelism
 from planner.promise import Promise, Slo
-from planner.record import Record, json_number
-from planner.remarks import Remark
+from planner.shared.notebook import InNotebooks
+from planner.shared.record import Record, json_number
+from planner.shared.remarks import Remark
 
 HOURS_PER_YEAR = 8760.0
 """Hours of a year as the FleetOpt paper and most price sheets count them."""
@@ -142,7 +142,7 @@ class PoolPlan(Record):
     gpu, tp, profile, provenance
         What a replica is: GPU id, GPUs of a tensor-parallel group, profile name, ``measured`` | ``fitted`` | ``estimated``.
     pp, dp, ep
-        How it spreads the model beyond that, see :class:`planner.hardware.Parallelism`.
+        How it spreads the model beyond that, see :class:`planner.machine.hardware.Parallelism`.
     replicas, gpus, spares
         Replicas, GPUs bought (``replicas * tp * pp * dp``), and how many of the replicas are redundancy.
     slots

@@ -11,7 +11,7 @@ import pytest
 PARENT = """
 import os, sys, time
 from concurrent.futures import ProcessPoolExecutor
-from planner.cores import end_with_parent
+from planner.shared.cores import end_with_parent
 
 if __name__ == "__main__":
     with ProcessPoolExecutor(2, initializer=end_with_parent) as pool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from planner.extras import installing
+from planner.shared.extras import installing
 
 RECORDS: list[tuple[dict[str, Any] | None, str]] = [
     (None, "pip install 'fleetopt[gpu]'"),

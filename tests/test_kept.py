@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import planner.kept
-from planner.kept import keeping, once
+import planner.shared.kept
+from planner.shared.kept import keeping, once
 
 
 def test_it_is_kept_inside_and_forgotten_outside() -> None:
@@ -25,7 +25,7 @@ def test_it_is_kept_inside_and_forgotten_outside() -> None:
 
 
 def test_what_was_asked_for_longest_ago_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner.kept, "MOST", 2)
+    monkeypatch.setattr(planner.shared.kept, "MOST", 2)
     with keeping():
         for name in ("a", "b", "a", "c"):
             once(name, lambda name=name: name)  # type: ignore[misc]

@@ -11,7 +11,7 @@ from planner import evaluate
 from planner.catalog.load import gpus
 from planner.catalog.prices import offers, save_offers, user_directory
 from planner.errors import InputError
-from planner.paths import matching
+from planner.shared.paths import matching
 from planner.workload.importing import read_workload
 
 

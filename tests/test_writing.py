@@ -15,7 +15,7 @@ import pytest
 
 import planner
 from planner.errors import InputError
-from planner.writing import is_stream, keep_copy, write_text
+from planner.shared.writing import is_stream, keep_copy, write_text
 
 
 def test_a_new_file_obeys_the_umask(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_killed_runs_leave_nothing_for_long(tmp_path: Path) -> None:
     write_text(target, "old\n")
     new = "new " * 20_000
     code = f"""
-from planner.writing import is_stream, keep_copy, write_text
+from planner.shared.writing import is_stream, keep_copy, write_text
 print('go', flush=True)
 while True:
     write_text({str(target)!r}, 'new ' * 20_000)
@@ -225,7 +225,7 @@ def test_a_copy_is_kept_of_files_alone(tmp_path: Path) -> None:
 def test_what_a_shell_appends_to_is_kept(name: str, tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     log.write_text("before\n")
-    code = f"from planner.writing import write_text; print('first'); write_text({name!r}, 'new'); print('last')"
+    code = f"from planner.shared.writing import write_text; print('first'); write_text({name!r}, 'new'); print('last')"
     with log.open("a") as out:
         subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
     assert log.read_text() == "before\nfirst\nnew\nlast\n"

@@ -17,8 +17,8 @@ from planner.calibrate.servers import faster_than_hardware, hardware_limit
 from planner.calibrate.tables import read_servers_csv
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
-from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.iteration.model import IterationModel
+from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 
 FloatArray = NDArray[np.float64]
 

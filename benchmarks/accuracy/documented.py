@@ -19,9 +19,9 @@ from benchmarks.accuracy.rows import Pair, band_of
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity
-from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
 from planner.iteration.roofline import roofline
-from planner.shard import shard
+from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
+from planner.machine.shard import shard
 
 FIGURES = Path(__file__).with_name("documented.csv")
 

@@ -16,8 +16,8 @@ from benchmarks.accuracy.serving import Load, completed_per_s, poisson, quantile
 from planner.catalog.kv import kv_bytes_per_token, kv_capacity
 from planner.catalog.profile_record import Profile
 from planner.catalog.profiles import estimated_profile
-from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.iteration.roofline import NODE_LINK_BYTES_PER_S
+from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.predict.records import PrefixCache, Replicas, Run
 
 STAGE_S, APART_S = 60.0, 600.0

@@ -21,8 +21,8 @@ from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import estimated_profile
 from planner.engines import engine as find_engine
-from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.iteration.model import IterationModel
+from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.predict.records import Replicas
 
 QUEUED = 0.5

@@ -29,9 +29,9 @@ from benchmarks.accuracy.rows import Pair, band_of
 from benchmarks.accuracy.serving import FloatArray, Load, quantile, random, table, through
 from planner.engines import engine as find_engine
 from planner.errors import InputError
-from planner.hardware import Parallelism
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
+from planner.machine.hardware import Parallelism
 from planner.predict.records import Replicas
 
 RUN_S = 600.0

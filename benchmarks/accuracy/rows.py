@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from planner.errors import InputError
-from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.roofline import prior_band
+from planner.machine.hardware import GpuSpec, ModelSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("FLEETOPT_SHARED_DATA", ROOT.parent / "shared" / "data"))

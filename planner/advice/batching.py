@@ -16,7 +16,7 @@ from planner.fluid.exclusive_memory import ExclusiveSlots, exclusive_slots
 from planner.iteration.derived import Derived, exclusive_parameters, interference_parameters, mixed_parameters
 from planner.iteration.model import IterationModel
 from planner.predict.bounds import max_throughput
-from planner.record import Record
+from planner.shared.record import Record
 
 FloatArray = NDArray[np.float64]
 

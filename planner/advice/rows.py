@@ -8,8 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context
 from typing import TypeVar
 
-from planner.cores import cores
-from planner.kept import branched
+from planner.shared.cores import cores
+from planner.shared.kept import branched
 
 MOST_WORKERS = 8
 """Threads at once: beyond it the Python between the replays is what they wait for."""

@@ -11,7 +11,7 @@ import numpy as np
 from planner.advice.replica import UTILIZATION, SchedulerReplica
 from planner.errors import InputError
 from planner.predict.bounds import MaxThroughput, max_throughput, mean_running
-from planner.record import Record
+from planner.shared.record import Record
 
 _BINDING = {
     "budget": "tokens per iteration",

@@ -14,7 +14,7 @@ from planner.errors import InputError
 from planner.fluid import nested_wait as nested
 from planner.fluid import wait as fluid
 from planner.iteration.derived import wait_parameters
-from planner.record import Record, json_number
+from planner.shared.record import Record, json_number
 
 FloatArray = NDArray[np.float64]
 

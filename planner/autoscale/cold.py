@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.autoscale.path import STEP_S
 from planner.promise import MEAN, Promise
-from planner.record import Record
+from planner.shared.record import Record
 from planner.units import format_count, format_duration, format_percent
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.monitor.policy import DAY_S, TOLERANCE, Pace, Policy, written
-from planner.notebook import InNotebooks
-from planner.record import Record
+from planner.shared.notebook import InNotebooks
+from planner.shared.record import Record
 from planner.studies.schedule import needs_of
 from planner.units import format_count, format_duration, format_percent
 

@@ -16,7 +16,7 @@ from planner.autoscale.windows import MOST_REPLICAS, arrivals_along, drawn_reque
 from planner.engines import DEFAULT_ENGINE
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
-from planner.record import Record
+from planner.shared.record import Record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,7 +14,7 @@ from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.methods.base import MEAN_LEVELS
 from planner.promise import MEAN
-from planner.record import Record
+from planner.shared.record import Record
 from planner.studies.capacity import largest, pool_keeps
 from planner.workload import pools as m
 

@@ -10,9 +10,9 @@ import numpy as np
 from planner.calibrate.fit import log_slopes
 from planner.calibrate.points import Batch, Points
 from planner.errors import CalibrationError
-from planner.hardware import ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import shard_shape
+from planner.machine.hardware import ModelSpec
 
 POINT_SD = 0.02
 """What one measured iteration is off by [1]."""

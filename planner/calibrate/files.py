@@ -15,8 +15,8 @@ from planner.calibrate.load_generators import Assumed, is_mlperf, mlperf_point, 
 from planner.calibrate.points import Points, read_iterations_csv
 from planner.calibrate.raw import UNKNOWN_GPU, parse_points
 from planner.calibrate.tables import GROUP_COLUMNS, read_servers_csv
-from planner.documents import counted, read_text
 from planner.errors import InputError
+from planner.shared.documents import counted, read_text
 
 
 @dataclass(frozen=True, slots=True, eq=False)

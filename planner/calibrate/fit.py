@@ -16,8 +16,8 @@ from planner.errors import CalibrationError
 from planner.iteration.derived import Derived, with_uncertainty
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
-from planner.record import Record
-from planner.remarks import Remark
+from planner.shared.record import Record
+from planner.shared.remarks import Remark
 
 FloatArray = NDArray[np.float64]
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from planner.documents import counted
 from planner.errors import InputError
+from planner.shared.documents import counted
 
 LARGEST_BODY = 16 * 2**20
 """Of a page or an answer [bytes]."""

@@ -20,9 +20,9 @@ from types import FrameType
 from typing import Any
 
 from planner.calibrate.http import Connection, Endpoint, HttpError, without_credentials
-from planner.documents import load_document
 from planner.engines import Engine
 from planner.errors import CalibrationError, InputError
+from planner.shared.documents import load_document
 
 HOST = "127.0.0.1"
 STOPPING_S = 20.0

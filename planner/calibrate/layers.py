@@ -27,8 +27,8 @@ from planner.calibrate.kernels import (
 )
 from planner.calibrate.points import Batch
 from planner.errors import CalibrationError, InputError
-from planner.hardware import DTYPE_BYTES, ModelSpec
-from planner.shard import shard
+from planner.machine.hardware import DTYPE_BYTES, ModelSpec
+from planner.machine.shard import shard
 
 LAYERS_BUILT = 3
 """So many stand for all of a kind, fewer where they do not fit."""

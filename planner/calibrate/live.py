@@ -15,8 +15,8 @@ from typing import Any
 from planner.calibrate.closed_loop import ServerPoint
 from planner.calibrate.http import LARGEST_BODY, Connection, Endpoint, HttpError, parse_json
 from planner.calibrate.window import Steady, Stream, first_lengths, steady_state
-from planner.cores import cores
 from planner.errors import CalibrationError
+from planner.shared.cores import cores
 from planner.units import MOST
 
 FAILED_SHARE = 0.2

@@ -16,9 +16,9 @@ from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, log_times
 from planner.calibrate.live import LiveServer, Load, LoadResult
 from planner.calibrate.servers import ENOUGH_SHAPES, ServerFit, fit_server
 from planner.calibrate.window import window_s
-from planner.documents import load_document
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
+from planner.shared.documents import load_document
 
 FloatArray = NDArray[np.float64]
 

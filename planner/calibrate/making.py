@@ -15,8 +15,8 @@ from planner.catalog import model as find_model
 from planner.catalog.profiles import Profile, parse_profile
 from planner.engines import engines
 from planner.errors import CalibrationError, InputError
-from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
+from planner.machine.hardware import GpuSpec, ModelSpec
 
 if TYPE_CHECKING:
     from planner.calibrate.fit import Fit

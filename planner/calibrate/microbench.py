@@ -24,10 +24,10 @@ from planner.calibrate.kernels import DeviceFull, device_full, refuse_full
 from planner.calibrate.layers import Layers, refuse_unsupported
 from planner.calibrate.points import Batch, Points
 from planner.errors import CalibrationError, InputError
-from planner.extras import installing
-from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PCIE_BYTES_PER_S, shard_shape
+from planner.machine.hardware import GpuSpec, ModelSpec
+from planner.shared.extras import installing
 
 TINY_MODEL = ModelSpec(
     name="tiny",

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.documents import read_text, rows_by_column
 from planner.errors import InputError, did_you_mean
+from planner.shared.documents import read_text, rows_by_column
 from planner.units import LEAST, MOST, MOST_SECONDS, is_measurable
 
 FloatArray = NDArray[np.float64]

@@ -15,9 +15,9 @@ import numpy as np
 from planner.calibrate.closed_loop import ServerPoint
 from planner.calibrate.points import Batch, Points
 from planner.catalog.profiles import Profile
-from planner.documents import counted, printable, read_text
 from planner.errors import InputError
-from planner.writing import write_text
+from planner.shared.documents import counted, printable, read_text
+from planner.shared.writing import write_text
 
 SCHEMA = "fleetopt-points/1"
 KINDS = ("server", "iterations")

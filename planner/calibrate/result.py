@@ -12,8 +12,8 @@ from planner.calibrate.raw import RawPoints, points_path, write_points
 from planner.catalog.profiles import Profile, save_profile
 from planner.errors import CalibrationError
 from planner.iteration.model import IterationModel
-from planner.record import Record
-from planner.writing import is_stream, keep_copy
+from planner.shared.record import Record
+from planner.shared.writing import is_stream, keep_copy
 
 if TYPE_CHECKING:
     from planner.calibrate.fit import Fit

@@ -14,12 +14,12 @@ from planner.calibrate.raw import UNKNOWN_GPU
 from planner.calibrate.result import Calibration, CalibrationSet, checked_set
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
-from planner.documents import printable
 from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import CalibrationError, InputError
-from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
+from planner.machine.hardware import GpuSpec, ModelSpec
+from planner.shared.documents import printable
 from planner.units import LEAST, MOST
 
 if TYPE_CHECKING:

@@ -26,12 +26,12 @@ from planner.calibrate.closed_loop import (
 from planner.calibrate.solver import minimise
 from planner.engines import DEFAULT_ENGINE, engine
 from planner.errors import CalibrationError, InputError
-from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
-from planner.record import Record
-from planner.remarks import Remark
-from planner.shard import shard
+from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
+from planner.machine.shard import shard
+from planner.shared.record import Record
+from planner.shared.remarks import Remark
 
 FloatArray = NDArray[np.float64]
 

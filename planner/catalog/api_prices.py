@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.documents import load_document, printable
 from planner.errors import InputError, did_you_mean
+from planner.shared.documents import load_document, printable
 from planner.units import MOST
 
 FloatArray = NDArray[np.float64]

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from planner.paths import at_home
+from planner.shared.paths import at_home
 
 FOLDER = Path(__file__).parent
 """Where the package's YAML files lie (importlib.resources would find the same and take 10 ms to import)."""

@@ -1,4 +1,4 @@
-"""A Hugging Face ``config.json`` -> :class:`planner.hardware.ModelSpec`."""
+"""A Hugging Face ``config.json`` -> :class:`planner.machine.hardware.ModelSpec`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.images import encoder_of
-from planner.documents import load_document, parse_json, read_text
 from planner.errors import InputError, did_you_mean
-from planner.hardware import DTYPE_BYTES, ModelSpec
+from planner.machine.hardware import DTYPE_BYTES, ModelSpec
+from planner.shared.documents import load_document, parse_json, read_text
 
 _KNOWN = load_document(Path(__file__).with_name("families.yaml"))
 

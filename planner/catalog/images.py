@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from planner.documents import load_document
 from planner.errors import InputError
-from planner.hardware import ModelSpec
+from planner.machine.hardware import ModelSpec
+from planner.shared.documents import load_document
 
 FAMILIES: Mapping[str, Mapping[str, Any]] = load_document(Path(__file__).with_suffix(".yaml"))
 """How each family cuts images, by the model_type of its config.json."""

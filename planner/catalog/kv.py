@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from planner.errors import InputError
-from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
-from planner.record import Record
-from planner.shard import shard
+from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
+from planner.machine.shard import shard
+from planner.shared.record import Record
 
 GIB = 2.0**30
 
@@ -66,7 +66,7 @@ def weight_bytes(model: ModelSpec, tp: int | Parallelism = 1) -> float:
     model
         The model, in the dtype it is served in.
     tp
-        GPUs of the tensor-parallel group [1], or the whole :class:`~planner.hardware.Parallelism`: pipeline stages share
+        GPUs of the tensor-parallel group [1], or the whole :class:`~planner.machine.hardware.Parallelism`: pipeline stages share
         the layers, and with attention data parallelism the routed experts are spread over all GPUs of a stage.
 
     Returns

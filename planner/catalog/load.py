@@ -11,9 +11,9 @@ from typing import Any, NotRequired, TypedDict
 
 from planner.catalog.folders import FOLDER
 from planner.catalog.prices import Offer, offers, reference_offer
-from planner.documents import yaml_loader
 from planner.errors import InputError, did_you_mean
-from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
+from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
+from planner.shared.documents import yaml_loader
 
 GIB = 2.0**30
 
@@ -28,7 +28,7 @@ def normalized(name: str) -> str:
 
 
 def shipped(file: str) -> Any:
-    """A YAML file of this package, parsed; a test reads them with the checks of :mod:`planner.documents`."""
+    """A YAML file of this package, parsed; a test reads them with the checks of :mod:`planner.shared.documents`."""
     import yaml
 
     # safe: builds plain data only; libyaml is ten times faster where it is compiled in
@@ -235,7 +235,7 @@ def model(
     name
         Canonical name, alias, Hugging Face repository id, or the path of a ``config.json`` (or of its folder).
     weight_dtype, kv_dtype
-        Serve it in another dtype than the entry says; keys of :data:`planner.hardware.DTYPE_BYTES`.
+        Serve it in another dtype than the entry says; keys of :data:`planner.machine.hardware.DTYPE_BYTES`.
     like
         Family (a ``model_type``) whose arithmetic to take for a ``config.json`` of an unknown architecture.
 

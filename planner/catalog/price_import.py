@@ -10,9 +10,9 @@ from pathlib import Path
 
 from planner.catalog.load import gpus, normalized
 from planner.catalog.prices import COLUMNS, Offer, parse_offers
-from planner.documents import Rows, read_text, rows_by_column
 from planner.errors import InputError
-from planner.hardware import GpuSpec
+from planner.machine.hardware import GpuSpec
+from planner.shared.documents import Rows, read_text, rows_by_column
 from planner.units import LEAST, MOST
 
 GIB = 2.0**30

@@ -17,11 +17,11 @@ from datetime import date as Day
 from functools import lru_cache
 from pathlib import Path
 
-from planner.documents import Rows, read_text
 from planner.errors import InputError
-from planner.paths import at_home, refuse_homeless
+from planner.shared.documents import Rows, read_text
+from planner.shared.paths import at_home, refuse_homeless
+from planner.shared.writing import write_text
 from planner.units import LEAST, MOST
-from planner.writing import write_text
 
 COLUMNS = ("gpu", "vendor", "region", "term", "usd_per_gpu_hour", "date", "source")
 """Columns of a price list, in this order; `region` may be empty."""

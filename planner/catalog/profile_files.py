@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.profile_record import HOLDS, SCHEMA, Profile, ReservedSlots
-from planner.documents import parse_yaml, read_text, yaml_loader
 from planner.errors import MOST_TOLD, InputError, did_you_mean
-from planner.hardware import DTYPE_BYTES
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
+from planner.machine.hardware import DTYPE_BYTES
+from planner.shared.documents import parse_yaml, read_text, yaml_loader
+from planner.shared.writing import write_text
 from planner.units import MOST
-from planner.writing import write_text
 
 COVERED_QUANTITIES = ("decodes", "context_tokens", "context_sum", "prefill_tokens", "batch_tokens")
 

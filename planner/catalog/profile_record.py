@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from planner.hardware import Parallelism
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
+from planner.machine.hardware import Parallelism
 
 SCHEMA = "fleetopt-profile/1"
 """Version of the file format."""
@@ -59,7 +59,7 @@ class Profile:
     gpu, model
         Canonical names of the catalog, or any name when the file came from hardware the catalog does not know.
     tp, pp, dp, ep
-        How the model is spread, see :class:`~planner.hardware.Parallelism` [1].
+        How the model is spread, see :class:`~planner.machine.hardware.Parallelism` [1].
     iteration
         The iteration-time model, of one copy's batch.
     provenance

@@ -25,8 +25,8 @@ from planner.catalog.profile_record import Profile as Profile
 from planner.engines import DEFAULT_ENGINE, Engine, engines
 from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
-from planner.hardware import GpuSpec, ModelSpec, Parallelism
-from planner.kept import once
+from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.shared.kept import once
 
 
 def _files() -> Iterator[tuple[str, Path]]:
@@ -75,7 +75,7 @@ def estimated_profile(
     gpu, model
         What runs on what.
     tp
-        GPUs of the tensor-parallel group [1], or the whole :class:`~planner.hardware.Parallelism`.
+        GPUs of the tensor-parallel group [1], or the whole :class:`~planner.machine.hardware.Parallelism`.
     engine
         Engine that serves it: its host's time is in the iteration and before the first token.
 
@@ -199,7 +199,7 @@ def profile(
     gpu, model
         Catalog entries or names; used when `name` is ``None``.
     tp
-        GPUs of the tensor-parallel group [1], or the whole :class:`~planner.hardware.Parallelism`; used when `name` is
+        GPUs of the tensor-parallel group [1], or the whole :class:`~planner.machine.hardware.Parallelism`; used when `name` is
         ``None``.
     engine
         Engine that serves; those measured with another are passed over, kernels gain its host time. ``None`` = whatever was

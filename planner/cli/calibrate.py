@@ -265,7 +265,7 @@ def _written(result: CalibrationSet, output: Path | None) -> list[str]:
     """Write every profile with its points; lines that say where they are."""
     from planner.catalog.profiles import user_directory
     from planner.errors import InputError
-    from planner.paths import refuse_homeless
+    from planner.shared.paths import refuse_homeless
 
     several = len(result.calibrations) > 1
     target = output if output is not None else user_directory()

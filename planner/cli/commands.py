@@ -13,8 +13,8 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command, get_group
 
 from planner.cli.output import whole_tables
-from planner.documents import printable
 from planner.errors import InputError
+from planner.shared.documents import printable
 from planner.units import MOST
 
 COMMANDS = (

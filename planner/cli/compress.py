@@ -92,8 +92,8 @@ def text(
     from planner.cli.output import emit, say
     from planner.compress.extract import compress
     from planner.compress.tokens import counter_from
-    from planner.documents import read_text
     from planner.errors import InputError
+    from planner.shared.documents import read_text
 
     if budget < 0:
         raise InputError(f"budget: must not be negative, got {budget}")

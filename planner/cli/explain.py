@@ -57,8 +57,8 @@ def saved_plan(path: Path) -> dict[str, Any]:
     InputError
         It is none.
     """
-    from planner.documents import load_document
     from planner.errors import InputError
+    from planner.shared.documents import load_document
 
     data = load_document(path, f"A plan: fleetopt plan --cdf azure --slo 0.5 -o {path.name}")
     if not isinstance(data, dict) or data.get("kind") != "fleetopt-plan":

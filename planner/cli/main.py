@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from planner._version import __version__
 from planner.cli.commands import USAGE, Commands
 from planner.cli.output import forget_no_width, open_streams, say, stdout_failed
-from planner.documents import is_text, printable
 from planner.errors import FleetOptError, InputError
+from planner.shared.documents import is_text, printable
+from planner.shared.version import __version__
 
 app = typer.Typer(
     name="fleetopt",

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.documents import printable
 from planner.errors import FleetOptError, InfeasibleError, did_you_mean
+from planner.shared.documents import printable
 
 PLANNED = ("plan", "--cdf", "azure", "--slo", "0.5")
 """The shortest question."""

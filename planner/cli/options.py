@@ -13,7 +13,7 @@ import typer
 from planner.errors import InputError
 from planner.question.options import OPTIONS, PANELS, Option, canonical, unknown_option
 from planner.report import PICTURES, formats
-from planner.writing import refuse_unwritable
+from planner.shared.writing import refuse_unwritable
 
 OUTPUT = "Output"
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from planner.cli import sign
-from planner.documents import printable
 from planner.errors import InputError
-from planner.writing import refuse_unwritable, write_text
+from planner.shared.documents import printable
+from planner.shared.writing import refuse_unwritable, write_text
 
 
 def emit(text: str, output: Path | None) -> None:

@@ -71,7 +71,7 @@ def plan(
     from planner.errors import InfeasibleError, InputError
     from planner.question.files import load_question
     from planner.report.text.plan import one_line
-    from planner.writing import is_stream
+    from planner.shared.writing import is_stream
 
     given = opt.settings(given, change)
     # several fleets have no start line of one

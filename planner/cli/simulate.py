@@ -171,8 +171,8 @@ def _compare(
 
 def _policy_settings(changes: Sequence[str]) -> dict[str, dict[str, Any]]:
     """``["eb.k=20"]`` as ``{"eb": {"k": 20}}``; values are YAML."""
-    from planner.documents import parse_yaml
     from planner.errors import InputError
+    from planner.shared.documents import parse_yaml
 
     found: dict[str, dict[str, Any]] = {}
     problems = []

@@ -48,9 +48,9 @@ def what_if(
     """
     from planner import api
     from planner.cli.output import draw, format_of, progress_bar, refuse_named_twice, writer
-    from planner.cores import cores
     from planner.errors import InputError
     from planner.question.files import load_question
+    from planner.shared.cores import cores
     from planner.studies.what_if import parse_settings
 
     write = writer(output_format, output)

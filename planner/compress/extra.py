@@ -6,7 +6,7 @@ from importlib import import_module
 from types import ModuleType
 
 from planner.errors import InputError
-from planner.extras import installing
+from planner.shared.extras import installing
 
 
 def require(module: str) -> ModuleType:

@@ -24,9 +24,9 @@ from planner.compress.extract import CompressorSettings, compress
 from planner.compress.gate import content_type
 from planner.compress.messages import chat_tokens, compress_chat, texts_of
 from planner.compress.tokens import ByteCounter, LearnedBytes, TokenCounter, TokenizerCounter
-from planner.cores import end_with_parent
-from planner.documents import printable
 from planner.errors import InputError
+from planner.shared.cores import end_with_parent
+from planner.shared.documents import printable
 
 _HOP_BY_HOP = frozenset(
     [

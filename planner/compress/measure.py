@@ -15,8 +15,8 @@ from planner.compress.fidelity import TfidfCosine, rouge_l_recall
 from planner.compress.messages import chat_tokens, compress_chat, texts_of
 from planner.compress.tokens import TokenCounter
 from planner.errors import InputError
-from planner.paths import at_home
-from planner.record import Record
+from planner.shared.paths import at_home
+from planner.shared.record import Record
 
 LONGEST_LINE = 16 * 1024 * 1024
 """Longest line of a prompt file [bytes]."""

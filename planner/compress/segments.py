@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from planner.compress.extra import require
 from planner.compress.gate import PROSE, content_type
-from planner.documents import whole
+from planner.shared.documents import whole
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})")
 _TABLE = re.compile(r"^\s*\|.*\|\s*$")

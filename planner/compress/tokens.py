@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 from planner.compress.extra import require
-from planner.documents import printable, whole
 from planner.errors import InputError
-from planner.paths import at_home
+from planner.shared.documents import printable, whole
+from planner.shared.paths import at_home
 from planner.units import LEAST, MOST
 
 DEFAULT_BYTES_PER_TOKEN = 3.0

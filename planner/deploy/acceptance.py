@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from planner.calibrate.http import HttpError, parse_json
 from planner.deploy.replay import Outcome
-from planner.documents import printable, refuse_unfed
 from planner.errors import InputError
 from planner.fleet.shapes import find_shape
-from planner.notebook import InNotebooks
 from planner.promise import MEAN, Promise
-from planner.record import Record
+from planner.shared.documents import printable, refuse_unfed
+from planner.shared.notebook import InNotebooks
+from planner.shared.record import Record
 from planner.simulate.statistics import Estimate, mean_of_batches
 from planner.simulate.verify import CANNOT_TELL, FAILS, HOLDS, judge, judge_share
 from planner.units import format_count, format_duration, format_percent

@@ -11,7 +11,7 @@ from typing import Any
 from planner.catalog.kv import weight_bytes
 from planner.deploy.serving import PORT, Serving, ServingPool
 from planner.deploy.templates import templates
-from planner.documents import load_document
+from planner.shared.documents import load_document
 
 GIB = 2**30
 

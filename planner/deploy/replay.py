@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from planner.calibrate.http import HttpError
 from planner.calibrate.live import Client, Dialect, LiveServer, Server, Together
 from planner.calibrate.window import Stream
-from planner.cores import cores
 from planner.errors import CalibrationError
 from planner.predict.records import keys_of, uniforms
 from planner.predict.traffic import FleetTraffic
 from planner.question.compiled import Traffic
+from planner.shared.cores import cores
 
 Floats = NDArray[np.float64]
 

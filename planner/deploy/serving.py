@@ -19,7 +19,7 @@ from planner.engines import Engine
 from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
 from planner.fleet.shapes import find_shape, shape_names
-from planner.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.question.files import SavedPool
 from planner.question.values import SHARES
 from planner.routing import Routing, find_routing

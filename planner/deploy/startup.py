@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.catalog.kv import weight_bytes
-from planner.hardware import ModelSpec
+from planner.machine.hardware import ModelSpec
 from planner.units import format_duration
 
 PROCESS_S = 16.0

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.documents import load_document
+from planner.shared.documents import load_document
 
 _PLACE = re.compile(r"\$([a-z]\w*)")
 

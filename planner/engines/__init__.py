@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.documents import load_document
 from planner.errors import InputError, did_you_mean
+from planner.shared.documents import load_document
 
 DEFAULT_ENGINE = "vllm"
 

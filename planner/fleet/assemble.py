@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from planner._version import __version__
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.cliffs import cliffs_of
 from planner.fleet.explain import unkept
@@ -22,8 +21,9 @@ from planner.plans import Alternative, Plan, SearchReport
 from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
-from planner.remarks import Remark
 from planner.routing import find_routing
+from planner.shared.remarks import Remark
+from planner.shared.version import __version__
 from planner.units import format_count, format_usd
 from planner.workload.carried import is_filed, rows_to_carry
 from planner.workload.resolve import is_passing

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Shortfall
-from planner.remarks import Remark
+from planner.shared.remarks import Remark
 
 LOOSER, WORTH_TELLING = 1.5, 0.2
 """A promise this many times as loose that saves more than this share of the cost stands on a cliff [1]."""

@@ -16,7 +16,7 @@ from planner.predict.records import Outage, Requests, Run
 from planner.predict.run import replay
 from planner.predict.traffic import WHOLE
 from planner.promise import MEAN, Promise
-from planner.remarks import Remark
+from planner.shared.remarks import Remark
 
 BUSIEST_S = 300.0
 """Time whose prompt tokens say when a pool is busiest, and whose requests are told of by themselves [s]."""

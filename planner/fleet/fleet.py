@@ -12,13 +12,13 @@ from planner.fleet.caches import cache_curve, sessions_of
 from planner.fleet.margin import Margin
 from planner.fleet.pool import Pool, PoolSize, Shortfall, smallest_pool
 from planner.fleet.scope import TAIL_LEVELS, tail_at
-from planner.growth import GROWTH
 from planner.methods.base import Prediction
 from planner.plans import SearchReport
 from planner.promise import PROMISE_METRICS, Promise
 from planner.question.compiled import REPORTED_LEVELS, CompiledQuestion, Promises
 from planner.question.files import SavedPool
-from planner.remarks import Remark
+from planner.question.options import GROWTH
+from planner.shared.remarks import Remark
 from planner.workload import pools as m
 
 GROWN = 1.05

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from planner.plans import PoolPlan
 from planner.question.files import SavedPool
-from planner.remarks import Remark
+from planner.shared.remarks import Remark
 
 Kind = tuple[str, int, int, int, int]
 

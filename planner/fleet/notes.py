@@ -19,9 +19,9 @@ from planner.methods import find_method
 from planner.plans import PoolPlan
 from planner.predict.run import kernel_in_use
 from planner.question.compiled import CompiledQuestion, Engines, Traffic
-from planner.remarks import Remark
 from planner.replica.floor import hardware_floor
 from planner.replica.lora import adapter_bytes
+from planner.shared.remarks import Remark
 from planner.units import format_count, format_duration
 from planner.workload import pools as m
 from planner.workload.arrivals import POISSON_ASSUMED

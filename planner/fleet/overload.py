@@ -11,7 +11,7 @@ from planner.methods.replayed import Answered, ReplayPool, weighted_quantiles
 from planner.predict import records
 from planner.promise import Promise
 from planner.question.compiled import Clients, Promises
-from planner.record import json_number
+from planner.shared.record import json_number
 from planner.units import format_count, format_duration, format_percent
 from planner.workload import pools as m
 

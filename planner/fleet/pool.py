@@ -10,7 +10,6 @@ from planner.catalog.kv import kv_bytes_per_token
 from planner.catalog.power import full_w
 from planner.errors import InputError
 from planner.fleet.margin import MEDIAN, Margin
-from planner.kept import once
 from planner.methods import find_method
 from planner.methods.base import InCopies, PoolModel, Prediction, unstable
 from planner.methods.replayed import ReplayPool
@@ -20,8 +19,9 @@ from planner.predict.records import PrefixCache
 from planner.predict.traffic import FleetTraffic, PoolTraffic
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises, Traffic
-from planner.remarks import Remark
 from planner.replica.engine import EngineOption, ReplicaSetup, set_up
+from planner.shared.kept import once
+from planner.shared.remarks import Remark
 from planner.workload.pools import PoolLaw
 from planner.workload.sessions import Sessions
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from planner.errors import InfeasibleError
 from planner.fleet.fleet import Fleet
 from planner.question.compiled import CompiledQuestion
-from planner.remarks import Remark
+from planner.shared.remarks import Remark
 
 ROUNDS = 8
 """Fleets tried until the rate of the users is that of their fleet."""

@@ -9,7 +9,7 @@ from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, broken
 from planner.methods.base import same_band
 from planner.plans import LatencyValue, PoolPlan, Sized, Sureness
-from planner.remarks import Remark
+from planner.shared.remarks import Remark
 from planner.units import format_count, format_percent
 from planner.workload.workload import Workload
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from planner.fleet.pool import Pool, pool_model, traffic_of
 from planner.methods.base import PoolModel
 from planner.question.compiled import CompiledQuestion
-from planner.remarks import Remark
+from planner.shared.remarks import Remark
 
 HALVINGS = 7
 """Of the range of rates in which the crossing lies."""

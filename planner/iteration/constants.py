@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from planner.documents import load_document
+from planner.shared.documents import load_document
 
 _FITTED = load_document(Path(__file__).with_suffix(".yaml"))
 

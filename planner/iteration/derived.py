@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.record import Record
+from planner.shared.record import Record
 
 FloatArray = NDArray[np.float64]
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from planner.engines import engine as find_engine
 from planner.engines import engines
 from planner.errors import InputError
-from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
 from planner.iteration.constants import BANDS, CONSTANTS
 from planner.iteration.model import IterationModel
-from planner.shard import shard
+from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
+from planner.machine.shard import shard
 
 TILE_TOKENS = 128
 ACTIVATION_BYTES = 2.0
@@ -269,8 +269,8 @@ def roofline(
     attention counts as if it read everything: an upper bound beyond its top-k.
 
     With pipeline stages or attention data parallelism the batch is that of one of the replica's copies
-    (:class:`~planner.hardware.Parallelism`), the others being as full: a batch passes all stages once in an iteration, while
-    the others are on the other stages; experts that are spread see the tokens of all dp copies, and the busiest of their GPUs
+    (:class:`~planner.machine.hardware.Parallelism`), the others being as full: a batch passes all stages once in an iteration,
+    while the others are on the other stages; experts that are spread see the tokens of all dp copies, and the busiest of their GPUs
     gets more than the mean by the constant ``imbalance``. What is not counted: copies wait for the one with the longest
     prompt, since all meet at the experts of every layer.
 
@@ -281,7 +281,7 @@ def roofline(
     model
         The model, with the dtypes it is served in.
     tp
-        GPUs of the tensor-parallel group [GPUs], or the whole :class:`~planner.hardware.Parallelism`.
+        GPUs of the tensor-parallel group [GPUs], or the whole :class:`~planner.machine.hardware.Parallelism`.
     engine
         Engine whose host costs are added, a name of :mod:`planner.engines`, with its version or without; ``None`` = kernels alone.
     constants

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
-from planner.kept import once
 from planner.methods.base import PoolModel, Prediction, unstable
 from planner.methods.joint import Together
 from planner.predict.batch import Lengths
@@ -23,6 +22,7 @@ from planner.predict.traffic import APART_S, SAMPLE, WHOLE, Laid, PoolTraffic
 from planner.promise import GOODPUT, MEAN, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
 from planner.queueing.order import rising
+from planner.shared.kept import once
 from planner.units import format_duration
 from planner.workload.pools import PoolLaw, images_of
 

@@ -17,8 +17,8 @@ from planner.predict.records import PrefixCache, Replicas, Requests, Run
 from planner.predict.run import replay
 from planner.predict.traffic import WHOLE, PoolTraffic
 from planner.promise import Promise
-from planner.record import Record
 from planner.routing import Routing
+from planner.shared.record import Record
 from planner.workload.sessions import Sessions
 
 FEW_CALLS, MOST_CALLS = 10_000, 40_000

@@ -24,8 +24,8 @@ from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
 from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
-from planner.record import json_number
 from planner.routing import ROUTINGS, Routing
+from planner.shared.record import json_number
 from planner.simulate.statistics import Estimate
 from planner.units import format_count, format_percent
 from planner.workload import pools as m

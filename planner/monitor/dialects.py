@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.documents import load_document
 from planner.engines import DEFAULT_ENGINE, engines
+from planner.shared.documents import load_document
 
 
 @dataclass(frozen=True, slots=True)

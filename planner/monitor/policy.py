@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from planner.errors import InputError
-from planner.record import Record
+from planner.shared.record import Record
 
 TOLERANCE = 0.1
 """Change of the ratio it ignores unless told otherwise [1]."""

@@ -15,9 +15,9 @@ from urllib.parse import quote
 import numpy as np
 
 from planner.calibrate.http import Connection, Endpoint, HttpError, parse_json
-from planner.documents import parse_json as parse_file
-from planner.documents import printable, read_text
 from planner.errors import InputError
+from planner.shared.documents import parse_json as parse_file
+from planner.shared.documents import printable, read_text
 from planner.units import MOST
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from planner.documents import parse_yaml, parse_yaml_all, printable, read_text
 from planner.errors import InputError
 from planner.monitor.policy import DAY_S, DOWN, TOLERANCE, UP, WEEK_S, Pace, Policy
+from planner.shared.documents import parse_yaml, parse_yaml_all, printable, read_text
 
 KINDS = ("HorizontalPodAutoscaler", "ScaledObject", "LLMInferenceService")
 """Objects that hold a rule."""

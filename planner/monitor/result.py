@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from planner.methods.base import Prediction
 from planner.monitor.measured import Measured, Promised
-from planner.notebook import InNotebooks
 from planner.promise import Promise
-from planner.record import Record
+from planner.shared.notebook import InNotebooks
+from planner.shared.record import Record
 from planner.simulate.statistics import Estimate
 from planner.units import format_percent
 

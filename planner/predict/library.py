@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from planner.errors import InputError, did_you_mean
-from planner.paths import at_home
 from planner.predict.build import INTERFACE, SOURCE, SUFFIX, BuildError, compiled, is_whole, keep, stem
+from planner.shared.paths import at_home
 
 VARIABLE = "FLEETOPT_KERNEL"
 """Environment variable: ``python`` = replay in Python; ``c`` = fail where the library is not to be had."""

@@ -17,14 +17,14 @@ from planner.engines import DEFAULT_ENGINE
 from planner.engines import engine as find_engine
 from planner.errors import InputError
 from planner.iteration.speculation import Speculation
-from planner.kept import once
 from planner.promise import GOODPUT, Promise, Slo
 from planner.question.compressible import category_shares
 from planner.question.images import USUAL_SIZE, images_by_category, with_images
 from planner.question.options import AT_RANDOM, PlanInputs
 from planner.question.pooling import read_only
-from planner.remarks import Remark
 from planner.routing import DEFAULT_ROUTING, Routing, find_routing
+from planner.shared.kept import once
+from planner.shared.remarks import Remark
 from planner.units import RATE_RULE, is_rate
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import scaled, without_longer

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.documents import parse_json, printable, read_text
 from planner.errors import InputError
-from planner.paths import at_home
+from planner.shared.documents import parse_json, printable, read_text
+from planner.shared.paths import at_home
 
 
 def read_measured(value: Any, name: str) -> bool | dict[str, Any]:

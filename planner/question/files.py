@@ -8,13 +8,13 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from planner.documents import load_document, printable
 from planner.errors import InputError, did_you_mean
-from planner.kept import once
-from planner.paths import at_home
 from planner.plans import Plan
 from planner.question.compiled import shaped
 from planner.question.options import PlanInputs, canonical
+from planner.shared.documents import load_document, printable
+from planner.shared.kept import once
+from planner.shared.paths import at_home
 from planner.workload.remote import is_address, shown
 from planner.workload.resolve import shipped_path
 from planner.workload.workload import Workload

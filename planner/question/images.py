@@ -11,9 +11,9 @@ from planner.catalog.images import image_work, parse_size
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import profile as find_profile
 from planner.errors import InputError
-from planner.kept import once
 from planner.question.options import PlanInputs
-from planner.remarks import Remark
+from planner.shared.kept import once
+from planner.shared.remarks import Remark
 from planner.workload.images import images_in
 from planner.workload.workload import Workload
 

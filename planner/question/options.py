@@ -15,7 +15,6 @@ from typing import Any
 from planner.engines import LORA_RANKS, engine_names
 from planner.engines import engine as find_engine
 from planner.errors import MOST_TOLD, InputError, did_you_mean
-from planner.growth import GROWTH
 from planner.promise import MEAN, Promise, Slo
 from planner.question import values as of
 from planner.question.values import Check, Kind, each, parse_goodput, parse_promise, rule
@@ -23,6 +22,9 @@ from planner.routing import DEFAULT_ROUTING, ROUTINGS
 from planner.units import RATE_RULE, is_rate, parse_fraction
 
 PANELS = WORKLOAD, PROMISES, HARDWARE, SEARCH = "Workload", "Promises", "Hardware and model", "Search"
+
+GROWTH = ("users", "use")
+"""More users, each like those there are, or the same users asking more often."""
 
 ROUTABLE = tuple(name for r in ROUTINGS.values() if r.law is not None for name in (r.name, *r.aliases))
 """Routings that closed forms know, under all their names."""

@@ -11,10 +11,10 @@ from planner.catalog.profiles import profile as find_profile
 from planner.engines import DEFAULT_ENGINE
 from planner.engines import engine as find_engine
 from planner.errors import InputError
-from planner.hardware import ModelSpec
-from planner.kept import once
+from planner.machine.hardware import ModelSpec
 from planner.question.options import PlanInputs
-from planner.remarks import Remark
+from planner.shared.kept import once
+from planner.shared.remarks import Remark
 from planner.workload.workload import Workload
 
 FRONT_END_S = 0.0024

@@ -9,10 +9,10 @@ from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from planner.documents import load_document
 from planner.errors import InputError
 from planner.plans import Plan
 from planner.promise import GOODPUT, Promise, Slo
+from planner.shared.documents import load_document
 from planner.units import RATE_RULE, is_rate
 
 _FINITE = (

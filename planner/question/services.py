@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from planner.catalog.load import gpu
-from planner.documents import load_document
 from planner.errors import InputError
-from planner.paths import at_home
 from planner.question.options import OPTIONS, PlanInputs, canonical
+from planner.shared.documents import load_document
+from planner.shared.paths import at_home
 from planner.units import parse_number
 
 SHARED = ("inventory", "price")

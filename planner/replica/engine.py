@@ -16,10 +16,9 @@ from planner.catalog.profiles import Profile
 from planner.catalog.profiles import profile as find_profile
 from planner.engines import DEFAULT_ENGINE
 from planner.errors import InputError
-from planner.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.iteration.model import IterationModel
 from planner.iteration.speculation import Speculation
-from planner.kept import once
+from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.plans import EngineSettings
 from planner.promise import Promise
 from planner.question.compiled import Engines, Purchase
@@ -29,6 +28,7 @@ from planner.replica.lora import ADAPTED_S, adapter_bytes
 from planner.replica.parallel import spreads
 from planner.replica.price import PriceRule
 from planner.replica.speculation import Draft, draft_of, speculating
+from planner.shared.kept import once
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
 
@@ -93,7 +93,7 @@ class EngineOption:
     Notes
     -----
     Slots, KV tokens and the token budget are those of one of the replica's copies
-    (:class:`~planner.hardware.Parallelism`); a replica without pipeline stages and attention copies is one copy.
+    (:class:`~planner.machine.hardware.Parallelism`); a replica without pipeline stages and attention copies is one copy.
     """
 
     gpu: GpuSpec

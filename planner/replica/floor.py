@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.hardware import GpuSpec, ModelSpec
-from planner.shard import shard
+from planner.machine.hardware import GpuSpec, ModelSpec
+from planner.machine.shard import shard
 
 
 @dataclass(frozen=True, slots=True)

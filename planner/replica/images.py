@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from planner.catalog.images import image_work, spread_encoder
-from planner.hardware import GpuSpec, ModelSpec
 from planner.iteration.roofline import roofline
+from planner.machine.hardware import GpuSpec, ModelSpec
 
 
 def image_s(gpu: GpuSpec, model: ModelSpec, tp: int, size: tuple[int, int]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from planner.errors import InputError
-from planner.hardware import ModelSpec, Parallelism
+from planner.machine.hardware import ModelSpec, Parallelism
 
 ADAPTED_S = 2e-3
 """Of every iteration, "while only adding 2ms latency per token": Chen and others, Punica: Multi-Tenant LoRA Serving, MLSys 2024,

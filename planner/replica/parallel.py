@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from planner.catalog.kv import fits, smallest_tp, tensor_parallel_sizes
 from planner.errors import InputError
-from planner.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 
 MOST_STAGES = 8
 """Pipeline stages tried."""

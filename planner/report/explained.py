@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from planner.catalog.profiles import engine_of
 from planner.plans import LatencyValue, Plan, PoolPlan
-from planner.record import Record
 from planner.report.blocks import Block, Table, Text
+from planner.shared.record import Record
 from planner.units import format_band, format_count, format_duration, format_percent, format_share, format_usd
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.record import Record
 from planner.report.blocks import Table, Text
+from planner.shared.record import Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from planner.report import PICTURES
 from planner.report.blocks import Table, label, rows_table
 from planner.report.charts import Bars, Chart, Line, Lines
 from planner.report.text.choices import HOURS_PER_MONTH
+from planner.shared.writing import write_text
 from planner.studies.overview import Overview
 from planner.studies.schedule import Schedule
 from planner.units import format_count, format_duration, format_percent, format_share, format_usd
-from planner.writing import write_text
 
 Figure = tuple[str, Chart, Table]
 """Title, chart, and the same as a table."""

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
-from planner.extras import installing
 from planner.report.charts import Bars, Chart, Lines, ticks
 from planner.report.svg import LIGHT, ROW, WIDTH, height_of
-from planner.writing import write_bytes
+from planner.shared.extras import installing
+from planner.shared.writing import write_bytes
 
 DOTS_PER_INCH = 150
 

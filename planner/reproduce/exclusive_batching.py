@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import profile
-from planner.documents import load_document
 from planner.fluid.crossover import TP_MB, kappa
 from planner.fluid.exclusive import (
     TP_EB_opt,
@@ -30,6 +29,7 @@ from planner.fluid.exclusive_memory import N_bounds, fluid_peak_per_slot, vbar
 from planner.iteration.derived import exclusive_parameters, mixed_parameters
 from planner.iteration.roofline import roofline
 from planner.reproduce.result import DIFFERS, SAME, SAME_UNDER, Row, compare, numbers, told
+from planner.shared.documents import load_document
 
 PRINTED = load_document(Path(__file__).with_name("exclusive_batching.yaml"))
 WORKLOADS = ("ShareGPT", "LongBench", "WildChat", "NuminaMath")

@@ -10,7 +10,6 @@ import numpy as np
 
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_bytes_per_token
-from planner.documents import load_document
 from planner.reproduce.fleetopt_sizing import (
     CHUNK,
     GAMMAS,
@@ -33,6 +32,7 @@ from planner.reproduce.fleetopt_sizing import (
     table,
 )
 from planner.reproduce.result import SAME, Row, compare, numbers, told
+from planner.shared.documents import load_document
 from planner.workload.pools import KV, PAIRS, FleetMoments, State
 from planner.workload.workload import Workload
 

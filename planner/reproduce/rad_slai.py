@@ -12,12 +12,12 @@ import numpy as np
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import profile
-from planner.documents import load_document
 from planner.fluid.rad import T_D_SA, RadParameters, T_max, Tbar_R, Tbar_R_tight, rad_alpha, rad_lambda_max
 from planner.fluid.slai import slai_last_time
 from planner.predict.engine import Request
 from planner.reproduce.machines import Staircase
 from planner.reproduce.result import DIFFERS, SAME, SAME_UNDER, Row, told
+from planner.shared.documents import load_document
 from planner.simulate.compare import Setting, compare_policies
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from planner.record import Record
+from planner.shared.record import Record
 
 Row = tuple[str, str, str, str, str, str]
 """Quantity, reading, printed, ours, verdict, reason: a :class:`Finding` before it knows its paper."""

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from planner.documents import load_document
 from planner.fluid.nested_wait import nested_M_pi, theta_k
 from planner.fluid.wait import fluid_equilibrium, wait_queue_bound_critical
 from planner.predict.engine import Request
 from planner.reproduce.machines import KvLinear
 from planner.reproduce.result import DIFFERS, SAME, SAME_UNDER, Row, told
+from planner.shared.documents import load_document
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
 

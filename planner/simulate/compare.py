@@ -13,7 +13,7 @@ from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict.durations import Canonical
 from planner.predict.engine import Request
-from planner.record import Record
+from planner.shared.record import Record
 from planner.simulate.arrivals import arrival_times
 from planner.simulate.policy import Situation, find_policy
 from planner.simulate.run import Run, run_policy

@@ -19,7 +19,6 @@ from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, traffic_of
 from planner.fleet.shapes.disaggregated import Disaggregated
-from planner.growth import GROWTH
 from planner.iteration.model import IterationModel
 from planner.methods import find_method
 from planner.methods.occupancy import iteration_times
@@ -28,7 +27,8 @@ from planner.predict.calls import session_calls
 from planner.predict.records import Clients
 from planner.predict.traffic import PoolTraffic
 from planner.promise import GOODPUT
-from planner.record import Record
+from planner.question.options import GROWTH
+from planner.shared.record import Record
 from planner.simulate.pool import simulate, simulate_pair
 from planner.simulate.presets import PoolEngines
 from planner.simulate.result import SimulationResult

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from planner.promise import MEAN
-from planner.record import Record
+from planner.shared.record import Record
 from planner.simulate.statistics import Estimate, batch_means, enough_for, range_of_runs
 
 if TYPE_CHECKING:

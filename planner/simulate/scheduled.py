@@ -16,7 +16,7 @@ from planner.predict.durations import Canonical
 from planner.predict.engine import Request
 from planner.promise import GOODPUT, MEAN, Promise
 from planner.question.options import PlanInputs
-from planner.remarks import Remark
+from planner.shared.remarks import Remark
 from planner.simulate.policy import Situation, find_policy
 from planner.simulate.run import Run, run_policy
 from planner.simulate.statistics import mean_of_batches, summarize

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from planner.record import Record
+from planner.shared.record import Record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

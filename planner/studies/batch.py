@@ -18,12 +18,12 @@ from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.methods.base import Prediction
 from planner.methods.replayed import ReplayPool
-from planner.notebook import InNotebooks
 from planner.predict.batch import Lengths
 from planner.predict.records import Floats
 from planner.promise import Promise
 from planner.question.compiled import JOINT_LEVELS
-from planner.record import Record, json_number
+from planner.shared.notebook import InNotebooks
+from planner.shared.record import Record, json_number
 from planner.studies.capacity import largest
 from planner.studies.schedule import DAYS, HOUR_S
 from planner.studies.served import Served, served_of

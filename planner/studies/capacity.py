@@ -11,10 +11,10 @@ from typing import ClassVar
 from planner.errors import InfeasibleError
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
-from planner.notebook import InNotebooks
 from planner.promise import GOODPUT
 from planner.question.compiled import CompiledQuestion, Promises
-from planner.record import Record, json_number
+from planner.shared.notebook import InNotebooks
+from planner.shared.record import Record, json_number
 from planner.studies.served import Served, served_of
 
 PRECISION = 1.0 / 256.0

@@ -14,7 +14,7 @@ from planner.promise import MEAN, Promise
 from planner.question.compiled import rate_of, shaped
 from planner.question.options import PlanInputs
 from planner.queueing.prefix import own_tokens
-from planner.record import Record
+from planner.shared.record import Record
 from planner.workload.combine import mix
 from planner.workload.workload import Workload
 

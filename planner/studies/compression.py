@@ -12,7 +12,7 @@ from planner.fleet.assemble import make_plan
 from planner.plans import Plan, PoolPlan
 from planner.question.compressible import span_of
 from planner.question.options import PlanInputs
-from planner.remarks import Remark
+from planner.shared.remarks import Remark
 from planner.workload.workload import Workload
 
 GAMMAS = (1.0, 1.5, 2.0)

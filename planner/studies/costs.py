@@ -17,10 +17,10 @@ from planner.catalog.prices import reference_offer
 from planner.errors import InputError
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, pool_model, traffic_of
-from planner.notebook import InNotebooks
 from planner.plans import HOURS_PER_YEAR
-from planner.record import Record
 from planner.replica.price import replicas_for_availability
+from planner.shared.notebook import InNotebooks
+from planner.shared.record import Record
 from planner.studies.peaks import Peak, peaks_of, risks
 from planner.studies.schedule import Schedule, ScheduledPool
 from planner.workload.pools import features

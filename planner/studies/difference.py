@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from planner.documents import load_document
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.question.files import Question, load_question
-from planner.record import Record
+from planner.shared.documents import load_document
+from planner.shared.record import Record
 
 ANSWERED = ("gpus", "replicas", "cost_usd_per_hour", "arrival_rate_per_s")
 """What of an answer is compared."""

@@ -10,9 +10,9 @@ from typing import ClassVar
 
 from planner.fleet.fleet import Fleet, Verdict
 from planner.fleet.sure import chance_at
-from planner.notebook import InNotebooks
 from planner.promise import PROMISE_METRICS
-from planner.record import json_number
+from planner.shared.notebook import InNotebooks
+from planner.shared.record import json_number
 from planner.studies.served import Served, served_of
 
 

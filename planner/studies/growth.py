@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from planner.errors import InputError
 from planner.fleet.fleet import Fleet
-from planner.notebook import InNotebooks
-from planner.record import Record
+from planner.shared.notebook import InNotebooks
+from planner.shared.record import Record
 from planner.studies.schedule import needs_of
 
 DAY_S = 86400.0

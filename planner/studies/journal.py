@@ -9,9 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from planner._version import __version__
-from planner.documents import parse_json, printable, read_text
 from planner.errors import InputError
+from planner.shared.documents import parse_json, printable, read_text
+from planner.shared.version import __version__
 
 _KIND = "fleetopt-what-if-points"
 _LARGEST = 1 << 30

@@ -18,7 +18,7 @@ from planner.methods.base import Prediction
 from planner.methods.replayed import ReplayPool
 from planner.predict.records import Floats
 from planner.question.compiled import JOINT_LEVELS
-from planner.record import Record, json_number
+from planner.shared.record import Record, json_number
 from planner.studies.capacity import largest, pool_keeps
 from planner.studies.schedule import HOUR_S, Elasticity, Schedule, ScheduledPool, scheduled_pool
 from planner.units import format_duration, format_percent

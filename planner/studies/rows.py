@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import IO, Any
 
 from planner.errors import InputError
-from planner.extras import installing
-from planner.writing import is_stream, partial_of
+from planner.shared.extras import installing
+from planner.shared.writing import is_stream, partial_of
 
 GROUP = 200
 """Rows of a group in a Parquet file."""

@@ -12,10 +12,10 @@ from planner.fleet.assemble import fleet_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
 from planner.fleet.shapes import standing_fleet
-from planner.notebook import InNotebooks
 from planner.question.compiled import CompiledQuestion
 from planner.question.files import SavedPool
-from planner.record import Record
+from planner.shared.notebook import InNotebooks
+from planner.shared.record import Record
 from planner.studies.dwell import cheapest_holding, paid_replicas
 from planner.units import LEAST_RATE, format_count, format_duration, format_percent
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates

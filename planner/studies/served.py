@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.fleet.fleet import Fleet
-from planner.record import Record
+from planner.shared.record import Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.fleet.shapes import standing_fleet
 from planner.fleet.types import ANY
-from planner.notebook import InNotebooks
 from planner.plans import HOURS_PER_YEAR, Plan
 from planner.question.compiled import compile_question, population_of, rate_of_hours, stated_rate
 from planner.question.files import Question, question_of, saved_pools
 from planner.question.options import PlanInputs
 from planner.question.services import ServiceAsked, ServicesAsked
-from planner.record import Record
+from planner.shared.notebook import InNotebooks
+from planner.shared.record import Record
 from planner.studies.split import Need, bought, counted, split
 from planner.units import LEAST_RATE, format_usd
 from planner.workload.hours import HourlyRates, hourly_rates

@@ -18,12 +18,12 @@ from planner.fleet.margin import Margin
 from planner.fleet.pool import Pool, PoolSize, gpus_by_type, replica_for, when_idle
 from planner.fleet.shapes import find_shape, shape_names
 from planner.fleet.shapes.colocated import Colocated
-from planner.kept import keeping
 from planner.methods.base import Prediction
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
-from planner.remarks import Remark
 from planner.replica.engine import EngineOption
+from planner.shared.kept import keeping
+from planner.shared.remarks import Remark
 from planner.studies.capacity import PRECISION, Capacity, capacity_at, largest, largest_rate, pool_keeps
 from planner.workload.pools import PoolLaw, PoolRequests, State
 from planner.workload.workload import Workload

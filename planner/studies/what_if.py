@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import fleet_of, make_plan
 from planner.fleet.shapes import standing_fleet
-from planner.kept import keeping
-from planner.notebook import InNotebooks
 from planner.plans import Plan
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import compile_question
 from planner.question.files import SavedPool, engines_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
-from planner.record import Record
+from planner.shared.kept import keeping
+from planner.shared.notebook import InNotebooks
+from planner.shared.record import Record
 from planner.studies.journal import Journal, key_of
 from planner.studies.rows import RowFile
 from planner.workload.workload import Workload

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.cores import cores
+from planner.shared.cores import cores
 from planner.workload.formats.base import MAX_TOKENS, MOST_CATEGORIES, Clock, CsvColumns, ReadOptions, TraceBuilder
 from planner.workload.formats.rows import found_at, unit_of
 from planner.workload.source import normal_name

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from planner.errors import InputError
-from planner.record import Record
+from planner.shared.record import Record
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
 from planner.workload.workload import COLUMNS, Provenance, Workload
 

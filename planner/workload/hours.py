@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.documents import Rows, read_text
 from planner.errors import InputError, did_you_mean
-from planner.paths import at_home
+from planner.shared.documents import Rows, read_text
+from planner.shared.paths import at_home
 from planner.units import is_measurable
 from planner.workload.arrivals import Arrivals
 from planner.workload.resolve import shipped_folder

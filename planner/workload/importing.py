@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.documents import printable
 from planner.errors import InputError, did_you_mean
+from planner.shared.documents import printable
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
 from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ImportReport, ReadOptions, TraceBuilder

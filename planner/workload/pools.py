@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
-from planner.kept import once
 from planner.queueing.prefix import found_share
+from planner.shared.kept import once
 from planner.workload.sessions import Sessions
 from planner.workload.trace import Trace
 from planner.workload.workload import Workload

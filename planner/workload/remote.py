@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
-from planner.extras import installing
-from planner.paths import matching
+from planner.shared.extras import installing
+from planner.shared.paths import matching
 
 if TYPE_CHECKING:
     import tempfile

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
-from planner.documents import printable, refuse_unfed
 from planner.errors import InputError, did_you_mean
-from planner.paths import at_home, is_pipe
+from planner.shared.documents import printable, refuse_unfed
+from planner.shared.paths import at_home, is_pipe
 from planner.workload.remote import fetched, is_address
 
 STANDARD_INPUT = "standard input"

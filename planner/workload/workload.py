@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.queueing.order import ranked
-from planner.record import Record
+from planner.shared.record import Record
 from planner.workload.arrivals import Arrivals
 from planner.workload.intervals import Intervals
 from planner.workload.law import PiecewiseLaw, summed

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import planner as fo
-from planner.arguments import told_types
+from planner.shared.arguments import told_types
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ import pytest
 import yaml
 from scipy.integrate import quad
 
-from planner._version import __version__
 from planner.autoscale.backtest import (
     Outcome,
     by_window,
@@ -46,6 +45,7 @@ from planner.autoscale.windows import Windows, arrivals_along, as_sized, between
 from planner.deploy.startup import Startup
 from planner.methods.base import MEAN_LEVELS
 from planner.monitor.policy import Policy
+from planner.shared.version import __version__
 from planner.workload import pools as m
 from planner.workload.arrivals import Arrivals
 from tests.autoscale.test_autoscale import line, plan, shown

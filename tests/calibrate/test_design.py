@@ -11,8 +11,8 @@ from planner.calibrate.design import SENTINEL, designed_batches, measuring_order
 from planner.calibrate.points import Batch, Points
 from planner.catalog import gpu, model
 from planner.errors import CalibrationError
-from planner.hardware import ModelSpec
 from planner.iteration.roofline import roofline
+from planner.machine.hardware import ModelSpec
 
 LLAMA = model("llama-3.1-8b")
 

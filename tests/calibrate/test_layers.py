@@ -16,8 +16,8 @@ from planner.calibrate.layers import Layers
 from planner.calibrate.microbench import TINY_MODEL, _Device, _layers
 from planner.calibrate.points import Batch
 from planner.errors import CalibrationError
-from planner.hardware import ModelSpec
-from planner.shard import shard
+from planner.machine.hardware import ModelSpec
+from planner.machine.shard import shard
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -13,7 +13,7 @@ from planner.catalog.folders import FOLDER as CATALOG
 from planner.catalog.hf import NOT_MODELLED, model_from_mapping
 from planner.catalog.load import gpus, models, normalized, price_offers, shipped
 from planner.catalog.prices import FOLDER, parse_offers
-from planner.shard import shard
+from planner.machine.shard import shard
 from tests.catalog.families import ACCEPTED
 
 MODEL_FOLDER = CATALOG / "models"

@@ -14,9 +14,9 @@ from planner.catalog import gpu, model, profile
 from planner.catalog.kv import kv_bytes_per_token, kv_capacity, weight_bytes
 from planner.cli.main import app
 from planner.errors import InputError
-from planner.hardware import ModelSpec
 from planner.iteration.roofline import roofline
-from planner.shard import shard
+from planner.machine.hardware import ModelSpec
+from planner.machine.shard import shard
 from tests.catalog.families import ACCEPTED, REFUSED, shape
 
 GIB = 2.0**30

@@ -10,9 +10,9 @@ import pytest
 from planner.catalog import gpu, model
 from planner.engines import engine as find_engine
 from planner.errors import InputError
-from planner.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
 from planner.iteration.constants import CONSTANTS
 from planner.iteration.roofline import band_kind, prior_band, roofline, shard_shape
+from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
 
 H100 = GpuSpec("h100-80gb", 85e9, 3.35e12, {"bf16": 989e12, "fp8": 1979e12}, 450e9, 2.99)
 A100 = GpuSpec("a100-80gb", 85e9, 2.039e12, {"bf16": 312e12, "int8": 624e12}, 300e9, 1.5)

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import planner as fo
-from planner._version import __version__
 from planner.methods.base import MEAN_LEVELS
 from planner.monitor import prometheus
 from planner.monitor.check import _predict, _routing, check_fleet
@@ -27,6 +26,7 @@ from planner.monitor.result import FleetCheck, Kept, Moved, PoolCheck
 from planner.promise import MEAN, Promise
 from planner.question.files import question_of
 from planner.routing import find_routing
+from planner.shared.version import __version__
 from planner.simulate.statistics import Estimate
 from tests.monitor.exporter import fleet_of
 from tests.monitor.fluid import STEP_S, Course, scraped

@@ -13,9 +13,9 @@ from planner.catalog.kv import kv_capacity
 from planner.engines import engine
 from planner.errors import InputError
 from planner.iteration.roofline import roofline, shard_shape
+from planner.machine.shard import shard
 from planner.predict import kernel, reference
 from planner.predict.records import Replicas, Requests
-from planner.shard import shard
 from tests.predict.cases import differences
 
 PROMPT = 512

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from planner._version import __version__
+from planner.shared.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "manylinux_2_17_x86_64.manylinux2014_x86_64"

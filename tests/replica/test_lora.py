@@ -12,7 +12,7 @@ from planner.catalog.kv import kv_capacity
 from planner.engines import engine
 from planner.errors import InputError
 from planner.fleet.grid import engine_choices
-from planner.hardware import Parallelism
+from planner.machine.hardware import Parallelism
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.replica.lora import adapter_bytes

@@ -9,7 +9,7 @@ from planner.catalog import gpu, model
 from planner.catalog.kv import kv_capacity, weight_bytes
 from planner.engines import engine
 from planner.errors import InputError
-from planner.hardware import Parallelism
+from planner.machine.hardware import Parallelism
 from planner.replica.parallel import parallel_choices, spreads
 
 SETTINGS = {"token_budget": 2048, "memory_utilization": 0.9}

@@ -18,11 +18,11 @@ from planner.cli.main import run
 from planner.errors import InfeasibleError
 from planner.plans import Narrowing, Plan, Sized, Sureness
 from planner.promise import Promise
-from planner.remarks import Remark
 from planner.report import formatter
 from planner.report.blocks import to_markdown, to_terminal
 from planner.report.page import as_html
 from planner.report.text.plan import blocks, one_line, otherwise, summary, usd
+from planner.shared.remarks import Remark
 
 PROMISE = Promise("ttft_s", 0.5, 0.99)
 

@@ -33,8 +33,8 @@ from planner.methods.base import PoolModel, Prediction
 from planner.plans import SearchReport
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.question.files import SavedPool
-from planner.remarks import Remark
 from planner.routing import find_routing
+from planner.shared.remarks import Remark
 from planner.units import format_percent
 from planner.workload.pools import State
 

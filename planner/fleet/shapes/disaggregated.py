@@ -42,7 +42,6 @@ from planner.question.compiled import CompiledQuestion, Promises
 from planner.question.files import SavedPool
 from planner.queueing.memory import slot_law
 from planner.queueing.prefix import own_tokens
-from planner.remarks import Remark
 from planner.replica.engine import (
     MAX_NUM_SEQS_LIMIT,
     MODEL_LEN_STEP,
@@ -55,6 +54,7 @@ from planner.replica.engine import (
     memory_safe_slots,
     reserved_slots,
 )
+from planner.shared.remarks import Remark
 from planner.units import format_percent
 from planner.workload.pools import PoolLaw, State
 

@@ -12,7 +12,7 @@ from planner.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from planner.catalog.prices import Offer
-    from planner.hardware import GpuSpec, ModelSpec
+    from planner.machine.hardware import GpuSpec, ModelSpec
 
 COUNTED = "arithmetic of the shape, or as published with it"
 DERIVED = "computed from the numbers above"

@@ -16,9 +16,9 @@ from planner.catalog.profiles import engine_of
 from planner.choices import Choice
 from planner.fleet.types import ANY
 from planner.plans import HOURS_PER_YEAR, Plan, PoolPlan, Sized
-from planner.remarks import Remark
 from planner.report.blocks import Block, Table, Text
 from planner.report.text.choices import TOO_DEAR, WORTH_TELLING, change
+from planner.shared.remarks import Remark
 from planner.units import format_count, format_duration, format_share
 from planner.workload.resolve import shipped_names
 

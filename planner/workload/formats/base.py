@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from planner.errors import InputError
-from planner.record import Record
+from planner.shared.record import Record
 from planner.workload.calls import CallColumns
 from planner.workload.images import MOST_IMAGES, images_in, labelled
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
-from planner.extras import installing
+from planner.shared.extras import installing
 from planner.workload.formats.base import Clock, Format, ReadOptions, TraceBuilder
 from planner.workload.formats.rows import read_rows
 from planner.workload.formats.table import common_fields

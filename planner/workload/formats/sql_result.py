@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.documents import Rows
 from planner.errors import InputError
+from planner.shared.documents import Rows
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_counts
 from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Format, ImportReport, ReadOptions
 from planner.workload.intervals import Intervals

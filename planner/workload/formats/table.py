@@ -8,7 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from planner.documents import load_document
+from planner.shared.documents import load_document
 from planner.workload.formats.base import JSON, CsvColumns, Format
 from planner.workload.formats.rows import table_format
 from planner.workload.source import Head, normal_name

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.documents import load_document
-from planner.record import Record
+from planner.shared.documents import load_document
+from planner.shared.record import Record
 from planner.units import format_count, format_duration, format_percent, format_usd
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, ClassVar
 
-from planner._version import __version__
+from planner.shared.version import __version__
 
 
 class Record:

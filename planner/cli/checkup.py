@@ -11,10 +11,10 @@ from datetime import date
 from importlib import metadata
 from typing import Any, ClassVar
 
-from planner._version import __version__
 from planner.errors import FleetOptError
-from planner.notebook import InNotebooks
-from planner.record import Record
+from planner.shared.notebook import InNotebooks
+from planner.shared.record import Record
+from planner.shared.version import __version__
 
 GOOD, WORTH_KNOWING, BAD = "good", "worth knowing", "bad"
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from planner.hardware import DTYPE_BYTES, ModelSpec
+from planner.machine.hardware import DTYPE_BYTES, ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from planner.errors import InputError
-from planner.paths import at_home
+from planner.shared.paths import at_home
 
 _PREFIX, _SUFFIX = ".fleetopt-", ".partial"
 _ABANDONED_S = 60.0

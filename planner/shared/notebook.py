@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from planner.errors import InputError
-from planner.record import Record
+from planner.shared.record import Record
 
 MOST_ROWS = 48
 """Rows shown at most; :meth:`InNotebooks.to_frame` has them all."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
-from planner.paths import at_home, is_unfed_pipe
+from planner.shared.paths import at_home, is_unfed_pipe
 
 LARGEST_FILE = 64 * 1024 * 1024
 """Largest file of settings, plans that carry their traffic included [bytes]."""
