@@ -167,8 +167,18 @@ def poisson(text: str) -> list[Row]:
     return out
 
 
+def chance(text: str) -> list[Row]:
+    return [
+        Row(f"the chance of plans at {cells[0]}", "the other half of the trace", cells[1], f"told {cells[2]}, kept {cells[3]}",
+            "-", f"never kept: {cells[5]}")
+        for cells in rows_of(text)
+        if cells[1].isdigit()
+    ]  # fmt: skip
+
+
 READERS: dict[str, Callable[[str], list[Row]]] = {
     "replay": replay,
+    "chance": chance,
     "poisson": poisson,
     "public": public,
     "occupancy": occupancy,
