@@ -59,7 +59,14 @@ def test_engines_and_prices() -> None:
     (own,), (given,) = told("assumptions", "gpu_price"), told("assumptions", "gpu_price", price={"h100": 1.25})
     assert own["gpu"] == "h100-80gb" and own["price"] > 0.0 and own["source"].endswith("; --price overrides)")
     assert given == {"gpu": "h100-80gb", "price": 1.25, "source": ""}
-    paper = {"profile": "fleetopt-paper", "method": "mgc", "kv": "reserved", "route_on": "total", "ttft": 30.0, "tp": None}
+    paper = {
+        "profile": "fleetopt-paper",
+        "method": "mgc",
+        "kv": "reserved",
+        "route_on": "total",
+        "ttft": 30.0,
+        "tp": None,
+    }
     own_times = fleet()
     (pool,) = own_times.pools
     measured = replace(pool.option, profile=replace(pool.option.profile, provenance="measured", name="mine"))
@@ -86,14 +93,18 @@ def test_how_requests_are_taken_to_arrive() -> None:
         return [r.code for r in notes.assumptions_of(found, True)]
 
     assert "poisson" in codes() and "poisson" in codes(burst="auto")
-    assert [r.values for r in notes.assumptions_of(fleet(burst="paced:4"), True) if r.code == "paced"] == [{"clients": 4}]
+    assert [r.values for r in notes.assumptions_of(fleet(burst="paced:4"), True) if r.code == "paced"] == [
+        {"clients": 4}
+    ]
     surge = told("assumptions", "surge", surge="3x/60s")
     assert surge == [{"factor": 3.0, "length_s": 60.0, "ramp": "", "rate": 8.0}]
     (ramped,) = notes._sending_assumed(replace(asked().traffic, sending=Sending(surge=Surge(2.0, 60.0, 30.0))))
     assert ramped.values == {"factor": 2.0, "length_s": 60.0, "ramp": " after a ramp of 30 s", "rate": 8.0}
     assert told("assumptions", "in_flight", in_flight=400) == [{"limit": 400}]
     assert told("assumptions", "in_flight") == told("assumptions", "surge") == []
-    assert told("assumptions", "failures", availability_target=0.001) == [{"failures_per_hour": 0.001, "repair_hours": 0.5}]
+    assert told("assumptions", "failures", availability_target=0.001) == [
+        {"failures_per_hour": 0.001, "repair_hours": 0.5}
+    ]
     assert told("assumptions", "failures") == []
 
 
@@ -109,9 +120,7 @@ def test_bursts_of_a_trace_and_what_is_made_of_them() -> None:
         return notes._arrivals_assumed(SimpleNamespace(question=question), True)  # type: ignore[arg-type]
 
     assert bursts(8.0, own_rate=True).values == {"windows": "2.5 over 1 s, 4 over 10 s, 1,234 over 60 s", "scaled": ""}
-    assert bursts(4.0).values["scaled"] == (
-        "; the trace has 8 requests/s, 4 are taken as a random part of them"
-    )
+    assert bursts(4.0).values["scaled"] == ("; the trace has 8 requests/s, 4 are taken as a random part of them")
     assert bursts(16.0).values["scaled"].endswith("16 are taken as more independent users")  # type: ignore[attr-defined]
     assert "more use by the same users" in str(bursts(16.0, growth="use").values["scaled"])
     assert bursts(16.0, bursts=False).code == "poisson"
@@ -122,7 +131,9 @@ def test_bursts_of_a_trace_and_what_is_made_of_them() -> None:
 
 
 def test_lengths_room_and_gateway() -> None:
-    assert told("assumptions", "room") == [{"output": 400}] and told("assumptions", "room", max_output=64) == [{"output": 64}]
+    assert told("assumptions", "room") == [{"output": 400}] and told("assumptions", "room", max_output=64) == [
+        {"output": 64}
+    ]
     (gateway,) = told("assumptions", "gateway", rate=60.0, routing="random")
     assert gateway["routing"] == "random" and gateway["summary"] and gateway["gateway"]
     # one replica is no choice
@@ -130,14 +141,20 @@ def test_lengths_room_and_gateway() -> None:
     assert told("assumptions", "oracle", route_on="total") == [{"because": ""}]
     assert told("assumptions", "room", route_on="total") == told("assumptions", "oracle") == []
     assert told("assumptions", "no_compression", pools=2, boundaries=[300]) == [{}]
-    assert told("assumptions", "no_compression") == told("assumptions", "no_compression", pools=2, boundaries=[300], p_c=0.5) == []
+    assert (
+        told("assumptions", "no_compression")
+        == told("assumptions", "no_compression", pools=2, boundaries=[300], p_c=0.5)
+        == []
+    )
 
 
 def test_small_fleets_spot_and_spares() -> None:
     assert told("notes", "small_fleet", rate=None) == [{"rate": 8.0}]
     assert told("notes", "small_fleet") == []
     dear = fo.Workload.from_arrays(INPUTS, OUTPUTS, name="dear", arrival_rate_per_s=100.0)
-    assert [r.code for r in fo.plan(dear, **{**ASKED, "cdf": None, "rate": None}).remarks["notes"]].count("small_fleet") == 0
+    assert [r.code for r in fo.plan(dear, **{**ASKED, "cdf": None, "rate": None}).remarks["notes"]].count(
+        "small_fleet"
+    ) == 0
     (spot,) = told("notes", "spot", rate=60.0, spot_price={"h100": 1.0}, spot_share=0.5)
     whole = fo.plan(FOUR, **{**ASKED, "cdf": None, "rate": 60.0})
     assert spot == {"pool": "all", "spot": whole.replicas // 2, "replicas": whole.replicas, "price": 1.0}
@@ -157,8 +174,17 @@ def test_options_that_change_nothing() -> None:
     assert codes(price={"l40s": 1.0}, gpu=["h100", "l40s"]) == []
     assert codes(spot_share=0.5) == [("spot_without_price", {})]
     assert codes(spot_price={"h100": 1.0}) == [("spot_without_share", {})]
-    assert codes(spot_price={"l40s": 1.0}, spot_share=0.5) == [("not_searched", {"option": "--spot-price", "names": "l40s"})]
-    paper = {"profile": "fleetopt-paper", "method": "mgc", "kv": "reserved", "route_on": "total", "ttft": 30.0, "tp": None}
+    assert codes(spot_price={"l40s": 1.0}, spot_share=0.5) == [
+        ("not_searched", {"option": "--spot-price", "names": "l40s"})
+    ]
+    paper = {
+        "profile": "fleetopt-paper",
+        "method": "mgc",
+        "kv": "reserved",
+        "route_on": "total",
+        "ttft": 30.0,
+        "tp": None,
+    }
     assert codes(**paper) == []
     own = {"profile": "fleetopt-paper", "gpu": codes_gpu(paper)}
     other = codes(**paper, gpu="l40s")
@@ -183,7 +209,13 @@ def test_speeds_nobody_measured_are_not_fit_to_buy_on() -> None:
         one = SimpleNamespace(linked=linked, promises=own.promises)
         return [dict(r.values) for r in notes._wide_band(one, other)]  # type: ignore[arg-type]
 
-    assert wide(0.3) == wide(0.6, "measured") == wide(0.6, "fitted") == wide(0.29, linked=True, provenance="measured") == []
+    assert (
+        wide(0.3)
+        == wide(0.6, "measured")
+        == wide(0.6, "fitted")
+        == wide(0.29, linked=True, provenance="measured")
+        == []
+    )
     assert wide(0.31) == [{"gpu": "h100-80gb", "band": 0.31, "what": "models of this kind"}]
     assert wide(0.2, linked=True) == wide(0.37, linked=True) == [
         {"gpu": "h100-80gb", "band": 0.38, "what": "prefill and decode on replicas of their own"}
@@ -200,7 +232,14 @@ def test_a_pool_that_admits_less_than_its_longest() -> None:
 
 def test_fewer_gpus_than_the_arithmetic_takes() -> None:
     """A profile that charges nothing for prefill: 2 x 70.6e9 operations a token at the 312 TFLOP/s of an A100."""
-    paper = {"profile": "fleetopt-paper", "method": "mgc", "kv": "reserved", "route_on": "total", "ttft": 30.0, "tp": None}
+    paper = {
+        "profile": "fleetopt-paper",
+        "method": "mgc",
+        "kv": "reserved",
+        "route_on": "total",
+        "ttft": 30.0,
+        "tp": None,
+    }
     (pool,) = fleet(rate=500.0, **paper).pools
     one = replace(pool, size=replace(pool.size, replicas=1))
     (found,) = notes._impossible(one)
@@ -224,7 +263,9 @@ def test_warnings_of_pools() -> None:
     found = [(r.code, r.values) for r in warnings_of(own, (plan,))]
     assert ("no_promise", {"pool": "all"}) in found and ("pool", {"pool": "all", "warning": "watch out"}) in found
     few = Remark("few_requests", {"requests": 5, "promise": "P99 TTFT", "wanted": 1000})
-    own.question = replace(own.question, traffic=replace(own.question.traffic, changes=(few, Remark("own_rate", {"rate": 1.0}))))
+    own.question = replace(
+        own.question, traffic=replace(own.question.traffic, changes=(few, Remark("own_rate", {"rate": 1.0})))
+    )
     assert next(iter(warnings_of(own, (plan,)))) == few
     assert few not in list(notes.assumptions_of(own, True))
     assert Remark("own_rate", {"rate": 1.0}) in list(notes.assumptions_of(own, True))
@@ -250,7 +291,10 @@ def test_how_sure_is_told_with_what_would_narrow_it() -> None:
         "; iteration times measured on this GPU (fleetopt calibrate) would take 3 GPUs less"
     )
     assert sure(4, 8, trace).values["narrow"] == ""
-    assert sure(4, 8, Narrowing("trace", 0.1, 2000, 0.0)).values["narrow"] == "; a trace of more hours would take 2,000 GPUs less"
+    assert (
+        sure(4, 8, Narrowing("trace", 0.1, 2000, 0.0)).values["narrow"]
+        == "; a trace of more hours would take 2,000 GPUs less"
+    )
 
 
 def hourly(weeks: float, busy: dict[int, int]) -> Any:
@@ -300,7 +344,9 @@ def test_the_busiest_hour_of_several_weeks() -> None:
 
 def test_hours_of_recorded_times() -> None:
     rng = np.random.default_rng(2)
-    times = np.sort(np.concatenate([3600.0 * h + rng.uniform(0.0, 3600.0, n) for h, n in enumerate(hourly(2.01, {50: 300}))]))
+    times = np.sort(
+        np.concatenate([3600.0 * h + rng.uniform(0.0, 3600.0, n) for h, n in enumerate(hourly(2.01, {50: 300}))])
+    )
     trace = SimpleNamespace(times_s=times, stretches=None)
     found = hours_told(Linear(None, workload=SimpleNamespace(intervals=None, recorded=trace)))
     assert found is not None and found.values["day"] == found.values["hour"] == 3 and found.values["of"] == 338
