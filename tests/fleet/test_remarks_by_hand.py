@@ -146,6 +146,10 @@ def test_lengths_room_and_gateway() -> None:
         == told("assumptions", "no_compression", pools=2, boundaries=[300], p_c=0.5)
         == []
     )
+    some = fo.Workload.from_arrays(
+        INPUTS, OUTPUTS, name="some", category=[0, 0, 1, 1], categories=["chat", "code"], compressible=[1.0, 0.0]
+    )
+    assert not [r for r in fleet(some, pools=2, boundaries=[300]).assumptions() if r.code == "no_compression"]
 
 
 def test_small_fleets_spot_and_spares() -> None:

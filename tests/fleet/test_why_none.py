@@ -366,6 +366,7 @@ def test_what_closes_a_door_and_for_how_long(monkeypatch: pytest.MonkeyPatch) ->
         "all: the queue of a surge to 2x its capacity for 60 s is gone 12.5 s after it ends.",
     ]
     none = list(overload.overload_lines(pool, clients, asked(ttft=0.25).promises))
+    assert len(none) == 3
     assert none[1] == "all: no queue keeps P99 TTFT beyond capacity: a first token alone takes longer."
     monkeypatch.setattr(model, "surged", lambda *given: math.inf)
     assert list(overload.overload_lines(pool, clients, asked().promises))[-1].endswith("for 60 s is gone never.")
