@@ -256,9 +256,19 @@ def test_fewer_gpus_than_the_arithmetic_takes() -> None:
 def test_warnings_of_pools() -> None:
     own = fleet(rate=60.0, confidence=0.8)
     (plan,), (pool,) = pool_plans(own), own.pools
-    assert [r.code for r in warnings_of(own, (plan,))] == ["pool"] * len(
-        [*pool.setup.warnings, *pool.size.prediction.warnings]
-    ) or all(r.code in ("pool", "wide_band") for r in warnings_of(own, (plan,)))
+    known = [*pool.setup.warnings, *pool.size.prediction.warnings]
+    assert [r.values["warning"] for r in warnings_of(own, (plan,)) if r.code == "pool"] == known
+    # a thousand sequences at least and contexts of a hundred tokens at most were measured
+    ranges = {"decodes": (1000.0, 2000.0), "context_tokens": (1.0, 100.0)}
+    narrow = replace(pool.option, profile=replace(pool.option.profile, covered=ranges))
+    own.pools[0] = replace(pool, option=narrow)
+    told = [str(r.values["warning"]) for r in warnings_of(own, (plan,)) if r.code == "pool"]
+    context = float(np.sum(OUTPUTS * (INPUTS + 0.5 * OUTPUTS)) / np.sum(OUTPUTS))
+    assert told[:-1] == known and len(told) == len(known) + 1
+    first, second = told[-1].split("; ")
+    assert first == f"decodes = {pool.size.prediction.mean_running:g} is outside the measured range 1000..2000"
+    assert float(second.removeprefix("context_tokens = ").split(" ")[0]) == pytest.approx(context, rel=0.01)
+    own.pools[0] = pool
     unsure = replace(plan, replicas_high=None)
     (band,) = [r for r in warnings_of(own, (unsure,)) if r.code == "profile_band"]
     assert band.values == {"pool": "all", "band": pool.option.profile.band, "provenance": "estimated"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from statistics import NormalDist
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +30,7 @@ from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises, compile_question
 from planner.question.files import saved_pools
 from planner.question.options import PlanInputs
+from planner.shared.kept import keeping
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
 
@@ -220,6 +222,30 @@ def test_pools_of_a_search_are_decided_by_all_requests() -> None:
         decided(impossible, [((0, 1, 0), pool)])
 
 
+def test_two_types_have_to_be_surer_each_when_decided_by_a_sample() -> None:
+    """Both hold with a chance of 0.81 where each does with 0.9."""
+    question = asked(rate=200.0, confidence=0.81, pools=2, boundaries=[1000.0], gpu=["h100", "l40s"])
+    problem = FleetProblem(replace(question, search=replace(question.search, quick=True)))
+    problem.open_grid()
+    kinds = {o.gpu.name: k for k, o in enumerate(problem.options)}
+    edges = [(0, 1, kinds["l40s-48gb"]), (1, 2, kinds["h100-80gb"])]
+    pools = [problem.candidate(*edge) for edge in edges]
+    own = decided(problem, [(edge, pool) for edge, pool in zip(edges, pools, strict=True) if pool is not None])
+    assert [p.name for p in own.pools] == ["short", "long"] and own.errors == 2
+    for pool, part in zip(own.pools, (150.0, 50.0), strict=True):
+        margin = Margin(NormalDist().inv_cdf(0.9), own.margins(0.81)[0].sd)
+        held = own.promises.only((replace(own.promises.latency[0], quantile=0.992),))
+        alone = smallest_pool(pool.model, part, held, 1, held.levels(own.levels), None, True, margin)
+        assert isinstance(alone, PoolSize) and pool.size.replicas == alone.replicas == pool.bought
+        # a sample says how many, and nobody has predicted anything
+        assert math.isnan(pool.size.prediction.load)
+
+
+def test_clients_that_hold_back_more_than_they_send_are_told_at_once() -> None:
+    with pytest.raises(InputError, match="in_flight: 50 requests under way are at most"):
+        plan(rate=1000.0, in_flight=50)
+
+
 def test_what_is_beyond_the_stock_when_decided_is_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """All requests take a replica more than the sample: what was within is beyond, and the next best is taken or none is."""
     n = sum(p.gpus for p in fleet(rate=100.0).pools)
@@ -290,3 +316,19 @@ def test_doors_stand_before_prefill_replicas_alone() -> None:
     (verdict,) = together.at(60.0)
     assert verdict.overload is not None and list(together.overload() or ()) == ["all"]
     assert [line for line in together.summary() if line.startswith("all: at these loads")]
+
+
+def test_what_two_questions_share_is_made_once() -> None:
+    """Of engines that differ in their price alone the slots and the model; not of other budgets, nor of other promises together."""
+    with keeping():
+        first, dear, small = (
+            FleetProblem(asked(**more)).build(0, 1, 0) for more in ({}, {"price": {"h100": 9.0}}, {"token_budget": 512})
+        )
+        joint = FleetProblem(asked(ttft=None, goodput="90%:ttft=1s,tpot=60ms")).build(0, 1, 0)
+    assert first is not None and dear is not None and small is not None and joint is not None
+    assert dear[1] is first[1] and dear[2] is first[2]
+    assert small[1] is not first[1] and small[2] is not first[2]
+    assert small[1].settings.max_num_batched_tokens == 512 and first[1].settings.max_num_batched_tokens == 2048
+    assert joint[2] is not first[2] and joint[2].joint and not first[2].joint
+    apart = FleetProblem(asked()).build(0, 1, 0)
+    assert apart is not None and apart[2] is not first[2]
