@@ -357,3 +357,29 @@ def test_a_grid_that_is_opened_knows_what_was_known() -> None:
     assert len(found.states) == 4 and found.bounds.shape == (4, 4)
     assert found.candidate(0, 3, 0) is pool and found.idle(0, 3, 0) is idle
     assert found.evaluations == 1 and (0, 3, 0) in found.built() and (0, 1, 0) not in found.built()
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9])
+@pytest.mark.parametrize("more", [{}, {"redundancy": 2}, {"utilization_cap": 0.6}, {"min_replicas": 4}])
+def test_of_a_closed_form_the_bounds_are_the_costs(confidence: float, more: dict[str, Any]) -> None:
+    """Every pool of the grid, sized by itself."""
+    closed = {"method": "mgc", "kv": "reserved", "route_on": "total", "ttft": 5.0, "pools": 3, "rate": 300.0}
+    found = problem(**closed, confidence=confidence, **more)
+    assert found.exact_bounds
+    for i, j in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)):
+        pool = found.candidate(i, j, 0)
+        assert pool is not None and pool.size.replicas >= more.get("min_replicas", 1)
+        assert found.option_bounds[0, i, j] == pytest.approx(pool.cost_usd_per_hour, rel=1e-12), (i, j)
+        assert found.ask(i, j, 0, 1e-9) == (found.option_bounds[0, i, j], True)
+
+
+@pytest.mark.parametrize(
+    "options", [{"kv": "reserved"}, {"method": "occupancy"}, {"max_num_seqs": 3}, {"route_on": "total"}]
+)
+def test_no_pool_costs_less_than_its_bound(options: dict[str, Any]) -> None:
+    """And no bound is far below: a pool that is full to its cap, its slots or what they hold in memory."""
+    found = problem(rate=500.0, ttft=20.0, pools=3, **options)
+    for i, j in ((0, 1), (1, 2), (0, 3)):
+        pool = found.candidate(i, j, 0)
+        assert pool is not None
+        assert 0.6 * pool.cost_usd_per_hour < found.option_bounds[0, i, j] <= pool.cost_usd_per_hour, (i, j)
