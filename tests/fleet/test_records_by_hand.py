@@ -203,6 +203,33 @@ def test_where_idle_replicas_break_it_no_other_routing_is_searched(monkeypatch: 
     assert searched == ["sticky", "random"]
 
 
+@pytest.mark.parametrize(("own", "bare"), [(5.0, 9.0), (9.0, 5.0), (5.0, None)])
+def test_a_fleet_with_host_memory_is_taken_where_it_is_cheaper(
+    own: float, bare: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def solve(question: CompiledQuestion) -> Any:
+        given = question.engines.offload_gib > 0.0
+        assert question.asked["offload"] == (64.0 if given else 0.0)
+        cost = own if given else bare
+        if cost is None:
+            raise InfeasibleError("none")
+        return SimpleNamespace(fleet=Priced("one", cost, ()))
+
+    monkeypatch.setattr(assemble, "find_shape", lambda shape: SimpleNamespace(solve=solve))
+    chats = "turns=4,first=1000,growth=300,osl=100,gap=20s"
+    question = asked(fo.load_workload(chats), cdf=chats, offload=64)
+    question = replace(question, asked={**question.asked, "offload": 64.0})
+    assert assemble.fleet_of(question).cost_usd_per_hour == min(own, math.inf if bare is None else bare)
+    monkeypatch.setattr(assemble, "_cheaper_of", lambda question, bare: (question, bare.engines.offload_gib))
+    assert assemble.plan_of(question) == (question, 0.0)
+    # without it, of a routing that is left open the cheapest is taken
+    monkeypatch.setattr(assemble, "_cheapest_routing", lambda question: "cheapest routing")
+    monkeypatch.setattr(assemble, "_as_asked", lambda question: "as asked")
+    plain = replace(question, engines=replace(question.engines, offload_gib=0.0))
+    assert assemble.plan_of(replace(plain, open_routing=True)) == "cheapest routing"
+    assert assemble.plan_of(replace(plain, open_routing=False)) == "as asked"
+
+
 class Straight:
     """A replica whose time per token grows with its rate; `capacity_per_s` is where it ends."""
 
