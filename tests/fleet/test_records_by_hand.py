@@ -111,6 +111,8 @@ def test_a_joint_promise_is_told_with_its_share() -> None:
     assert joint.high_s == pytest.approx(joint.value_s * (1.0 + above) * (1.0 + band))
     ((verdict,),) = [own.at(20.0)]
     assert verdict.shares == ((promise, verdict.prediction.share(promise)),)
+    three = fleet(ttft=None, goodput="90%:ttft=1s,tpot=60ms,e2e=60s", rate=20.0)
+    assert [v.metric for v in pool_plans(three)[0].latency if v.share is not None] == [three.promises.joint[0].metric]
 
 
 def test_the_traffic_s_record() -> None:
