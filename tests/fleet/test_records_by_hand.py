@@ -19,32 +19,15 @@ from planner.fleet.margin import Margin
 from planner.fleet.pool import Shortfall
 from planner.fleet.problem import FleetProblem
 from planner.fleet.records import pool_plans, workload_summary
-from planner.fleet.shapes.colocated import SHAPE, Colocated
 from planner.fleet.sure import Errors
 from planner.methods.base import Prediction
 from planner.methods.sessions import CacheState
 from planner.plans import LatencyValue, Sized
 from planner.promise import Promise
-from planner.question.compiled import CompiledQuestion, compile_question
-from planner.question.options import PlanInputs
+from planner.question.compiled import CompiledQuestion
+from tests.fleet.four_requests import FOUR, asked, fleet
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
-
-INPUTS, OUTPUTS = np.array([100.0, 300.0, 1000.0, 4000.0]), np.array([10.0, 200.0, 50.0, 400.0])
-FOUR = fo.Workload.from_arrays(INPUTS, OUTPUTS, name="four", arrival_rate_per_s=8.0)
-ASKED: dict[str, Any] = {
-    "ttft": 1.0, "tp": 1, "token_budget": 2048, "burst": "poisson", "confidence": 0.5, "rate": 60.0, "pools": 1, "cdf": "four",
-}  # fmt: skip
-
-
-def asked(workload: fo.Workload = FOUR, **options: Any) -> CompiledQuestion:
-    return compile_question(PlanInputs.from_dict({**ASKED, **options}), workload)
-
-
-def fleet(workload: fo.Workload = FOUR, **options: Any) -> Colocated:
-    found = SHAPE.solve(asked(workload, **options)).fleet
-    assert isinstance(found, Colocated)
-    return found
 
 
 def test_a_pool_s_record_has_what_its_pool_has() -> None:
@@ -391,6 +374,12 @@ def test_a_search_within_what_there_is() -> None:
     assert used and (
         used == {"l40s-48gb"} or sum(p.gpus for _, p in both.pools if p.option.gpu.name == "h100-80gb") < n
     )
+    # and what the dearer type costs more is paid where it has to be
+    dear = {"gpu": ["h100", "l40s"], "price": {"h100": 1.0, "l40s": 9.0}, "rate": 100.0}
+    cheap = splits.solve(FleetProblem(asked(**dear)))
+    assert {p.option.gpu.name for _, p in cheap.pools} == {"h100-80gb"}
+    taken = splits.solve(FleetProblem(asked(**dear, inventory={"h100": sum(p.gpus for _, p in cheap.pools) - 1})))
+    assert {p.option.gpu.name for _, p in taken.pools} == {"l40s-48gb"} and taken.outcome.cost > cheap.outcome.cost
     assert free.one_pool == free.pools[0] and free.candidates == 1 and free.outcome.proven
     wide = fo.Slo(promises=(fo.Promise("ttft_s", 1.0, 0.99, scope="fleet"),))
     fleet_wide = splits.solve(FleetProblem(asked(rate=100.0, slo=wide, ttft=None, inventory={"h100": 2})))

@@ -19,29 +19,24 @@ from planner.fleet.records import pool_plans, sure_remark
 from planner.fleet.shapes.colocated import SHAPE, Colocated
 from planner.fleet.speculation import speculation_remark
 from planner.plans import Narrowing, Sized, Sureness
-from planner.question.compiled import CompiledQuestion, compile_question
-from planner.question.options import PlanInputs
+from planner.question.compiled import CompiledQuestion
 from planner.shared.remarks import Remark
 from planner.workload.intervals import Intervals
 from planner.workload.sending import Sending, Surge
+from tests.fleet import four_requests
+from tests.fleet.four_requests import FOUR, INPUTS, OUTPUTS
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
 
-INPUTS, OUTPUTS = np.array([100.0, 300.0, 1000.0, 4000.0]), np.array([10.0, 200.0, 50.0, 400.0])
-FOUR = fo.Workload.from_arrays(INPUTS, OUTPUTS, name="four", arrival_rate_per_s=8.0)
-ASKED: dict[str, Any] = {
-    "ttft": 1.0, "tp": 1, "token_budget": 2048, "burst": "poisson", "confidence": 0.5, "rate": 8.0, "pools": 1, "cdf": "four",
-}  # fmt: skip
+ASKED = {**four_requests.ASKED, "rate": 8.0}
 
 
 def asked(workload: fo.Workload = FOUR, **options: Any) -> CompiledQuestion:
-    return compile_question(PlanInputs.from_dict({**ASKED, **options}), workload)
+    return four_requests.asked(workload, **{"rate": 8.0, **options})
 
 
 def fleet(workload: fo.Workload = FOUR, **options: Any) -> Colocated:
-    found = SHAPE.solve(asked(workload, **options)).fleet
-    assert isinstance(found, Colocated)
-    return found
+    return four_requests.fleet(workload, **{"rate": 8.0, **options})
 
 
 def told(kind: str, code: str, **options: Any) -> list[Any]:

@@ -20,39 +20,20 @@ from planner.fleet.margin import Margin
 from planner.fleet.pool import Pool, PoolSize, Shortfall, smallest_pool, without_luck
 from planner.fleet.problem import FleetProblem
 from planner.fleet.shapes import colocated, disaggregated, standing_fleet
-from planner.fleet.shapes.colocated import SHAPE, Colocated, decided
+from planner.fleet.shapes.colocated import Colocated, decided
 from planner.methods.base import InCopies, PoolModel, Prediction
 from planner.methods.replayed import ReplayPool
 from planner.predict.records import Outage
 from planner.predict.run import replay
 from planner.predict.traffic import WHOLE
 from planner.promise import Promise
-from planner.question.compiled import CompiledQuestion, Promises, compile_question
+from planner.question.compiled import Promises, compile_question
 from planner.question.files import saved_pools
 from planner.question.options import PlanInputs
 from planner.shared.kept import keeping
+from tests.fleet.four_requests import ASKED, FOUR, INPUTS, OUTPUTS, asked, fleet, plan
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
-
-INPUTS, OUTPUTS = np.array([100.0, 300.0, 1000.0, 4000.0]), np.array([10.0, 200.0, 50.0, 400.0])
-FOUR = fo.Workload.from_arrays(INPUTS, OUTPUTS, name="four", arrival_rate_per_s=8.0)
-ASKED: dict[str, Any] = {
-    "ttft": 1.0, "tp": 1, "token_budget": 2048, "burst": "poisson", "confidence": 0.5, "rate": 60.0, "pools": 1, "cdf": "four",
-}  # fmt: skip
-
-
-def asked(workload: fo.Workload = FOUR, **options: Any) -> CompiledQuestion:
-    return compile_question(PlanInputs.from_dict({**ASKED, **options}), workload)
-
-
-def fleet(workload: fo.Workload = FOUR, **options: Any) -> Colocated:
-    found = SHAPE.solve(asked(workload, **options)).fleet
-    assert isinstance(found, Colocated)
-    return found
-
-
-def plan(**options: Any) -> fo.Plan:
-    return fo.plan(FOUR, **{k: v for k, v in {**ASKED, **options}.items() if k != "cdf"})
 
 
 def test_as_many_die_as_there_are_spares_and_a_node_s(monkeypatch: pytest.MonkeyPatch) -> None:
