@@ -116,15 +116,11 @@ def test_a_size_that_has_the_confidence_is_told_where_there_is_one(plan: Plan) -
 def test_odds_in_words_are_those_a_size_has(plan: Plan) -> None:
     """A size that load alone keeps from being smaller has better odds than it was looked for with, and none that are not bought
     for the confidence asked are told to have it."""
-    sure = plan.sureness
+    sure, n = plan.sureness, plan.gpus
     assert sure is not None
-    sizes = {
-        "low": Sized(0.36, (46,), 46, 123.0),
-        "median": Sized(0.83, (60,), 60, 161.0),
-        "high": Sized(0.91, (99,), 99, 266.0),
-    }
-    page = lines(replace(plan, sureness=replace(sure, **sizes)), 200)
-    told = next(line for line in page if " with 46 " in line)
+    low, median, high = (Sized(c, (k,), k, 2.69 * k) for c, k in ((0.36, n - 9), (0.83, n - 1), (0.91, n + 9)))
+    page = lines(replace(plan, sureness=replace(sure, low=low, median=median, high=high)), 200)
+    told = next(line for line in page if f" with {n - 9} " in line)
     assert [part.split(" with ")[0].strip() for part in told.split(", ")] == ["36%", "about 80%", "nine in ten"]
 
 
