@@ -86,7 +86,8 @@ def _quantile(promise: Promise, requests: Requests, run: Run, overhead_s: float,
     values = {"ttft_s": ttft, "e2e_s": e2e}.get(promise.metric)
     if values is None:
         rows = rows & (steps > 0.0) & np.isfinite(e2e)
-        values = (e2e - ttft) / np.maximum(steps, 1.0)
+        # what comes before the engine is in both; of what is never answered neither is known
+        values = (run.e2e_s - run.ttft_s) / np.maximum(steps, 1.0)
     weight = np.ones(requests.size) if requests.weight is None else requests.weight
     rows = rows & (weight > 0.0)
     if not rows.any():

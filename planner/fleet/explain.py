@@ -75,7 +75,7 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
     if shortfalls and best is not None and best.excess <= 1.0:
         # what idle replicas keep and no number at work does
         best, idle = None, f"with {MOST_IDLE:,} times the replicas that the load takes, the best pool needs"
-    if not shortfalls or (best is not None and best.excess <= 1.0):
+    if not shortfalls:
         return InfeasibleError(
             "no pool can hold its longest request in memory with one slot",
             "Take more memory per replica (--tp), a shorter --max-model-len, quantized weights, or fewer --max-num-seqs.",

@@ -280,4 +280,5 @@ def held_to(promise: Promise, part: float) -> Promise | None:
     if promise.quantile == MEAN:
         return promise
     late = part * (1.0 - promise.quantile)
-    return None if late >= 1.0 else replace(promise, quantile=round(1.0 - late, 12), scope="pool")
+    # all of them to rounding: 0.9 of 1 is no tenth to the last bit
+    return None if late >= 1.0 - 1e-12 else replace(promise, quantile=round(1.0 - late, 12), scope="pool")

@@ -219,7 +219,8 @@ class Disaggregated(Fleet):
             own = own_tokens(length, option.shared_prefix)
             blocks = slot_law(own + 1.0, decodes, weight, token_budget=UNLIMITED_BUDGET)
             slots = memory_safe_slots(option, blocks, MAX_NUM_SEQS_LIMIT, _SLOT_REASONS, tell_all=True)
-        if slots.count < 1:
+        # slots as given: what the sampler keeps for so many leaves no cache for one long request
+        if slots.count < 1 or option.kv_tokens(slots.count) < self.longest:
             raise InputError(
                 f"{option.model.name} on {option.gpu.name} x {option.parallel}: a request of {self.longest:,.0f} tokens does "
                 "not fit in a decode replica's memory"
