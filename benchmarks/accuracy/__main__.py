@@ -2,7 +2,8 @@
 
     python -m benchmarks.accuracy FOLDER --json OUT    # a JSON list of rows {family, metric, n, median, mean, p90, worst,
     signed, covered}
-    python -m benchmarks.accuracy                      # $FLEETOPT_SHARED_DATA, and writes docs/accuracy/public.md and figures.json
+    python -m benchmarks.accuracy                      # $FLEETOPT_SHARED_DATA, and writes docs/accuracy/public.md, figures.json
+    and docs/data/public.csv
     python -m benchmarks.accuracy PAGE [--print]       # writes docs/accuracy/PAGE.md: fleetopt, memory, occupancy, ... (minutes)
     python -m benchmarks.accuracy index                # writes docs/accuracy.md from them
 
@@ -23,11 +24,12 @@ from typing import Any
 
 from benchmarks.accuracy import FAMILIES, judged
 from benchmarks.accuracy.documented import documented
-from benchmarks.accuracy.page import written
+from benchmarks.accuracy.page import systems, written
 from benchmarks.accuracy.rows import ROOT, SHARED, rows_of
 
 PAGE = ROOT / "docs" / "accuracy" / "public.md"
 FIGURES = ROOT / "docs" / "accuracy" / "figures.json"
+SYSTEMS = ROOT / "docs" / "data" / "public.csv"
 
 
 PAGES = ("chance", "fleetopt", "memory", "occupancy", "poisson", "replay", "schedulers")
@@ -102,7 +104,8 @@ def main() -> None:
         text = json.dumps({"rows": figures, "why": known["why"] | told}, indent=1)
         FIGURES.write_text(text + "\n", encoding="utf-8")
         PAGE.write_text(written(pairs, rows), encoding="utf-8")
-        print(f"wrote {PAGE} and {FIGURES}", file=sys.stderr)
+        SYSTEMS.write_text(systems(pairs, rows), encoding="utf-8")
+        print(f"wrote {PAGE}, {SYSTEMS} and {FIGURES}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -223,8 +223,8 @@ def page() -> str:
         if gap := not_covered(text):
             out += f"\n### {title(text)}\n\n{gap}\n"
     out += (
-        "\n### Everywhere\n\nPipeline and expert parallelism, speculative decoding, priorities, prefix-cache contents, "
-        "correlated requests, failures while\nserving, and lengths that change with the hour. Where a prediction leaves the "
-        "measured region its pool carries a warning.\n"
+        "\n### Everywhere\n\nNo measured system has priorities, failures while serving or lengths that change with the hour; of "
+        "pipeline stages, images and\nadapters one public figure at most is at hand. Where a prediction leaves the measured region "
+        "its pool carries a warning.\n"
     )
     return out.rstrip()

@@ -1,7 +1,9 @@
-"""The page of the comparisons: figures of every metric, where it misses most, and each system's errors."""
+"""The page of the comparisons: figures of every metric and where it misses most; and a table of each system's errors."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +19,7 @@ these measurements, so these are errors of data the fit has seen; of GPU types a
 \\|predicted/measured - 1\\|, *signed* is the median of predicted/measured - 1, *covered* the share of measurements inside
 the printed
 band. MLPerf entries: results verified by MLCommons Association, rounds v4.1, v5.1, v6.0 and v6.1; a cell (GPU, model, precision) is
-the median of its entries.
+the median of its entries. System by system (predicted/measured - 1): `docs/data/public.csv`.
 """
 
 FAMILIES = {
@@ -43,7 +45,7 @@ FAMILIES = {
 }
 
 ONE_BY_ONE = 60
-"""Systems of a metric up to which the page names each."""
+"""Systems of a metric up to which the table names each."""
 
 
 def _percent(value: float | None) -> str:
@@ -65,17 +67,23 @@ def written(pairs: Sequence[Pair], rows: Sequence[Row]) -> str:
         )
     lines += ["", "What the families are:", ""]
     lines += [f"- `{family}`: {FAMILIES[family]}" for family in dict.fromkeys(row.family for row in rows)]
-    lines += ["", NOTES.strip(), "", "## System by system", ""]
-    for row in rows:
-        own = [p for p in pairs if (p.family, p.metric) == (row.family, row.metric)]
-        systems: dict[str, list[float]] = {}
-        for pair in own:
-            systems.setdefault(pair.cell or pair.system, []).append(pair.error)
-        if len(systems) > ONE_BY_ONE or len(own) < 2:
-            continue
-        told = ", ".join(f"{name} {float(np.median(errors)):+.0%}" for name, errors in systems.items())
-        lines += [f"**{row.family}, {row.metric}**: {told}.", ""]
+    lines += ["", NOTES.strip()]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def systems(pairs: Sequence[Pair], rows: Sequence[Row]) -> str:
+    """Median error of each system by metric, as CSV; those of metrics with very many systems are left out."""
+    text = io.StringIO()
+    told = csv.writer(text, lineterminator="\n")
+    told.writerow(["family", "metric", "system", "error"])
+    for row in rows:
+        own: dict[str, list[float]] = {}
+        for pair in pairs:
+            if (pair.family, pair.metric) == (row.family, row.metric):
+                own.setdefault(pair.cell or pair.system, []).append(pair.error)
+        if len(own) <= ONE_BY_ONE and sum(map(len, own.values())) > 1:
+            told.writerows([row.family, row.metric, name, f"{np.median(e):.3f}"] for name, e in own.items())
+    return text.getvalue()
 
 
 NOTES = """

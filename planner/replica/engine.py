@@ -294,7 +294,9 @@ def engine_options(
                 options.append(option if engines.speculate is None else _speculating(option, engines.speculate, rules))
     if not options:
         rank = f"adapters of rank {engines.lora_rank}"
-        problems += [f"lora: no replica of {name} bears more than {most:,} {rank}" for name, most in bears.items()]
+        for name, most in bears.items():
+            told = f"; write {most}" if most else ""
+            problems.append(f"lora: no replica of {name} bears more than {most:,} {rank}{told}")
         raise InputError.from_problems(list(dict.fromkeys(problems)), hint)
     return options
 

@@ -38,6 +38,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inputs import COMMANDS, PAGES, QUICK, RESULTS, SOUND
 from workload.test_formats import FILES
 
+from planner.catalog.load import gpus
+from planner.catalog.prices import offers
+
 CODES = {0, 2, 3, 4, 5, 6}
 LIMIT_S = 10
 MOST_BYTES = 1 << 30
@@ -247,7 +250,7 @@ def found(sound: dict[str, str], targets: Iterable[str]) -> dict[str, bytes]:
 @contextlib.contextmanager
 def in_folder(files: dict[str, str] | dict[str, bytes]) -> Iterator[Path]:
     """An empty folder with these files, and the way back."""
-    before = Path.cwd()
+    before, named = Path.cwd(), {name: os.environ.get(name) for name in ("FLEETOPT_PRICES", "FLEETOPT_PROFILES")}
     with tempfile.TemporaryDirectory() as name:
         # nothing of the user's own is read or changed: names that climb two folders stay inside
         folder, own = Path(name) / "at" / "work", Path(name) / "at" / "own"
@@ -262,6 +265,13 @@ def in_folder(files: dict[str, str] | dict[str, bytes]) -> Iterator[Path]:
             yield folder
         finally:
             os.chdir(before)
+            # what was read of this folder is nobody else's
+            offers.cache_clear()
+            gpus.cache_clear()
+            for variable, value in named.items():
+                os.environ.pop(variable)
+                if value is not None:
+                    os.environ[variable] = value
 
 
 class Hang(BaseException):

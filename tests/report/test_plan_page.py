@@ -113,6 +113,17 @@ def test_a_size_that_has_the_confidence_is_told_where_there_is_one(plan: Plan) -
     assert all(line.endswith(end) for line, end in zip(said, ends, strict=True))
 
 
+def test_odds_in_words_are_those_a_size_has(plan: Plan) -> None:
+    """A size that load alone keeps from being smaller has better odds than it was looked for with, and none that are not bought
+    for the confidence asked are told to have it."""
+    sure, n = plan.sureness, plan.gpus
+    assert sure is not None
+    low, median, high = (Sized(c, (k,), k, 2.69 * k) for c, k in ((0.36, n - 9), (0.83, n - 1), (0.91, n + 9)))
+    page = lines(replace(plan, sureness=replace(sure, low=low, median=median, high=high)), 200)
+    told = next(line for line in page if f" with {n - 9} " in line)
+    assert [part.split(" with ")[0].strip() for part in told.split(", ")] == ["36%", "about 80%", "nine in ten"]
+
+
 def test_cheaper_rows_save_something_and_the_cheapest_come_first(plan: Plan) -> None:
     page = lines(plan, 100)
     head = next(k for k, line in enumerate(page) if line.startswith("CHEAPER"))
@@ -206,7 +217,7 @@ def run_page(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 JOBS = [
-    ("plan --cdf azure --slo 0.5 --rate 20 --pools 1", ["confidence", "even odds", "$2.69"]),
+    ("plan --cdf azure --slo 0.5 --rate 20 --pools 1", ["confidence", "with 4 ($94.3k)", "$2.69"]),
     ("plan --users 500 --think-time 60s --slo 1 --pools 1 --tp 1 --token-budget 2048", ["500 users", "requests/s"]),
     ("plan --concurrency 64 --isl 1000 --osl 200 --slo 1 --tp 1 --token-budget 2048", ["64 always under way"]),
     ("plan --tpot mean=12ms --isl 1000 --osl 200 --rate 20 --tp 1 --token-budget 2048", ["mean TPOT <= 12 ms"]),

@@ -80,26 +80,22 @@ def _peaks(costs: Costs) -> list[Block]:
     told = f"own {owned} replicas, {rented} on {best.rent}: {_month(best.cost_usd_per_hour)}/month, "
     told += f"{format_percent(best.saving)} below owning all"
     named = len(costs.peaks[0].pools) > 1
-    columns = ["peak on", *["pool"] * named, "own", "which carry", "next leaves at", "rented", "$/month"]
-    columns += ["all owned", "all rented", f"{format_percent(MORE)} more traffic"]
+    more = f"{format_percent(MORE)} more traffic"
+    columns = ["peak on", *["pool"] * named, "own", "$/month", "all owned", "rented", "next leaves at", "all rented"]
+    columns += [more, "which carry"]
     rows = []
     for peak in costs.peaks:
-        usd = (
-            peak.cost_usd_per_hour,
-            peak.all_owned_usd_per_hour,
-            peak.all_rented_usd_per_hour,
-            peak.more_usd_per_hour,
-        )
+        usd = peak.cost_usd_per_hour, peak.all_owned_usd_per_hour, peak.all_rented_usd_per_hour, peak.more_usd_per_hour
         for k, p in enumerate(peak.pools):
             leaves = "" if p.in_flight is None else f"{p.in_flight:,} under way"
+            cost, owned, all_rented, busier = ("" if k else _month(x) for x in usd)
             rows.append(
                 [
-                    "" if k else peak.rent, *[p.pool] * named, f"{p.replicas:,} of {p.peak_replicas:,}",
-                    f"{format_count(p.rate_per_s)}/s", leaves, format_percent(p.rented_share),
-                    *("" if k else _month(x) for x in usd),
+                    "" if k else peak.rent, *[p.pool] * named, f"{p.replicas:,} of {p.peak_replicas:,}", cost, owned,
+                    format_percent(p.rented_share), leaves, all_rented, busier, f"{format_count(p.rate_per_s)}/s",
                 ]
             )  # fmt: skip
-    table = Table(columns, rows, {"peak on", "pool"}, drop=["all rented", "all owned"])
+    table = Table(columns, rows, {"peak on", "pool"}, drop=["which carry", "all rented", more, "all owned"])
     return [Text([told if best.saving > 0.0 else "rent no peak: own all replicas"], "bold"), table]
 
 

@@ -15,7 +15,7 @@ from planner.catalog.power import full_w, power_curve
 from planner.catalog.profiles import engine_of
 from planner.choices import Choice
 from planner.fleet.types import ANY
-from planner.plans import HOURS_PER_YEAR, Plan, PoolPlan, Sized
+from planner.plans import HOURS_PER_YEAR, Plan, PoolPlan, Sized, Sureness
 from planner.report.blocks import Block, Table, Text
 from planner.report.text.choices import TOO_DEAR, WORTH_TELLING, change
 from planner.shared.remarks import Remark
@@ -92,8 +92,11 @@ def question(plan: Plan) -> str:
     return f"{model}   {name}: {lengths}   {format_count(plan.arrival_rate_per_s)} requests/s{users}   {promises}"
 
 
-ODDS = ("one chance in ten", "even odds", "nine in ten")
+ODDS = {0.1: "one chance in ten", 0.5: "even odds", 0.9: "nine in ten"}
 """Of keeping the promises, with the sizes that a plan names."""
+
+NEARLY = 0.05
+"""How far a chance may lie from odds that are told in words [1]: a size that has much more than was looked for is told its own."""
 
 
 def answer(plan: Plan) -> list[str]:
@@ -108,8 +111,8 @@ def answer(plan: Plan) -> list[str]:
     lines = [f"{_gpus(plan)}   {usd(plan.cost_usd_per_year)} a year{keeps}"]
     if sure is not None and (sure.median.gpus, sure.high.gpus) != (plan.gpus, plan.gpus):
         # a size is told once, with the best odds it has
-        odds = {s.gpus: (words, s) for words, s in zip(ODDS, (sure.low, sure.median, sure.high), strict=True)}
-        lines.append(", ".join(f"{words} with {_sized(s)}" for words, s in odds.values()))
+        odds = {s.gpus: (asked, s) for asked, s in zip(ODDS, (sure.low, sure.median, sure.high), strict=True)}
+        lines.append(", ".join(f"{_odds(plan, sure, asked, s)} with {_sized(s)}" for asked, s in odds.values()))
     lines.append(f"{_build(plan)}; {_measures(plan)}")
     return lines
 
@@ -141,6 +144,18 @@ def usd(value: float) -> str:
         if value >= 0.9995 * least:
             return f"${format_count(float(f'{value / least:.3g}'))}{letter}"
     return f"${value:,.0f}"
+
+
+def _odds(plan: Plan, sure: Sureness, asked: float, sized: Sized) -> str:
+    """The odds of a size in words where it has about those that were asked for, else the chance it has.
+
+    Of fewer GPUs than are bought no more is told than the confidence they did not suffice for: by how much is the luck of a draw.
+    """
+    if sized.gpus is None or abs(sized.chance - asked) < NEARLY:
+        return ODDS[asked]
+    if sized.gpus < plan.gpus and sized.chance > sure.confidence - 0.005:
+        return f"about {told_chance(sure.confidence)}"
+    return told_chance(sized.chance)
 
 
 def _sized(sized: Sized) -> str:
