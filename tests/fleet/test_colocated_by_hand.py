@@ -30,6 +30,8 @@ from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.fleet.splits import solve
 from planner.promise import Promise
 from planner.question.files import saved_pools
+from planner.replica.floor import hardware_floor
+from planner.routing import find_routing
 from planner.shared.remarks import Remark
 from tests.fleet.four_requests import INPUTS, OUTPUTS, asked, fleet, plan
 
@@ -184,6 +186,21 @@ def test_sizes_are_those_of_each_pool() -> None:
     assert isinstance(impossible.size(400.0), Shortfall)
 
 
+def test_no_pool_is_smaller_than_the_arithmetic_takes() -> None:
+    """A method that takes prefill for free: the floor of the hardware stands."""
+    own = fleet(LONG, method="mgc", kv="reserved", ttft=30.0, rate=200.0, utilization_cap=0.95, cdf="long")
+    (pool,) = own.pools
+    for rate in (200.0, 2000.0):
+        floor = hardware_floor(pool.option.gpu, pool.option.model, rate, 8000.0, 4.0, 4.0 * 8002.0)
+        sizes = own.sizes_for(rate, own.margins(0.5))
+        assert isinstance(sizes, list) and sizes[0].replicas == math.ceil(floor.gpus)
+        assert sizes[0].binding.code == "hardware_floor"
+        assert not own.resized([math.ceil(floor.gpus) - 1]).stands(rate, own.margins(0.5))
+
+
+LONG = fo.Workload.from_arrays([8000.0, 8000.0], [4.0, 4.0], name="long")
+
+
 def test_late_requests_are_shared_out_at_least_cost() -> None:
     """Of one in a hundred that may be late, tenths for either pool: the cheapest of the nine ways, each sized."""
     wide = fo.Slo(promises=(fo.Promise("ttft_s", 0.5, 0.99, scope="fleet"),))
@@ -317,6 +334,22 @@ def test_the_closed_form_beside_the_replay() -> None:
     assert fleet(rate=40.0, surge="2x/60s", ttft=2.0).in_closed_form() is None
     wide = fo.Slo(promises=(fo.Promise("ttft_s", 2.0, 0.99, scope="fleet"),))
     assert fleet(rate=40.0, slo=wide, ttft=None).in_closed_form() is None
+
+
+def test_the_same_pools_behind_another_gateway_and_under_another_growth() -> None:
+    own = split(routing="random")
+    routed = own.routed(replace(own.question, routing=find_routing("least")))
+    assert routed.counts == own.counts and routed.question.routing.name == "least"
+    # one that compares replicas waits less
+    for a, b in zip(routed.look(400.0), own.look(400.0), strict=True):
+        assert a.value("ttft_s", 0.99) <= b.value("ttft_s", 0.99) and a.load == pytest.approx(b.load)
+    assert routed.look(400.0)[1] != own.look(400.0)[1]
+    assert fleet(method="mgc", kv="reserved", ttft=30.0).grown("use") is None  # a closed form knows no bursts
+    azure = fleet(fo.load_workload("azure"), cdf="azure", burst="auto", rate=40.0, ttft=0.5)
+    use = azure.grown("use")
+    assert use is not None and use.counts == azure.counts
+    # the same users who ask more often come in the bursts they came in: larger ones than of more users
+    assert use.look(40.0)[0].value("ttft_s", 0.99) > azure.look(40.0)[0].value("ttft_s", 0.99)
 
 
 def test_a_plan_of_two_pools_is_rebuilt_as_it_was() -> None:

@@ -12,6 +12,7 @@ import pytest
 import planner as fo
 from planner.fleet.pool import Pool, Shortfall
 from planner.fleet.problem import FleetProblem, held_to
+from planner.fleet.scope import TAIL_LEVELS
 from planner.predict.records import Requests
 from planner.predict.run import replay
 from planner.promise import MEAN, Promise
@@ -215,6 +216,8 @@ def test_what_pools_of_a_fleet_keep() -> None:
         "h100-80gb", "h100-80gb", "l40s-48gb", "l40s-48gb"
     ]  # fmt: skip
     assert (shared.whole(0), shared.whole(1)) == (9, 19)
+    # the tail of all is mixed from finer levels of each
+    assert set(TAIL_LEVELS) < {*shared.levels, 0.0} and found.levels == (0.5, 0.9, 0.99)
     # four tenths of one in a hundred of all are 0.8 x 0.4 x 0.01 / 0.25 of a pool with a quarter of them
     (quarter,) = shared.promises_of(0, 1, 13, 0.25)
     assert quarter.quantile == pytest.approx(1.0 - 0.8 * 0.4 * 0.01 / 0.25) and quarter.scope == "pool"
