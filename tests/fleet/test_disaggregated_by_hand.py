@@ -293,6 +293,16 @@ def test_a_promise_about_both_is_kept_by_the_cheapest_pair() -> None:
     assert not any(kept(n, total - 1 - n) for n in range(1, total - 1))
 
 
+def test_where_no_pair_keeps_a_promise_about_both_the_least_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Disaggregated, "_cheapest_pair", lambda *given: None)
+    model, alone = fleet(ttft=2.0, e2e="p90=1.65s", rate=90.0), fleet(ttft=2.0, rate=90.0)
+    least = alone.sizes(90.0, alone.promises, quick=True)
+    found = model.sizes(90.0, model.promises, quick=True)
+    assert isinstance(least, list) and isinstance(found, Shortfall) and found.promise.label == "P90 E2E"
+    second = model.pair(90.0, *(s.replicas for s in least), quick=True)[1]
+    assert second is not None and found.best_s == second.value("e2e_s", 0.9) > 1.65
+
+
 @pytest.mark.parametrize("promises", [{"tpot": "1ms"}, {"e2e": "20ms", "ttft": 5.0}, {"ttft": "1ms"}])
 def test_what_idle_pools_break_no_pair_keeps(promises: dict[str, Any]) -> None:
     model = fleet(**promises)

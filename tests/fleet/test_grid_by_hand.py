@@ -273,6 +273,15 @@ def test_what_no_number_of_replicas_keeps_is_beyond_help() -> None:
     assert idle is not None and idle.excess > 1.0 and asked.idle(0, 3, 0) is idle
 
 
+def test_a_pool_that_holds_no_request_is_beyond_help() -> None:
+    found = problem(max_num_seqs=100_000)
+    price = found.options[0].price
+    assert found.build(0, 3, 0) is None and found.idle(0, 3, 0) is None and found.candidate(0, 3, 0) is None
+    asked = problem(max_num_seqs=100_000)
+    assert asked.ask(0, 3, 0, price.cost_of_need(40) + 1e-3) == (price.cost_of_need(41), False)
+    assert asked.ask(0, 3, 0, price.cost_of_need(90) + 1e-3) == (math.inf, True)
+
+
 def test_no_more_is_asked_about_than_there_is() -> None:
     pool = problem(rate=100.0).candidate(0, 3, 0)
     assert pool is not None
