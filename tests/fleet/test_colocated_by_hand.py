@@ -179,6 +179,10 @@ def test_sizes_are_those_of_each_pool() -> None:
     assert isinstance(quick, list) and all(math.isnan(s.prediction.load) for s in quick)
     near = own.sizes_for(400.0, margins, [s.replicas for s in sizes])
     assert isinstance(near, list) and [s.replicas for s in near] == [s.replicas for s in sizes]
+    enough = own.resized([s.replicas for s in sizes])
+    assert enough.stands(400.0, margins)
+    for k in (0, 1):
+        assert not own.resized([n - (j == k) for j, n in enumerate(enough.counts)]).stands(400.0, margins)
     impossible = split()
     impossible.question = replace(own.question, promises=own.promises.only((Promise("ttft_s", 1e-4),)))
     found = impossible.sizes_for(400.0, margins)

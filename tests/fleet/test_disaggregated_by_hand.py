@@ -137,6 +137,9 @@ def test_settings_say_why() -> None:
     assert few.slots == few.settings.max_num_seqs == 9 and few.settings.reasons["max_num_seqs"] == "as given"
     tight = fleet(counts=(3, 2), gpu="l4").pools[1].setup.settings
     assert tight.reasons["max_num_seqs"] == "the largest number whose KV cache seldom overflows"
+    # the engine's setting is that of both stages together
+    staged = fleet(counts=(3, 2), model="llama-3.1-70b", tp=8, pp=2).pools[1].setup
+    assert staged.settings.max_num_seqs == 2 * staged.slots and staged.settings.pipeline_parallel_size == 2
     reserved = fleet(counts=(3, 2), kv="reserved").pools[1].setup
     assert reserved.slots == reserved.kv_tokens // 4001
 
