@@ -37,7 +37,7 @@ STARTS = (
     "--help",
     "plan --cdf azure.csv --slo 0.5 --no-options",
     "plan --cdf azure.csv --slo 0.5",
-    "plan --slo 0.5 --method mgc",
+    "plan --slo 0.5 --method mgc --confidence 50%",
 )
 QUESTIONS = (
     "--slo 0.5",
@@ -51,7 +51,7 @@ QUESTIONS = (
     "--slo 0.5 --rate 100 --method occupancy",
     "--slo 0.5 --rate 1000 --method occupancy",
     "--slo 0.5 --tpot 40ms --rate 100 --shape disaggregated",
-    "--slo 0.5 --rate 1000 --method mgc",
+    "--slo 0.5 --rate 1000 --method mgc --confidence 50%",
 )
 GPUS = ("h100", "a100", "l40s", "h200", "l4", "mi300x", "b200", "a10g")
 MODELS = ("llama-3.1-8b", "qwen3-8b", "llama-3.1-70b", "qwen3-30b-a3b", "llama-3.1-8b", "llama-3.1-8b")
