@@ -1,4 +1,4 @@
-"""The index of docs/accuracy/*.md: cases, typical and worst optimistic errors, what is not covered.
+"""The index of docs/accuracy/*.md: cases, typical and worst optimistic errors, and which of them say what is not covered.
 
 The numbers of the table are read from the files. A file that no longer has the line a reader looks for stops this with its name.
 """
@@ -193,13 +193,9 @@ def title(text: str) -> str:
     return text.splitlines()[0].removeprefix("# ").strip()
 
 
-def not_covered(text: str) -> str:
-    """What a file says is not covered: its section of that name, or the paragraph that starts so."""
-    section = re.search(r"## What is not covered\n+(.*?)(?=\n## |\Z)", text, flags=re.DOTALL)
-    if section:
-        return section.group(1).strip()
-    paragraph = re.search(r"^Not covered: .*?(?=\n\n|\Z)", text, flags=re.DOTALL | re.MULTILINE)
-    return paragraph.group(0).strip() if paragraph else ""
+def leaves_out(text: str) -> bool:
+    """Whether a file says what is not covered, in a section of that name or a paragraph that starts so."""
+    return re.search(r"^(## What is not covered$|Not covered: )", text, flags=re.MULTILINE) is not None
 
 
 def page() -> str:
@@ -218,13 +214,10 @@ def page() -> str:
         for row in found_rows:
             part = f"[{row.part}](accuracy/{name}.md)"
             out += f"| {part} | {row.against} | {row.cases} | {row.typical} | {row.worst} | {row.where} |\n"
-    out += "\n## What is not covered\n"
-    for text in files.values():
-        if gap := not_covered(text):
-            out += f"\n### {title(text)}\n\n{gap}\n"
+    gaps = [f"[{title(text)}](accuracy/{name}.md)" for name, text in files.items() if leaves_out(text)]
     out += (
-        "\n### Everywhere\n\nNo measured system has priorities, failures while serving or lengths that change with the hour; of "
-        "pipeline stages, images and\nadapters one public figure at most is at hand. Where a prediction leaves the measured region "
-        "its pool carries a warning.\n"
+        f"\n## What is not covered\n\nEach of these says it of its own part: {', '.join(gaps)}.\n\nNo measured system has "
+        "priorities, failures while serving or lengths that change with the hour; of pipeline stages, images and\nadapters one "
+        "public figure at most is at hand. Where a prediction leaves the measured region its pool carries a warning.\n"
     )
     return out.rstrip()
