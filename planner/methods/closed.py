@@ -12,7 +12,6 @@ from planner.predict.records import Replicas
 from planner.predict.traffic import PoolTraffic
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
-from planner.workload.pools import PoolLaw
 
 WAITING = 0.002
 """Share of requests that wait for a slot or for memory from which their waits are in P99 TTFT, which is rough then."""
@@ -75,18 +74,12 @@ class Closed(Method):
     )
 
     def pool(
-        self,
-        law: PoolLaw,
-        engine: EngineOption,
-        setup: ReplicaSetup,
-        chunk: int,
-        routing: Routing,
-        arrivals: PoolTraffic,
+        self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic
     ) -> ClosedPool:
         """See :meth:`planner.methods.base.Method.pool`."""
         if not routing.by_rate_per_replica:
             raise InputError(f"routing {routing.name}: method {self.name} knows random alone", "Give --routing random.")
-        profile = engine.profile
+        profile, law = engine.profile, arrivals.law
         lengths = Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share)
         replica = Replicas(
             1,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from planner.methods.base import Method
 from planner.methods.population import PopulationPool
 from planner.methods.replayed import ReplayPool
+from planner.methods.speculation import SpeculatingPool, engine_in_steps
 from planner.predict.records import Replicas
 from planner.predict.traffic import PoolTraffic
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
-from planner.workload.pools import PoolLaw
 
 
 class Mixed(Method):
@@ -23,15 +23,12 @@ class Mixed(Method):
     effort = 2
 
     def pool(
-        self,
-        law: PoolLaw,
-        engine: EngineOption,
-        setup: ReplicaSetup,
-        chunk: int,
-        routing: Routing,
-        arrivals: PoolTraffic,
+        self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic
     ) -> ReplayPool:
         """See :meth:`planner.methods.base.Method.pool`."""
+        speculation = engine.speculation
+        if speculation is not None:
+            engine, setup = engine_in_steps(engine, setup, speculation)
         profile = engine.profile
         replica = Replicas(
             1,
@@ -45,6 +42,8 @@ class Mixed(Method):
             shared_prefix=engine.shared_prefix,
             image_s=engine.image_s,
         )
+        if speculation is not None:
+            return SpeculatingPool(arrivals, replica, profile.api_overhead_s, speculation)
         kind = ReplayPool if arrivals.fleet.sending.population is None else PopulationPool
         return kind(arrivals, replica, profile.api_overhead_s)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
-from planner.methods.base import PoolModel, Prediction, unstable
+from planner.methods.base import METRICS, PoolModel, Prediction, unstable
 from planner.methods.joint import Together
 from planner.predict.batch import Lengths
 from planner.predict.bounds import max_throughput
@@ -49,9 +49,6 @@ BEFORE_SURGE, SURGE_STEP_S = 2.0, 2.0
 
 AFTER_SURGE = (2.0, 10.0, 50.0)
 """Lengths of a surge that are replayed after it until its queue is gone: at a load of 0.98 it takes the last."""
-
-METRICS = ("ttft_s", "tpot_s", "e2e_s")
-"""Latencies of a request."""
 
 KEPT = 0.95
 """Share of the windows that keep what is promised of windows [1]."""

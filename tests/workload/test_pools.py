@@ -142,7 +142,7 @@ def _pool(w: Workload, cached: dict[str, float], method: str) -> ReplayPool | Oc
     poisson = FleetTraffic(Traffic(w, 1.0)).of(law)
     if method == "mixed":
         return ReplayPool(poisson, Replicas(1, ENGINE, 256, 8192))
-    return OccupancyPool(law, ENGINE, 256, 512, find_routing("random"), poisson)
+    return OccupancyPool(ENGINE, 256, 512, find_routing("random"), poisson)
 
 
 @pytest.mark.parametrize("method", ["mixed", "occupancy"])

@@ -33,7 +33,7 @@ from planner.fleet.pool import (
     when_idle,
 )
 from planner.fleet.shapes.colocated import standing_engines
-from planner.methods.base import InCopies, PoolModel, Prediction, unstable
+from planner.methods.base import PoolModel, Prediction, Scaled, unstable
 from planner.methods.disaggregated import DecodePool, PrefillPool, PrefillSessions
 from planner.plans import EngineSettings, SearchReport
 from planner.predict.records import Replicas
@@ -646,7 +646,7 @@ class Disaggregated(Fleet):
 
 def _in_replicas(pool: PoolModel, option: EngineOption) -> PoolModel:
     """A pool of single copies as one of replicas."""
-    return pool if option.copies == 1 else InCopies(pool, option.copies)
+    return pool if option.copies == 1 else Scaled(pool, option.copies)
 
 
 def _prefill_times(option: EngineOption, length: FloatArray, cached: FloatArray) -> FloatArray:
