@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -117,6 +117,10 @@ class Answered:
     ttft_s: Floats
 
 
+Capacity = Callable[[PoolLaw], float]
+"""Largest stable rate of a replica that gets given requests, at `slow` = 1 [1/s]."""
+
+
 class ReplayPool(PoolModel):
     """See the module and :class:`planner.methods.base.PoolModel`.
 
@@ -128,8 +132,8 @@ class ReplayPool(PoolModel):
         One of its replicas and the gateway.
     overhead_s
         What is added to TTFT and E2E of every request before it reaches an engine [s].
-    capacity_per_s
-        Largest stable rate of a replica in the fluid limit [1/s]; ``None`` = that of mixed batching.
+    told_capacity
+        Largest stable rate of a replica that gets given requests [1/s]; ``None`` = that of mixed batching in the fluid limit.
 
     Attributes
     ----------
@@ -149,11 +153,12 @@ class ReplayPool(PoolModel):
     """Whether requests come by themselves, to these replicas alone."""
 
     def __init__(
-        self, traffic: PoolTraffic, engine: Replicas, overhead_s: float = 0.0, capacity_per_s: float | None = None
+        self, traffic: PoolTraffic, engine: Replicas, overhead_s: float = 0.0, told_capacity: Capacity | None = None
     ) -> None:
         self.traffic, self.engine, self.overhead_s = traffic, engine, overhead_s
         # looked for once for all speeds, of the engine as its profile has it: the same bits whichever speed is asked first
-        self._capacity, self._as_told = [capacity_per_s], engine
+        self._capacity: list[float] = []
+        self._as_told, self._told_capacity = engine, told_capacity
         self.draw: int | None = None
         self.slow = 1.0
         self.windows_s: float | None = None
@@ -171,13 +176,14 @@ class ReplayPool(PoolModel):
     @property
     def capacity_per_s(self) -> float:
         """See :class:`PoolModel`."""
-        found = self._capacity[0]
-        if found is None:
-            found = self._capacity[0] = self.capacity_of(self.traffic.law)
-        return found / self.slow
+        if not self._capacity:
+            self._capacity.append(self.capacity_of(self.traffic.law))
+        return self._capacity[0] / self.slow
 
     def capacity_of(self, law: PoolLaw) -> float:
         """Largest stable rate of a replica that gets given requests, in the fluid limit, at `slow` = 1 [1/s]."""
+        if self._told_capacity is not None:
+            return self._told_capacity(law)
         lengths = Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share, images_of(law))
         return max_throughput(lengths, self._as_told).per_s
 
@@ -623,7 +629,7 @@ class ReplayPool(PoolModel):
             waited = run.admitted_s[counted] - run.sent_s[counted]
         came = requests.arrival_s[counted]
         running = float(run.resident_s.sum()) / (played.span_s * played.replicas)
-        return Prediction(
+        found = Prediction(
             quantiles=quantiles,
             ttft_s=self._levels(ttft, weight, came, quantiles),
             tpot_s=self._levels(tpot[several], weight[several], came[several], quantiles),
@@ -644,6 +650,11 @@ class ReplayPool(PoolModel):
                 )
             },
         )
+        if self.engine.engine != "prefill":
+            return found
+        # of replicas that prefill alone the other latencies are another pool's
+        nobody = (math.nan,) * len(quantiles)
+        return replace(found, tpot_s=nobody, e2e_s=nobody, slot_occupancy=found.load, mean_running=found.load)
 
     def _latencies(
         self, played: Played, counted: Any = slice(None)

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.methods.replayed import Played, ReplayPool
+from planner.methods.replayed import Capacity, Played, ReplayPool
 from planner.predict.calls import session_calls
 from planner.predict.records import PrefixCache, Replicas, Requests, Run
 from planner.predict.run import replay
@@ -62,7 +62,7 @@ class SessionPool(ReplayPool):
         The pool's requests, each alone.
     engine
         One of its replicas and the gateway.
-    overhead_s
+    overhead_s, told_capacity
         As for :class:`ReplayPool`.
     sessions
         The same requests, session by session.
@@ -79,9 +79,10 @@ class SessionPool(ReplayPool):
         overhead_s: float,
         sessions: Sessions,
         cache: PrefixCache,
+        told_capacity: Capacity | None = None,
     ) -> None:
         self.sessions, self.cache = sessions, cache
-        super().__init__(traffic, engine, overhead_s)
+        super().__init__(traffic, engine, overhead_s, told_capacity)
 
     def _forget(self) -> None:
         """See :class:`ReplayPool`."""
