@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +26,9 @@ from planner.fluid.exclusive import (
 from planner.fluid.exclusive_memory import N_bounds, fluid_peak_per_slot, vbar
 from planner.iteration.derived import exclusive_parameters, mixed_parameters
 from planner.iteration.roofline import roofline
-from planner.reproduce.result import DIFFERS, SAME, SAME_UNDER, Row, compare, numbers, told
-from planner.shared.documents import load_document
+from planner.reproduce.papers import DIFFERS, SAME, SAME_UNDER, Row, compare, numbers, printed_by
 
-PRINTED = load_document(Path(__file__).with_name("exclusive_batching.yaml"))
+PRINTED, _row = printed_by(__file__)
 WORKLOADS = ("ShareGPT", "LongBench", "WildChat", "NuminaMath")
 FIRST_ROW = fmean(PRINTED["table10"][64][0])
 TABLE11_SLOTS, TABLE11_OUTPUT = 128, 64
@@ -39,10 +36,6 @@ FIGURE1_TOKENS, FIGURE1_CONTEXT = 4096, 16
 NUMINA_TPOT_S = 0.08175  # section 4.3.3, v1 on the RTX PRO 6000
 CFR_OPTIMUM, IFR_OPTIMUM = 0.16, 0.36  # appendix E.3, Gamma of shape 1 and 2 at one mean
 E3_MEAN = 256
-
-
-def _row(key: str, ours: Any, verdict: str = "", **words: Any) -> Row:
-    return told(PRINTED["rows"][key], ours, verdict, **words)
 
 
 def _ratio(theta: float) -> float:

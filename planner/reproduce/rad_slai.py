@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -16,8 +15,7 @@ from planner.fluid.rad import T_D_SA, RadParameters, T_max, Tbar_R, Tbar_R_tight
 from planner.fluid.slai import slai_last_time
 from planner.predict.engine import Request
 from planner.reproduce.machines import Staircase
-from planner.reproduce.result import DIFFERS, SAME, SAME_UNDER, Row, told
-from planner.shared.documents import load_document
+from planner.reproduce.papers import DIFFERS, SAME, SAME_UNDER, Row, printed_by
 from planner.simulate.compare import Setting, compare_policies
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches
@@ -35,11 +33,7 @@ HIGH_LOAD = 0.9  # of the capacity: where Sarathi-Serve's median TTFT is what th
 A100_TILE, EQUAL_TILE = (256, 128, 32), (128, 128, 64)
 """Rows, columns and depth of a tile: one whose sides differ, as the paper's own, and one of equal sides."""
 
-PRINTED = load_document(Path(__file__).with_name("rad_slai.yaml"))
-
-
-def _row(key: str, ours: Any, verdict: str = "", **words: Any) -> Row:
-    return told(PRINTED["rows"][key], ours, verdict, runs=RUNS, **words)
+PRINTED, _row = printed_by(__file__, runs=RUNS)
 
 
 def _machine(tile: tuple[int, int, int]) -> RadParameters:

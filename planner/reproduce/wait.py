@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,19 +11,14 @@ from planner.fluid.nested_wait import nested_M_pi, theta_k
 from planner.fluid.wait import fluid_equilibrium, wait_queue_bound_critical
 from planner.predict.engine import Request
 from planner.reproduce.machines import KvLinear
-from planner.reproduce.result import DIFFERS, SAME, SAME_UNDER, Row, told
-from planner.shared.documents import load_document
+from planner.reproduce.papers import DIFFERS, SAME, SAME_UNDER, Row, printed_by
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
 
 RUNS, REQUESTS = 4, 1000
 """Simulations of each claim, and requests of each."""
 
-PRINTED = load_document(Path(__file__).with_name("wait.yaml"))
-
-
-def _row(key: str, ours: Any, verdict: str = "", **words: Any) -> Row:
-    return told(PRINTED["rows"][key], ours, verdict, runs=RUNS, requests=REQUESTS, **words)
+PRINTED, _row = printed_by(__file__, runs=RUNS, requests=REQUESTS)
 
 
 def _examples() -> Iterator[Row]:
