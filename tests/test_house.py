@@ -28,7 +28,6 @@ UNREACHED = {
     "deterministic_excess": MATHEMATICS,
     "_kimura": MATHEMATICS,
     "phase_type_wait": REFERENCE,
-    "simulate_pool": "the simulator for scripts; benchmarks and accuracy pages are made with it",
 }
 """Definitions that no command, verb or registry reaches -> why they stay."""
 

@@ -22,6 +22,7 @@ from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.iteration.model import IterationModel
 from planner.methods import find_method
 from planner.methods.occupancy import iteration_times
+from planner.methods.replayed import RUNNING
 from planner.methods.sessions import SessionPool
 from planner.predict.calls import session_calls
 from planner.predict.records import Clients
@@ -29,11 +30,19 @@ from planner.predict.traffic import PoolTraffic
 from planner.promise import GOODPUT
 from planner.question.options import GROWTH
 from planner.shared.record import Record
+from planner.simulate.measure import SimulationResult
 from planner.simulate.pool import simulate, simulate_pair
 from planner.simulate.presets import PoolEngines
-from planner.simulate.result import SimulationResult
-from planner.simulate.seeds import MOST_RUNS, seeds_of
-from planner.simulate.traffic import SampledTraffic, Sent, Traffic, cached_tokens, requests_of, whole_tokens
+from planner.simulate.traffic import (
+    MOST_RUNS,
+    SampledTraffic,
+    Sent,
+    Traffic,
+    cached_tokens,
+    requests_of,
+    seeds_of,
+    whole_tokens,
+)
 from planner.simulate.verify import (
     CANNOT_TELL,
     FAILS,
@@ -43,8 +52,7 @@ from planner.simulate.verify import (
     Asked,
     Check,
     fleet_estimate,
-    judge,
-    judge_share,
+    verdict_on,
     verify_pools,
 )
 from planner.units import RATE_RULE, is_rate
@@ -55,9 +63,6 @@ from planner.workload.workload import Workload
 
 ERROR = 0.02
 """Relative standard error of the offered rate that the length of a run with measured bursts is to leave [1]."""
-
-WARM = 64.0
-"""Sequences of a replica that take part in warming up, at most."""
 
 OTHER = 10
 """Number of the first draw that no prediction takes."""
@@ -296,7 +301,7 @@ class LaidTraffic:
     def sent(self, seed: int) -> Sent:
         """See :class:`planner.simulate.traffic.Traffic`."""
         engines, traffic = self.engines, self.traffic
-        replicas, warm = engines.replicas, min(engines.slots, WARM)
+        replicas, warm = engines.replicas, min(engines.slots, RUNNING)
         laid = traffic.lay(
             self.rate_per_s,
             replicas if self.spread else 1,
@@ -478,10 +483,7 @@ def _fleet_wide(fleet: Fleet, results: Mapping[str, SimulationResult]) -> Iterat
     stable = all(r.stable for r in results.values())
     for promise in fleet.shared_promises:
         estimate = fleet_estimate(list(results.values()), shares, promise)
-        if promise.kind == GOODPUT:
-            outcome, reason = judge_share(estimate, promise.quantile, stable)
-        else:
-            outcome, reason = judge(estimate, promise.limit_s, stable)
+        outcome, reason = verdict_on(promise, estimate, stable)
         yield Check("fleet", promise, None, estimate, outcome, reason)
 
 

@@ -19,7 +19,7 @@ from planner.question.options import PlanInputs
 from planner.shared.remarks import Remark
 from planner.simulate.policy import Situation, find_policy
 from planner.simulate.run import Run, run_policy
-from planner.simulate.statistics import mean_of_batches, summarize
+from planner.simulate.statistics import latencies, mean_of_batches, summarize
 from planner.simulate.traffic import sample_rows, whole_tokens
 
 REQUESTS, FEWEST, TOKENS, RUNS = 2500, 600, 500_000, 3
@@ -33,8 +33,6 @@ POLICIES = {"sarathi": "mixed", "eb": "eb", "slai": "slai", "wait": "wait", "rad
 
 NEVER_S = 1e9
 """A limit that nothing breaks [s]."""
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +202,9 @@ def _try(replica: PooledReplica, rate_per_s: float, inputs: PlanInputs) -> _Tria
         counted = [r for r in run.requests[count // 10 :] if math.isfinite(r.done_s)]
         # the last threshold's worth waits for arrivals that never come
         unfinished = max(unfinished, len(run.requests) - count // 10 - len(counted))
+        times = latencies(counted)
         for p in promises:
-            values = _metric(p.metric, counted, replica.overhead_s)
+            values = times[p.metric] + (0.0 if p.metric == "tpot_s" else replica.overhead_s)
             statistic = np.mean(values) if p.quantile == MEAN and values.size else None
             if statistic is None and values.size:
                 statistic = np.quantile(values, p.quantile)
@@ -231,15 +230,6 @@ def _also(inputs: PlanInputs) -> Iterator[Promise]:
     for metric in ("ttft_s", "tpot_s"):
         if (metric, 0.99) not in have:
             yield Promise(metric, NEVER_S, 0.99)
-
-
-def _metric(metric: str, requests: Sequence[Request], overhead_s: float) -> FloatArray:
-    """A latency of each request [s]; TPOT of those with more than one token."""
-    if metric == "ttft_s":
-        return np.array([r.first_token_s - r.arrival + overhead_s for r in requests])
-    if metric == "e2e_s":
-        return np.array([r.done_s - r.arrival + overhead_s for r in requests])
-    return np.array([(r.done_s - r.first_token_s) / (r.output_tokens - 1) for r in requests if r.output_tokens > 1])
 
 
 def _requests(

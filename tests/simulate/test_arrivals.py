@@ -10,11 +10,10 @@ import pytest
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict.records import Clients
-from planner.simulate.arrivals import arrival_times
 from planner.simulate.plan import Load
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
-from planner.simulate.traffic import SampledTraffic
+from planner.simulate.traffic import SampledTraffic, arrival_times
 from planner.workload.sending import Surge
 
 

@@ -19,10 +19,10 @@ from planner.predict.records import Replicas
 from planner.predict.traffic import FleetTraffic
 from planner.question.compiled import Traffic
 from planner.routing import find_routing
-from planner.simulate.pool import simulate_pool
 from planner.workload import pools as m
 from planner.workload.pools import FleetMoments, State, capacity_upper_bound
 from planner.workload.workload import Workload
+from tests.simulate.asked import simulate_pool
 
 
 def _trace(seed: int, size: int = 400) -> Workload:
