@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from planner.shared.lattice import saddle_point, tail_of_sum
 from planner.shared.need import need
 
 FloatArray = NDArray[np.float64]
@@ -88,8 +89,8 @@ class SlotLaw:
     ----------
     blocks, probability
         Support and pmf of the held blocks, shape (support,) [blocks], [1].
-    mean, variance, third
-        m, v and the third central moment of the held blocks [blocks, blocks^2, blocks^3].
+    mean, variance
+        m and v of the held blocks [blocks], [blocks^2].
     iterations
         E[S] = E[O] + E[ceil(I/B) - 1] [iterations].
     input_mean, output_mean, input_cv, output_cv
@@ -106,7 +107,6 @@ class SlotLaw:
     probability: FloatArray
     mean: float
     variance: float
-    third: float
     iterations: float
     input_mean: float
     output_mean: float
@@ -121,17 +121,6 @@ class SlotLaw:
     def budget_slots(self) -> float:
         """n_B = B E[O]/(E[I] + E[O]) + 1/2, the sequences the token budget can keep running [sequences]."""
         return self.token_budget * self.output_mean / (self.input_mean + self.output_mean) + 0.5
-
-    def cumulants(self, t: float) -> tuple[float, float, float]:
-        """K, K' and K'' of the held blocks at `t` [1/block]: log-mgf [1], tilted mean [blocks] and variance [blocks^2]."""
-        exponent = t * self.blocks
-        shift = float(exponent[-1] if t > 0.0 else exponent[0])
-        tilted = np.exp(exponent - shift)
-        tilted *= self.probability
-        total = float(tilted.sum())
-        first = float(tilted @ self.blocks) / total
-        second = float(tilted @ (self.blocks * self.blocks)) / total
-        return shift + math.log(total), first, max(second - first * first, 0.0)
 
 
 def slot_law(
@@ -216,7 +205,6 @@ def slot_law(
         probability=probability,
         mean=mean,
         variance=float(probability @ (centred * centred)),
-        third=float(probability @ (centred * centred * centred)),
         iterations=e_o + float(w @ chunks),
         input_mean=e_i,
         output_mean=e_o,
@@ -241,37 +229,7 @@ def _tail(law: SlotLaw, slots: float, capacity_blocks: float, method: str = "aut
         return 1.0
     if method == "exact" or (method == "auto" and slots < EXACT_BELOW and slots == int(slots)):
         return _exact_tail(law, int(slots), capacity)
-    x = capacity + 0.5
-    t, k, k2 = _saddle_point(law, x / slots)
-    w = math.copysign(math.sqrt(max(0.0, 2.0 * slots * (t * x / slots - k))), t)
-    density = math.exp(-0.5 * w * w) / math.sqrt(2.0 * math.pi)
-    if abs(w) < 1e-4:  # both corrections diverge at the mean; their difference is the skewness
-        correction = -law.third / max(law.variance, 1e-300) ** 1.5 / math.sqrt(slots) / 6.0
-    else:
-        correction = 1.0 / (2.0 * math.sinh(0.5 * t) * math.sqrt(slots * k2)) - 1.0 / w
-    return float(min(1.0, max(0.0, 0.5 * math.erfc(w / math.sqrt(2.0)) + density * correction)))
-
-
-def _saddle_point(law: SlotLaw, target: float) -> tuple[float, float, float]:
-    """t with K'(t) = target [blocks], K(t) and K''(t)."""
-    # log K' is nearly straight where K' is exponential: Newton on it, held inside the bracket seen so far
-    t = (target - law.mean) / max(law.variance, 1e-12)
-    low, high = -math.inf, math.inf
-    k, k1, k2 = law.cumulants(t)
-    for _ in range(60):
-        if abs(k1 - target) <= 1e-10 * target:
-            break
-        low, high = (t, high) if k1 < target else (low, t)
-        step = (math.log(target) - math.log(k1)) * k1 / k2 if k2 > 1e-300 else math.copysign(math.inf, target - k1)
-        limit = 2.0 * abs(t) + 4.0 / float(law.blocks[-1])
-        proposal = t + max(-limit, min(limit, step))
-        if not low < proposal < high:
-            proposal = 0.5 * (low + high)
-        if proposal == t:
-            break
-        t = proposal
-        k, k1, k2 = law.cumulants(t)
-    return t, k, k2
+    return tail_of_sum(law.blocks, law.probability, slots, capacity + 0.5)
 
 
 def _exact_tail(law: SlotLaw, slots: int, capacity: int) -> float:
@@ -291,7 +249,8 @@ def _exact_tail(law: SlotLaw, slots: int, capacity: int) -> float:
     pmf = np.bincount(below.astype(np.intp), law.probability - upper, cells)
     pmf += np.bincount(below.astype(np.intp) + 1, upper, cells)
     reach = slots * (cells - 1)
-    t = _saddle_point(law, min(capacity + 0.5, slots * float(law.blocks[-1]) - 0.5) / slots)[0]
+    level = min(capacity + 0.5, slots * float(law.blocks[-1]) - 0.5)
+    t = saddle_point(law.blocks, law.probability, level / slots)[0]
     tilt = max(t, 0.0) * step
     # counted from the top: what underflows there weighs nothing beside it
     weights = np.exp(tilt * (np.arange(cells) - (cells - 1.0)))
