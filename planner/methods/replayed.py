@@ -286,7 +286,19 @@ class ReplayPool(PoolModel):
         """What becomes of requests that come at random times at a rate of the pool [1/s], beyond its capacity too."""
         calm = self.traffic.poisson()
         laid = calm.lay(arrival_rate_per_s, replicas, self.engine.routing, warm=OVERLOAD_WARM, most=OVERLOADED)
-        return self._answered(self._sent(calm, laid)[0], laid.replicas, clients)
+        requests = self._sent(calm, laid)[0]
+        run = replay(requests, replace(self.engine, count=laid.replicas), clients)
+        counted = slice(None) if requests.weight is None else requests.weight > 0.0
+        attempts = max(float(run.attempts[counted].sum()), 1.0)
+        first = run.ttft_s[counted]
+        given = np.isfinite(first)
+        return Answered(
+            float(given.mean()),
+            float(run.rejected[counted].sum()) / attempts,
+            float(run.given_up[counted].sum()) / attempts,
+            attempts / given.size,
+            np.sort(first[given]) + self.overhead_s,
+        )
 
     def surged(
         self, arrival_rate_per_s: float, replicas: int, clients: Clients, surge_per_s: float, length_s: float
@@ -408,21 +420,6 @@ class ReplayPool(PoolModel):
         stay = replace(requests, weight=np.where(leaves, 0.0, weight))
         played = Played(stay, run, laid.span_s, laid.replicas, rate / replicas, decodes, laid.repeats)
         return self._told(played, levels), replace(requests, weight=np.where(leaves, weight, 0.0) / weight.sum())
-
-    def _answered(self, requests: Requests, replicas: int, clients: Clients) -> Answered:
-        """What becomes of given requests."""
-        run = replay(requests, replace(self.engine, count=replicas), clients)
-        counted = slice(None) if requests.weight is None else requests.weight > 0.0
-        attempts = max(float(run.attempts[counted].sum()), 1.0)
-        first = run.ttft_s[counted]
-        given = np.isfinite(first)
-        return Answered(
-            float(given.mean()),
-            float(run.rejected[counted].sum()) / attempts,
-            float(run.given_up[counted].sum()) / attempts,
-            attempts / given.size,
-            np.sort(first[given]) + self.overhead_s,
-        )
 
     # --- how it is answered -----------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ error of 1e-7 near ``c = 1e7``).
 
 from __future__ import annotations
 
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -116,10 +116,6 @@ def _log_c(c: type_array, a: type_array) -> type_array:
     return out
 
 
-@overload
-def erlang_c(servers: float, offered_load: float) -> float: ...
-@overload
-def erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> Any: ...
 def erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> Any:
     r"""Probability that an arrival has to wait in M/M/c (Erlang C).
 
@@ -159,10 +155,6 @@ def erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> Any:
         return as_result(np.exp(_log_c(c.ravel(), a.ravel())).reshape(c.shape))
 
 
-@overload
-def log_erlang_c(servers: float, offered_load: float) -> float: ...
-@overload
-def log_erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> Any: ...
 def log_erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> Any:
     r"""Natural logarithm of `erlang_c`, which stays finite where the probability underflows.
 

@@ -30,6 +30,7 @@ from planner.predict.traffic import PoolTraffic
 from planner.promise import GOODPUT
 from planner.question.options import GROWTH
 from planner.shared.record import Record
+from planner.simulate import verify
 from planner.simulate.measure import SimulationResult
 from planner.simulate.pool import simulate, simulate_pair
 from planner.simulate.presets import PoolEngines
@@ -42,18 +43,6 @@ from planner.simulate.traffic import (
     requests_of,
     seeds_of,
     whole_tokens,
-)
-from planner.simulate.verify import (
-    CANNOT_TELL,
-    FAILS,
-    HOLDS,
-    MAX_REQUESTS,
-    RUNS,
-    Asked,
-    Check,
-    fleet_estimate,
-    verdict_on,
-    verify_pools,
 )
 from planner.units import RATE_RULE, is_rate
 from planner.workload.pools import DECODE, FEWEST_REQUESTS, KV, PoolLaw
@@ -87,7 +76,7 @@ class Verification(Record):
         What to know before believing it.
     """
 
-    checks: tuple[Check, ...]
+    checks: tuple[verify.Check, ...]
     results: Mapping[str, SimulationResult]
     arrival_rate_per_s: float
     warnings: tuple[str, ...] = field(default=())
@@ -102,7 +91,13 @@ class Verification(Record):
     def verdict(self) -> str:
         """``fails`` if any promise fails, ``cannot tell`` if any is open, else ``holds``."""
         verdicts = {c.verdict for c in self.checks}
-        return FAILS if FAILS in verdicts else CANNOT_TELL if CANNOT_TELL in verdicts else HOLDS
+        return (
+            verify.FAILS
+            if verify.FAILS in verdicts
+            else verify.CANNOT_TELL
+            if verify.CANNOT_TELL in verdicts
+            else verify.HOLDS
+        )
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per promise."""
@@ -396,8 +391,8 @@ def verify_fleet(
     *,
     preset: str | None = None,
     requests: int = 50_000,
-    seeds: int | Sequence[int] = RUNS,
-    max_requests: int = MAX_REQUESTS,
+    seeds: int | Sequence[int] = verify.RUNS,
+    max_requests: int = verify.MAX_REQUESTS,
     load: Load | None = None,
     program: str = "kernel",
     progress: Callable[[str, float], None] | None = None,
@@ -449,10 +444,10 @@ def verify_fleet(
         if isinstance(fleet, Disaggregated)
         else [([asked[k]], partial(runs.single, k)) for k in range(len(asked))]
     )
-    checks: list[Check] = []
+    checks: list[verify.Check] = []
     results: dict[str, SimulationResult] = {}
     for pools, simulated in together:
-        found, verdicts = verify_pools(pools, simulated, numbers, min(max_requests // requests, MOST_RUNS))
+        found, verdicts = verify.verify_pools(pools, simulated, numbers, min(max_requests // requests, MOST_RUNS))
         checks += verdicts
         results |= {pool.name: result for pool, result in zip(pools, found, strict=True)}
     for name, result in results.items():
@@ -460,10 +455,10 @@ def verify_fleet(
     return Verification((*checks, *_fleet_wide(fleet, results)), results, arrival_rate_per_s, tuple(warnings))
 
 
-def _asked(fleet: Fleet, rate_per_s: float) -> list[Asked]:
+def _asked(fleet: Fleet, rate_per_s: float) -> list[verify.Asked]:
     """The promises of every pool beside what the closed form predicts of it."""
     return [
-        Asked(
+        verify.Asked(
             pool.name,
             [p for p in fleet.own_promises if set(p.limits) <= set(fleet.metrics(k))],
             {
@@ -477,14 +472,14 @@ def _asked(fleet: Fleet, rate_per_s: float) -> list[Asked]:
     ]
 
 
-def _fleet_wide(fleet: Fleet, results: Mapping[str, SimulationResult]) -> Iterator[Check]:
+def _fleet_wide(fleet: Fleet, results: Mapping[str, SimulationResult]) -> Iterator[verify.Check]:
     """Promises about all requests of the fleet, from the runs of its pools."""
     shares = [pool.law.share for pool in fleet.pools]
     stable = all(r.stable for r in results.values())
     for promise in fleet.shared_promises:
-        estimate = fleet_estimate(list(results.values()), shares, promise)
-        outcome, reason = verdict_on(promise, estimate, stable)
-        yield Check("fleet", promise, None, estimate, outcome, reason)
+        estimate = verify.fleet_estimate(list(results.values()), shares, promise)
+        outcome, reason = verify.verdict_on(promise, estimate, stable)
+        yield verify.Check("fleet", promise, None, estimate, outcome, reason)
 
 
 @dataclass(frozen=True, slots=True)
