@@ -1,6 +1,6 @@
 """What a simulated pool is sent: the requests of one run, drawn from a law, at times that no trace tells.
 
-Times are Poisson, with bursts as measured, or from clients at constant gaps. All draws come from one
+Times are Poisson, or with bursts as measured. All draws come from one
 ``numpy.random.Generator(PCG64(seed))`` in a fixed order, so that a seed gives the same times everywhere.
 """
 
@@ -82,8 +82,8 @@ class SampledTraffic:
         Requests of a run, >= 1.
     cached_share
         Share of a prompt whose KV a prefix cache supplies, in [0, 1): one for all, or one per row, shape (rows,).
-    dispersion, paced
-        Bursts, or clients at constant gaps, as in :func:`planner.simulate.traffic.arrival_times`.
+    dispersion
+        Bursts, as in :func:`planner.simulate.traffic.arrival_times`.
     surge
         Flash crowds, whose requests alone count.
     """
@@ -99,13 +99,12 @@ class SampledTraffic:
         requests: int = 50_000,
         cached_share: ArrayLike = 0.0,
         dispersion: Dispersion = (),
-        paced: int | None = None,
         surge: Surge | None = None,
     ) -> None:
         if not (isinstance(requests, int) and requests >= 1):
             raise InputError(f"requests must be a whole number >= 1, got {requests!r}")
         self.requests, self.rate_per_s, self.weight = requests, rate_per_s, weight
-        self.dispersion, self.paced, self.surge = dispersion, paced, surge
+        self.dispersion, self.surge = dispersion, surge
         self.inputs = whole_tokens(input_tokens, "input_tokens")
         self.outputs = whole_tokens(output_tokens, "output_tokens")
         if self.inputs.shape != self.outputs.shape or self.inputs.ndim != 1:
@@ -116,7 +115,7 @@ class SampledTraffic:
         """See :class:`Traffic`."""
         rng = np.random.Generator(np.random.PCG64(seed))
         rows = sample_rows(self.weight, self.inputs.size, self.requests, rng)
-        times = arrival_times(self.rate_per_s, self.requests, rng, self.dispersion, self.paced)
+        times = arrival_times(self.rate_per_s, self.requests, rng, self.dispersion)
         weight = None
         if self.surge is not None:
             times = self.surge.warp(times)
@@ -209,12 +208,11 @@ def arrival_times(
     requests: int,
     rng: np.random.Generator,
     dispersion: Dispersion = (),
-    paced: int | None = None,
 ) -> NDArray[np.float64]:
     """Times of so many arrivals [s], increasing, shape (requests,).
 
     Draws: `requests` of ``rng.standard_exponential()``, then where there is a `dispersion`, for each time scale from the
-    shortest, one ``rng.random()`` and its ``rng.standard_gamma`` factors; of `paced` clients ``rng.random(paced)`` alone.
+    shortest, one ``rng.random()`` and its ``rng.standard_gamma`` factors.
 
     Parameters
     ----------
@@ -226,8 +224,6 @@ def arrival_times(
         Draws them.
     dispersion
         The rate fluctuates on several time scales so that counts have it; empty = Poisson arrivals.
-    paced
-        So many clients send at constant gaps, each with a phase of its own; ``None`` = no such.
 
     Raises
     ------
@@ -236,14 +232,12 @@ def arrival_times(
 
     Examples
     --------
-    >>> arrival_times(2.0, 3, np.random.default_rng(0), paced=1).round(3).tolist()
-    [0.318, 0.818, 1.318]
+    >>> times = arrival_times(2.0, 3, np.random.default_rng(0))
+    >>> bool(np.all(np.diff(times) > 0.0))
+    True
     """
     if not (math.isfinite(rate_per_s) and rate_per_s > 0.0):
         raise InputError(f"rate_per_s must be a positive rate, got {rate_per_s!r}")
-    if paced is not None:
-        turn, client = np.divmod(np.arange(requests), paced)
-        return np.asarray((turn + np.sort(rng.random(paced))[client]) * paced / rate_per_s)
     operational = np.cumsum(rng.standard_exponential(requests))
     return _modulated(operational, rate_per_s, dispersion, rng)
 
