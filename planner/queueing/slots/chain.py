@@ -110,8 +110,8 @@ class OccupancyChain:
 
     def __post_init__(self) -> None:
         slots, replicas = self.slots, self.replicas
-        for name, value in (("slots", slots), ("replicas", replicas)):
-            need(value >= 1 and value == int(value), f"{name} must be a whole number >= 1, not {value!r}")
+        for name, count in (("slots", slots), ("replicas", replicas)):
+            need(count >= 1 and count == int(count), f"{name} must be a whole number >= 1, not {count!r}")
         times = np.asarray(self.iteration_time, dtype=float)
         need(times.shape == (slots + 1,), f"iteration_time must have {slots + 1} entries, not shape {times.shape}")
         need(np.all((times[1:] > 0) & np.isfinite(times[1:])), "iteration_time must be > 0 and finite for n >= 1")
