@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -308,7 +309,7 @@ class Scaled(PoolModel):
         """What the other pool does as what this one does."""
         if self.slow == 1.0:
             return replace(found, mean_running=self.copies * found.mean_running)
-        longer = {name: tuple(self.slow * value for value in getattr(found, name)) for name in METRICS}
+        longer: dict[str, Any] = {k: tuple(self.slow * v for v in getattr(found, k)) for k in METRICS}
         return replace(found, mean_running=self.copies * found.mean_running, **longer)
 
 

@@ -538,8 +538,9 @@ def safe_slots(
 
     n = bisect_left(range(1, max_slots + 1), True, key=breaks)
     blocks = room(max(n, 1))
+    guards: tuple[str, ...] = ()
     if room(1) < law.longest_blocks:
-        limit, guards = "no room", ()
+        limit = "no room"
     elif fixed:
         limit, guards = "fixed output", ("fixed output",)
     else:
