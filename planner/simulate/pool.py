@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from planner.predict.run import replay
 from planner.simulate.measure import Played, SimulationResult, result_of
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import Traffic, seeds_of
-
-if TYPE_CHECKING:
-    pass
 
 Transfer = Callable[[Floats], Floats]
 """Time to move the KV cache of prompts [s] by their lengths [tokens]."""
