@@ -78,15 +78,7 @@ class DecodePool(ReplayPool):
 
     def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
         """See :class:`ReplayPool`: of the whole fleet's traffic."""
-        return super().draws(arrival_rate_per_s / self.share) if self.sessions is None else np.zeros(1, dtype=np.int64)
-
-    def _is_whole(self, rate: float, replicas: int) -> bool:
-        """See :class:`ReplayPool`."""
-        return self.sessions is None and super()._is_whole(rate, replicas)
-
-    def _others(self, rate: float) -> list[int]:
-        """See :class:`ReplayPool`."""
-        return [1, 2] if self.sessions is not None else super()._others(rate / self.share)
+        return super().draws(arrival_rate_per_s / self.share)
 
     def _lay(self, rate: float, replicas: int, most: int, draw: int | None) -> Laid:
         """See :class:`ReplayPool`: the requests of the whole fleet, of whose replicas none stands for another."""

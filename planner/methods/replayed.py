@@ -25,6 +25,7 @@ from planner.queueing.order import rising
 from planner.shared.kept import once
 from planner.units import format_duration
 from planner.workload.pools import PoolLaw, images_of
+from planner.workload.sessions import Sessions
 
 FEWEST_BEYOND = 5
 """Requests beyond a quantile below which it is told as too few [1]: with five, one in fifty runs has none."""
@@ -152,6 +153,9 @@ class ReplayPool(PoolModel):
     one_by_one = True
     """Whether requests come by themselves, to these replicas alone."""
 
+    sessions: Sessions | None = None
+    """The same requests session by session where prompts come back; they are drawn, as long as one draw stands for all."""
+
     def __init__(
         self, traffic: PoolTraffic, engine: Replicas, overhead_s: float = 0.0, told_capacity: Capacity | None = None
     ) -> None:
@@ -217,7 +221,7 @@ class ReplayPool(PoolModel):
 
     def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
         """See :class:`PoolModel`."""
-        return self.traffic.draws(arrival_rate_per_s)
+        return np.zeros(1, dtype=np.int64) if self.sessions is not None else self.traffic.draws(arrival_rate_per_s)
 
     def is_short(self, arrival_rate_per_s: float, replicas: int) -> bool:
         """See :class:`PoolModel`."""
@@ -429,14 +433,14 @@ class ReplayPool(PoolModel):
 
     def _others(self, rate: float) -> list[int]:
         """A calm and a busy draw of the traffic at a rate [1/s], by number; of one draw, other draws of the gateway."""
-        ranked = self.traffic.draws(rate)
+        ranked = self.draws(rate)
         if ranked.size == 1:
             return [1, 2]
         return [int(ranked[int(share * (ranked.size - 1))]) for share in (CALM, BUSY)]
 
     def _is_whole(self, rate: float, replicas: int) -> bool:
         """Whether a sample is all requests there are."""
-        return self._lay(rate, replicas, SAMPLE, self.draw).whole
+        return self.sessions is None and self._lay(rate, replicas, SAMPLE, self.draw).whole
 
     def _lay(self, rate: float, replicas: int, most: int, draw: int | None) -> Laid:
         """The requests of so many replicas."""
