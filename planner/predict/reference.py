@@ -314,13 +314,10 @@ class _Replay:
 
     def count(self, sending: Sending) -> None:
         """What a sending tells of its stay, if it is its request's last."""
-        if self.calls[sending.row].sending is sending:
-            for name, value in (
-                ("admitted_s", sending.admitted_s),
-                ("found_tokens", sending.found),
-                ("host_tokens", sending.from_host),
-            ):
-                self.out[name][sending.row] = value
+        row, out = sending.row, self.out
+        if self.calls[row].sending is sending:
+            out["admitted_s"][row] = sending.admitted_s
+            out["found_tokens"][row], out["host_tokens"][row] = sending.found, sending.from_host
 
     def moved(self, prefilled: Sending) -> None:
         """A KV cache is there: a decode replica takes it."""
@@ -416,13 +413,8 @@ class _Replay:
         call.sent += 1
         call.sending = None
         self.out["attempts"][row] += 1
-        for name, value in (
-            ("admitted_s", math.nan),
-            ("first_s", math.nan),
-            ("found_tokens", 0.0),
-            ("host_tokens", 0.0),
-        ):
-            self.out[name][row] = value
+        self.out["admitted_s"][row] = self.out["first_s"][row] = math.nan
+        self.out["found_tokens"][row] = self.out["host_tokens"][row] = 0.0
         self.out["replica"][row] = -1
         self.place(row)
 

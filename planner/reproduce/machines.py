@@ -1,7 +1,7 @@
-"""Iteration times as the scheduling papers write them, for their claims and for the reference cases of the policies.
+"""Iteration times as the scheduling papers write them, for their claims and for the reference cases of the policies; and whether
+a queue grows.
 
-``exclusive`` (prefill, decode and mixed iterations have lines of their own), ``kv`` (linear in the KV memory touched) and
-``staircase`` (tiles of the matrix unit). All parameters are in seconds, tokens and requests.
+Linear in the KV memory touched, or tiles of the matrix unit. All parameters are in seconds, tokens and requests.
 """
 
 from __future__ import annotations
@@ -10,7 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from planner.predict.engine import Request
+from planner.reproduce.papers import DIFFERS, SAME
+from planner.simulate.statistics import mean_of_batches
 
 Prefills = Sequence[tuple[Request, float]]
 
@@ -87,3 +92,19 @@ class Staircase:
                 tiles += self.d / self.t_row * columns * math.ceil(end / self.t_red)
             total += self.layers * self.inv_s_mu * tiles
         return total
+
+
+def late_over_early(runs: Sequence[tuple[float, NDArray[np.float64]]], expected: float) -> tuple[str, str]:
+    """How much longer the second half of the requests waits, per second between the halves, and whether that is as expected.
+
+    Parameters
+    ----------
+    runs
+        How long requests came [s], and how long each waited in order of arrival [s], by run.
+    expected
+        [s/s].
+    """
+    halves = [(span / 2.0, np.array_split(waits, [waits.size // 2])) for span, waits in runs]
+    e = mean_of_batches(np.array([float(late.mean() - early.mean()) / apart for apart, (early, late) in halves]))
+    verdict = SAME if abs(e.value - expected) <= e.half_width else DIFFERS
+    return f"{e.value:.4f} +- {e.half_width:.4f} s/s", verdict
