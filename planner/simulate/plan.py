@@ -437,7 +437,7 @@ def verify_fleet(
         max_requests = min(max_requests, BY_PYTHON // len(numbers))
     requests = min(requests, max_requests)
     source = FleetSource(fleet, workload, arrival_rate_per_s, load, requests, max_requests)
-    runs = _Runs(fleet, source, preset, program, progress)
+    runs = _Runs(source, preset, program, progress)
     asked = _asked(fleet, arrival_rate_per_s)
     together = (
         [(asked, partial(runs.pair, fleet, [pool.name for pool in asked]))]
@@ -486,7 +486,6 @@ def _fleet_wide(fleet: Fleet, results: Mapping[str, SimulationResult]) -> Iterat
 class _Runs:
     """Simulates pools of a fleet, a run for each seed."""
 
-    fleet: Fleet
     source: FleetSource
     preset: str | None
     program: str
@@ -497,7 +496,7 @@ class _Runs:
 
     def _clients(self, share: float) -> Clients | None:
         """What clients of that part of the traffic do, where they do anything but wait."""
-        c, in_flight = self.fleet.question.clients, self.source.traffic.sending.in_flight
+        c, in_flight = self.source.fleet.question.clients, self.source.traffic.sending.in_flight
         if not c.stated and math.isinf(in_flight):
             return None
         limit = max(in_flight * share, 1.0)
@@ -537,10 +536,10 @@ class _Runs:
 
     def single(self, k: int, seeds: Sequence[int], quantiles: Sequence[float]) -> Sequence[SimulationResult]:
         """The k-th pool of a colocated fleet."""
-        source, pool = self.source, self.fleet.pools[k]
+        source, pool = self.source, self.source.fleet.pools[k]
         share, model = source.laws[k].share, sessions_of(pool)
         sessions = source.sessions(k) if model is not None else None
-        engines = pool_engines(self.fleet, pool, self.preset)
+        engines = pool_engines(source.fleet, pool, self.preset)
         result = simulate(
             self._calls(sessions, source.rate_per_s * share) if sessions else source.of(k, engines, seeds),
             engines,
