@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from planner.errors import InputError
 from planner.methods.joint import Joint, Together, apart, frechet
+from planner.predict.records import Replicas
 from planner.predict.traffic import PoolTraffic
 from planner.promise import Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
@@ -391,3 +392,12 @@ def unstable(quantiles: tuple[float, ...], load: float) -> Prediction:
     """The prediction for a pool that cannot keep up: every latency grows without bound."""
     never = (math.inf,) * len(quantiles)
     return Prediction(quantiles, never, never, never, load, 1.0, math.inf, 1.0)
+
+
+def replica_of(engine: EngineOption, setup: ReplicaSetup, **more: Any) -> Replicas:
+    """One replica of an engine as replays and closed forms take it; `more` of its fields."""
+    profile = engine.profile
+    return Replicas(
+        1, profile.iteration, setup.slots, engine.token_budget, setup.kv_tokens, request_s=profile.request_s,
+        wake_s=profile.wake_s, shared_prefix=engine.shared_prefix, **more,
+    )  # fmt: skip

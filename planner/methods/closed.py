@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.catalog.kv import BLOCK_TOKENS
 from planner.errors import InputError
-from planner.methods.base import Method, PoolModel, Prediction, unstable
+from planner.methods.base import Method, PoolModel, Prediction, replica_of, unstable
 from planner.methods.joint import Together
 from planner.predict.batch import Lengths
 from planner.predict.closed import ClosedReplica
@@ -81,18 +81,7 @@ class Closed(Method):
             raise InputError(f"routing {routing.name}: method {self.name} knows random alone", "Give --routing random.")
         profile, law = engine.profile, arrivals.law
         lengths = Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share)
-        replica = Replicas(
-            1,
-            profile.iteration,
-            slots=float(setup.slots),
-            token_budget=float(engine.token_budget),
-            kv_tokens=float(setup.kv_tokens),
-            block=BLOCK_TOKENS,
-            reserve=False,
-            request_s=profile.request_s,
-            wake_s=profile.wake_s,
-            shared_prefix=float(engine.shared_prefix),
-        )
+        replica = replica_of(engine, setup, block=BLOCK_TOKENS, reserve=False)
         return ClosedPool(lengths, replica, profile.api_overhead_s)
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.iteration.speculation import Speculation
-from planner.methods.base import Method, Prediction
+from planner.methods.base import Method, Prediction, replica_of
 from planner.methods.replayed import Played, ReplayPool
 from planner.predict.batch import Lengths
 from planner.predict.bounds import max_throughput
@@ -218,23 +218,12 @@ class Mixed(Method):
         speculation = engine.speculation
         if speculation is not None:
             engine, setup = engine_in_steps(engine, setup, speculation)
-        profile = engine.profile
-        replica = Replicas(
-            1,
-            profile.iteration,
-            setup.slots,
-            engine.token_budget,
-            setup.kv_tokens,
-            routing.name,
-            request_s=profile.request_s,
-            wake_s=profile.wake_s,
-            shared_prefix=engine.shared_prefix,
-            image_s=engine.image_s,
-        )
+        replica = replica_of(engine, setup, routing=routing.name, image_s=engine.image_s)
+        overhead_s = engine.profile.api_overhead_s
         if speculation is not None:
-            return SpeculatingPool(arrivals, replica, profile.api_overhead_s, speculation)
+            return SpeculatingPool(arrivals, replica, overhead_s, speculation)
         kind = ReplayPool if arrivals.fleet.sending.population is None else PopulationPool
-        return kind(arrivals, replica, profile.api_overhead_s)
+        return kind(arrivals, replica, overhead_s)
 
 
 METHOD = Mixed()
