@@ -28,8 +28,6 @@ UNREACHED = {
     "deterministic_excess": MATHEMATICS,
     "_kimura": MATHEMATICS,
     "phase_type_wait": REFERENCE,
-    "iteration_time": "the machines of the papers by name, for references and benchmarks of the simulator",
-    "simulate_pool": "the simulator for scripts; benchmarks and accuracy pages are made with it",
 }
 """Definitions that no command, verb or registry reaches -> why they stay."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.report.blocks import Block, Table, Text
-from planner.reproduce.result import VERDICTS, Reproduction
+from planner.reproduce.papers import VERDICTS, Reproduction
 
 COLUMNS = ("quantity", "reading", "printed", "ours", "verdict", "why")
 DROPPED = ("reading", "why")
