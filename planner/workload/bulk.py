@@ -176,9 +176,7 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
         return None
     if time is not None and time not in (label, *(found for _, found, _ in wanted)):
         time = table.as_number(time)
-    builder = TraceBuilder(source.name, form.name, Clock(options.time_unit or fields.time_unit))
-    builder.selects = True
-
+    builder = TraceBuilder(source.name, form.name, Clock(options.time_unit or fields.time_unit), options)
     relation = table.relation + _where(engine, table, wanted, builder)
     columns = [_count(sent), _count(got if got is not None else _difference(total, sent))]  # type: ignore[arg-type]
     if time is not None:

@@ -152,7 +152,7 @@ def read_trace(
     source = Source(resolve_workload(path), progress)
     form = _choose(source, input_format, options.columns)
     found = (read_bulk(source, form, options) if source.size >= LARGE_BYTES else None) or form.read(source, options)
-    if options.where and not (isinstance(found, TraceBuilder) and found.selects):
+    if options.where and not isinstance(found, TraceBuilder):
         raise InputError(
             f"{source.name}: this format has no columns to select requests by", "Import it without --where."
         )
@@ -195,7 +195,7 @@ LIKE = {
 
 def _unknown(name: str, columns: Sequence[str]) -> InputError:
     """What to say of columns that no format knows: which is missing, and the command that names them, guessed where it can be."""
-    from planner.workload.formats.table import common_fields
+    from planner.workload.formats.registry import common_fields
 
     if not columns:
         return InputError(f"{name}: not a format known here", "Force one: fleetopt workload import --help lists them.")

@@ -362,8 +362,10 @@ class TraceBuilder:
         For messages.
     clock
         Reads times.
-    selects
-        Whether its reader leaves out the records that :attr:`ReadOptions.where` does not name.
+    options
+        What is said about the file.
+    runs, place
+        Of what holds several runs or conversations: how many were begun, and where in it the reader is, for messages.
     name
         What the file calls its workload.
     stretches
@@ -375,6 +377,7 @@ class TraceBuilder:
     path: str
     format: str
     clock: Clock = field(default_factory=Clock)
+    options: ReadOptions = field(default_factory=ReadOptions)
     inputs: array[float] = field(default_factory=lambda: array("d"))
     outputs: array[float] = field(default_factory=lambda: array("d"))
     times: array[float] = field(default_factory=lambda: array("d"))
@@ -387,7 +390,8 @@ class TraceBuilder:
     rate_per_s: float | None = None
     source: str = ""
     licence: str = ""
-    selects: bool = False
+    runs: int = 0
+    place: str = ""
     calls: CallColumns = field(default_factory=CallColumns)
     name: str = ""
     stretches: Stretches | None = None
@@ -402,7 +406,7 @@ class TraceBuilder:
         """Count one record that cannot be read."""
         self.unreadable += 1
         if len(self.examples) < MAX_PROBLEMS:
-            self.examples.append(f"{self.path}:{line}: {problem}")
+            self.examples.append(f"{self.path}:{line}: {self.place}{problem}")
 
     def forget(self) -> None:
         """Let go of the columns; what was counted stays."""
@@ -417,14 +421,14 @@ class TraceBuilder:
         found = self.category or array("i", [0]) * len(self.inputs)
         self.category = array("i", map(place.__getitem__, found))
 
-    def without_users(self, runs: int = 1, what: str = "runs") -> TraceBuilder:
+    def without_users(self, what: str) -> TraceBuilder:
         """Say that a load generator made the times; those of several runs, or of some requests only, are left out."""
         self.notes.append("times are those of a load generator, not of users")
-        if self.times and (runs > 1 or len(self.times) != len(self.inputs)):
+        if self.times and (self.runs > 1 or len(self.times) != len(self.inputs)):
             self.times = self.times[:0]
             # runs at different rates, one after another, have no common rate
-            several = f"{runs} {what} in the file: their times are left out"
-            self.notes.append(several if runs > 1 else "some records have no time: all times are left out")
+            several = f"{self.runs} {what} in the file: their times are left out"
+            self.notes.append(several if self.runs > 1 else "some records have no time: all times are left out")
         return self
 
     def drop(self, reason: str) -> None:

@@ -21,7 +21,7 @@ from planner.workload.formats.base import (
     TraceBuilder,
 )
 from planner.workload.formats.metadata import Metadata, as_number
-from planner.workload.formats.rows import read_csv
+from planner.workload.formats.rows import read_table
 from planner.workload.formats.totals import Split, check_cdf, lower_edges, split_totals
 from planner.workload.images import MOST_IMAGES, images_in, labelled
 from planner.workload.intervals import Intervals
@@ -297,9 +297,9 @@ def _read_requests(source: Source, options: ReadOptions) -> TraceBuilder:
     table = _table(source, meta) if plain else None
     builder = None if table is None else _requests(source, table)
     if builder is None:
-        from planner.workload.formats.table import common_fields
+        from planner.workload.formats.registry import common_fields
 
-        builder = read_csv(source, options, FORMAT.name, common_fields())
+        builder = read_table(source, options, FORMAT.name, common_fields())
     builder.name, builder.source = meta.text("name"), meta.text("source")
     builder.licence = meta.text("licence", "license")
     builder.notes += meta.notes
@@ -328,7 +328,7 @@ def _requests(source: Source, table: _Table) -> TraceBuilder | None:
     if inputs is None or outputs is None or not np.all(inputs + outputs > 0.0):
         return None
     builder = TraceBuilder(source.name, FORMAT.name, Clock("s", absolute=False))
-    builder.inputs, builder.outputs, builder.selects = _packed(inputs), _packed(outputs), True
+    builder.inputs, builder.outputs = _packed(inputs), _packed(outputs)
     if "t_s" in table.columns:
         if (times := table.numbers("t_s", _LATEST_S)) is None:
             return None
