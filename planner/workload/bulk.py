@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.shared.cores import cores
-from planner.workload.formats.base import MAX_TOKENS, MOST_CATEGORIES, Clock, CsvColumns, ReadOptions, TraceBuilder
+from planner.workload.formats.base import (
+    MAX_TOKENS,
+    MOST_CATEGORIES,
+    Clock,
+    CsvColumns,
+    ReadOptions,
+    TraceBuilder,
+    packed,
+)
 from planner.workload.formats.rows import found_at, unit_of
 from planner.workload.source import normal_name
 
@@ -202,13 +209,13 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
     if time is not None and arrays[2].size and not (arrays[2].min() >= -1e11 and arrays[2].max() <= 1e11):
         return None
     if label is not None:
-        builder.category = _packed("i", arrays.pop())
+        builder.category = packed("i", arrays.pop())
         builder.categories = {name: k for k, name in enumerate(names)}
     if time is not None:
-        builder.times = _packed("d", arrays.pop())
+        builder.times = packed("d", arrays.pop())
     # half the room of the numbers that readers of rows collect
-    builder.outputs = _packed("i", arrays.pop())
-    builder.inputs = _packed("i", arrays.pop())
+    builder.outputs = packed("i", arrays.pop())
+    builder.inputs = packed("i", arrays.pop())
     return builder
 
 
@@ -254,13 +261,6 @@ def _arrays(engine: Any, columns: Sequence[str], relation: str) -> list[np.ndarr
     arrays = [found.pop(f"c{k}") for k in range(len(columns))]
     # millions of rows: nothing is held twice for longer than a column takes to copy
     return [] if any(np.ma.is_masked(a) for a in arrays) else [np.ma.getdata(a) for a in arrays]
-
-
-def _packed(kind: str, values: Any) -> array[Any]:
-    """A column as the builder keeps it."""
-    packed = array(kind)
-    packed.frombytes(np.ascontiguousarray(values, dtype=kind).view(np.uint8).data)
-    return packed
 
 
 def _count(column: _Field) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from planner.errors import InputError
 from planner.shared.record import Record
 from planner.workload.calls import CallColumns
@@ -496,6 +498,13 @@ class TraceBuilder:
             self.category.append(self.categories.setdefault(category, len(self.categories)))
         if said is not None:
             self.calls.add(len(self.inputs), said)
+
+
+def packed(kind: str, values: Any) -> array[Any]:
+    """A column as :class:`TraceBuilder` keeps it."""
+    column = array(kind)
+    column.frombytes(np.ascontiguousarray(values, dtype=kind).view(np.uint8).data)
+    return column
 
 
 def _images(value: object) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -190,9 +190,16 @@ class Metadata:
             return Stretches(*np.array(found).T)
         return None
 
-    def compressible(self) -> dict[str, float | None]:
-        """Probability of compression by category [1]."""
-        return {**self.categories, **self.pairs("compressible")}
+    def compressible(self, categories: Collection[str] | None) -> dict[str, float | None]:
+        """Probability of compression by category [1], held against those that rows have, where they have any."""
+        found = {**self.categories, **self.pairs("compressible")}
+        for name in sorted(set(found) - set(categories)) if categories else ():
+            self.problem("compressible", f"no row has category {name!r}")
+        return found
+
+    def origin(self) -> dict[str, str]:
+        """Name, source and licence."""
+        return {"name": self.text("name"), "source": self.text("source"), "licence": self.text("licence", "license")}
 
 
 def as_number(text: str) -> float:

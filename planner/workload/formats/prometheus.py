@@ -19,8 +19,9 @@ from planner.errors import InputError
 from planner.units import MOST, is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, UNSEEN_S, Arrivals
 from planner.workload.formats.base import JSON, Format, ImportReport, ReadOptions
+from planner.workload.formats.totals import law, one_category
 from planner.workload.intervals import Intervals
-from planner.workload.workload import Provenance, Workload
+from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -213,33 +214,17 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     arrivals = _arrivals(scrape, count, span)
     if arrivals.rate_per_s is None:
         notes.append("the scrapes carry no times: rate not known (--interval gives it)")
-    name = source.path.name.split(".")[0]
-    workload = Workload.from_arrays(
-        grid_in.ravel(),
-        grid_out.ravel(),
-        weight=weight.ravel(),
-        category=None if options.category is None else [options.category] * weight.size,
-        arrivals=arrivals,
-        name=name,
-        provenance=Provenance(
-            name=name,
-            source=f"{chosen[0][0]} and {chosen[1][0]} from Prometheus",
-            requests=round(count),
-            notes=tuple(notes),
-            exact=False,
-        ),
-        intervals=Intervals(np.array(scrape.steps), scrape.step_s) if arrivals.dispersion else None,
-    )
-    report = ImportReport(
-        source.name,
-        FORMAT.name,
-        scrape.lines,
-        round(count),
-        span_s=span,
-        rate_per_s=arrivals.rate_per_s,
-        notes=tuple(notes),
-    )
-    return workload, report
+    rows = {
+        "input_tokens": grid_in.ravel(),
+        "output_tokens": grid_out.ravel(),
+        "weight": weight.ravel(),
+        "category": one_category(options, weight.size),
+        "arrivals": arrivals,
+        "intervals": Intervals(np.array(scrape.steps), scrape.step_s) if arrivals.dispersion else None,
+    }
+    origin = f"{chosen[0][0]} and {chosen[1][0]} from Prometheus"
+    known = {"source": origin, "requests": round(count), "notes": tuple(notes), "exact": False}
+    return law(source, FORMAT.name, (scrape.lines, round(count)), rows, known, notes, span)
 
 
 def _arrivals(scrape: _Scrape, count: float, span: float | None) -> Arrivals:

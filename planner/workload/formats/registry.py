@@ -15,7 +15,7 @@ from planner.workload.formats.rows import read_table
 from planner.workload.source import Head, normal_name
 
 _OWN = "project_csv"
-_CODE = ("fleetsim_cdf", "parquet", "prometheus", "sql_result")
+_CODE = ("parquet", "prometheus", "sql_result", "totals")
 
 
 def formats(kind: str | None = None) -> Iterator[Format]:

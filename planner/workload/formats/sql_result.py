@@ -10,10 +10,11 @@ from planner.errors import InputError
 from planner.shared.documents import Rows
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_counts
 from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Format, ImportReport, ReadOptions
+from planner.workload.formats.totals import law, one_category
 from planner.workload.intervals import Intervals
 from planner.workload.query import RESULT
 from planner.workload.source import normal_name
-from planner.workload.workload import Provenance, Workload
+from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
@@ -81,29 +82,19 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     if max(inputs.max(), outputs.max()) > MAX_TOKENS:
         raise InputError(f"{source.name}: requests of more than {MAX_TOKENS:,} tokens")
     arrivals, intervals = _arrivals(came)
-    names = labels if options.category is None else [options.category] * len(labels)
-    title = source.path.name.split(".")[0]
-    workload = Workload.from_arrays(
-        inputs,
-        outputs,
-        weight=weight,
-        category=[names[k] for k in origin] if any(names) else None,
-        arrivals=arrivals,
-        name=title,
-        provenance=Provenance(name=title, source=source.path.name, requests=round(requests), exact=True),
-        intervals=intervals,
-    )
+    names = one_category(options, len(labels)) or labels
+    rows = {
+        "input_tokens": inputs,
+        "output_tokens": outputs,
+        "weight": weight,
+        "category": [names[k] for k in origin] if any(names) else None,
+        "arrivals": arrivals,
+        "intervals": intervals,
+    }
     note = f"summed up by a query: {len(laws):,} cells of lengths" + (f", {len(seconds):,} seconds" if seconds else "")
     span = float(np.ptp(came[:, 0])) + 1.0 if seconds else None
-    return workload, ImportReport(
-        source.name,
-        FORMAT.name,
-        len(laws) + len(seconds),
-        round(requests),
-        rate_per_s=arrivals.rate_per_s,
-        span_s=span,
-        notes=tuple(filter(None, [note, arrivals.assumed])),
-    )
+    known, read = {"source": source.path.name, "requests": round(requests)}, (len(laws) + len(seconds), round(requests))
+    return law(source, FORMAT.name, read, rows, known, (note, arrivals.assumed), span)
 
 
 def _points(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
