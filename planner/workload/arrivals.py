@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.errors import InputError
+from planner.shared.record import Record
 from planner.units import LEAST, MOST, MOST_RATE, MOST_SECONDS
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ POISSON_ASSUMED = "Poisson assumed"
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class Arrivals(Record):
     r"""When requests arrive.
 
     The index of dispersion of counts over windows of length w is :math:`I(w) = \mathrm{Var}\,N(w) / \mathrm E\,N(w)`; it is 1
@@ -157,14 +158,6 @@ class Arrivals:
             rate_per_s=None if self.rate_per_s is None else self.rate_per_s * factor,
             dispersion=tuple((w, 1.0 + factor * (v - 1.0) if v > 1.0 else v) for w, v in self.dispersion),
         )
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            **asdict(self),
-            "dispersion": [list(pair) for pair in self.dispersion],
-            "hourly_profile": list(self.hourly_profile),
-        }
 
 
 def gap_spread(times: NDArray[np.float64], window_s: float) -> tuple[NDArray[np.float64], NDArray[np.int64]] | None:

@@ -20,8 +20,7 @@ from planner.workload.remote import expand
 from planner.workload.resolve import resolve_workload
 from planner.workload.sessions import Sessions, joined
 from planner.workload.source import Progress, Source, normal_name
-from planner.workload.synthetic import SyntheticLengths
-from planner.workload.synthetic_sessions import SyntheticSessions
+from planner.workload.synthetic import SyntheticLengths, SyntheticSessions
 from planner.workload.trace import Trace
 from planner.workload.workload import Provenance, Workload
 

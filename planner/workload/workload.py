@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-__all__ = ["Provenance", "Workload"]
+T = TypeVar("T")
 
 COLUMNS = ("input_tokens", "output_tokens", "total_tokens", "lower_tokens", "weight", "category")
 """Columns of a workload's rows."""
@@ -337,6 +337,13 @@ class Workload:
         result._cache.update({k: v for k, v in self._cache.items() if k != "digest"})
         return result
 
+    def _kept(self, key: str, make: Callable[[], T]) -> T:
+        """What `make` gives, made once for this law."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        found: T = self._cache[key]
+        return found
+
     def trace(self, deal: int = 0) -> Trace | None:
         """The requests one by one, each with its own time and lengths, for a replay.
 
@@ -357,12 +364,8 @@ class Workload:
         """
         if self.recorded is not None or self.intervals is None:
             return self.recorded
-        if (key := f"trace {deal}") not in self._cache:
-            self._cache[key] = self.intervals.drawn(
-                self.input_tokens, self.output_tokens, self.weight, self.category, deal
-            )
-        drawn: Trace = self._cache[key]
-        return drawn
+        law, known = (self.input_tokens, self.output_tokens, self.weight, self.category), self.intervals
+        return self._kept(f"trace {deal}", lambda: known.drawn(*law, deal))
 
     def fewer_rows(self, rows: int) -> Workload:
         """The same law in at most so many rows: at even levels of F, each as heavy as the others; `self` where it has no more.
@@ -399,23 +402,24 @@ class Workload:
     @property
     def digest(self) -> str:
         """Hex digest of everything that a plan depends on: rows, categories and arrivals."""
-        if "digest" not in self._cache:
-            state = hashlib.blake2b(digest_size=16)
-            for name in COLUMNS:
-                state.update(getattr(self, name).tobytes())
-            if (own := self.recorded) is not None:
-                for column in (own.times_s, own.input_tokens, own.output_tokens, own.category):
-                    state.update(column.tobytes())
-                if (parts := own.stretches) is not None:
-                    state.update(np.stack((parts.start_s, parts.seconds, parts.weight)).tobytes())
-            if self.intervals is not None:
-                state.update(self.intervals.counts.tobytes() + repr(self.intervals.width_s).encode())
-            if self.sessions is not None:
-                for column in self.sessions.columns().values():
-                    state.update(column.tobytes())
-            state.update(repr((self.rows, self.categories, self.compressible, self.arrivals)).encode())
-            self._cache["digest"] = state.hexdigest()
-        return str(self._cache["digest"])
+        return self._kept("digest", self._digested)
+
+    def _digested(self) -> str:
+        """The digest, made."""
+        state = hashlib.blake2b(digest_size=16)
+        columns = [getattr(self, name) for name in COLUMNS]
+        if (own := self.recorded) is not None:
+            columns += [own.times_s, own.input_tokens, own.output_tokens, own.category]
+            if (parts := own.stretches) is not None:
+                columns += [parts.start_s, parts.seconds, parts.weight]
+        if self.intervals is not None:
+            columns += [self.intervals.counts, np.frombuffer(repr(self.intervals.width_s).encode(), dtype=np.uint8)]
+        if self.sessions is not None:
+            columns += self.sessions.columns().values()
+        for column in columns:
+            state.update(column.tobytes())
+        state.update(repr((self.rows, self.categories, self.compressible, self.arrivals)).encode())
+        return state.hexdigest()
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -544,20 +548,18 @@ class Workload:
 
     def _law(self, of: str) -> PiecewiseLaw:
         """Law of the total, or of the input: a bin spreads its total, and the input in proportion, evenly over its width."""
-        key = f"law:{of}"
-        if key not in self._cache:
-            if of == "total":
-                law = PiecewiseLaw.of(self.lower_tokens, self.total_tokens, self.weight)
-            else:
-                # the spread ends at the nearer end of the bin, and the input has its part in it
-                point = self.input_tokens + self.output_tokens
-                half = np.minimum(self.total_tokens - point, point - self.lower_tokens)
-                half = np.maximum(half, 0.0) * self.input_tokens / np.maximum(point, 1e-300)
-                half = np.where(half < 0.25, 0.0, half)
-                law = PiecewiseLaw.of(self.input_tokens - half, self.input_tokens + half, self.weight)
-            self._cache[key] = law
-        law_of: PiecewiseLaw = self._cache[key]
-        return law_of
+        if of == "total":
+            return self._kept(of, lambda: PiecewiseLaw.of(self.lower_tokens, self.total_tokens, self.weight))
+
+        def of_inputs() -> PiecewiseLaw:
+            # the spread ends at the nearer end of the bin, and the input has its part in it
+            point = self.input_tokens + self.output_tokens
+            half = np.minimum(self.total_tokens - point, point - self.lower_tokens)
+            half = np.maximum(half, 0.0) * self.input_tokens / np.maximum(point, 1e-300)
+            half = np.where(half < 0.25, 0.0, half)
+            return PiecewiseLaw.of(self.input_tokens - half, self.input_tokens + half, self.weight)
+
+        return self._kept(of, of_inputs)
 
     def cdf(self, tokens: ArrayLike) -> Any:
         """F(B) = P(total <= B), exact at every breakpoint, linear inside a bin.
@@ -632,33 +634,26 @@ class Workload:
     def sorted_column(self, of: str) -> tuple[Floats, Floats]:
         """Points of the input, output or total in increasing order [tokens], and the weight up to each [1]; those of recorded
         requests are distinct."""
-        key = f"sorted:{of}"
-        if key not in self._cache:
+
+        def made() -> tuple[Floats, Floats]:
             values = self._column(of)
             if self.provenance.exact:
                 points, mass = summed(values, self.weight)
-                cumulative = np.cumsum(mass)
             else:
                 order = np.argsort(values, kind="stable")
-                points, cumulative = values[order], np.cumsum(self.weight[order])
-            self._cache[key] = (points, cumulative / cumulative[-1])
-        cached: tuple[Floats, Floats] = self._cache[key]
-        return cached
+                points, mass = values[order], self.weight[order]
+            cumulative = np.cumsum(mass)
+            return points, cumulative / cumulative[-1]
+
+        return self._kept(f"sorted:{of}", made)
 
     def breakpoints(self) -> Floats:
         """Totals at which F is known without interpolation [tokens], increasing."""
-        if "breakpoints" not in self._cache:
-            edges = np.unique(np.concatenate([self.lower_tokens, self.total_tokens]))
-            self._cache["breakpoints"] = edges[edges > 0.0]
-        cached: Floats = self._cache["breakpoints"]
-        return cached
+        edges = np.unique(np.concatenate([self.lower_tokens, self.total_tokens]))
+        return edges[edges > 0.0]
 
     def fraction_below(self, tokens: float) -> Floats:
         """Share of each row with total <= `tokens` [1], shape (rows,)."""
-        if "atoms" not in self._cache:
-            self._cache["atoms"] = bool(np.array_equal(self.lower_tokens, self.total_tokens))
-        if self._cache["atoms"]:
-            return (self.total_tokens <= tokens).astype(np.float64)
         width = self.total_tokens - self.lower_tokens
         wide = width > 0.0
         inside = np.clip((tokens - self.lower_tokens) / np.where(wide, width, 1.0), 0.0, 1.0)
@@ -761,14 +756,14 @@ class Workload:
 
     def _category_law(self, index: int) -> PiecewiseLaw:
         """Law of the total of one category, with its share as its mass."""
-        key = f"law:category:{index}"
-        if key not in self._cache:
+
+        def made() -> PiecewiseLaw:
             own = self.category == index
             totals = self.total_tokens[own]
             lowers = totals if self.lower_tokens is self.total_tokens else self.lower_tokens[own]
-            self._cache[key] = PiecewiseLaw.of(lowers, totals, self.weight[own])
-        cached: PiecewiseLaw = self._cache[key]
-        return cached
+            return PiecewiseLaw.of(lowers, totals, self.weight[own])
+
+        return self._kept(f"category:{index}", made)
 
 
 def _wrong(columns: Mapping[str, np.ndarray], names: int, name: str) -> list[str]:

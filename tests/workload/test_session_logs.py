@@ -10,7 +10,7 @@ from planner.workload.carried import carried_workload, rows_to_carry
 from planner.workload.combine import scaled, without_longer
 from planner.workload.importing import read_workload
 from planner.workload.sessions import Sessions, joined
-from planner.workload.synthetic_sessions import SyntheticSessions
+from planner.workload.synthetic import SyntheticSessions
 from planner.workload.writer import csv_text
 
 
