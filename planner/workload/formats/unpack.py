@@ -140,7 +140,7 @@ def sharegpt(record: Any, line: int, builder: TraceBuilder) -> Iterator[Any]:
             size = len(_text(turn))
             if str(turn.get("from", turn.get("role", ""))).lower() in _REPLIES and size and before:
                 lengths = {"input": max(round(before * rate), 1), "output": max(round(size * rate), 1)}
-                yield {**lengths, "session": builder.runs}
+                yield {**lengths, "session": builder.runs - 1}
                 replies += 1
             before += size
     except (AttributeError, ValueError) as error:
