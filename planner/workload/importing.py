@@ -285,9 +285,9 @@ def workload_from_traces(
     inputs = _joined([np.asarray(t.inputs) for t in traces])
     outputs = _joined([np.asarray(t.outputs) for t in traces])
     sessions, assumed, relative = _sessions(traces, inputs, outputs, category)
-    told = [_notes(trace, relative) for trace in traces]
-    notes = [note for of_trace in told for note in of_trace] + assumed
-    reports = [_report(trace, of_trace, relative) for trace, of_trace in zip(traces, told, strict=True)]
+    accounts = [_account(trace, relative) for trace in traces]
+    notes = [note for told, _ in accounts for note in told] + assumed
+    reports = [report for _, report in accounts]
     arrivals, recorded, intervals = _stamps(traces, inputs, outputs, category, relative, most)
     rows = _merge_equal(inputs, outputs, category)
     del inputs, outputs, category
@@ -358,29 +358,24 @@ def _merge_equal(
     counts_alone = all(
         np.array_equal(column, np.rint(column)) for column in (inputs, outputs) if column.dtype.kind == "f"
     )
-    if counts_alone and (int(inputs.max()) + int(outputs.max())).bit_length() + wide + narrow < 64:
-        # counts are whole numbers: one key sorts faster than three columns, the total first as a workload keeps its rows
-        keys = inputs.astype(np.int64)
-        keys += _whole(outputs)
-        for column, bits in ((inputs, wide), (category, narrow)):
-            keys <<= bits
-            keys |= _whole(column)
-        keys.sort()
-        start = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
-        size, keys = keys.size, keys[start]
-        category = keys & ((1 << narrow) - 1)
-        keys >>= narrow
-        inputs = keys & ((1 << wide) - 1)
-        keys >>= wide
-        keys -= inputs
-        return inputs, keys, category, np.diff(start, append=size)
-    order = np.lexsort((category, outputs, inputs))
-    inputs, outputs, category = inputs[order], outputs[order], category[order]
-    new = np.ones(inputs.size, dtype=bool)
-    new[1:] = (np.diff(inputs) != 0.0) | (np.diff(outputs) != 0.0) | (np.diff(category) != 0)
-    start = np.flatnonzero(new)
-    counts = np.diff(start, append=inputs.size).astype(np.float64)
-    return inputs[start], outputs[start], category[start], counts
+    if not counts_alone or (int(inputs.max()) + int(outputs.max())).bit_length() + wide + narrow >= 64:
+        (inputs, outputs, kind), counts = np.unique([inputs, outputs, category], axis=1, return_counts=True)
+        return inputs, outputs, kind.astype(np.int64), counts
+    # counts are whole numbers: one key sorts faster than three columns, the total first as a workload keeps its rows
+    keys = inputs.astype(np.int64)
+    keys += _whole(outputs)
+    for column, bits in ((inputs, wide), (category, narrow)):
+        keys <<= bits
+        keys |= _whole(column)
+    keys.sort()
+    start = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
+    size, keys = keys.size, keys[start]
+    category = keys & ((1 << narrow) - 1)
+    keys >>= narrow
+    inputs = keys & ((1 << wide) - 1)
+    keys >>= wide
+    keys -= inputs
+    return inputs, keys, category, np.diff(start, append=size)
 
 
 def _whole(column: np.ndarray) -> np.ndarray:
@@ -437,9 +432,7 @@ def _arrivals(traces: Sequence[TraceBuilder]) -> tuple[Arrivals, Floats | None]:
     """
     timed = [t for t in traces if t.times]
     if not timed:
-        rates = [t.rate_per_s for t in traces]
-        total = sum(r for r in rates if r is not None) if rates and all(r is not None for r in rates) else None
-        return Arrivals(rate_per_s=total, assumed=POISSON_ASSUMED), None
+        return Arrivals(assumed=POISSON_ASSUMED), None
     if len(timed) < len(traces):
         return Arrivals(assumed="some of the files have no times: rate not known, Poisson assumed"), None
     absolute = all(t.clock.absolute for t in traces)
@@ -456,9 +449,9 @@ def _arrivals(traces: Sequence[TraceBuilder]) -> tuple[Arrivals, Floats | None]:
     return arrivals_from_times(times, absolute=bool(absolute)), times if complete else None
 
 
-def _notes(trace: TraceBuilder, relative: bool = False) -> list[str]:
-    """What was done to a trace: ticks, order, rows dropped."""
-    notes = list(trace.notes)
+def _account(trace: TraceBuilder, relative: bool) -> tuple[list[str], ImportReport]:
+    """What was done to a trace (ticks, order, rows dropped), and the account of it."""
+    notes, dropped = list(trace.notes), sorted(trace.dropped.items())
     times = np.frombuffer(trace.times) if trace.times and not relative else np.zeros(0)
     late = int(np.count_nonzero(times[1:] < times[:-1]))
     tick = spread_ticks(times)[1]
@@ -466,18 +459,8 @@ def _notes(trace: TraceBuilder, relative: bool = False) -> list[str]:
         notes.append(f"the clock ticks every {tick:g} s: requests of a tick are spread over it")
     if late:
         notes.append(f"{late:,} times out of order; sorted")
-    notes += [f"dropped {count:,} of {trace.rows_read:,}: {reason}" for reason, count in sorted(trace.dropped.items())]
-    if trace.unreadable:
-        notes.append(f"dropped {trace.unreadable:,} of {trace.rows_read:,}: unreadable")
-    return notes
-
-
-def _report(trace: TraceBuilder, notes: Sequence[str], relative: bool) -> ImportReport:
-    span = None
-    if trace.times and not relative:
-        times = np.frombuffer(trace.times)
-        span = float(times.max() - times.min())
-    return ImportReport(
+    span = float(np.ptp(times)) if times.size else None
+    report = ImportReport(
         path=trace.path,
         format=trace.format,
         rows_read=trace.rows_read,
@@ -486,6 +469,10 @@ def _report(trace: TraceBuilder, notes: Sequence[str], relative: bool) -> Import
         unreadable=trace.unreadable,
         unreadable_examples=tuple(trace.examples),
         span_s=span,
-        rate_per_s=len(trace.times) / span if span else None if relative else trace.rate_per_s,
-        notes=tuple(note for note in notes if not note.startswith("dropped ")),
+        rate_per_s=len(trace.times) / span if span else None,
+        notes=tuple(notes),
     )
+    notes += [f"dropped {count:,} of {trace.rows_read:,}: {reason}" for reason, count in dropped]
+    if trace.unreadable:
+        notes.append(f"dropped {trace.unreadable:,} of {trace.rows_read:,}: unreadable")
+    return notes, report

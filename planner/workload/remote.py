@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from planner.errors import InputError
 from planner.shared.extras import installing
 from planner.shared.paths import matching
 
-if TYPE_CHECKING:
-    import tempfile
-
 _ADDRESS = re.compile(r"^[a-z][a-z0-9+]*://", re.IGNORECASE)
-_KEPT: dict[str, tuple[tempfile.TemporaryDirectory[str], Path]] = {}  # removed when the program ends
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []  # removed when the program ends
+_CALLED: dict[Path, str] = {}
 _SPARE_BYTES = 1 << 30  # left free on the disk that copies are made on
 
 
@@ -40,8 +42,22 @@ def shown(address: str) -> str:
 
 
 def came_from(path: Path) -> str:
-    """What messages call a file: the address that it is a copy of, else its path."""
-    return next((shown(address) for address, (_, copy) in _KEPT.items() if copy == path), str(path))
+    """What messages call a file: the address that it is a copy of, standard input, else its path."""
+    return _CALLED.get(path) or str(path)
+
+
+def copied(called: str, name: str, fill: Callable[[Path], object]) -> Path:
+    """A file that is kept until the program ends, for `fill` to write, and what messages call it."""
+    folder = tempfile.TemporaryDirectory(prefix="fleetopt-")
+    copy = Path(folder.name) / name
+    try:
+        fill(copy)
+    except BaseException:
+        folder.cleanup()
+        raise
+    _FOLDERS.append(folder)
+    _CALLED[copy] = called
+    return copy
 
 
 def expand(path: str | Path) -> list[str]:
@@ -70,6 +86,7 @@ def expand(path: str | Path) -> list[str]:
     return sorted(found)
 
 
+@cache
 def fetched(address: str) -> Path:
     """A copy of what lies at an address, kept until the program ends.
 
@@ -78,30 +95,23 @@ def fetched(address: str) -> Path:
     InputError
         Without fsspec or the driver of that store, nothing there, no access, no room on the disk.
     """
-    import shutil
-    import tempfile
-
-    if address in _KEPT:
-        return _KEPT[address][1]
     system, inner = _system(address)
-    folder = tempfile.TemporaryDirectory(prefix="fleetopt-")
-    copy = Path(folder.name) / (Path(shown(address)).name or "download")
-    try:
-        size = system.info(inner).get("size") or 0
-        if size + _SPARE_BYTES > shutil.disk_usage(folder.name).free:
-            raise InputError(
-                f"{shown(address)}: {size:,} bytes do not fit on the disk of temporary files",
-                "Aggregate it where it lies: fleetopt workload sql.",
-            )
-        system.get_file(inner, str(copy))
-    except InputError:
-        folder.cleanup()
-        raise
-    except Exception as error:
-        folder.cleanup()
-        raise _refused(address, error) from error
-    _KEPT[address] = folder, copy
-    return copy
+
+    def get(copy: Path) -> None:
+        try:
+            size = system.info(inner).get("size") or 0
+            if size + _SPARE_BYTES > shutil.disk_usage(copy.parent).free:
+                raise InputError(
+                    f"{shown(address)}: {size:,} bytes do not fit on the disk of temporary files",
+                    "Aggregate it where it lies: fleetopt workload sql.",
+                )
+            system.get_file(inner, str(copy))
+        except InputError:
+            raise
+        except Exception as error:
+            raise _refused(address, error) from error
+
+    return copied(shown(address), Path(shown(address)).name or "download", get)
 
 
 def _system(address: str) -> tuple[Any, str]:

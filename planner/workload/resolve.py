@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import IO
@@ -12,7 +11,7 @@ from typing import IO
 from planner.errors import InputError, did_you_mean
 from planner.shared.documents import printable, refuse_unfed
 from planner.shared.paths import at_home, is_pipe
-from planner.workload.remote import fetched, is_address
+from planner.workload.remote import copied, fetched, is_address
 
 STANDARD_INPUT = "standard input"
 """How messages and plans name what was read from it, or from another pipe."""
@@ -113,13 +112,9 @@ def _piped(pipe: Path, inode: int) -> Path:
 
 def _copied(stream: IO[bytes]) -> Path:
     """A stream in a file that is kept until the program ends."""
-    folder = tempfile.TemporaryDirectory(prefix="fleetopt-")
-    _KEPT.append(folder)
-    copy = Path(folder.name) / STANDARD_INPUT
-    with copy.open("wb") as file:
-        shutil.copyfileobj(stream, file)
-    return copy
 
+    def fill(copy: Path) -> None:
+        with copy.open("wb") as file:
+            shutil.copyfileobj(stream, file)
 
-_KEPT: list[tempfile.TemporaryDirectory[str]] = []
-"""Folders that are removed when the program ends."""
+    return copied(STANDARD_INPUT, STANDARD_INPUT, fill)

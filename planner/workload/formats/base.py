@@ -389,7 +389,6 @@ class TraceBuilder:
     unreadable: int = 0
     examples: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    rate_per_s: float | None = None
     source: str = ""
     licence: str = ""
     runs: int = 0

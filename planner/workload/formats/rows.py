@@ -295,7 +295,7 @@ class _Window:
 
 def _iterate_document(source: Source) -> Iterator[tuple[int, Any]]:
     """Elements of one array, or one or more objects, with the lines they begin on."""
-    with source.open_chunks() as chunks:
+    with source.open_text(pieces=True) as chunks:
         window = _Window(source.name, chunks)
         in_array = window.mark() == "["
         window.position += in_array
