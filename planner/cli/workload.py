@@ -108,9 +108,9 @@ def import_(
     from planner.units import parse_duration, parse_fraction
     from planner.workload.formats.base import ReadOptions
     from planner.workload.importing import import_files
-    from planner.workload.intervals import MOST_REQUESTS
     from planner.workload.resolve import resolve_workload
     from planner.workload.source import Source
+    from planner.workload.trace import MOST_REQUESTS
     from planner.workload.writer import csv_text
 
     roles = ("input", "output", "time", "category", "total", "session", "cached", "duration", "images")

@@ -6,17 +6,12 @@ import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from planner.workload.sessions import Sessions, SharedPrefix
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+from planner.workload.trace import Floats, Ints
 
 ASSUMED_GAP_S = 30.0
 """Mean of the exponential gaps between the calls of a session whose times are not known [s]."""

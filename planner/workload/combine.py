@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from planner.errors import InputError
 from planner.shared.record import Record
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
+from planner.workload.trace import Ints
 from planner.workload.workload import COLUMNS, Provenance, Workload
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 
 def mix(workloads: Sequence[Workload], weights: Sequence[float] | None = None, *, name: str = "mix") -> Workload:
@@ -63,7 +59,7 @@ def mix(workloads: Sequence[Workload], weights: Sequence[float] | None = None, *
     used = [(w, p) for w, p in zip(workloads, share, strict=True) if p > 0.0]
     names: list[str] = []
     compressible: dict[str, float | None] = {}
-    category: list[NDArray[np.int64]] = []
+    category: list[Ints] = []
     for workload, _ in used:
         own = (workload.name,) if workload.categories == ("",) else workload.categories
         place = []

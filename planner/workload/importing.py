@@ -15,22 +15,15 @@ from planner.shared.documents import printable
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
 from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ImportReport, ReadOptions, TraceBuilder
-from planner.workload.intervals import Intervals
-from planner.workload.remote import expand
-from planner.workload.resolve import resolve_workload
+from planner.workload.resolve import expand, resolve_workload
 from planner.workload.sessions import Sessions, joined
 from planner.workload.source import Progress, Source, normal_name
 from planner.workload.synthetic import SyntheticLengths, SyntheticSessions
-from planner.workload.trace import Trace
+from planner.workload.trace import Floats, Intervals, Ints, Trace
 from planner.workload.workload import Provenance, Workload
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from planner.workload.formats.base import Format
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[Any]
 
 
 def read_workload(
@@ -109,7 +102,7 @@ def import_files(
     input_format, name, progress
         As in :func:`read_workload`.
     most
-        Requests kept one by one; of more, whole stretches (:meth:`planner.workload.intervals.Intervals.stretches`). ``None`` =
+        Requests kept one by one; of more, whole stretches (:meth:`planner.workload.trace.Intervals.stretches`). ``None`` =
         all.
 
     Raises

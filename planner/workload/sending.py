@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.errors import InputError, did_you_mean
 from planner.units import format_duration, parse_duration, parse_number
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from planner.workload.trace import Bools, Floats
 
 QUIET = 9.0
 """Time between two crowds, in lengths of a crowd."""
@@ -68,7 +65,7 @@ class Surge:
         """Ordinary time between two crowds [s]."""
         return QUIET * self.length_s
 
-    def _grid(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _grid(self) -> tuple[Floats, Floats]:
         """Times within a cycle, and the ordinary time that passes until then [s]."""
         quiet = QUIET * self.length_s
         ramp = np.linspace(0.0, self.ramp_s, STEPS + 1) if self.ramp_s else np.zeros(1)
@@ -87,13 +84,13 @@ class Surge:
         """Time in which the ordinary rate would send what a cycle sends [s]."""
         return float(self._grid()[1][-1])
 
-    def warp(self, ordinary: NDArray[np.float64]) -> NDArray[np.float64]:
+    def warp(self, ordinary: Floats) -> Floats:
         """When requests come that would come at `ordinary` times at the ordinary rate [s]."""
         times, passed = self._grid()
         cycles, rest = np.divmod(ordinary, passed[-1])
         return np.asarray(cycles * self.cycle_s + np.interp(rest, passed, times))
 
-    def counts(self, times: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def counts(self, times: Floats) -> Bools:
         """Whether requests that come then belong to a crowd, its ramps and the time after it."""
         phase = times % self.cycle_s
         end = QUIET * self.length_s + 2.0 * self.ramp_s + self.length_s
@@ -167,7 +164,7 @@ class Population:
             raise InputError(f"think_time: must not be negative, got {text!r}")
         return found
 
-    def gaps(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    def gaps(self, first: Floats, second: Floats) -> Floats:
         """Think times from two draws each in [0, 1) [s], shape as the draws."""
         if self.law == "fixed":
             return np.full(first.shape, self.think_s)

@@ -12,12 +12,8 @@ import numpy as np
 from planner.errors import InputError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from planner.workload.trace import Bools, Floats, Ints, Stretches
 
-    from planner.workload.trace import Stretches
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 _COLUMNS = ("session", "times_s", "input_tokens", "output_tokens", "cached_tokens", "duration_s", "category")
 
@@ -129,9 +125,9 @@ class Sessions:
         return self.calls / self.count
 
     @cached_property
-    def first(self) -> NDArray[np.bool_]:
+    def first(self) -> Bools:
         """Which calls begin a session, shape (calls,)."""
-        begins: NDArray[np.bool_] = np.r_[True, np.diff(self.session) != 0]
+        begins: Bools = np.r_[True, np.diff(self.session) != 0]
         return begins
 
     @property
@@ -178,7 +174,7 @@ class Sessions:
             "shared_prefixes": sum(int(np.unique(s.group[s.group >= 0]).size) for s in self.shared),
         }
 
-    def columns(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+    def columns(self) -> dict[str, Floats | Ints]:
         """All columns by name, those of shared prefixes numbered from 0, for files and digests."""
         found = {name: getattr(self, name) for name in _COLUMNS}
         for k, level in enumerate(self.shared):
@@ -200,7 +196,7 @@ class Sessions:
 
     # --- changed ---------------------------------------------------------------------------------------------------
 
-    def select(self, keep: NDArray[np.bool_]) -> Sessions | None:
+    def select(self, keep: Bools) -> Sessions | None:
         """The calls marked, shape (calls,); a call repeats of the one kept before it what all between repeated.
 
         ``None`` when nothing is left.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from planner.errors import InputError
-from planner.workload.remote import came_from
+from planner.workload.resolve import came_from
 
 HEAD_BYTES = 1 << 16
 """First look at a file [bytes]."""

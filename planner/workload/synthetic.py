@@ -6,19 +6,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from planner.errors import InputError
 from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
 from planner.workload.sessions import Sessions, SharedPrefix
+from planner.workload.trace import Floats
 from planner.workload.workload import Provenance, Workload
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 SPREAD = 1.0
 """Standard deviation over mean where none is given; the shipped traces have 0.9 to 2.9 (inputs) and 0.5 to 2.2 (outputs)."""

@@ -15,16 +15,13 @@ from planner.errors import InputError
 from planner.queueing.order import ranked
 from planner.shared.record import Record
 from planner.workload.arrivals import Arrivals
-from planner.workload.intervals import Intervals
 from planner.workload.law import PiecewiseLaw, summed
 from planner.workload.sessions import Sessions
-from planner.workload.trace import Trace
+from planner.workload.trace import Bools, Floats, Intervals, Ints, Trace
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 T = TypeVar("T")
 
@@ -356,7 +353,7 @@ class Workload:
         -------
         Trace or None
             At the trace's own rate, whatever :meth:`with_rate` said since. As recorded; or, where only the requests of every
-            interval are known, drawn from the law (:meth:`planner.workload.intervals.Intervals.drawn`). ``None`` where the
+            interval are known, drawn from the law (:meth:`planner.workload.trace.Intervals.drawn`). ``None`` where the
             source held no times, and after mixing.
 
         >>> Workload.from_arrays([100], [20]).trace() is None
@@ -717,8 +714,8 @@ class Workload:
 
     def selected(
         self,
-        keep: NDArray[np.bool_],
-        holds: Callable[[Trace | Sessions], NDArray[np.bool_]],
+        keep: Bools,
+        holds: Callable[[Trace | Sessions], Bools],
         note: str,
         intervals: Intervals | None = None,
     ) -> tuple[Workload, float]:

@@ -243,6 +243,9 @@ def parse_count(value: object) -> int:
 
 
 _LATEST = 1e11  # the year 5138 [s]
+_SECONDS = re.compile(r":(\d{1,2}(?:\.\d*)?)\s*(?:Z|z|UTC|([+-])(\d\d):?(\d\d)?)?", re.ASCII)
+"""What follows the minute of a date: seconds and a zone."""
+
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -328,30 +331,13 @@ class Clock:
         if rest[:1] != ":":
             moment = datetime.fromisoformat(text)
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        seconds = rest[1:]
-        zone_offset = 0.0
-        if seconds[-1:] in "Zz":
-            seconds = seconds[:-1]
-        elif seconds.endswith(" UTC"):
-            seconds = seconds[:-4]
-        else:
-            seconds, zone_offset = self._zone(seconds)
-        value = float(seconds)
-        if not 0.0 <= value < 61.0:
+        found = _SECONDS.fullmatch(rest)
+        if found is None or float(found[1]) >= 61.0:
             raise ValueError(f"{text!r} is not a time")
-        return start + value + zone_offset
-
-    @staticmethod
-    def _zone(seconds: str) -> tuple[str, float]:
-        """Seconds without their zone, and what takes local time to UTC [s]."""
-        for sign, direction in (("+", -60.0), ("-", 60.0)):
-            if sign in seconds:
-                seconds, _, zone = seconds.partition(sign)
-                digits = zone.replace(":", "")
-                if not (digits.isdigit() and len(digits) in (2, 4)):
-                    raise ValueError(f"{zone!r} is not a time zone")
-                return seconds, direction * (int(digits[:2]) * 60 + int(digits[2:] or 0))
-        return seconds, 0.0
+        sign, hours, minutes = found.group(2, 3, 4)
+        # what takes local time to UTC [s]
+        shift = (int(hours) * 60 + int(minutes or 0)) * (-60.0 if sign == "+" else 60.0) if sign else 0.0
+        return start + float(found[1]) + shift
 
 
 @dataclass(slots=True)
@@ -460,32 +446,24 @@ class TraceBuilder:
         call
             What is known of its session: see :meth:`planner.workload.calls.CallColumns.read`; and its ``images``.
         """
+        stage, said = 0, None
         try:
             sent = inputs if type(inputs) is int and 0 <= inputs <= MAX_TOKENS else parse_count(inputs)
-        except (ValueError, OverflowError):
-            self.bad(line, f"input tokens {_shown(inputs)} is not a count")
-            return
-        try:
+            stage = 1
             got = outputs if type(outputs) is int and 0 <= outputs <= MAX_TOKENS else parse_count(outputs)
-        except (ValueError, OverflowError):
-            self.bad(line, f"output tokens {_shown(outputs)} is not a count")
-            return
-        if time is not None:
-            try:
-                moment = self.clock.read(time)
-            except (ValueError, OverflowError, IndexError):
-                self.bad(line, f"time {_shown(time)} is not a time")
-                return
-        said = None
-        if call is not None:
-            try:
+            stage = 2
+            moment = math.nan if time is None else self.clock.read(time)
+            if call is not None:
+                stage = 3
                 # a record that says nothing of them beside others that do has a category already, if an empty one
                 if "images" in call and (call["images"] is not None or category is None):
                     category = labelled(category or "", _images(call["images"]))
-                said = self.calls.read(call, math.nan if time is None else moment, self.clock.read)
-            except (ValueError, OverflowError, IndexError) as error:
-                self.bad(line, str(error))
-                return
+                said = self.calls.read(call, moment, self.clock.read)
+        except (ValueError, OverflowError, IndexError) as error:
+            found = _shown((inputs, outputs, time, None)[stage])
+            wrong = ("input tokens {} is not a count", "output tokens {} is not a count", "time {} is not a time")
+            self.bad(line, wrong[stage].format(found) if stage < 3 else str(error))
+            return
         if sent + got == 0:
             self.dropped["no tokens at all"] += 1
             return

@@ -13,8 +13,7 @@ from planner.errors import InputError
 from planner.units import is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
 from planner.workload.formats.base import MAX_PROBLEMS
-from planner.workload.intervals import Intervals
-from planner.workload.trace import Stretches
+from planner.workload.trace import Intervals, Stretches
 
 _NUMBER = r"[-+0-9.eE]+"
 _SEPARATOR = re.compile(r"[\s,;]+")

@@ -26,18 +26,14 @@ from planner.workload.formats.metadata import Metadata, as_number
 from planner.workload.formats.rows import read_table
 from planner.workload.formats.totals import by_cdf, law
 from planner.workload.images import MOST_IMAGES, images_in, labelled
-from planner.workload.intervals import Intervals
 from planner.workload.sessions import SharedPrefix
 from planner.workload.source import normal_name
-from planner.workload.trace import Stretches
+from planner.workload.trace import Floats, Intervals, Stretches
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from planner.workload.source import Head, Source
 
-    Floats = NDArray[np.float64]
 
 LENGTHS = ("input_tokens", "output_tokens")
 LAW = ("tokens", "cdf", *LENGTHS, "category")
@@ -313,21 +309,10 @@ def _of_stretches(
     kept, sessions = moved.within(parts), workload.sessions
     if sessions is not None and sessions.start_s is not None:
         sessions = replace(sessions, start_s=sessions.start_s + first_s)
-    whole = round(requests) if requests is not None else round(float(kept.weight.sum()))
-    return Workload.from_arrays(
-        kept.input_tokens,
-        kept.output_tokens,
-        weight=kept.weight,
-        category=kept.category,
-        categories=workload.categories,
-        compressible=workload.compressible,
-        arrivals=workload.arrivals,
-        name=workload.name,
-        provenance=replace(workload.provenance, requests=whole, exact=False),
-        recorded=kept,
-        intervals=intervals,
-        sessions=sessions,
-    )
+    columns = {name: getattr(kept, name) for name in (*LENGTHS, "weight", "category")}
+    made = workload.rebuilt(columns, exact=False, recorded=kept, intervals=intervals, sessions=sessions)
+    whole = round(float(kept.weight.sum()) if requests is None else requests)
+    return replace(made, provenance=replace(made.provenance, requests=whole))
 
 
 def _stated_arrivals(own: Arrivals, stated: Arrivals, meta: Metadata, stretched: bool) -> Arrivals:

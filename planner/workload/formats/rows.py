@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 csv.field_size_limit(1 << 27)  # prompts are sometimes logged whole
 
 
+_BLANK = re.compile(r"[ \t\r\n,\ufeff]*")
 _PATIENCE = 1000  # records without a time after which a file is taken to have none
 
 Drop = Callable[[Callable[[str], Any]], str | None]
@@ -221,19 +223,15 @@ def iterate_json(source: Source, builder: TraceBuilder) -> Iterator[tuple[int, A
     """
     head = source.head()
     if head.kind == "jsonl":
-        loads = json.loads
         with source.open_text() as lines:
             for number, line in enumerate(lines, 1):
-                try:
-                    yield number, loads(line)
-                except (ValueError, RecursionError) as error:
-                    text = line.strip(" \t\r\n\ufeff\x1e")
-                    if not text:
-                        continue
+                if text := line.strip(" \t\r\n\ufeff\x1e"):
                     try:
-                        yield number, loads(text)
-                    except (ValueError, RecursionError):
+                        record = json.loads(text)
+                    except (ValueError, RecursionError) as error:
                         builder.bad(number, f"not valid JSON: {getattr(error, 'msg', 'nested too deeply')}")
+                        continue
+                    yield number, record
     else:
         yield from _iterate_document(source)
 
@@ -265,10 +263,10 @@ class _Window:
     def mark(self) -> str:
         """The first character that is neither blank nor a comma; empty at the end of the text."""
         while True:
-            start = self.position
-            while self.position < len(self.buffer) and self.buffer[self.position] in " \t\r\n,\ufeff":
-                self.position += 1
-            self.line += self.buffer.count("\n", start, self.position)
+            blank = _BLANK.match(self.buffer, self.position)
+            assert blank is not None
+            self.line += blank[0].count("\n")
+            self.position = blank.end()
             if self.position < len(self.buffer):
                 return self.buffer[self.position]
             if not self.more():

@@ -11,9 +11,9 @@ from planner.shared.documents import Rows
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_counts
 from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Format, ImportReport, ReadOptions
 from planner.workload.formats.totals import law, one_category
-from planner.workload.intervals import Intervals
 from planner.workload.query import RESULT
 from planner.workload.source import normal_name
+from planner.workload.trace import Intervals
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:

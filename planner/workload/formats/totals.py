@@ -15,14 +15,12 @@ from planner.queueing.order import ranked
 from planner.workload.arrivals import POISSON_ASSUMED
 from planner.workload.formats.base import JSON, MAX_TOKENS, Format, ImportReport, ReadOptions
 from planner.workload.formats.metadata import Metadata
+from planner.workload.trace import Floats
 from planner.workload.workload import Provenance, Workload
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from planner.workload.source import Head, Source
 
-    Floats = NDArray[np.float64]
 
 _END_TOLERANCE = 1e-6  # files carry eight digits
 _MEAN_TOLERANCE = 0.01  # stated means may be rounded
@@ -70,13 +68,13 @@ def one_category(options: ReadOptions, count: int) -> list[str] | None:
 def check_cdf(path: str, lines: Sequence[int], tokens: Floats, cdf: Floats) -> list[str]:
     """Everything that keeps a column from being a CDF, by line."""
     found = []
-    for k in np.flatnonzero(np.diff(tokens) < 0.0):
+    for k in np.flatnonzero(np.diff(tokens) < 0.0).tolist():
         found.append(
             f"{path}:{lines[k + 1]}: tokens {tokens[k + 1]:g} after {tokens[k]:g}; rows must be sorted by tokens"
         )
-    for k in np.flatnonzero(np.diff(cdf) < 0.0):
+    for k in np.flatnonzero(np.diff(cdf) < 0.0).tolist():
         found.append(f"{path}:{lines[k + 1]}: cdf {cdf[k + 1]:g} after {cdf[k]:g}; a CDF does not decrease")
-    for k in np.flatnonzero(cdf > 1.0 + _END_TOLERANCE):
+    for k in np.flatnonzero(cdf > 1.0 + _END_TOLERANCE).tolist():
         found.append(f"{path}:{lines[k]}: cdf {cdf[k]:g} is above 1")
     if not found and abs(cdf[-1] - 1.0) > _END_TOLERANCE:
         found.append(f"{path}:{lines[-1]}: the cdf ends at {cdf[-1]:g}, not at 1")
