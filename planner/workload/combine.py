@@ -207,7 +207,7 @@ def without_longer(workload: Workload, longest_tokens: float) -> tuple[Workload,
         )
     kept = float(workload.weight[keep].sum())
     left, _ = workload.selected(
-        keep,
+        workload.columns(keep),
         lambda one: one.input_tokens + one.output_tokens <= longest_tokens,
         f"requests of more than {longest_tokens:,.0f} tokens dropped: {1.0 - kept:.3g} of all",
         None if workload.intervals is None else workload.intervals.times(kept),
@@ -265,19 +265,15 @@ def drift(first: Workload, second: Workload) -> Drift:
     ks_output, factor_output = _marginal(first, second, "output")
     a, b = _grid(first), _grid(second)
     joint = 0.5 * sum(abs(a.get(k, 0.0) - b.get(k, 0.0)) for k in a.keys() | b.keys())
-    rates = first.arrivals.rate_per_s, second.arrivals.rate_per_s
-    return Drift(
-        ks_input=ks_input,
-        ks_output=ks_output,
-        ks_total=ks_total,
-        factor_input=factor_input,
-        factor_output=factor_output,
-        joint=min(joint, 1.0),
-        mean_input=_ratio(second.mean_input, first.mean_input),
-        mean_output=_ratio(second.mean_output, first.mean_output),
-        mean_iterations=_ratio(second.iterations(512)[0], first.iterations(512)[0]),
-        rate=None if rates[0] is None or rates[1] is None else rates[1] / rates[0],
+    before, after = (
+        (w.mean_input, w.mean_output, w.iterations(512)[0], w.arrivals.rate_per_s) for w in (first, second)
     )
+    mean_input, mean_output, mean_iterations = (_ratio(y, x) for x, y in zip(before[:3], after[:3], strict=True))
+    rate = None if before[3] is None or after[3] is None else after[3] / before[3]
+    return Drift(
+        ks_input, ks_output, ks_total, factor_input, factor_output, min(joint, 1.0),
+        mean_input, mean_output, mean_iterations, rate,
+    )  # fmt: skip
 
 
 def _ratio(above: float, below: float) -> float:
@@ -309,7 +305,6 @@ def _grid(workload: Workload) -> Mapping[tuple[int, int], float]:
     for right in (0, 1):
         for up in (0, 1):
             share = np.abs(1 - right - inner[0]) * np.abs(1 - up - inner[1])
-            np.add.at(
-                mass, (np.minimum(floors[0] + right, 63), np.minimum(floors[1] + up, 63)), workload.weight * share
-            )
+            place = np.minimum(floors[0] + right, 63), np.minimum(floors[1] + up, 63)
+            np.add.at(mass, place, workload.weight * share)
     return {(int(i), int(j)): float(mass[i, j]) for i, j in zip(*np.nonzero(mass), strict=True)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeVar
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.errors import InputError, did_you_mean
 from planner.queueing.order import ranked
 from planner.shared.record import Record
 from planner.workload.arrivals import Arrivals
@@ -192,8 +192,7 @@ class Workload:
         >>> w.mean_input, w.mean_output, w.cdf(120)
         (200.0, 15.0, 0.5)
         """
-        inputs = np.array(input_tokens, dtype=np.float64).ravel()
-        outputs = np.array(output_tokens, dtype=np.float64).ravel()
+        inputs, outputs = (np.array(column, dtype=np.float64).ravel() for column in (input_tokens, output_tokens))
         rows = inputs.size
         totals = inputs + outputs if total_tokens is None else np.array(total_tokens, dtype=np.float64).ravel()
         lowers = totals if lower_tokens is None else np.array(lower_tokens, dtype=np.float64).ravel()
@@ -535,13 +534,11 @@ class Workload:
     # ---------------------------------------------------------------------------------------------------- distribution
 
     def _column(self, of: str) -> Floats:
-        if of == "input":
-            return self.input_tokens
-        if of == "output":
-            return self.output_tokens
         if of == "total":
             return self.input_tokens + self.output_tokens
-        raise InputError(f"'of' must be total, input or output, got {of!r}")
+        if of not in ("input", "output"):
+            raise InputError(f"'of' must be total, input or output, got {of!r}")
+        return self.input_tokens if of == "input" else self.output_tokens
 
     def _law(self, of: str) -> PiecewiseLaw:
         """Law of the total, or of the input: a bin spreads its total, and the input in proportion, evenly over its width."""
@@ -676,33 +673,25 @@ class Workload:
             No request lies in the range.
         """
         share = self.fraction_below(high) - self.fraction_below(low)
-        probability = float(self.weight @ share)
         keep = share > 0.0
         if not keep.any():
             raise InputError(f"{self.name}: no request has {low:g} < total tokens <= {high:g}")
-        own, calls = self.recorded, self.sessions
-        total = np.zeros(0) if own is None else own.input_tokens + own.output_tokens
-        size = np.zeros(0) if calls is None else calls.input_tokens + calls.output_tokens
         columns = self.columns(keep)
         columns |= {
             "weight": columns["weight"] * share[keep],
             "total_tokens": np.minimum(columns["total_tokens"], high),
             "lower_tokens": np.maximum(columns["lower_tokens"], np.minimum(low, columns["total_tokens"])),
         }
-        part = self.rebuilt(
-            columns,
-            f"only {low:g} < total <= {high:g}",
-            probability,
-            recorded=None if own is None else own.select((low < total) & (total <= high)),
-            sessions=None if calls is None else calls.select((low < size) & (size <= high)),
-        )
-        return part, probability
+
+        def holds(one: Trace | Sessions) -> Bools:
+            total = one.input_tokens + one.output_tokens
+            return (low < total) & (total <= high)
+
+        return self.selected(columns, holds, f"only {low:g} < total <= {high:g}")
 
     def of_category(self, name: str) -> tuple[Workload, float]:
         """The requests of one category and their share [1]."""
         if name not in self.categories:
-            from planner.errors import did_you_mean
-
             known = ", ".join(c for c in self.categories if c) or "none"
             raise InputError(
                 f"{self.name}: no category {name!r}{did_you_mean(name, self.categories)}", f"Known: {known}."
@@ -710,37 +699,36 @@ class Workload:
         index = self.categories.index(name)
         if not self.weight[self.category == index].sum() > 0.0:
             raise InputError(f"{self.name}: category {name!r} has no requests")
-        return self.selected(self.category == index, lambda one: one.category == index, f"only category {name}")
+        return self.selected(
+            self.columns(self.category == index), lambda one: one.category == index, f"only category {name}"
+        )
 
     def selected(
         self,
-        keep: Bools,
+        columns: Mapping[str, Any],
         holds: Callable[[Trace | Sessions], Bools],
         note: str,
         intervals: Intervals | None = None,
     ) -> tuple[Workload, float]:
-        """The rows kept and their share [1]; of requests one by one, and of calls, those for which the same holds.
+        """Rows that are kept and their share [1]; of requests one by one, and of calls, those for which the same holds.
 
         Parameters
         ----------
-        keep
-            Rows, shape (rows,).
+        columns
+            The rows as from :meth:`columns`, with the weight each has left.
         holds
             The same, of columns of requests or calls.
         note, intervals
             As in :meth:`rebuilt`.
         """
-        share = float(self.weight[keep].sum())
+        share = float(columns["weight"].sum())
         own, calls = self.recorded, self.sessions
-        part = self.rebuilt(
-            self.columns(keep),
-            note,
-            share,
-            recorded=None if own is None else own.select(holds(own)),
-            intervals=intervals,
-            sessions=None if calls is None else calls.select(holds(calls)),
-        )
-        return part, share
+        known: dict[str, Any] = {
+            "recorded": None if own is None else own.select(holds(own)),
+            "sessions": None if calls is None else calls.select(holds(calls)),
+            "intervals": intervals,
+        }
+        return self.rebuilt(columns, note, share, **known), share
 
     def band_fractions(self, boundary: float, gamma: float) -> dict[str, float]:
         """Share of all requests with boundary < total <= gamma boundary, by category [1]."""
@@ -802,8 +790,6 @@ def _compressible(
     if given is None:
         return (None,) * len(categories)
     if isinstance(given, Mapping):
-        from planner.errors import did_you_mean
-
         for name in given:
             if name not in categories:
                 known = ", ".join(c or "(none)" for c in categories)
@@ -811,9 +797,8 @@ def _compressible(
                     f"compressible: no category {name!r}{did_you_mean(name, categories)}",
                     f"Categories of this workload: {known}.",
                 )
-        result = tuple(given.get(name) for name in categories)
-    else:
-        result = tuple(given)
+        given = [given.get(name) for name in categories]
+    result = tuple(given)
     if len(result) != len(categories):
         raise InputError(f"compressible needs one value per category ({len(categories)}), got {len(result)}")
     for name, value in zip(categories, result, strict=True):

@@ -36,26 +36,28 @@ def _numbers(values: Floats | Ints, digits: int = 3) -> list[str]:
 
 def _arrival_lines(arrivals: Arrivals, trace: Trace | None) -> list[str]:
     """How requests came, as far as the rows do not say it themselves."""
-    lines = []
     whole = trace is not None and trace.stretches is None
-    rate = arrivals.rate_per_s
-    if rate is not None and not (whole and trace is not None and math.isclose(rate, trace.rate_per_s, rel_tol=1e-6)):
-        lines.append(f"arrival_rate_per_s: {rate:.10g}")
-    if not whole and arrivals.scv is not None:
-        lines.append(f"arrival_scv: {arrivals.scv:.6g}")
-        if arrivals.scv_window_s is not None:
-            lines.append(f"arrival_scv_window_s: {arrivals.scv_window_s:.10g}")
-    if not whole and arrivals.dispersion:
-        lines.append("dispersion: " + " ".join(f"{w:g}={v:.6g}" for w, v in arrivals.dispersion))
-    if arrivals.peak_over_mean is not None and (not whole or arrivals.hourly_profile):
-        lines.append(f"peak_over_mean: {arrivals.peak_over_mean:.6g}")
-    if arrivals.peak_hour_over_mean is not None:
-        lines.append(f"peak_hour_over_mean: {arrivals.peak_hour_over_mean:.6g}")
-    if arrivals.hourly_profile:
-        lines.append("hourly_profile: " + " ".join(f"{x:g}" for x in arrivals.hourly_profile))
-    if arrivals.assumed is not None:
-        lines.append(f"arrivals: {arrivals.assumed}")
-    return lines
+    rate, known = arrivals.rate_per_s, trace.rate_per_s if trace is not None and whole else math.nan
+    told = {
+        "arrival_rate_per_s": None if rate is None or math.isclose(rate, known, rel_tol=1e-6) else f"{rate:.10g}",
+        "arrival_scv": None if whole or arrivals.scv is None else f"{arrivals.scv:.6g}",
+        "arrival_scv_window_s": None
+        if whole or arrivals.scv is None or arrivals.scv_window_s is None
+        else f"{arrivals.scv_window_s:.10g}",
+        "dispersion": None if whole else " ".join(f"{w:g}={v:.6g}" for w, v in arrivals.dispersion),
+        "peak_over_mean": None
+        if arrivals.peak_over_mean is None or (whole and not arrivals.hourly_profile)
+        else f"{arrivals.peak_over_mean:.6g}",
+        "peak_hour_over_mean": None if arrivals.peak_hour_over_mean is None else f"{arrivals.peak_hour_over_mean:.6g}",
+        "hourly_profile": " ".join(f"{x:g}" for x in arrivals.hourly_profile),
+        "arrivals": arrivals.assumed,
+    }
+    return _lines(told)
+
+
+def _lines(told: Mapping[str, object]) -> list[str]:
+    """``key: value`` of what is known."""
+    return [f"{key}: {value}" for key, value in told.items() if value not in (None, "")]
 
 
 def _metadata_lines(workload: Workload) -> list[str]:
@@ -63,14 +65,7 @@ def _metadata_lines(workload: Workload) -> list[str]:
     from_source, trace = workload.provenance, workload.recorded
     parts = None if trace is None else trace.stretches
     lines = ["fleetopt-workload: 2", f"name: {workload.name}"]
-    if from_source.source:
-        lines.append(f"source: {from_source.source}")
-    if from_source.licence:
-        lines.append(f"licence: {from_source.licence}")
-    if from_source.requests is not None:
-        lines.append(f"requests: {from_source.requests}")
-    if from_source.length_split:
-        lines.append(f"length_split: {from_source.length_split}")
+    lines += _lines({name: getattr(from_source, name) for name in ("source", "licence", "requests", "length_split")})
     lines += _arrival_lines(workload.arrivals, trace)
     known = {n: p for n, p in zip(workload.categories, workload.compressible, strict=True) if p is not None and n}
     if known:
@@ -211,12 +206,17 @@ def rows_to_carry(workload: Workload) -> dict[str, object]:
     return rows
 
 
+def _array(rows: Mapping[str, Any], name: str) -> Any:
+    """A column; categories are indices, all else are numbers."""
+    return np.array(rows[name], dtype=np.int64 if name == "category" else np.float64)
+
+
 def _trace(columns: Mapping[str, Any], stretches: Mapping[str, Any] | None) -> Trace:
     """The requests one by one."""
-    found: list[Any] = [np.array(columns[name], dtype=_dtype(name)) for name in TRACE]
     near = columns.get("near_s")
-    parts = None if stretches is None else Stretches(*(np.array(stretches[name], dtype=float) for name in STRETCHES))
-    return Trace(found[0], found[1], found[2], found[3], None if near is None else float(near), parts)
+    times, inputs, outputs, category = (_array(columns, name) for name in TRACE)
+    parts = None if stretches is None else Stretches(*(_array(stretches, name) for name in STRETCHES))
+    return Trace(times, inputs, outputs, category, None if near is None else float(near), parts)
 
 
 def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Workload:
@@ -239,34 +239,28 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
         raise InputError(f"{where}.rows: expected columns, got {type(rows).__name__}")
     if missing := [k for k in (*COLUMNS, "categories", "compressible") if k not in rows]:
         raise InputError.from_problems([f"{where}.rows.{key}: missing" for key in missing])
-    arrivals = dict(summary.get("arrivals") or {})
     try:
-        columns: dict[str, Any] = {name: np.array(rows[name], dtype=_dtype(name)) for name in COLUMNS}
+        columns = {name: _array(rows, name) for name in COLUMNS}
+        arrivals, name = dict(summary.get("arrivals") or {}), str(summary.get("name", "workload"))
+        arrivals["dispersion"] = tuple((float(w), float(i)) for w, i in arrivals.get("dispersion") or ())
+        arrivals["hourly_profile"] = tuple(float(x) for x in arrivals.get("hourly_profile") or ())
         trace, sessions = rows.get("trace"), rows.get("sessions")
         # plans until 0.1 carry sums by the second under another name
         known = rows.get("intervals") or rows.get("path")
         found = Workload(
-            name=str(summary.get("name", "workload")),
+            name=name,
             categories=tuple(str(c) for c in rows["categories"]),
             compressible=tuple(None if c is None else float(c) for c in rows["compressible"]),
-            arrivals=Arrivals(
-                **{
-                    **arrivals,
-                    "dispersion": tuple((float(w), float(i)) for w, i in arrivals.get("dispersion") or ()),
-                    "hourly_profile": tuple(float(x) for x in arrivals.get("hourly_profile") or ()),
-                }
-            ),
+            arrivals=Arrivals(**arrivals),
             provenance=Provenance(
-                name=str(summary.get("name", "workload")),
+                name=name,
                 source=str(summary.get("source", "")),
                 licence=str(summary.get("licence", "")),
                 requests=summary.get("requests"),
                 length_split=summary.get("length_split"),
             ),
             recorded=None if trace is None else _trace(trace, rows.get("stretches")),
-            intervals=None
-            if known is None
-            else Intervals(np.array(known["counts"], dtype=float), float(known.get("width_s", 1.0))),
+            intervals=None if known is None else Intervals(_array(known, "counts"), float(known.get("width_s", 1.0))),
             sessions=None if sessions is None else Sessions.from_columns(sessions),
             **columns,
         )
@@ -280,11 +274,6 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
             "A plan's rows are not for editing: plan again with the other traffic.",
         )
     return found
-
-
-def _dtype(column: str) -> type:
-    """Categories are indices, all else are numbers."""
-    return np.int64 if column == "category" else np.float64
 
 
 def is_filed(workload: Workload) -> bool:

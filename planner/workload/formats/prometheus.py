@@ -107,6 +107,8 @@ def _scrape_text(source: Source) -> _Scrape:
                 raise InputError(f"{source.name}:{number}: {line[:60]!r} is not a Prometheus sample")
             scrape.lines += 1
             value = as_number(found[3].replace("Inf", "inf"))
+            if math.isnan(value) and found[3] != "NaN":
+                raise InputError(f"{source.name}:{number}: {found[3]!r} is not a number")
             scrape.add(found[1], dict(_LABEL.findall(found[2] or "")), value, f"{source.name}:{number}")
     return scrape
 
