@@ -114,12 +114,10 @@ class Arrivals(Record):
         """
         if not self.dispersion:
             return 1.0
-        windows = [w for w, _ in self.dispersion]
-        values = [v for _, v in self.dispersion]
+        windows, values = np.array(self.dispersion).T
         if window_s <= windows[0]:
-            return 1.0 + (values[0] - 1.0) * max(window_s, 0.0) / windows[0]
-        floor = 1e-12
-        return float(np.exp(np.interp(np.log(window_s), np.log(windows), np.log(np.maximum(values, floor)))))
+            return float(1.0 + (values[0] - 1.0) * max(window_s, 0.0) / windows[0])
+        return float(np.exp(np.interp(np.log(window_s), np.log(windows), np.log(np.maximum(values, 1e-12)))))
 
     @property
     def busiest_hour(self) -> float:
@@ -221,17 +219,7 @@ def _windows(times: Floats, origin: float, width_s: float) -> tuple[Ints, Floats
 def interarrival_scv(times: Floats, window_s: float) -> float | None:
     """Squared coefficient of variation of the gaps inside full windows [1], without bias for few gaps per window.
 
-    Parameters
-    ----------
-    times
-        Sorted arrival times [s].
-    window_s
-        Window [s]; inf = the whole trace.
-
-    Returns
-    -------
-    float or None
-        [1]; ``None`` when no full window has two gaps.
+    `times` and `window_s` as in :func:`gap_spread`; ``None`` when no full window has two gaps.
     """
     found = gap_spread(times, window_s)
     return None if found is None else _unbiased(float(found[0].sum()), found[1])
@@ -321,9 +309,7 @@ def _profile(times: Floats, absolute: bool) -> tuple[float, ...]:
         return ()
     hours = 168 if span >= 7 * _DAY_S - UNSEEN_S else 24
     # 1970-01-01 was a Thursday; Monday 00:00 is the origin of the hour of week. Relative clocks start at hour 0.
-    origin = -3 * 86_400.0 if absolute else float(times[0])
-    if not absolute or hours == 24:
-        origin = 0.0 if absolute else float(times[0])
+    origin = float(times[0]) if not absolute else 0.0 if hours == 24 else -3 * _DAY_S
     start = times[0] - origin
     begun, hour = _windows(times, origin, 3600.0)
     counts = np.bincount(hour.astype(np.int64) % hours, np.diff(begun, append=times.size), minlength=hours)

@@ -110,10 +110,12 @@ def import_files(
     InputError
         A file that cannot be read; several files of which one is a distribution (mix those).
     """
-    if len(files) == 2 and options.baseline is None and all(_is_metrics(path) for _, path in files):
-        # two scrapes: the first is the earlier one
-        options = replace(options, baseline=Source(resolve_workload(files[0][1])))
-        files = files[1:]
+    if len(files) == 2 and options.baseline is None:
+        sources = (Source(resolve_workload(path)) for _, path in files)
+        if all(source.head().kind == "metrics" for source in sources):
+            # two scrapes: the first is the earlier one
+            options = replace(options, baseline=Source(resolve_workload(files[0][1])))
+            files = files[1:]
     files = [(category, one) for category, path in files for one in expand(path)]
     traces: list[TraceBuilder] = []
     for category, path in files:
@@ -131,10 +133,6 @@ def import_files(
             workload, report = found
             return (workload if name is None else workload.renamed(name)), [report]
     return workload_from_traces(traces, options, name=name, most=most)
-
-
-def _is_metrics(path: str | Path) -> bool:
-    return Source(resolve_workload(path)).head().kind == "metrics"
 
 
 def read_trace(
@@ -290,10 +288,9 @@ def workload_from_traces(
     if most is not None and sessions is not None and sessions.calls > most:
         sessions = sessions.kept(most, None if recorded is None else recorded.stretches)
     workload = Workload.from_arrays(
-        rows[0],
-        rows[1],
-        weight=rows[3],
+        *rows[:2],
         category=rows[2],
+        weight=rows[3],
         categories=names or [""],
         arrivals=arrivals,
         name=title,
@@ -303,7 +300,6 @@ def workload_from_traces(
             licence="; ".join(dict.fromkeys(t.licence for t in traces if t.licence)),
             requests=requests,
             notes=tuple(dict.fromkeys(notes)),
-            exact=True,
         ),
         recorded=recorded,
         intervals=intervals,

@@ -67,16 +67,14 @@ class Surge:
 
     def _grid(self) -> tuple[Floats, Floats]:
         """Times within a cycle, and the ordinary time that passes until then [s]."""
-        quiet = QUIET * self.length_s
-        ramp = np.linspace(0.0, self.ramp_s, STEPS + 1) if self.ramp_s else np.zeros(1)
-        high = quiet + self.ramp_s
-        times = np.concatenate([[0.0], quiet + ramp, high + self.length_s + ramp])
-        rise = np.linspace(1.0, self.factor, STEPS + 1) if self.ramp_s else np.full(1, self.factor)
+        quiet, steps = QUIET * self.length_s, STEPS + 1 if self.ramp_s else 1
+        ramp = np.linspace(0.0, self.ramp_s, steps)
+        times = np.concatenate([[0.0], quiet + ramp, quiet + self.ramp_s + self.length_s + ramp])
+        rise = np.linspace(1.0, self.factor, steps)
         rates = np.concatenate([[1.0], rise, rise[::-1]])
+        pieces = np.diff(times) * (rates[1:] + rates[:-1]) / 2.0
         if not self.ramp_s:  # steps: the rate of a piece, not of its ends
             pieces = np.array([quiet, self.factor * self.length_s])
-        else:
-            pieces = np.diff(times) * (rates[1:] + rates[:-1]) / 2.0
         return times, np.concatenate([[0.0], np.cumsum(pieces)])
 
     @property
@@ -148,10 +146,8 @@ class Population:
         InputError
             No time, a law that is none, a negative time or spread.
         """
-        think, law, spread, *more = [
-            *text.replace(":", " ").split(),
-            *("", "", "")[: 3 - len(text.replace(":", " ").split())],
-        ]
+        think, law, spread, *more = (*text.replace(":", " ").split(), *[""] * 3)
+        more = [word for word in more if word]
         if more or (law and law not in LAWS):
             meant = did_you_mean(law, LAWS)
             raise InputError(

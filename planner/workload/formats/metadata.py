@@ -131,20 +131,16 @@ class Metadata:
     def scv(self) -> tuple[float | None, float | None]:
         """Interarrival scv and its window [s], in any of the forms it was ever written in."""
         window = self.number("arrival_scv_window_s", "scv_window_s", "window_s")
-        for key in ("arrival_scv", "ca2"):
-            if key in self.values:
-                text = self.values[key][1]
-                found = re.match(rf"^({_NUMBER})(?:\D+({_NUMBER})\s*s?\W*)?$", text)
-                values = [] if not found else [as_number(part) for part in found.groups() if part]
-                if not values or any(map(math.isnan, values)):
-                    self.problem(key, f"{text!r} is not a number (with a window in seconds)")
-                    return None, None
-                return values[0], values[1] if len(values) > 1 else window
-        for key in self.values:
-            named = re.match(r"^(?:ca2|arrival_scv)_(\d+)s$", key)
-            if named:
-                return self.number(key), float(named[1])
-        return None, None
+        key = next((k for k in ("arrival_scv", "ca2") if k in self.values), "")
+        if not key:
+            named = (re.match(r"^(?:ca2|arrival_scv)_(\d+)s$", key) for key in self.values)
+            return next(((self.number(one[0]), float(one[1])) for one in named if one), (None, None))
+        found = re.match(rf"^({_NUMBER})(?:\D+({_NUMBER})\s*s?\W*)?$", self.text(key))
+        values = [as_number(part) for part in found.groups() if part] if found else [math.nan]
+        if any(map(math.isnan, values)):
+            self.problem(key, f"{self.text(key)!r} is not a number (with a window in seconds)")
+            return None, None
+        return values[0], values[1] if len(values) > 1 else window
 
     def arrivals(self) -> Arrivals:
         """The arrival process they describe."""
