@@ -61,13 +61,17 @@ def read_bulk(source: Source, form: Format, options: ReadOptions) -> TraceBuilde
         import duckdb
     except ImportError:
         return None
-    kind = source.head().kind
-    if form.fields is None or kind not in ("csv", "jsonl", "parquet"):
+    head = source.head()
+    plain = {
+        "csv": not head.text.lstrip("\ufeff").startswith("#"),
+        "jsonl": isinstance(head.record, dict),
+        "parquet": True,
+    }
+    if form.fields is None or not plain.get(head.kind, False):
         return None
     with duckdb.connect(config={"threads": cores(), "memory_limit": "300MB"}) as engine:
         try:
-            table = _Table.of(engine, source, kind)
-            return None if table is None else _collect(engine, table, source, form, options)
+            return _collect(engine, _Table(engine, source), source, form, options)
         except duckdb.Error:
             # the row reader says what is wrong with it, and where
             return None
@@ -80,11 +84,20 @@ _Field = tuple[str, str, str]
 class _Table:
     """A file as DuckDB sees it: where it is read from, and an SQL expression for each of its fields."""
 
-    def __init__(self, scan: str, names: Sequence[str], types: Sequence[str], first: Any = None) -> None:
-        self._scan, self.first = scan, first
+    def __init__(self, engine: Any, source: Source) -> None:
+        head, self._scan = source.head(), _quoted(str(source.path), "'")
+        self.first = head.record if head.kind == "jsonl" else None
         self._paths: dict[str, str] = {}  # of JSON lines: fields asked for, with the type they are read as
-        self._columns = {normal_name(n): (n, t) for n, t in zip(names, types, strict=True)}
-        self.twice = len(self._columns) != len(names)
+        described = []
+        if self.first is None:
+            options = (
+                f", header=true, all_varchar=true, delim={_quoted(head.delimiter, chr(39))}, quote='\"', escape='\"', "
+                "null_padding=false, strict_mode=true, sample_size=1"
+            )
+            self._scan = f"read_{head.kind}({self._scan}{options if head.kind == 'csv' else ''})"
+            described = engine.execute(f"DESCRIBE SELECT * FROM {self._scan}").fetchall()
+        self._columns = {normal_name(row[0]): (row[0], row[1]) for row in described}
+        self.twice = len(self._columns) != len(described)
 
     @property
     def relation(self) -> str:
@@ -99,27 +112,6 @@ class _Table:
         names = ", ".join(f"found[{k + 1}] AS f{k}" for k in range(len(self._paths)))
         found = f"SELECT json_extract_string(json, [{paths}]) AS found FROM read_ndjson_objects({self._scan})"
         return f"(SELECT {names} FROM ({found}))"
-
-    @classmethod
-    def of(cls, engine: Any, source: Source, kind: str) -> _Table | None:
-        """The table in a file; ``None`` where its beginning is out of the ordinary."""
-        path = _quoted(str(source.path), "'")
-        if kind == "parquet":
-            relation = f"read_parquet({path})"
-        elif kind == "csv":
-            if source.head().text.lstrip("\ufeff").startswith("#"):
-                return None
-            relation = (
-                f"read_csv({path}, header=true, all_varchar=true, delim={_quoted(source.head().delimiter, chr(39))}, "
-                "quote='\"', escape='\"', null_padding=false, strict_mode=true, sample_size=1)"
-            )
-        else:
-            record = source.head().record
-            if not isinstance(record, dict):
-                return None
-            return cls(path, (), (), record)
-        described = engine.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
-        return cls(relation, [row[0] for row in described], [row[1] for row in described])
 
     def field(self, candidates: Sequence[str], *, later: bool = False) -> _Field | None:
         """Expression, type and name of the first of these fields in a file; of JSON lines in its first record, or `later`."""

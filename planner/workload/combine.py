@@ -98,13 +98,10 @@ def _superposed(parts: Sequence[tuple[Arrivals, float]], rates: Sequence[float |
     rate = None if any(r is None for r in rates) else sum(r for r in rates if r is not None)
     windows = sorted(set.intersection(*({w for w, _ in a.dispersion} for a, _ in parts)))
     dispersion = tuple((w, sum(p * dict(a.dispersion)[w] for a, p in parts)) for w in windows)
-    profiles = [np.array(a.hourly_profile) for a, _ in parts]
-    profile: tuple[float, ...] = ()
-    if all(p.size for p in profiles) and len({p.size for p in profiles}) == 1:
-        profile = tuple(
-            float(x) for x in np.sum([share * p for (_, share), p in zip(parts, profiles, strict=True)], axis=0)
-        )
-    measured = bool(dispersion)
+    sizes = {len(a.hourly_profile) for a, _ in parts}
+    # profiles of as many hours; of none they add up to none
+    added = np.sum([p * np.array(a.hourly_profile) for a, p in parts], axis=0) if len(sizes) == 1 else np.zeros(0)
+    profile = tuple(added.tolist())
     return Arrivals(
         rate_per_s=rate,
         # in the long run the scv of a superposition tends to the same mean as the dispersion
@@ -112,7 +109,7 @@ def _superposed(parts: Sequence[tuple[Arrivals, float]], rates: Sequence[float |
         scv_window_s=max((a.scv_window_s for a, _ in parts if a.scv_window_s is not None), default=None),
         dispersion=dispersion,
         hourly_profile=profile,
-        assumed=None if measured else POISSON_ASSUMED,
+        assumed=None if dispersion else POISSON_ASSUMED,
     )
 
 

@@ -198,32 +198,27 @@ class Workload:
         lowers = totals if lower_tokens is None else np.array(lower_tokens, dtype=np.float64).ravel()
         weights = np.full(rows, 1.0 / max(rows, 1)) if weight is None else np.array(weight, dtype=np.float64).ravel()
         index, names = _category_index(category, categories, rows)
-        columns = {"input_tokens": inputs, "output_tokens": outputs, "total_tokens": totals, "weight": weights}
-        if problems := _wrong({**columns, "lower_tokens": lowers, "category": index}, len(names), name):
+        columns: dict[str, Any] = {"input_tokens": inputs, "output_tokens": outputs, "total_tokens": totals}
+        columns |= {"weight": weights, "lower_tokens": lowers, "category": index}
+        if problems := _wrong(columns, len(names), name):
             raise InputError.from_problems(problems)
 
         exact = lowers is totals or bool(np.array_equal(lowers, totals))
         if not (np.all(weights > 0.0) and np.all(totals[1:] >= totals[:-1])):
             order = np.flatnonzero(weights > 0.0)
             order = order[np.argsort(totals[order], kind="stable")]
-            inputs, outputs, totals, lowers = inputs[order], outputs[order], totals[order], lowers[order]
-            weights, index = weights[order], index[order]
-        record = provenance or Provenance(name=name, requests=rows if weight is None else None, exact=exact)
+            columns = {label: column[order] for label, column in columns.items()}
+        columns["weight"] = columns["weight"] / columns["weight"].sum()
+        if exact:
+            columns["lower_tokens"] = columns["total_tokens"]
         process = arrivals or Arrivals()
-        if arrival_rate_per_s is not None:
-            process = process.with_rate(arrival_rate_per_s)
         return cls(
             name=name,
-            input_tokens=inputs,
-            output_tokens=outputs,
-            total_tokens=totals,
-            weight=weights / weights.sum(),
-            category=index,
+            **columns,
             categories=names,
             compressible=_compressible(compressible, names),
-            arrivals=process,
-            provenance=record,
-            lower_tokens=totals if exact else lowers,
+            arrivals=process if arrival_rate_per_s is None else process.with_rate(arrival_rate_per_s),
+            provenance=provenance or Provenance(name=name, requests=rows if weight is None else None, exact=exact),
             recorded=recorded,
             intervals=intervals,
             sessions=sessions,

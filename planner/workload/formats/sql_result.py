@@ -34,37 +34,32 @@ _Rows = list[tuple[float, ...]]
 
 def _rows(source: Source) -> tuple[_Rows, list[str], _Rows]:
     """Cells of lengths, their labels, and seconds; or all problems at once."""
-    laws: list[tuple[float, ...]] = []
-    seconds: list[tuple[float, ...]] = []
+    found: dict[str, _Rows] = {"law": [], "second": []}
     labels: list[str] = []
     problems: list[str] = []
     with source.open_text() as text:
         reader = Rows(text, source.name, source.head().delimiter)
         header = [normal_name(cell) for cell in next(reader, [])]
         at = [header.index(name) for name in _NAMES]
-        for row in reader:
-            if not any(row):
-                continue
+        for row in filter(any, reader):
             where = f"{source.name}:{reader.line_num}"
             try:
-                cells = [row[k].strip() for k in at]
-                numbers = tuple(float(cells[k] or "0") for k in (1, 3, 4, 5, 6, 7))
+                part, second, label, *counts = (row[k].strip() for k in at)
+                numbers = tuple(float(cell or "0") for cell in (second, *counts))
             except (IndexError, ValueError):
                 problems.append(f"{where}: not a row of {','.join(RESULT)}")
                 continue
-            if not all(0.0 <= n <= _MOST for n in numbers) or numbers[1] < 1.0 or cells[0] not in ("law", "second"):
-                problems.append(f"{where}: part {cells[0]!r} with numbers that a count of requests cannot have")
-            elif cells[0] == "law":
-                laws.append(numbers)
-                labels.append(cells[2])
-            else:
-                seconds.append(numbers)
-    if not laws and not problems:
+            if not all(0.0 <= n <= _MOST for n in numbers) or numbers[1] < 1.0 or part not in found:
+                problems.append(f"{where}: part {part!r} with numbers that a count of requests cannot have")
+                continue
+            found[part].append(numbers)
+            labels += [label] if part == "law" else []
+    if not found["law"] and not problems:
         problems.append(f"{source.name}: no row of part 'law': was the query cut short?")
     if problems:
         shown = problems if len(problems) <= MAX_PROBLEMS else [*problems[:MAX_PROBLEMS], "... and more"]
         raise InputError.from_problems(shown)
-    return laws, labels, seconds
+    return found["law"], labels, found["second"]
 
 
 def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
