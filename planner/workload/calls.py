@@ -207,12 +207,11 @@ def _number(value: Any, what: str) -> float:
     if value is None or value == "":
         return math.nan
     try:
-        number = float(value)
+        if (number := float(value)) >= 0.0:
+            return number
     except (TypeError, ValueError):
-        number = -1.0
-    if number < 0.0:
-        raise ValueError(f"{what} {value!r} is not a number of at least 0")
-    return number
+        pass
+    raise ValueError(f"{what} {value!r} is not a number of at least 0")
 
 
 def _hashes(value: Any) -> Sequence[Any]:

@@ -114,25 +114,22 @@ def hourly_rates(
     """
     known = ", ".join(profile_names())
     if source is None:
-        own = workload.arrivals.hourly_profile if workload is not None else ()
-        if not own:
-            name = workload.name if workload is not None else "no workload"
+        if workload is None or not workload.arrivals.hourly_profile:
             raise InputError(
-                f"{name}: no rates by hour (its timestamps cover less than a day)",
+                f"{workload.name if workload else 'no workload'}: no rates by hour (its timestamps cover less than a day)",
                 f"Give --hours FILE (24 or 168 values) or a shipped service: {known}.",
             )
-        assert workload is not None
-        return HourlyRates(own, workload.arrivals.rate_per_s, f"{workload.name}'s own timestamps")
-    for path in ([folder / source] if folder is not None else []) + [at_home(source)]:
+        own = workload.arrivals
+        return HourlyRates(own.hourly_profile, own.rate_per_s, f"{workload.name}'s own timestamps")
+    for path in (*([folder / source] if folder is not None else []), at_home(source)):
         if path.is_file():
             return _read(path)
-    names = profile_names()
-    if str(source) not in names:
+    name, names = str(source), profile_names()
+    if name not in names:
         raise InputError(
-            f"--hours: {source}: no such file or shipped service{did_you_mean(str(source), names)}",
-            f"Shipped: {known}.",
+            f"--hours: {name}: no such file or shipped service{did_you_mean(name, names)}", f"Shipped: {known}."
         )
-    return HourlyRates(_scaled(load_profile(str(source)).hourly_profile, str(source))[0], None, str(source))
+    return HourlyRates(_scaled(load_profile(name).hourly_profile, name)[0], None, name)
 
 
 _COLUMNS = ("relative_rate", "rate_per_s")

@@ -239,12 +239,11 @@ def _system(address: str) -> tuple[Any, str]:
 
 def _refused(address: str, error: Exception) -> InputError:
     """What to say of a store that does not give: the kind of error, for its text may hold the address with its key."""
-    if isinstance(error, FileNotFoundError):
-        why = "nothing is there"
-    elif isinstance(error, PermissionError):
-        why = "no access"
-    elif isinstance(error, ImportError):
-        why = f"its driver is not installed ({getattr(error, 'name', None) or 'see fsspec'})"
-    else:
-        why = f"cannot be read ({type(error).__name__})"
+    reasons: dict[type[Exception], str] = {
+        FileNotFoundError: "nothing is there",
+        PermissionError: "no access",
+        ImportError: f"its driver is not installed ({getattr(error, 'name', None) or 'see fsspec'})",
+        Exception: f"cannot be read ({type(error).__name__})",
+    }
+    why = next(words for kind, words in reasons.items() if isinstance(error, kind))
     return InputError(f"{shown(address)}: {why}", "Credentials are read where the store's own tools read them.")

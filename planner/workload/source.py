@@ -287,28 +287,18 @@ def _look(text: str, cut: bool) -> Head:
 def _look_json(body: str, cut: bool) -> Head:
     """An array, one document, or one record a line; with the keys seen."""
     keys = frozenset(_KEY.findall(body))
-    decoder = json.JSONDecoder()
-    start = 0
-    kind = "jsonl"
+    kind, start, record = "jsonl", 0, None
     if body[0] == "[":
-        kind = "array"
-        start = 1 + len(body[1:]) - len(body[1:].lstrip())
-    record: Any = None
+        kind, start = "array", 1 + len(body[1:]) - len(body[1:].lstrip())
     try:
-        record, end = decoder.raw_decode(body, start)
-        rest = body[end:].strip()
+        record, end = json.JSONDecoder().raw_decode(body, start)
         # one object, or objects printed over several lines each, are read as documents
-        if kind == "jsonl" and ((not rest and not cut) or "\n" in body[start:end]):
-            kind = "json"
+        document = (not body[end:].strip() and not cut) or "\n" in body[start:end]
     except (ValueError, RecursionError):
-        if kind == "jsonl" and "\n" in body:
-            first = body.split("\n", 1)[0].strip()
-            # an object that spans lines is one document; a broken first line of many is a bad row
-            if first in ("{", "") or not first.endswith("}"):
-                kind = "json"
-        elif kind == "jsonl":
-            kind = "json"
-    return Head(body, kind, keys=keys, record=record)
+        first, more, _ = body.partition("\n")
+        # an object that spans lines is one document; a broken first line of many is a bad row
+        document = not more or first.strip() in ("{", "") or not first.strip().endswith("}")
+    return Head(body, "json" if kind == "jsonl" and document else kind, keys=keys, record=record)
 
 
 def _is_number(cell: str) -> bool:

@@ -85,21 +85,19 @@ class Metadata:
         key = next((k for k in keys if k in self.values), None)
         if key is None:
             return None
-        value = as_number(self.values[key][1])
+        value = as_number(self.text(key))
         if is_measurable(value) and value >= 0.0:
             return value
-        self.problem(key, f"{self.values[key][1]!r} is not a number that makes sense here")
+        self.problem(key, f"{self.text(key)!r} is not a number that makes sense here")
         return None
 
     def numbers(self, key: str) -> tuple[float, ...]:
         """A list of numbers, empty when absent."""
-        if key not in self.values:
-            return ()
-        try:
-            return tuple(float(x) for x in _SEPARATOR.split(self.values[key][1]))
-        except ValueError:
+        found = tuple(as_number(x) for x in _SEPARATOR.split(self.text(key))) if key in self.values else ()
+        if any(map(math.isnan, found)):
             self.problem(key, "not a list of numbers")
             return ()
+        return found
 
     def pairs(self, key: str) -> dict[str, float]:
         """``name=number name=number``, empty when absent."""

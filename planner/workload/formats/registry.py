@@ -1,4 +1,4 @@
-"""The known formats: rows of ``table.yaml``, and the modules of this folder that read what is no table of requests."""
+"""The known formats: rows of ``table.yaml``, and every module of this folder that has a ``FORMAT``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from planner.workload.formats.rows import read_table
 from planner.workload.source import Head, normal_name
 
 _OWN = "project_csv"
-_CODE = ("parquet", "prometheus", "sql_result", "totals")
 
 
 def formats(kind: str | None = None) -> Iterator[Format]:
@@ -46,7 +45,9 @@ def _all() -> Iterator[Format]:
     """The project's own, those of the table, and those with code of their own."""
     yield import_module(f"{__package__}.{_OWN}").FORMAT
     yield from table().values()
-    yield from (import_module(f"{__package__}.{stem}").FORMAT for stem in _CODE)
+    for stem in sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if path.stem != _OWN):
+        if (found := getattr(import_module(f"{__package__}.{stem}"), "FORMAT", None)) is not None:
+            yield found
 
 
 @cache
