@@ -74,16 +74,13 @@ def _format(name: str, row: Mapping[str, Any]) -> Format:
     if "drop" in row:
         special["drop"] = partial(_why, row["drop"], (*columns.input, *columns.output))
     if "unpack" in row:
-        special["unpack"] = partial(_unpacked, row["unpack"])
+        # loaded where a file needs the table
+        from planner.workload.formats.unpack import READERS
+
+        special["unpack"] = READERS[row["unpack"]]
     read = partial(read_table, format_name=name, names=columns, **special)
     recognise: Callable[[Head], bool] = partial(_fits, columns) if last else partial(_has, row)
     return Format(name, row["title"], kinds, recognise, read, last, None if special else columns)
-
-
-def _unpacked(name: str, *record: Any) -> Iterator[Any]:
-    """The requests inside a record; the code is loaded when a file needs it."""
-    requests: Iterator[Any] = getattr(import_module(f"{__package__}.unpack"), name)(*record)
-    return requests
 
 
 def _has(row: Mapping[str, Any], head: Head) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.workload.formats.base import TraceBuilder
-from planner.workload.formats.rows import dig, found_at
+from planner.workload.formats.rows import Unpack, dig, found_at
 
 DEFAULT_TOKENS_PER_CHARACTER = 0.25
 """English prose in today's vocabularies: about four characters per token [tokens/character]."""
@@ -184,3 +184,9 @@ def vllm_bench(record: Any, line: int, builder: TraceBuilder) -> Iterator[Any]:
             builder.drop("failed request")
         else:
             yield {"input": sent, "output": got, "time": time}
+
+
+READERS: dict[str, Unpack] = {
+    one.__name__: one for one in (aiperf, guidellm, langfuse, openai, otel, sharegpt, vllm_bench)
+}
+"""Each by its name."""
