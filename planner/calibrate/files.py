@@ -12,9 +12,9 @@ import numpy as np
 
 from planner.calibrate.closed_loop import ServerPoint
 from planner.calibrate.load_generators import Assumed, is_mlperf, mlperf_point, recognised
-from planner.calibrate.points import Points, read_iterations_csv
+from planner.calibrate.points import Points
 from planner.calibrate.raw import UNKNOWN_GPU, parse_points
-from planner.calibrate.tables import GROUP_COLUMNS, read_servers_csv
+from planner.calibrate.tables import GROUP_COLUMNS, is_server_csv, read_iterations_csv, read_servers_csv
 from planner.errors import InputError
 from planner.shared.documents import counted, read_text
 
@@ -153,7 +153,7 @@ def read_measurements(
             tp = settings.get("tensor_parallel_size") or settings.get("tp_size") or ""
             servers.setdefault((*("",) * (len(GROUP_COLUMNS) - 1), str(tp)), []).extend(points)
             formats.append(name)
-        elif _is_server_csv(text):
+        elif is_server_csv(text):
             for group, found in read_servers_csv(path, text=text, assumed=assumed).items():
                 servers.setdefault(group, []).extend(found)
             formats.append("server points")
@@ -162,11 +162,6 @@ def read_measurements(
                 add(key, points_of)
             formats.append("iterations")
     return Measurements(iterations, servers, tuple(formats))
-
-
-def _is_server_csv(text: str) -> bool:
-    header = {c.strip() for c in text.splitlines()[0].split(",")}
-    return "measured_ms" not in header and bool({"isl", "osl", "input_tokens", "output_tokens"} & header)
 
 
 def _joined(first: Points, second: Points) -> Points:

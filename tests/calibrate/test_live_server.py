@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import queue
 import sys
 import time
 from pathlib import Path
@@ -13,7 +12,6 @@ from fake_engine import FakeEngine
 from pace import at_its_pace
 from virtual_server import VirtualServer
 
-from planner.calibrate import client_process
 from planner.calibrate.closed_loop import Rules, ServerPoint, closed_loop_tpot
 from planner.calibrate.facts import Counters, read_counters, read_facts
 from planner.calibrate.live import LiveServer, Load, LoadResult, Server
@@ -333,15 +331,3 @@ def test_a_process_that_ends_by_itself_is_told(monkeypatch: pytest.MonkeyPatch) 
         live.processes = 2
         with pytest.raises(CalibrationError, match="ended by itself"):
             live.run(Load(64, 24, 4, 8))
-
-
-def test_a_client_process_that_has_answered_may_end_before_the_others() -> None:
-    """The end of the first was taken for a failure where the second answers later."""
-    told: queue.Queue[tuple[int, str]] = queue.Queue()
-    for said in ((1, '{"done": 1}'), (1, ""), (0, '{"done": 2}'), (0, "")):
-        told.put(said)
-    hear = client_process._hear
-    assert sorted(hear(told, {}, "{", 2, time.monotonic() + 1.0, must=True)) == ['{"done": 1}', '{"done": 2}']
-    told.put((0, ""))
-    with pytest.raises(CalibrationError, match="ended by itself"):
-        hear(told, {}, "{", 2, time.monotonic() + 1.0, must=True)
