@@ -41,10 +41,8 @@ LONG = {
 
 WIDE = {
     "calibrate/layers.py: Layers.__init__": FIELDS,
-    "calibrate/load_generators.py: point": SETTINGS,
     "calibrate/microbench.py: measure": SETTINGS,
     "calibrate/solver.py: minimise": QUANTITIES,
-    "calibrate/solver.py: solve": QUANTITIES,
     "fluid/rad.py: inv_mu_lin": QUANTITIES,
     "methods/disaggregated.py: DecodePool.__init__": FIELDS,
     "predict/kernel.py: replay": SETTINGS,

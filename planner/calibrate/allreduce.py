@@ -14,15 +14,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from planner.errors import CalibrationError
 
 SIZES = (1, 16, 128, 1024, 8192)
 """Tokens whose hidden states are summed."""
 
-CALLS, REPEATS = 20, 10
-"""Calls in a row that are timed together, and how often; the fastest is what the links allow."""
+CALLS = 20
+"""Calls in a row that are timed together; the fastest of some is what the links allow."""
 
 WAIT_S = 120.0
 """Starting the processes included."""
@@ -80,53 +79,19 @@ def allreduce_seconds(
             raise CalibrationError(f"an all-reduce over {tp} processes took more than {wait_s:g} s") from None
         finally:
             for process in running:
-                process.kill()
-                process.wait()
-                for pipe in (process.stdout, process.stderr):
-                    with contextlib.suppress(OSError, ValueError):
-                        if pipe is not None:
-                            pipe.close()
+                with contextlib.suppress(OSError, ValueError), process:
+                    process.kill()
     # the group is as fast as its slowest member
     parts = [json.loads(answer) for answer in answers]
     return {size: max(part[str(size)] for part in parts) for size in sizes}
-
-
-def _timed(torch: Any, distributed: Any, part: Any) -> float:
-    """Seconds of one call, the calls in a CUDA graph where there is a GPU [s]."""
-    if not part.is_cuda:
-        times = []
-        for _ in range(REPEATS):
-            begun = time.perf_counter()
-            for _ in range(CALLS):
-                distributed.all_reduce(part)
-            times.append(time.perf_counter() - begun)
-        return min(times) / CALLS
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            distributed.all_reduce(part)
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(CALLS):
-            distributed.all_reduce(part)
-    times = []
-    for _ in range(REPEATS):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(float(begin.elapsed_time(end)) * 1e-3)
-    return min(times) / CALLS
 
 
 def main() -> None:
     """One process of the group; prints its times as JSON."""
     import torch
     import torch.distributed as distributed
+
+    from planner.calibrate.microbench import Device
 
     parser = argparse.ArgumentParser()
     for name, kind in (("world", int), ("hidden", int), ("device", str), ("store", str)):
@@ -140,6 +105,7 @@ def main() -> None:
     distributed.init_process_group(
         "nccl" if cuda else "gloo", init_method=f"file://{given.store}", rank=given.rank, world_size=given.world
     )
+    machine = Device(torch, given.device)
     place = f"cuda:{given.rank}" if cuda else "cpu"
     ones = torch.ones(8, device=place)
     distributed.all_reduce(ones)
@@ -148,7 +114,8 @@ def main() -> None:
     found = {}
     for tokens in given.sizes:
         part = torch.zeros(tokens, given.hidden, device=place, dtype=torch.bfloat16)
-        found[tokens] = _timed(torch, distributed, part)
+        # all take part in every call: as many from each, whatever they take
+        found[tokens] = machine.seconds(lambda _, part=part: distributed.all_reduce(part), CALLS, 0.0, min)
         distributed.barrier()
     print(json.dumps(found), flush=True)
     distributed.destroy_process_group()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 ASKING_S = 5.0
@@ -16,20 +16,10 @@ POWER_FULL = 0.97
 HOT_C = 85.0
 """Temperature from which a slowed GPU is taken to be held by it [degrees Celsius]."""
 
-QUERY = {
-    "name": "name",
-    "driver": "driver_version",
-    "mig": "mig.mode.current",
-    "sm_mhz": "clocks.sm",
-    "sm_max_mhz": "clocks.max.sm",
-    "memory_mhz": "clocks.mem",
-    "power_w": "power.draw",
-    "power_limit_w": "power.limit",
-    "temperature_c": "temperature.gpu",
-    "pcie_generation": "pcie.link.gen.current",
-}
-"""Our name -> the tool's."""
-WORDS = ("name", "driver", "mig")
+
+def _told(name: str) -> Any:
+    """A field that the tool calls so."""
+    return field(default=None, metadata={"query": name})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +44,16 @@ class GpuState:
         That compute on it, ours included.
     """
 
-    name: str | None = None
-    driver: str | None = None
-    mig: str | None = None
-    sm_mhz: float | None = None
-    sm_max_mhz: float | None = None
-    memory_mhz: float | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    temperature_c: float | None = None
-    pcie_generation: float | None = None
+    name: str | None = _told("name")
+    driver: str | None = _told("driver_version")
+    mig: str | None = _told("mig.mode.current")
+    sm_mhz: float | None = _told("clocks.sm")
+    sm_max_mhz: float | None = _told("clocks.max.sm")
+    memory_mhz: float | None = _told("clocks.mem")
+    power_w: float | None = _told("power.draw")
+    power_limit_w: float | None = _told("power.limit")
+    temperature_c: float | None = _told("temperature.gpu")
+    pcie_generation: float | None = _told("pcie.link.gen.current")
     processes: int | None = None
 
     @property
@@ -102,11 +92,15 @@ class GpuState:
 
 def read_gpu_state() -> GpuState:
     """Ask ``nvidia-smi`` for the first GPU; everything ``None`` where there is none or it does not answer."""
-    values = _asked(f"--query-gpu={','.join(QUERY.values())}")
+    asked = {f.name: f for f in fields(GpuState) if f.metadata}
+    values = _asked(f"--query-gpu={','.join(f.metadata['query'] for f in asked.values())}")
     cells = [c.strip() for c in values[0].split(",")] if values else []
-    if len(cells) != len(QUERY):
+    if len(cells) != len(asked):
         return GpuState()
-    told: dict[str, Any] = {k: (_word(c) if k in WORDS else _number(c)) for k, c in zip(QUERY, cells, strict=True)}
+    told = {
+        name: (_number if "float" in str(f.type) else _word)(cell)
+        for (name, f), cell in zip(asked.items(), cells, strict=True)
+    }
     running = _asked("--query-compute-apps=pid")
     return GpuState(**told, processes=None if running is None else sum(line.strip().isdigit() for line in running))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -290,11 +291,6 @@ Joined = Callable[[Any, Any, Any, Any, Any, int, int, int], Any]
 any lengths."""
 
 
-def _windowed(window: int) -> dict[str, tuple[int, int]]:
-    """FlashAttention's option for a sliding window."""
-    return {"window_size": (window - 1, 0)} if window else {}
-
-
 def joined_attention(
     torch: Any, device: str, dtype: Any, heads: tuple[int, int, int]
 ) -> tuple[Joined | None, Any, str]:
@@ -310,7 +306,11 @@ def joined_attention(
     heads
         Query heads, KV heads and size of a head on this GPU.
     """
-    for find, called in ((_flash3, FLASH_3), (_torch_varlen, "torch varlen_attn"), (_flash2, "FlashAttention 2")):
+    for find, called in (
+        (partial(_flash, "flash_attn_interface"), FLASH_3),
+        (_torch_varlen, "torch varlen_attn"),
+        (partial(_flash, "flash_attn"), "FlashAttention 2"),
+    ):
         try:
             joined, decode = find(torch, device, heads)
             if _agrees(torch, device, dtype, heads, joined, decode):
@@ -339,16 +339,16 @@ def other_attention(capability: int, used: str) -> str:
     return "" if wanted == used else f"; engines have {wanted} on this GPU ({told})"
 
 
-def _flash3(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple[Joined, Any]:
-    if device == "cuda" and torch.cuda.get_device_capability(0)[0] != 9:
+def _flash(module: str, torch: Any, device: str, heads: tuple[int, int, int]) -> tuple[Joined, Any]:
+    """FlashAttention 2, or 3, which is for Hopper alone."""
+    if module.endswith("interface") and device == "cuda" and torch.cuda.get_device_capability(0)[0] != 9:
         raise NotImplementedError
-    flash = import_module("flash_attn_interface")
+    flash = import_module(module)
 
     def joined(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int, window: int) -> Any:
+        options = {"window_size": (window - 1, 0)} if window else {}
         return _first(
-            flash.flash_attn_varlen_func(
-                q, k, v, ends_q, ends_k, longest_q, longest_k, causal=True, **_windowed(window)
-            )
+            flash.flash_attn_varlen_func(q, k, v, ends_q, ends_k, longest_q, longest_k, causal=True, **options)
         )
 
     def decode(q: Any, k: Any, v: Any, lengths: Any) -> Any:
@@ -368,20 +368,6 @@ def _torch_varlen(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple
         )  # fmt: skip
 
     return joined, None
-
-
-def _flash2(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple[Joined, Any]:
-    flash = import_module("flash_attn")
-
-    def joined(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int, window: int) -> Any:
-        return flash.flash_attn_varlen_func(
-            q, k, v, ends_q, ends_k, longest_q, longest_k, causal=True, **_windowed(window)
-        )
-
-    def decode(q: Any, k: Any, v: Any, lengths: Any) -> Any:
-        return flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, causal=True)
-
-    return joined, decode
 
 
 def _first(found: Any) -> Any:

@@ -91,13 +91,7 @@ def today() -> str:
 
 def profile_of_iterations(fit: Fit, gpu: str, model: ModelSpec, tp: int, **details: Any) -> Profile:
     """Profile of measured iterations; `details` are further fields of it."""
-    covered = fit.covered
-    ranges = {
-        "decodes": covered.decodes,
-        "context_tokens": covered.context,
-        "prefill_tokens": covered.prefill_tokens,
-        "batch_tokens": covered.tokens,
-    }
+    named = {"context": "context_tokens", "tokens": "batch_tokens"}
     name = profile_name(gpu, model.name, tp, dtype=model.weight_dtype, kv_dtype=model.kv_dtype)
     return _profile(
         {"name": name, "provenance": "measured", **details}, gpu, model, tp, fit.iteration,
@@ -105,7 +99,7 @@ def profile_of_iterations(fit: Fit, gpu: str, model: ModelSpec, tp: int, **detai
         points=fit.points,
         error_mean=round(fit.leave_one_out_error, 4),
         error_p95=round(fit.leave_one_out_p95, 4),
-        covered={k: v for k, v in ranges.items() if v[1] > 0.0},
+        covered={named.get(k, k): v for k, v in fit.covered.items() if v[1] > 0.0},
         # x = 0 alone cannot tell "no interference seen" from "never looked"
         settings={"mixed_measured": True} if fit.identified["x"] else {},
     )  # fmt: skip
@@ -230,13 +224,7 @@ def known_model(name: str | None, precision: str = "") -> ModelSpec:
     text = name.removesuffix("-NVFP4").removesuffix("-FP8")
     if dtype is None and text != name:
         dtype = "fp8" if name.endswith("-FP8") else "fp4"
-    try:
-        return find_model(text, weight_dtype=dtype) if dtype else find_model(text)
-    except InputError:
-        if "/" not in text or Path(text).exists():
-            raise
-        short = text.rsplit("/", 1)[1]
-        return find_model(short, weight_dtype=dtype) if dtype else find_model(short)
+    return find_model(text, weight_dtype=dtype)
 
 
 def shareable(profile: Profile) -> Profile:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ def load_torch() -> Any:
     return torch
 
 
-class _Device:
+class Device:
     """Timing and memory of the device measured on."""
 
     def __init__(self, torch: Any, kind: str) -> None:
@@ -127,40 +128,38 @@ class _Device:
             return float(self.torch.cuda.mem_get_info()[0])
         return 1e9
 
-    def seconds(self, body: Callable[[int], None], copies: int, budget_s: float) -> float:
-        """Median time of one call of `body` (given the number of the copy to work on) [s]."""
-        return self._cuda_seconds(body, copies, budget_s) if self.cuda else self._cpu_seconds(body, copies, budget_s)
-
-    def _cpu_seconds(self, body: Callable[[int], None], copies: int, budget_s: float) -> float:
-        body(0)
-        times: list[float] = []
-        started = time.perf_counter()
-        while len(times) < 3 or (time.perf_counter() - started < budget_s and len(times) < 30):
-            begin = time.perf_counter()
-            body(len(times) % copies)
-            times.append(time.perf_counter() - begin)
-        return statistics.median(times)
-
-    def _cuda_seconds(self, body: Callable[[int], None], copies: int, budget_s: float) -> float:
-        """Time of one call [s] from a recorded graph of all copies, or from plain launches where it cannot be recorded."""
-        torch = self.torch
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # warm-up on a side stream, as capturing asks for
-            for copy in range(copies):
-                body(copy)
-        torch.cuda.current_stream().wait_stream(stream)
-        torch.cuda.synchronize()
+    def seconds(
+        self,
+        body: Callable[[int], object],
+        copies: int,
+        budget_s: float,
+        typical: Callable[[Sequence[float]], float] = statistics.median,
+    ) -> float:
+        """Typical time of one call of `body`, given the number of the copy to work on, measured for about `budget_s` [s]."""
 
         def all_copies() -> None:
             for copy in range(copies):
                 body(copy)
 
-        replay: Callable[[], None] = all_copies
+        once = self._cuda_timer(all_copies) if self.cuda else partial(_clocked, all_copies)
+        first = once()
+        repeats = int(min(30, max(3, budget_s / max(first, 1e-6))))
+        return typical([once() for _ in range(repeats)]) / copies
+
+    def _cuda_timer(self, work: Callable[[], None]) -> Callable[[], float]:
+        """What times some work [s]: as a recorded graph, or by plain launches where it cannot be recorded."""
+        torch = self.torch
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # warm-up on a side stream, as capturing asks for
+            work()
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        replay = work
         try:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                all_copies()
+                work()
             replay = graph.replay
         except RuntimeError as error:
             refuse_full(torch, error, "the capture of a batch")
@@ -174,14 +173,19 @@ class _Device:
             replay()
             end.record()
             end.synchronize()
-            return float(begin.elapsed_time(end)) * 1e-3 / copies
+            return float(begin.elapsed_time(end)) * 1e-3
 
-        first = once()
-        repeats = int(min(30, max(3, budget_s / max(first * copies, 1e-6))))
-        return statistics.median(once() for _ in range(repeats))
+        return once
 
 
-def _layers(machine: _Device, model: ModelSpec, tp: int) -> Layers:
+def _clocked(work: Callable[[], None]) -> float:
+    """Time that some work takes on a processor [s]."""
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def _layers(machine: Device, model: ModelSpec, tp: int) -> Layers:
     """The layers to time; fp8 with a scale a block where the model's family ships it and torch has the kernel."""
     torch, free = machine.torch, machine.free_bytes()
 
@@ -209,7 +213,7 @@ def _layers(machine: _Device, model: ModelSpec, tp: int) -> Layers:
 
 
 def _allreduce(
-    torch: Any, device: _Device, gpu: GpuSpec, model: ModelSpec, tp: int
+    torch: Any, device: Device, gpu: GpuSpec, model: ModelSpec, tp: int
 ) -> tuple[Callable[[int], float], str]:
     """Time of one iteration's all-reduces by tokens [s], measured where the GPUs are there, else estimated."""
     if tp == 1:
@@ -236,7 +240,7 @@ def _allreduce(
     )
 
 
-def _design(machine: _Device, layers: Layers, model: ModelSpec, tp: int, points: int) -> tuple[Batch, ...]:
+def _design(machine: Device, layers: Layers, model: ModelSpec, tp: int, points: int) -> tuple[Batch, ...]:
     """The batches to measure, in half of the memory that is left."""
     built = sum(len(kept) for kept in layers.weights.values())
     room = int(0.5 * machine.free_bytes() / (layers.kv_values * layers.head.element_size() * built))
@@ -251,7 +255,7 @@ def _design(machine: _Device, layers: Layers, model: ModelSpec, tp: int, points:
     )
 
 
-def _warm(machine: _Device, layers: Layers, batch: Batch) -> None:
+def _warm(machine: Device, layers: Layers, batch: Batch) -> None:
     """Clocks rise and caches fill before anything counts."""
     works, head, _ = layers.prepare(batch)
     for _ in range(3):
@@ -260,7 +264,7 @@ def _warm(machine: _Device, layers: Layers, batch: Batch) -> None:
         machine.seconds(head, 1, 0.01)
 
 
-def _timed(machine: _Device, layers: Layers, batch: Batch, budget: float) -> float:
+def _timed(machine: Device, layers: Layers, batch: Batch, budget: float) -> float:
     """Time of all layers and the head for a batch [s], measured for about `budget` seconds."""
     works, head, copies = layers.prepare(batch)
     layers_s = sum(
@@ -269,7 +273,7 @@ def _timed(machine: _Device, layers: Layers, batch: Batch, budget: float) -> flo
     return layers_s + machine.seconds(head, 1, 0.2 * budget)
 
 
-def _notes(machine: _Device, layers: Layers, reduce_note: str, skipped: int, too_large: int) -> tuple[str, ...]:
+def _notes(machine: Device, layers: Layers, reduce_note: str, skipped: int, too_large: int) -> tuple[str, ...]:
     """What was built, what was left out, and what the times do not hold."""
     notes = [f"{layers.built} were built and extrapolated, head and argmax added", *layers.notes]
     notes += [reduce_note] if reduce_note else []
@@ -335,7 +339,7 @@ def measure(
         raise InputError(f"device {device!r} is neither cuda nor cpu")
     refuse_unsupported(model)
     torch = load_torch()
-    machine = _Device(torch, device)
+    machine = Device(torch, device)
     layers = _layers(machine, model, tp)
     batches = _design(machine, layers, model, tp, points)
     plan = measuring_order(batches, sentinels=sentinels)

@@ -200,12 +200,6 @@ def test_only_decodes() -> None:
     assert fit.iteration.a == pytest.approx(PRIOR.a, rel=0.01)
 
 
-def test_covered_range() -> None:
-    fit = fit_points(synthetic()[0], PRIOR, resamples=5)
-    assert fit.covered.outside(decodes=64, context=1024) == []
-    assert "sequences decoding" in fit.covered.outside(decodes=5000)[0]
-
-
 @pytest.mark.parametrize(
     ("batches", "told"),
     [

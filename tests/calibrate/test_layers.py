@@ -13,7 +13,7 @@ import pytest
 
 from planner.calibrate.kernels import DeviceFull, matrix_kernel, other_attention, plain_attention
 from planner.calibrate.layers import Layers
-from planner.calibrate.microbench import TINY_MODEL, _Device, _layers
+from planner.calibrate.microbench import TINY_MODEL, Device, _layers
 from planner.calibrate.points import Batch
 from planner.errors import CalibrationError
 from planner.machine.hardware import ModelSpec
@@ -330,7 +330,7 @@ def test_without_memory_a_kernel_is_not_called_missing(monkeypatch: pytest.Monke
             # a family with a scale a block is not measured with one a matrix instead
             blocks = replace(TINY_MODEL, name="tiny-qwen3", weight_dtype="fp8")
             with pytest.raises(DeviceFull):
-                _layers(_Device(torch, "cpu"), blocks, 1)
+                _layers(Device(torch, "cpu"), blocks, 1)
         with monkeypatch.context() as patch:
             patch.setattr(torch.nn.functional, "grouped_mm", full, raising=False)
             patch.setattr(torch, "_grouped_mm", full, raising=False)
