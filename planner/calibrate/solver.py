@@ -32,8 +32,8 @@ class Design:
     """Regressors of P measured iterations, arrays of shape (P,).
 
     ``tokens`` T = n + C and ``stairs``, T rounded up to the tile [tokens]; ``decodes`` n [sequences]; ``context_sum`` K and
-    ``context_max`` [tokens]; ``pairs`` A [pairs]; ``overlap`` n C/T [tokens]; ``weight_share`` of the weights that the batch touches,
-    1 for dense models [1]; ``position`` in the order of measuring [1]; ``joined``: whether one attention kernel takes decodes and
+    ``context_max`` [tokens]; ``pairs`` A [pairs]; ``overlap`` n C/T [tokens]; ``weight_share`` that a batch touches, 1 for
+    dense models [1]; ``position`` in the order of measuring [1]; ``joined``: whether one attention kernel takes decodes and
     prompts together, then ``joined_pairs`` A + m K and ``walked_pairs``, e_m/a times the longest context or prompt [pairs], and
     ``joined_s`` h_m n [s].
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -47,21 +48,21 @@ class Compression:
 
     Parameters
     ----------
-    text
-        The prompt to send: compressed, or the original where it was left alone.
+    prompt
+        To send: a text, or the messages of a chat; compressed, or as it was where it was left alone.
     tokens_before, tokens_after
-        By the counter used [tokens].
+        By the counter used, a chat's template included [tokens].
     content
-        ``prose``, ``code`` or ``structured``.
+        ``prose``, ``code`` or ``structured``; of a chat that of the largest text that may be compressed.
     compressed
-        Whether `text` is shorter than the prompt.
+        Whether anything was left out.
     reason
         Why a prompt above the budget was left alone: ``gate`` (its content), ``kept`` (what must be kept does not fit).
     sentences, sentences_kept
-        Of the prompt; in `text`.
+        Of a text; in what is left of it.
     """
 
-    text: str
+    prompt: Any
     tokens_before: int
     tokens_after: int
     content: str
@@ -100,7 +101,7 @@ def compress(
     settings
         Default: the paper's.
     content
-        Content type when a router knows it; default by :func:`planner.compress.gate.content_type`.
+        Content type where it is known; default by :func:`planner.compress.gate.content_type`.
 
     Returns
     -------

@@ -6,8 +6,8 @@ import itertools
 import re
 from dataclasses import dataclass
 
-from planner.compress.extra import require
 from planner.compress.gate import PROSE, content_type
+from planner.compress.tokens import require
 from planner.shared.documents import whole
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})")

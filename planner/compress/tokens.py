@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from types import ModuleType
 
-from planner.compress.extra import require
 from planner.errors import InputError
 from planner.shared.documents import printable, whole
+from planner.shared.extras import installing
 from planner.shared.paths import at_home
 from planner.units import LEAST, MOST
 
@@ -18,17 +20,30 @@ DEFAULT_BYTES_PER_TOKEN = 3.0
 """Bytes per token assumed before anything is learned: below what tokenizers reach on prose, so that counts err high."""
 
 
-class TokenCounter(Protocol):
+def require(module: str) -> ModuleType:
+    """The module, or an :class:`InputError` that says which extra brings it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise InputError(
+            f"prompt compression needs {error.name or module}, which is not installed",
+            f"Install the extra: {installing('compress')}",
+        ) from None
+
+
+class TokenCounter(ABC):
     """Counts tokens."""
 
+    @abstractmethod
     def __call__(self, text: str) -> int:
         """Tokens of one text."""
 
     def each(self, texts: Sequence[str]) -> list[int]:
         """Tokens of several texts, each by itself."""
+        return [self(t) for t in texts]
 
 
-class ByteCounter:
+class ByteCounter(TokenCounter):
     """Tokens as UTF-8 bytes over a constant, rounded up.
 
     Parameters
@@ -46,12 +61,8 @@ class ByteCounter:
         """Tokens of one text."""
         return math.ceil(len(text.encode("utf-8", "surrogatepass")) / self.bytes_per_token)
 
-    def each(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of several texts, each by itself."""
-        return [self(t) for t in texts]
 
-
-class TokenizerCounter:
+class TokenizerCounter(TokenCounter):
     """Exact counts by a Hugging Face ``tokenizer.json``.
 
     Parameters
