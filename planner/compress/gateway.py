@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import get_context
 from typing import Any
 
@@ -131,6 +132,7 @@ class Gateway:
         self.learned = LearnedBytes()
         self._exact: TokenCounter | None = None if settings.tokenizer is None else TokenizerCounter(settings.tokenizer)
         self._in_flight = 0
+        self.metrics.in_flight.set_function(lambda: self._in_flight)
         self._waiting = 0
         self._pool: ProcessPoolExecutor | None = None
         self._session: aiohttp.ClientSession | None = None
@@ -158,12 +160,10 @@ class Gateway:
             self.metrics.requests.labels("none", "refused").inc()
             return _error(503, "the gateway has as many requests in flight as it may", "overloaded")
         self._in_flight += 1
-        self.metrics.in_flight.set(self._in_flight)
         try:
             return await self._handle(request)
         finally:
             self._in_flight -= 1
-            self.metrics.in_flight.set(self._in_flight)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -174,7 +174,7 @@ class Gateway:
         try:
             data = json.loads(raw)
         except (ValueError, RecursionError):
-            return _error(400, "the body is not JSON", "invalid_request")
+            data = None
         if not isinstance(data, dict):
             return _error(400, "the body is not a JSON object", "invalid_request")
         route = await self._route(data, raw, request.headers)
@@ -200,9 +200,9 @@ class Gateway:
         tokens = prompt_tokens(prompt, count) if learned else await asyncio.to_thread(prompt_tokens, prompt, count)
         if tokens + output <= s.boundary:
             return _Route("short", raw, False, category, size)
-        if tokens + output > s.gamma * s.boundary or headers.get("x-fleetopt-compress", "").lower() == "never":
-            return _Route("long", raw, False, category, size)
-        shorter = await self._compress(prompt, s.boundary - output, category)
+        wanted = headers.get("x-fleetopt-compress", "").lower() != "never"
+        borderline = wanted and tokens + output <= s.gamma * s.boundary
+        shorter = await self._compress(prompt, s.boundary - output, category) if borderline else None
         if shorter is None:
             return _Route("long", raw, False, category, size)
         key = "messages" if "messages" in data else "prompt"
@@ -387,7 +387,7 @@ def _output_limit(data: Mapping[str, Any]) -> int | None:
 
 # --- in the compressing process -----------------------------------------------------------------------------------
 
-_counters: dict[str, TokenCounter] = {}
+_tokenizer = cache(TokenizerCounter)
 
 
 def _warm_up() -> None:
@@ -399,9 +399,5 @@ def _compress_task(
     prompt: Any, budget: int, tokenizer: str | None, bytes_per_token: float, settings: CompressorSettings
 ) -> Compression:
     """A prompt, compressed where that is possible."""
-    count: TokenCounter
-    if tokenizer is None:
-        count = ByteCounter(bytes_per_token)
-    else:
-        count = _counters.get(tokenizer) or _counters.setdefault(tokenizer, TokenizerCounter(tokenizer))
+    count = ByteCounter(bytes_per_token) if tokenizer is None else _tokenizer(tokenizer)
     return compress_prompt(prompt, budget, count, settings)

@@ -170,9 +170,7 @@ def read_prompts(path: str | Path) -> Iterator[Prompt]:
     if not file.is_file():
         raise InputError(f"{path}: no such file", 'Give prompts as JSON lines: {"prompt": "..."}.')
     with file.open("rb") as stream:
-        number = 0
-        while line := stream.readline(LONGEST_LINE + 1):
-            number += 1
+        for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1):
             if len(line) > LONGEST_LINE:
                 raise InputError(f"{path}:{number}: a line of more than {LONGEST_LINE >> 20} MiB")
             if line.strip():
@@ -255,14 +253,8 @@ def measure(
                 background.append(done.original)
     everything = [o for group in outcomes.values() for o in group]
     cosine = TfidfCosine(background) if any(o.shorter is not None for o in everything) else None
-    return CompressionMeasurement(
-        boundary,
-        gamma,
-        seen,
-        _summary(everything, cosine),
-        {name: _summary(group, cosine) for name, group in sorted(outcomes.items())},
-        counted_by,
-    )
+    by_name = {name: _summary(group, cosine) for name, group in sorted(outcomes.items())}
+    return CompressionMeasurement(boundary, gamma, seen, _summary(everything, cosine), by_name, counted_by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,8 @@ def compress_chat(
     reason: str | None = "gate"
     for place in sorted(places, key=lambda p: -len(_text(messages, p))):
         text = _text(messages, place)
-        shorter = _as_far_as_it_goes(text, count(text) - (now - budget_tokens), count, settings)
+        budget = max(0, count(text) - (now - budget_tokens))
+        shorter = compress(text, budget, count, settings, least=True)
         if not shorter.compressed:
             reason = shorter.reason or reason
             continue
@@ -103,24 +104,6 @@ def compress_chat(
             if after <= budget_tokens:
                 return Compression(kept, before, after, PROSE, True)
     return Compression([dict(m) for m in messages], before, before, kind, False, reason)
-
-
-def _as_far_as_it_goes(text: str, budget: int, count: TokenCounter, settings: CompressorSettings) -> Compression:
-    """Compressed to the budget, or, when what must be kept is larger, to that."""
-    done = compress(text, max(budget, 0), count, settings)
-    if done.reason != "kept":
-        return done
-    low, high = max(budget, 0), done.tokens_before - 1
-    best = done
-    # what must be kept is found by halving: it does not depend on the scores
-    while low < high and high - low > 16:
-        middle = (low + high) // 2
-        tried = compress(text, middle, count, settings)
-        if tried.compressed:
-            best, high = tried, middle
-        else:
-            low = middle
-    return best
 
 
 _Place = tuple[int, int | None]

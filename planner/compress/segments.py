@@ -143,8 +143,6 @@ def _sentences(block: str, language: str) -> list[Unit]:
         else:
             units.append(heading + piece)
             heading = ""
-    if heading and units:
-        units[-1] += heading
-    elif heading:
-        units.append(heading)
+    if heading:
+        units.append(units.pop() + heading if units else heading)
     return [Unit(u) for u in units]

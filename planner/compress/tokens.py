@@ -114,8 +114,7 @@ class LearnedBytes:
     """Standard deviations by which the estimate is taken lower, so that a count errs high."""
 
     def __init__(self) -> None:
-        self._mean: dict[str, float] = {}
-        self._variance: dict[str, float] = {}
+        self._known: dict[str, tuple[float, float]] = {}
 
     def observe(self, category: str, size_bytes: int, tokens: int) -> None:
         """Learn from a prompt of `size_bytes` that was `tokens` tokens to the engine."""
@@ -123,19 +122,17 @@ class LearnedBytes:
         if size_bytes <= 0 or not 0 < tokens <= size_bytes / LEAST:
             return
         value = size_bytes / tokens
-        if category not in self._mean:
-            self._mean[category], self._variance[category] = value, (0.1 * value) ** 2
-            return
-        step = value - self._mean[category]
-        self._mean[category] += self.WEIGHT * step
-        self._variance[category] = (1.0 - self.WEIGHT) * (self._variance[category] + self.WEIGHT * step * step)
+        mean, variance = self._known.get(category, (value, (0.1 * value) ** 2 / (1.0 - self.WEIGHT)))
+        step = value - mean
+        variance = (1.0 - self.WEIGHT) * (variance + self.WEIGHT * step * step)
+        self._known[category] = mean + self.WEIGHT * step, variance
 
     def bytes_per_token(self, category: str) -> float:
         """The estimate used for counting [bytes]; the default until something was observed."""
-        if category not in self._mean:
+        if category not in self._known:
             return DEFAULT_BYTES_PER_TOKEN
-        low = self._mean[category] - self.MARGIN * math.sqrt(self._variance[category])
-        return max(low, 0.25 * self._mean[category])
+        mean, variance = self._known[category]
+        return max(mean - self.MARGIN * math.sqrt(variance), 0.25 * mean)
 
     def counter(self, category: str) -> ByteCounter:
         """A counter at the present estimate."""
