@@ -91,7 +91,7 @@ def main() -> None:
     import torch
     import torch.distributed as distributed
 
-    from planner.calibrate.microbench import Device
+    from planner.calibrate.device import Device
 
     parser = argparse.ArgumentParser()
     for name, kind in (("world", int), ("hidden", int), ("device", str), ("store", str)):

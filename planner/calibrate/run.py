@@ -372,8 +372,8 @@ def _device(asked: Asked) -> Calibration:
 
 def _named_device(asked: Asked) -> GpuSpec:
     """The GPU that was named, which must be the one that is here, whole."""
+    from planner.calibrate.device import load_torch
     from planner.calibrate.gpu_state import read_gpu_state
-    from planner.calibrate.microbench import load_torch
 
     if asked.gpu is None:
         raise InputError("which GPU is this?", "Give --gpu, e.g. --gpu a100.")
