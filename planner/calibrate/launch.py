@@ -138,6 +138,26 @@ class Running:
     seconds: float
 
 
+def plan_pools(path: str | Path, pool: str | None = None) -> list[dict[str, Any]]:
+    """The pools of a plan file, or the one of that name.
+
+    Raises
+    ------
+    InputError
+        No plan, or no such pool.
+    """
+    data = load_document(path)
+    pools = data.get("pools") if isinstance(data, dict) and data.get("kind") == "fleetopt-plan" else None
+    if not isinstance(pools, list) or not all(isinstance(p, dict) for p in pools) or not pools:
+        raise InputError(f"{path}: is not a plan file", "Write one: fleetopt plan ... -f yaml -o plan.yaml.")
+    chosen = [p for p in pools if pool is None or p.get("name") == pool]
+    if not chosen:
+        raise InputError(
+            f"{path}: there is no pool {pool!r}", f"It has: {', '.join(str(p.get('name')) for p in pools)}."
+        )
+    return chosen
+
+
 def plan_settings(path: str | Path, pool: str | None = None) -> dict[str, str | float]:
     """The engine settings of a plan's pool, in the words of an engine's table of flags.
 
@@ -153,18 +173,13 @@ def plan_settings(path: str | Path, pool: str | None = None) -> dict[str, str | 
     InputError
         No plan, no such pool, or several and none named.
     """
-    data = load_document(path)
-    pools = data.get("pools") if isinstance(data, dict) and data.get("kind") == "fleetopt-plan" else None
-    if not isinstance(pools, list) or not all(isinstance(p, dict) for p in pools) or not pools:
-        raise InputError(f"{path}: is not a plan file", "Write one: fleetopt plan ... -f yaml -o plan.yaml.")
-    names = [str(p.get("name")) for p in pools]
-    if pool is None and len(pools) > 1:
+    pools = plan_pools(path, pool)
+    if len(pools) > 1:
         raise InputError(
-            f"{path}: one engine can be started, the plan has {len(pools)} pools", f"Name one: --pool {names[0]}."
+            f"{path}: one engine can be started, the plan has {len(pools)} pools",
+            f"Name one: --pool {pools[0].get('name')}.",
         )
-    if pool is not None and pool not in names:
-        raise InputError(f"{path}: there is no pool {pool!r}", f"It has: {', '.join(names)}.")
-    chosen = pools[0 if pool is None else names.index(pool)].get("settings")
+    chosen = pools[0].get("settings")
     if not isinstance(chosen, dict):
         raise InputError(f"{path}: pools: no settings of an engine in it")
     found: dict[str, str | float] = {}

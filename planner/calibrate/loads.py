@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, log_times
+from planner.calibrate.launch import plan_pools
 from planner.calibrate.live import LiveServer, Load, LoadResult
 from planner.calibrate.servers import ENOUGH_SHAPES, ServerFit, fit_server
 from planner.calibrate.window import window_s
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
-from planner.shared.documents import load_document
 
 FloatArray = NDArray[np.float64]
 
@@ -108,25 +108,17 @@ class OperatingRange:
         InputError
             When the file is no plan, or states no lengths, or has no such pool.
         """
-        data = load_document(path)
-        pools = data.get("pools") if isinstance(data, dict) and data.get("kind") == "fleetopt-plan" else None
-        if not isinstance(pools, list) or not pools:
-            raise InputError(f"{path}: is not a plan file", "Write one: fleetopt plan ... -f yaml -o plan.yaml.")
         typical = []
-        for number, one in enumerate(pools):
+        keys = ("mean_input_tokens", "mean_output_tokens", "slots", "load", "slot_occupancy")
+        for number, one in enumerate(plan_pools(path, pool)):
             try:
-                if pool is not None and one["name"] != pool:
-                    continue
-                isl, osl = float(one["mean_input_tokens"]), float(one["mean_output_tokens"])
-                slots, load = float(one["slots"]), float(one["load"])
-                running = slots * float(one["slot_occupancy"]) / max(load, LEAST_LOAD) * FULL_LOAD
+                isl, osl, slots, load, occupancy = (float(one[key]) for key in keys)
             except (KeyError, TypeError, ValueError) as error:
                 raise InputError(f"{path}: pools[{number}] does not say what runs in it ({error})") from None
+            running = slots * occupancy / max(load, LEAST_LOAD) * FULL_LOAD
             if not (isl >= 1.0 and osl >= 1.0 and slots >= 1.0 and math.isfinite(isl + osl + running)):
                 raise InputError(f"{path}: pools[{number}]: lengths or slots that cannot be")
             typical.append((isl, osl, min(slots, max(FEWEST_RUNNING, running))))
-        if not typical:
-            raise InputError(f"{path}: there is no pool {pool!r}")
         longest = [max(t[k] for t in typical) for k in range(3)]
         return cls(
             max_input=max(32, round(2.0 * longest[0])),
