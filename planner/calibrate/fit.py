@@ -16,7 +16,7 @@ from planner.errors import CalibrationError
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
 from planner.shared.record import Record
-from planner.shared.remarks import Remark
+from planner.shared.remarks import those_that_hold
 
 FloatArray = NDArray[np.float64]
 
@@ -653,4 +653,4 @@ def _warnings(
         (drift is not None and abs(drift) > DRIFT_WARNING, "drifted", {"drift": math.expm1(drift or 0.0)}),
         (leave_one_out > LEAVE_ONE_OUT_WARNING, "left_out_batches", {"error": leave_one_out}),
     ]
-    return [str(Remark(code, values)) for holds, code, values in found if holds]
+    return list(those_that_hold(found))

@@ -17,6 +17,7 @@ from planner.engines import engines
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
 from planner.machine.hardware import GpuSpec, ModelSpec
+from planner.shared.remarks import those_that_hold
 
 if TYPE_CHECKING:
     from planner.calibrate.fit import Fit
@@ -171,23 +172,18 @@ def never_tested(profile: Profile) -> tuple[str, ...]:
         With the ranges it covers; ``fitted`` to a server, else made of iterations.
     """
     served = profile.provenance == "fitted"
-    kinds = {
-        "decodes": "more than {:,.0f} sequences decoding at once",
-        "context_tokens": "contexts beyond {:,.0f} tokens",
-        "prefill_tokens": "more than {:,.0f} new tokens of prompts in an iteration",
-    }
-    told = [f"GPUs other than {profile.gpu}, other forms and slices of it included"]
-    if served:
-        told.append(
-            f"engines and versions other than {' '.join(filter(None, (profile.engine, profile.engine_version)))}"
-        )
-        told.append("requests of unequal lengths, bursts, prompts found in a prefix cache")
-    else:
-        told.append("a running engine: its scheduler and host")
-    told += [words.format(profile.covered[key][1]) for key, words in kinds.items() if key in profile.covered]
-    if not served and not profile.settings.get("mixed_measured"):
-        told.append("decodes and prompts in one batch")
-    return tuple(told)
+    engine = " ".join(filter(None, (profile.engine, profile.engine_version)))
+    most = {key: {"most": ends[1]} for key, ends in profile.covered.items()}
+    return those_that_hold([
+        (True, "other_gpus", {"gpu": profile.gpu}),
+        (served, "other_engines", {"engine": engine}),
+        (served, "other_traffic", {}),
+        (not served, "no_engine", {}),
+        ("decodes" in most, "more_decodes", most.get("decodes", {})),
+        ("context_tokens" in most, "longer_contexts", most.get("context_tokens", {})),
+        ("prefill_tokens" in most, "more_prompts", most.get("prefill_tokens", {})),
+        (not served and not profile.settings.get("mixed_measured"), "not_mixed", {}),
+    ])  # fmt: skip
 
 
 def known_gpu(name: str | None) -> GpuSpec:

@@ -27,6 +27,7 @@ from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PCIE_BYTES_PER_S, shard_shape
 from planner.machine.hardware import GpuSpec, ModelSpec
 from planner.shared.documents import load_document
+from planner.shared.remarks import Remark, those_that_hold
 
 _TRIAL = load_document(Path(__file__).with_name("trial.yaml"))
 TINY_MODEL, CPU = ModelSpec(**_TRIAL["model"]), GpuSpec(**_TRIAL["gpu"])
@@ -80,8 +81,7 @@ def _allreduce(device: Device, gpu: GpuSpec, model: ModelSpec, tp: int) -> tuple
             log_sizes, log_times = np.log(list(times)), np.log(list(times.values()))
             return (
                 lambda tokens: calls * math.exp(float(np.interp(math.log(max(1, tokens)), log_sizes, log_times))),
-                f"all-reduce measured over {tp} GPUs with NCCL in a CUDA graph; engines have kernels of their own below some "
-                "megabytes, which are faster for decodes",
+                str(Remark("all_reduce_measured", {"tp": tp})),
             )
         except CalibrationError as error:
             why = f" ({error.message})"
@@ -90,7 +90,7 @@ def _allreduce(device: Device, gpu: GpuSpec, model: ModelSpec, tp: int) -> tuple
     latency = calls * ALLREDUCE_LATENCY_S[(gpu.link_bytes_per_s or 0.0) > 1e11]
     return (
         lambda tokens: latency + per_token * tokens,
-        f"one GPU stands for a group of {tp}: all-reduce estimated from latency and link bandwidth, not measured{why}",
+        str(Remark("all_reduce_estimated", {"tp": tp, "why": why})),
     )
 
 
@@ -132,22 +132,20 @@ def _timed(layers: Layers, batch: Batch, budget: float) -> float:
 
 def _notes(layers: Layers, reduce_note: str, skipped: int, too_large: int) -> tuple[str, ...]:
     """What was built, what was left out, and what the times do not hold."""
-    notes = [f"{layers.built} were built and extrapolated, head and argmax added", *layers.notes]
-    notes += [reduce_note] if reduce_note else []
-    notes += [f"{skipped} points were not measured: time was up"] if skipped else []
-    notes += [f"{too_large} points did not fit in memory"] if too_large else []
-    notes.append("the engine's host time is not in it; measure a running server to see it")
-    if layers.machine.cuda:
-        notes.append(layers.attention_note)
-        notes.append(
-            "norms, positions and activations: "
-            + ("a kernel each" if layers.between.fused else "torch's, not fused: too slow")
-        )
-        if layers.machine.launched:
-            notes.append(
-                f"{layers.machine.launched} timings could not be captured as CUDA graphs: launches are in them"
-            )
-    return tuple(notes)
+    machine, fused = layers.machine, layers.between.fused
+    before = those_that_hold([(True, "layers_built", {"built": layers.built})])
+    after = those_that_hold([
+        (skipped, "time_up", {"skipped": skipped}),
+        (too_large, "no_memory", {"points": too_large}),
+        (True, "no_host_time", {}),
+    ])  # fmt: skip
+    kernels = those_that_hold([
+        (machine.cuda and fused, "between_fused", {}),
+        (machine.cuda and not fused, "between_apart", {}),
+        (machine.launched, "not_captured", {"timings": machine.launched}),
+    ])  # fmt: skip
+    attention = [layers.attention_note] if machine.cuda else []
+    return (*before, *layers.notes, *filter(None, [reduce_note]), *after, *attention, *kernels)
 
 
 def measure(

@@ -20,6 +20,7 @@ from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
 from planner.machine.hardware import GpuSpec, ModelSpec
 from planner.shared.documents import printable
+from planner.shared.remarks import Remark, those_that_hold
 from planner.units import LEAST, MOST
 
 if TYPE_CHECKING:
@@ -506,16 +507,13 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
         one = _of_server(
             measured, shown, pair, rules, recorded, engine=facts.engine or "server", engine_version=facts.version,
             kv_tokens=facts.kv_tokens, command=asked.command, source=f"measured on a live server serving {server.model}",
-            notes=_notes(live, facts, results, failures),
+            notes=_notes(live, facts, results),
         )  # fmt: skip
     except CalibrationError as error:
         raise CalibrationError(error.message, "; ".join(failures[:3]) or error.hint) from None
     cached = counters.cached_share(facts.counters)
     if cached is not None and cached > CACHED_SHARE:
-        doubt = (
-            f"{100 * cached:.0f}% of the prompt tokens came from the prefix cache although no prompt was sent twice: "
-            "others use the server meanwhile, or a proxy rewrites prompts"
-        )
+        doubt = str(Remark("prompts_cached", {"share": 100.0 * cached}))
         one = replace(one, doubts=(*one.doubts, doubt))
     return one.checked(asked.force)
 
@@ -562,56 +560,39 @@ def _impossible(
     from planner.calibrate.servers import faster_than_hardware, hardware_limit
 
     floor = hardware_limit(*what, tp)
-    found = []
+    found: list[tuple[object, str, dict[str, object]]] = []
     for label, batch in (
         ("one sequence", (1.0, 1.0, 0.0, 0.0, 1.0)),
         ("a prompt of 2,048", (0.0, 0.0, 2048.0, 0.0, 0.0)),
     ):
-        got, least = fit.iteration.time(*batch), floor.time(*batch)
-        if got < FLOOR_SLACK * least:
-            found.append(
-                f"an iteration of {label} would take {got * 1e3:.3g} ms where the data sheet allows {least * 1e3:.3g} ms at "
-                "best: a prefix cache, several tokens per step (speculative decoding), or another GPU, model or dtype"
-            )
+        ms, least = fit.iteration.time(*batch) * 1e3, floor.time(*batch) * 1e3
+        found.append((ms < FLOOR_SLACK * least, "iteration_too_fast", {"batch": label, "ms": ms, "least": least}))
     needed = faster_than_hardware(measured, floor)
-    if (beyond := int((needed > 1.0).sum())) > 0:
-        p = measured[int(needed.argmax())]
-        found.append(
-            f"{beyond} of {len(measured)} loads are faster than the data sheet allows: {p.input_tokens:g} in, {p.output_tokens:g} "
-            f"out, {p.concurrency:g} in flight would need {needed.max():.0%} of the GPUs' time at their peak. Their prompts came "
-            "from a prefix cache, or GPU, model or dtype are not the ones named: leave such loads out"
-        )
-    return tuple(found)
+    p, beyond = measured[int(needed.argmax())], int((needed > 1.0).sum())
+    told = {"input": p.input_tokens, "output": p.output_tokens, "level": p.concurrency, "needed": needed.max()}
+    found.append((beyond, "loads_too_fast", {"beyond": beyond, "loads": len(measured), **told}))
+    return those_that_hold(found)
 
 
-def _notes(
-    live: LiveServer, facts: ServerFacts, results: Sequence[LoadResult], failures: Sequence[str]
-) -> tuple[str, ...]:
+def _notes(live: LiveServer, facts: ServerFacts, results: Sequence[LoadResult]) -> tuple[str, ...]:
     """What was sent, what it cost this client, and what failed."""
-    used, requests, failed = (
-        len(results) - len(failures),
-        sum(r.measured for r in results),
-        sum(r.failed for r in results),
-    )
+    failures = [r for r in results if r.point is None]
+    requests, failed = sum(r.measured for r in results), sum(r.failed for r in results)
     cost = max((r.client_s_per_token for r in results), default=0.0)
     many = max((r.tokens_per_event for r in results), default=1.0)
-    notes = [
-        f"{requests} requests measured in {used} loads, {failed} failed",
-        f"this client spent up to {cost * 1e6:.0f} us of its processor per token",
-    ]
     apart = _repeats_apart(results)
-    if apart is not None:
-        told = f"the same load, sent again, took {apart:.1%} more or less time"
-        notes.append(told + (": the machine does other things meanwhile" if apart > UNSTEADY else ""))
-    if live.interrupted:
-        notes.append("interrupted: fitted to what was measured until then")
-    if many > 1.2:
-        notes.append(f"the server sends up to {many:.1f} tokens per event: TPOT is that of tokens, not of events")
-    if facts.counters.running:
-        notes.append(f"{facts.counters.running:g} other requests were running on the server at the start")
-    if facts.prefix_caching and not live.dialect.token_ids:
-        notes.append("the server keeps prompts; they were sent as words that never repeat")
-    return (*notes, *(f"not used: {f}" for f in failures))
+    running, words = facts.counters.running, not live.dialect.token_ids
+    return those_that_hold([
+        (True, "requests_measured", {"requests": requests, "loads": len(results) - len(failures), "failed": failed}),
+        (True, "client_cost", {"us": cost * 1e6}),
+        (apart is not None and apart <= UNSTEADY, "same_again", {"apart": apart}),
+        (apart is not None and apart > UNSTEADY, "unsteady", {"apart": apart}),
+        (live.interrupted, "interrupted", {}),
+        (many > 1.2, "tokens_together", {"tokens": many}),
+        (running, "others_running", {"requests": running}),
+        (facts.prefix_caching and words, "prompts_kept", {}),
+        *((True, "load_not_used", {"load": r.load, "reason": r.reason}) for r in failures),
+    ])  # fmt: skip
 
 
 def _repeats_apart(results: Sequence[LoadResult]) -> float | None:
@@ -626,11 +607,6 @@ def _repeats_apart(results: Sequence[LoadResult]) -> float | None:
 
 def _recorded(result: LoadResult) -> dict[str, Any]:
     """What is kept of a load besides its point."""
-    return {
-        "requests": result.measured,
-        "failed": result.failed,
-        "started_s": round(result.started_s, 3),
-        "seconds": round(result.seconds, 3),
-        "client_s_per_token": result.client_s_per_token,
-        "tokens_per_event": round(result.tokens_per_event, 3),
-    }
+    rounded = {k: round(getattr(result, k), 3) for k in ("started_s", "seconds", "tokens_per_event")}
+    counted = {"requests": result.measured, "failed": result.failed}
+    return {**counted, **rounded, "client_s_per_token": result.client_s_per_token}

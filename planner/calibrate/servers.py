@@ -31,7 +31,7 @@ from planner.iteration.roofline import PRIOR_LOG_SD
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.machine.shard import shard
 from planner.shared.record import Record
-from planner.shared.remarks import Remark
+from planner.shared.remarks import those_that_hold
 
 FloatArray = NDArray[np.float64]
 
@@ -564,7 +564,7 @@ def _warnings(
         (not waited and limits.kv_tokens is not None, "kv_full", {"tokens": limits.kv_tokens}),
         (limits.requests_per_s is not None, "front_end_limit", {"rate": limits.requests_per_s}),
     ]
-    return tuple(str(Remark(code, values)) for holds, code, values in found if holds)
+    return those_that_hold(found)
 
 
 def hardware_limit(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> IterationModel:
