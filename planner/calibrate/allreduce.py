@@ -5,7 +5,6 @@ Run as a program it is one of these processes.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -56,13 +55,12 @@ def allreduce_seconds(
         When a process fails, ends or does not answer in time.
     """
     with tempfile.TemporaryDirectory() as folder:
-        store = str(Path(folder) / "store")
-        command = [sys.executable, "-m", "planner.calibrate.allreduce", str(tp), str(hidden), device, store]
-        command += [str(s) for s in sizes]
+        job = {"world": tp, "hidden": hidden, "device": device, "store": str(Path(folder) / "store"), "sizes": sizes}
         running = [
             subprocess.Popen(
-                [*command, "--rank", str(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                stdin=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"},
+                [sys.executable, "-m", "planner.calibrate.allreduce", json.dumps({**job, "rank": rank})],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
             )
             for rank in range(tp)
         ]  # fmt: skip
@@ -93,27 +91,21 @@ def main() -> None:
 
     from planner.calibrate.device import Device
 
-    parser = argparse.ArgumentParser()
-    for name, kind in (("world", int), ("hidden", int), ("device", str), ("store", str)):
-        parser.add_argument(name, type=kind)
-    parser.add_argument("sizes", type=int, nargs="+")
-    parser.add_argument("--rank", type=int, required=True)
-    given = parser.parse_args()
-    cuda = given.device == "cuda"
-    if cuda:
-        torch.cuda.set_device(given.rank)
+    given = json.loads(sys.argv[1])
+    world, rank, machine = given["world"], given["rank"], Device(torch, given["device"])
+    if machine.cuda:
+        torch.cuda.set_device(rank)
     distributed.init_process_group(
-        "nccl" if cuda else "gloo", init_method=f"file://{given.store}", rank=given.rank, world_size=given.world
+        "nccl" if machine.cuda else "gloo", init_method=f"file://{given['store']}", rank=rank, world_size=world
     )
-    machine = Device(torch, given.device)
-    place = f"cuda:{given.rank}" if cuda else "cpu"
+    place = f"cuda:{rank}" if machine.cuda else "cpu"
     ones = torch.ones(8, device=place)
     distributed.all_reduce(ones)
-    if not bool((ones == given.world).all()):
+    if not bool((ones == world).all()):
         raise SystemExit("the sum of ones is not the number of processes")
     found = {}
-    for tokens in given.sizes:
-        part = torch.zeros(tokens, given.hidden, device=place, dtype=torch.bfloat16)
+    for tokens in given["sizes"]:
+        part = torch.zeros(tokens, given["hidden"], device=place, dtype=torch.bfloat16)
         # all take part in every call: as many from each, whatever they take
         found[tokens] = machine.seconds(lambda _, part=part: distributed.all_reduce(part), CALLS, 0.0, min)
         distributed.barrier()

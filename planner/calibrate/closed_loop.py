@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,17 +75,12 @@ class ServerPoint:
 
     def problems(self) -> list[str]:
         """What cannot be; empty when usable."""
-        most = {"tpot_s": MOST_SECONDS, "ttft_s": MOST_SECONDS}
-        values = {
-            name: getattr(self, name) for name in ("input_tokens", "output_tokens", "concurrency", "tpot_s", "ttft_s")
-        }
-        found = [
-            f"{name} must be positive, got {value!r}"
-            if not value > 0.0
-            else f"{name} must lie in [{LEAST:g}, {most.get(name, MOST):g}], got {value!r}"
-            for name, value in values.items()
-            if value is not None and not LEAST <= value <= most.get(name, MOST)
-        ]
+        found = []
+        for name, value in ((f.name, getattr(self, f.name)) for f in fields(self)):
+            most = MOST_SECONDS if name.endswith("_s") else MOST
+            if value is not None and not LEAST <= value <= most:
+                bounds = f"lie in [{LEAST:g}, {most:g}]" if value > 0.0 else "be positive"
+                found.append(f"{name} must {bounds}, got {value!r}")
         if not found and self.output_tokens <= 1.0:
             found.append(f"output_tokens must exceed 1 (there is no TPOT of one token), got {self.output_tokens!r}")
         if not found and self.concurrency < 1.0:

@@ -163,10 +163,7 @@ class Fit(Record):
 
     def interval(self, quantity: Callable[[IterationModel], float]) -> tuple[float, float]:
         """90% interval of any function of the model by resampling, in its unit."""
-        values = np.array([quantity(m) for m in self.sample_models])
-        tail = 50.0 * (1.0 - LEVEL)
-        low, high = np.percentile(values, [tail, 100.0 - tail])
-        return float(low), float(high)
+        return _ends(np.array([quantity(m) for m in self.sample_models]))
 
     @property
     def error_band(self) -> float:
@@ -400,10 +397,10 @@ def fit_points(
     outliers = _far(residuals, OUTLIER_FACTOR)
     iteration = _model(_absolute(theta), tile, prior)
     samples = np.array([_absolute(values) for values in sample_theta])
-    intervals = _intervals(samples, tile)
+    intervals = {name: _ends(samples[:, k]) for k, name in enumerate(PARAMETERS)} | {"tau": (float(tile), float(tile))}
     if not free[X]:
         intervals["x"] = (0.0, _interference_bound(given, everything, residuals))
-    identified = _identified(points, design, theta, intervals, sample_theta, sd, bool(free[X]))
+    identified = _identified(design, theta, intervals, sample_theta, sd, bool(free[X]))
     loo_mean, loo_p95 = float(loo_error.mean()), float(np.quantile(loo_error, 0.95))
     warnings = _warnings(
         given, identified, has_mixed, outliers, residuals, drift if search.position is not None else None, loo_mean
@@ -551,16 +548,14 @@ def _position(points: Points, fitted: Points) -> FloatArray | None:
     return position
 
 
-def _intervals(samples: FloatArray, tile: int) -> dict[str, tuple[float, float]]:
+def _ends(values: FloatArray) -> tuple[float, float]:
+    """Ends of the interval that samples span."""
     tail = 50.0 * (1.0 - LEVEL)
-    ends = np.percentile(samples, [tail, 100.0 - tail], axis=0)
-    found = {name: (float(ends[0, k]), float(ends[1, k])) for k, name in enumerate(PARAMETERS)}
-    found["tau"] = (float(tile), float(tile))
-    return found
+    low, high = np.percentile(values, [tail, 100.0 - tail])
+    return float(low), float(high)
 
 
 def _identified(
-    points: Points,
     design: Design,
     theta: FloatArray,
     intervals: Mapping[str, tuple[float, float]],

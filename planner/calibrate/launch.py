@@ -182,13 +182,12 @@ def plan_settings(path: str | Path, pool: str | None = None) -> dict[str, str | 
     chosen = pools[0].get("settings")
     if not isinstance(chosen, dict):
         raise InputError(f"{path}: pools: no settings of an engine in it")
-    found: dict[str, str | float] = {}
-    for key, name in SETTINGS.items():
-        value = chosen.get(key)
-        plain = isinstance(value, bool) or value in PLAIN_DTYPES
-        if isinstance(value, (int, float, str)) and not plain:
-            found[name] = value
-    return found
+    given = {name: chosen.get(key) for key, name in SETTINGS.items()}
+    return {
+        name: value
+        for name, value in given.items()
+        if isinstance(value, (int, float, str)) and not isinstance(value, bool) and value not in PLAIN_DTYPES
+    }
 
 
 def free_port() -> int:

@@ -359,11 +359,8 @@ class LiveServer:
         elif busy > BUSY_CLIENT:
             reason = f"this client was busy for {100 * busy:.0f}% of the time: it was measured, not the server"
         else:
-            point = ServerPoint(
-                found.input_tokens, found.output_tokens, float(load.concurrency), found.tpot_s, found.ttft_s
-            )
-            if problems := point.problems():
-                point, reason = None, "; ".join(problems)
+            reason = "; ".join(found.point.problems()) or reason
+            point = None if found.point.problems() else found.point
         per_token = cpu / (events * per_event) if events else 0.0
         result = LoadResult(load, point, good, failed, reason, seconds, per_token, per_event, started - self.born)
         return result, cpu / seconds

@@ -349,7 +349,7 @@ def _device(asked: Asked) -> Calibration:
     CalibrationError
         Without torch or GPU, on another GPU than named, or when nothing could be fitted.
     """
-    from planner.calibrate.gpu_state import GpuState, read_gpu_state
+    from planner.calibrate.device import GpuState, read_gpu_state
     from planner.calibrate.microbench import CPU, TINY_MODEL, measure
 
     on_cpu, tp = asked.device == "cpu", asked.tp or 1
@@ -373,8 +373,7 @@ def _device(asked: Asked) -> Calibration:
 
 def _named_device(asked: Asked) -> GpuSpec:
     """The GPU that was named, which must be the one that is here, whole."""
-    from planner.calibrate.device import load_torch
-    from planner.calibrate.gpu_state import read_gpu_state
+    from planner.calibrate.device import load_torch, read_gpu_state
 
     if asked.gpu is None:
         raise InputError("which GPU is this?", "Give --gpu, e.g. --gpu a100.")

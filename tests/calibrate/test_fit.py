@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from planner.calibrate.design import designed_batches, measuring_order
+from planner.calibrate.files import read_iterations_csv
 from planner.calibrate.fit import MOST_POINTS, Fit, _thinned, fit_points
 from planner.calibrate.points import Batch, Points
-from planner.calibrate.tables import read_iterations_csv
 from planner.catalog import gpu, model
 from planner.errors import CalibrationError
 from planner.iteration.derived import exclusive_parameters, fleetopt_parameters, with_uncertainty

@@ -119,5 +119,7 @@ class VirtualServer:
         found = steady_state(streams, load.concurrency)
         if not isinstance(found, Steady):
             return LoadResult(load, None, 0, 0, found, now)
-        point = ServerPoint(load.input_tokens, load.output_tokens, load.concurrency, found.tpot_s, found.ttft_s)
+        point = ServerPoint(
+            load.input_tokens, load.output_tokens, load.concurrency, found.point.tpot_s, found.point.ttft_s
+        )
         return LoadResult(load, point, found.starts, 0, "", now)
