@@ -65,8 +65,6 @@ def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
     try:
         data = json.loads(text, parse_int=counted)
         found = data if isinstance(data, list) else [data]
-    except RecursionError:
-        raise InputError(f"{where}: nested too deeply") from None
     except ValueError as whole:
         found = []
         for number, line in enumerate(text.splitlines(), 1):  # `--append-result` writes one document per line
@@ -84,15 +82,11 @@ def _read_results(text: str, where: str, assumed: Assumed) -> tuple[list[ServerP
     """Points and format of a load generator's result, or of an MLPerf summary."""
     if is_mlperf(text):
         return [mlperf_point(text, where, assumed)], "MLPerf summary"
-    points: list[ServerPoint] = []
-    name = ""
     try:
-        for document in _json_documents(text, where):
-            name, found = recognised(document, where, assumed)
-            points += found
+        found = [recognised(document, where, assumed) for document in _json_documents(text, where)]
     except RecursionError:
         raise InputError(f"{where}: nested too deeply") from None
-    return points, name
+    return [point for _, points in found for point in points], found[-1][0]
 
 
 def _engine_settings(text: str, where: str) -> Mapping[str, Any]:
@@ -148,10 +142,6 @@ def read_measurements(
     iterations: dict[tuple[str, str, int], Points] = {}
     servers: dict[tuple[str, ...], list[ServerPoint]] = {}
     formats = []
-
-    def add(key: tuple[str, str, int], points: Points) -> None:
-        iterations[key] = _joined(iterations[key], points) if key in iterations else points
-
     for entry in paths:
         path = Path(entry)
         text = read_text(path)
@@ -159,15 +149,13 @@ def read_measurements(
             raise InputError(f"{path}: is empty")
         raw = parse_points(text, path.name)
         if raw is not None:
-            named = tuple(
-                str(raw.header.get(k) or "") for k in ("model", "gpu", "engine", "engine_version", "weight_dtype")
-            )
-            if named[1] == UNKNOWN_GPU:
-                named = (named[0], "", *named[2:])
+            said = {key: str(value or "") for key, value in raw.header.items()}
+            of = said.get("model", ""), "" if said.get("gpu") == UNKNOWN_GPU else said.get("gpu", "")
             if raw.kind == "server":
-                servers.setdefault((*named, str(raw.header.get("tp") or "")), []).extend(raw.server_points())
+                rest = (said.get(key, "") for key in ("engine", "engine_version", "weight_dtype", "tp"))
+                servers.setdefault((*of, *rest), []).extend(raw.server_points())
             else:
-                add((named[1], named[0], raw.tp), raw.iterations())
+                _add(iterations, {(of[1], of[0], raw.tp): raw.iterations()})
             formats.append("raw points")
         elif text.lstrip()[0] in "{[" or is_mlperf(text):
             points, name = _read_results(text, path.name, assumed)
@@ -180,21 +168,19 @@ def read_measurements(
                 servers.setdefault(group, []).extend(found)
             formats.append("server points")
         else:
-            for key, points_of in read_iterations_csv(path, where=where, text=text).items():
-                add(key, points_of)
+            _add(iterations, read_iterations_csv(path, where=where, text=text))
             formats.append("iterations")
     return Measurements(iterations, servers, tuple(formats))
 
 
-def _joined(first: Points, second: Points) -> Points:
-    """Two runs of one machine; they have no common clock."""
-    return Points(
-        first.batches + second.batches,
-        np.concatenate([first.time_s, second.time_s]),
-        None,
-        first.source,
-        first.composed or second.composed,
-    )
+def _add(known: dict[tuple[str, str, int], Points], found: Mapping[tuple[str, str, int], Points]) -> None:
+    """Groups of another file, with those that are known; two runs of one machine have no common clock."""
+    for key, new in found.items():
+        if key in known:
+            old = known[key]
+            times, composed = np.concatenate([old.time_s, new.time_s]), old.composed or new.composed
+            new = Points(old.batches + new.batches, times, None, old.source, composed)
+        known[key] = new
 
 
 def _is_server_csv(text: str) -> bool:

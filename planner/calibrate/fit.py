@@ -496,10 +496,8 @@ def scaled_prior(points: Points, reference: IterationModel) -> IterationModel:
         On eleven measured configurations it does as well as their own roofline with 24 points and with 6.
     """
     factor = float(np.median(points.time_s / times(reference, points)))
-    return replace(
-        reference,
-        **{k: getattr(reference, k) * factor for k in ("t0", "w", "b", "c", "g", "h", "e", "a", "h_m", "e_m")},
-    )
+    scaled = ("t0", "w", "b", "c", "g", "h", "e", "a", "h_m", "e_m")
+    return replace(reference, **{k: getattr(reference, k) * factor for k in scaled})
 
 
 def times(model: IterationModel, points: Points) -> FloatArray:
@@ -513,8 +511,7 @@ def times(model: IterationModel, points: Points) -> FloatArray:
 def _theta(prior: IterationModel) -> FloatArray:
     full = prior.at_batch()
     tiny = 1e-15
-    values = {name: max(float(getattr(full, name)), tiny) for name in PARAMETERS}
-    theta = np.log([values[name] for name in PARAMETERS])
+    theta = np.log([max(float(getattr(full, name)), tiny) for name in PARAMETERS])
     theta[E] = 0.0 if prior.e <= prior.g else math.log(prior.e / max(prior.g, tiny))
     theta[X] = theta[B] if prior.x == 0.0 else math.log(prior.x)
     return theta
@@ -599,16 +596,10 @@ def _spread(residuals: FloatArray) -> float:
 
 
 def _covered(points: Points) -> dict[str, tuple[float, float]]:
-    def ends(values: FloatArray) -> tuple[float, float]:
-        used = values[values > 0.0]
-        return (float(used.min()), float(used.max())) if used.size else (0.0, 0.0)
-
-    return {
-        "decodes": ends(points.column("decodes")),
-        "context": ends(points.context_max),
-        "prefill_tokens": ends(points.prefill_tokens),
-        "tokens": ends(points.column("decodes") + points.prefill_tokens),
-    }
+    n, new = points.column("decodes"), points.prefill_tokens
+    columns = {"decodes": n, "context": points.context_max, "prefill_tokens": new, "tokens": n + new}
+    used = {name: column[column > 0.0] for name, column in columns.items()}
+    return {name: (float(c.min()), float(c.max())) if c.size else (0.0, 0.0) for name, c in used.items()}
 
 
 def _by_kind(points: Points, residuals: FloatArray) -> tuple[KindError, ...]:

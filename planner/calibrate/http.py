@@ -156,17 +156,15 @@ class Endpoint:
             raise InputError("the server address contains blanks or control characters", hint)
         try:
             parts = urlsplit(url)
-            host, port = parts.hostname, parts.port
+            host, port = parts.hostname or "", parts.port
+            host.encode("idna")
         except ValueError as error:
-            raise InputError(f"server address {shown!r}: {error}", hint) from None
+            told = f"{host!r} cannot be a host name" if isinstance(error, UnicodeError) else error
+            raise InputError(f"server address {shown!r}: {told}", hint) from None
         if parts.scheme not in ("http", "https") or not host:
             raise InputError(f"server address {shown!r} is not http(s)://host[:port]", hint)
         if port == 0:
             raise InputError(f"server address {shown!r}: port 0 is not one to connect to", hint)
-        try:
-            host.encode("idna")
-        except UnicodeError:
-            raise InputError(f"server address {shown!r}: {host!r} cannot be a host name", hint) from None
         if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
             raise InputError(
                 "the API key contains characters no header can carry", "Check the variable it is read from."
@@ -269,21 +267,18 @@ class Connection:
 
     def _data_lines(self, response: http.client.HTTPResponse, most_bytes: int) -> Iterator[tuple[float, bytes]]:
         """Lines of a stream, each with the time at which its end arrived."""
-        parts: list[bytes] = []
-        length = 0
+        held = bytearray()
         for piece in self._pieces(response, most_bytes):
             now = time.perf_counter()
-            parts.append(piece)
-            length += len(piece)
+            held += piece
             if b"\n" not in piece:
-                if length > LARGEST_LINE:
+                if len(held) > LARGEST_LINE:
                     raise HttpError(f"a line of the stream is longer than {LARGEST_LINE >> 20} MB")
                 continue
-            *lines, rest = b"".join(parts).split(b"\n")
-            parts, length = [rest], len(rest)
+            *lines, held = held.split(b"\n")
             for line in lines:
                 if line.startswith(b"data:"):
-                    data = line[5:].strip()
+                    data = bytes(line[5:].strip())
                     yield now, data
                     if data == b"[DONE]":
                         self._finish(response)
@@ -365,13 +360,13 @@ class Connection:
 
     def _refusal(self, response: http.client.HTTPResponse) -> HttpError:
         status = f"HTTP {response.status} {_short(response.reason or '')}".strip()
+        told = self.endpoint.safe(response.read1(500).decode("utf-8", "replace"))
         if 300 <= response.status < 400:
             target = self.endpoint.safe(response.getheader("Location", ""))
-            return HttpError(f"{status}: redirected to {target or 'nowhere'}, which is not followed", response.status)
-        start = response.read1(500)
-        if start.lstrip()[:1] == b"<":
-            return HttpError(f"{status}: an HTML page came back: is this the address of the API?", response.status)
-        return HttpError(f"{status}: {self.endpoint.safe(start.decode('utf-8', 'replace'))}", response.status)
+            told = f"redirected to {target or 'nowhere'}, which is not followed"
+        elif told.startswith("<"):
+            told = "an HTML page came back: is this the address of the API?"
+        return HttpError(f"{status}: {told}", response.status)
 
     def _connected(self) -> http.client.HTTPConnection:
         """The connection kept from before, or a new one where it is old or closed."""

@@ -103,11 +103,6 @@ class Load:
     concurrency: int
     requests: int
 
-    @property
-    def sent(self) -> int:
-        """Requests sent at least, warm-up included [requests]."""
-        return self.requests + self.concurrency
-
     def __str__(self) -> str:
         return f"{self.concurrency} x ({self.input_tokens} in, {self.output_tokens} out)"
 
@@ -569,12 +564,8 @@ def main() -> None:
     sys.stdin.readline()
     crew.end()
     with crew.lock:
-        seen = {
-            "streams": [asdict(s) for s in crew.streams],
-            "reasons": crew.reasons,
-            "done": crew.done,
-            "cpu_s": crew.cpu_s,
-        }
+        seen = {"reasons": crew.reasons, "done": crew.done, "cpu_s": crew.cpu_s}
+        seen["streams"] = [asdict(s) for s in crew.streams]
     print(json.dumps(seen), flush=True)
 
 
