@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from planner.errors import CalibrationError
 
@@ -106,8 +107,12 @@ def main() -> None:
     found = {}
     for tokens in given["sizes"]:
         part = torch.zeros(tokens, given["hidden"], device=place, dtype=torch.bfloat16)
+
+        def call(_: int, part: Any = part) -> None:
+            distributed.all_reduce(part)
+
         # all take part in every call: as many from each, whatever they take
-        found[tokens] = machine.seconds(lambda _, part=part: distributed.all_reduce(part), CALLS, 0.0, min)
+        found[tokens] = machine.seconds(call, CALLS, 0.0, min)
         distributed.barrier()
     print(json.dumps(found), flush=True)
     distributed.destroy_process_group()

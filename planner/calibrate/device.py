@@ -244,7 +244,7 @@ def read_gpu_state() -> GpuState:
     cells = [c.strip() for c in values[0].split(",")] if values else []
     if len(cells) != len(asked):
         return GpuState()
-    told = {
+    told: dict[str, Any] = {
         name: (_number if "float" in str(f.type) else _word)(cell)
         for (name, f), cell in zip(asked.items(), cells, strict=True)
     }

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.calibrate.http import Connection, Endpoint, HttpError, parse_json
+from planner.calibrate.http import Endpoint, HttpError, page, parse_json
 
 ASKING_S = 2.0
 """Longest wait for one page; a server that has none answers at once [s]."""
@@ -125,13 +125,10 @@ def _total(samples: Samples, names: tuple[str, ...], largest: bool = False) -> f
 
 def _page(endpoint: Endpoint, path: str, seconds: float) -> str:
     """A page, empty where there is none: everything here is asked for, nothing is needed."""
-    connection = Connection(endpoint, seconds)
     try:
-        return connection.get(path, seconds)[1].decode("utf-8", "replace")
+        return page(endpoint, path, seconds).decode("utf-8", "replace")
     except HttpError:
         return ""
-    finally:
-        connection.close()
 
 
 def _mapping(endpoint: Endpoint, path: str, seconds: float) -> Mapping[str, Any]:

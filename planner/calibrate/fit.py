@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -208,28 +209,26 @@ class _Search:
     def best_start(self, has_mixed: bool, rng: np.random.Generator) -> _At:
         """The best of several starts for every tile, with interference only where it pays."""
         count, width = len(self.points), len(PARAMETERS)
-        best: tuple[float, _At] | None = None
+        found: list[tuple[float, _At]] = []
         dispersion = 1.0
-        for tile in dict.fromkeys([self.prior.tau, *TILES]):
+        tiles = dict.fromkeys([self.prior.tau, *TILES])
+        for tile, with_x in itertools.product(tiles, (False, True) if has_mixed else (False,)):
+            free = np.ones(width, dtype=bool)
+            free[X] = with_x
+            start = np.tile(self.prior_theta, (STARTS, 1))
+            start[1:] += 0.7 * self.sd * rng.standard_normal((STARTS - 1, width))
+            if not with_x:
+                start[:, X] = _OFF
             design = Design(self.points, self.prior, tile, self.position)
-            for with_x in (False, True) if has_mixed else (False,):
-                free = np.ones(width, dtype=bool)
-                free[X] = with_x
-                start = np.tile(self.prior_theta, (STARTS, 1))
-                start[1:] += 0.7 * self.sd * rng.standard_normal((STARTS - 1, width))
-                if not with_x:
-                    start[:, X] = _OFF
-                at = _At(tile, design, start[0], 0.0, free, np.ones(count), RESIDUAL_SCALE[1])
-                theta, drift, costs = self.solve(at, start, np.ones((STARTS, count)), self.mean(free))
-                i = int(np.argmin(costs))
-                if best is None:
-                    dispersion = max(1.0, float(costs[i]) / count)
-                margin = (TILE_MARGIN if tile != self.prior.tau else 0.0) + (INTERFERENCE_MARGIN if with_x else 0.0)
-                cost = float(costs[i]) + margin * dispersion
-                if best is None or cost < best[0]:
-                    best = cost, replace(at, theta=theta[i], drift=float(drift[i]))
-        assert best is not None
-        return best[1]
+            at = _At(tile, design, start[0], 0.0, free, np.ones(count), RESIDUAL_SCALE[1])
+            theta, drift, costs = self.solve(at, start, np.ones((STARTS, count)), self.mean(free))
+            i = int(np.argmin(costs))
+            if not found:
+                dispersion = max(1.0, float(costs[i]) / count)
+            margin = (TILE_MARGIN if tile != self.prior.tau else 0.0) + (INTERFERENCE_MARGIN if with_x else 0.0)
+            at = replace(at, theta=theta[i], drift=float(drift[i]))
+            found.append((float(costs[i]) + margin * dispersion, at))
+        return min(found, key=lambda one: one[0])[1]
 
     def solve(
         self, at: _At, start: FloatArray, weights: FloatArray, mean: FloatArray
@@ -402,9 +401,8 @@ def fit_points(
         intervals["x"] = (0.0, _interference_bound(given, everything, residuals))
     identified = _identified(design, theta, intervals, sample_theta, sd, bool(free[X]))
     loo_mean, loo_p95 = float(loo_error.mean()), float(np.quantile(loo_error, 0.95))
-    warnings = _warnings(
-        given, identified, has_mixed, outliers, residuals, drift if search.position is not None else None, loo_mean
-    )
+    drifted = None if search.position is None else drift
+    warnings = _warnings(given, identified, has_mixed, outliers, residuals, drifted, loo_mean)
     if count > LEFT_OUT_ALONE:
         warnings.append(_grouped(given, points, groups))
     return Fit(
@@ -419,7 +417,7 @@ def fit_points(
         leave_one_out_rms=float(np.sqrt(np.mean(loo_error**2))),
         residuals=residuals,
         kinds=_by_kind(given, residuals),
-        drift=math.expm1(drift) if search.position is not None else None,
+        drift=None if drifted is None else math.expm1(drifted),
         outliers=outliers,
         covered=_covered(points),
         warnings=tuple(warnings),

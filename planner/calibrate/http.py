@@ -414,3 +414,12 @@ class Connection:
         sock.settimeout(self._patience())
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
+
+
+def page(endpoint: Endpoint, path: str, seconds: float) -> bytes:
+    """Body of a page, on a connection of its own, all within `seconds` [s]."""
+    connection = Connection(endpoint, seconds)
+    try:
+        return connection.get(path, seconds)[1]
+    finally:
+        connection.close()

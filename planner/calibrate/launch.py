@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from planner.calibrate.http import Connection, Endpoint, HttpError, without_credentials
+from planner.calibrate.http import Endpoint, HttpError, page, without_credentials
 from planner.engines import Engine
 from planner.errors import CalibrationError, InputError
 from planner.shared.documents import load_document
@@ -273,14 +273,9 @@ def _wait(process: subprocess.Popen[bytes], launch: Launch, endpoint: Endpoint, 
         When it ends, or the time does.
     """
     while True:
-        connection = Connection(endpoint, ASKING_S)
-        try:
-            connection.get("/health", ASKING_S)
+        with contextlib.suppress(HttpError):
+            page(endpoint, "/health", ASKING_S)
             return
-        except HttpError:
-            pass
-        finally:
-            connection.close()
         if process.poll() is not None:
             raise CalibrationError(
                 f"{launch.engine.title} ended with exit code {process.returncode} before it answered: {_end_of(log)}",
@@ -318,12 +313,8 @@ def _group_lives(group: int) -> bool:
 def _said(engine: Engine, log: Path) -> dict[str, int]:
     """What the log says of the engine, the last word of it."""
     text = log.read_text(encoding="utf-8", errors="replace")
-    found = {}
-    for name, pattern in engine.logged.items():
-        matches = re.findall(pattern, text)
-        if matches:
-            found[name] = int(matches[-1].replace(",", ""))
-    return found
+    found = {name: re.findall(pattern, text) for name, pattern in engine.logged.items()}
+    return {name: int(matches[-1].replace(",", "")) for name, matches in found.items() if matches}
 
 
 def _end_of(log: Path) -> str:

@@ -404,7 +404,7 @@ class Crew:
         if processes == 1:
             self.clients = {i: Client(server, server.endpoint, dialect, seed + i) for i in places}
         else:
-            told = {"server": asdict(server), "dialect": asdict(dialect), "load": asdict(load)}
+            told: dict[str, Any] = {"server": asdict(server), "dialect": asdict(dialect), "load": asdict(load)}
             told |= {"seed": seed, "until": until}
             self.jobs = [{**told, "places": list(places[k::processes])} for k in range(processes)]
         self.ramping = self.remaining = len(self.clients) or len(self.jobs)

@@ -124,10 +124,7 @@ def profile_of_server(fit: ServerFit, gpu: str, model: ModelSpec, tp: int, engin
         points=fit.points,
         error_mean=None if fit.tpot_error is None else round(fit.tpot_error, 4),
         error_p95=None if fit.tpot_error_p95 is None else round(fit.tpot_error_p95, 4),
-        covered={
-            "decodes": fit.covered["decodes"],
-            "context_tokens": (low_in, high_in + fit.covered["output_tokens"][1]),
-        },
+        covered={"decodes": fit.covered["decodes"], "context_tokens": (low_in, high_in + fit.covered["output_tokens"][1])},
         api_overhead_s=round(overhead or 0.0, 6),
         request_s=round(fit.request_s, 6),
         settings=settings,

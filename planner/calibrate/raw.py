@@ -57,7 +57,7 @@ class RawPoints:
         lengths = ("input_tokens", "output_tokens", "concurrency", "tpot_s")
         return [
             self._built(line, lambda r: ServerPoint(
-                *(float(r[k]) for k in lengths), None if r.get("ttft_s") is None else float(r["ttft_s"])
+                **{k: float(r[k]) for k in lengths}, ttft_s=None if r.get("ttft_s") is None else float(r["ttft_s"])
             ))
             for line in range(len(self.rows))
         ]  # fmt: skip

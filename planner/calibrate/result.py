@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from planner.calibrate.fit import Fit
 from planner.calibrate.raw import RawPoints, points_path, write_points
+from planner.calibrate.servers import ServerFit
 from planner.catalog.profiles import Profile, save_profile
 from planner.errors import CalibrationError
-from planner.iteration.model import IterationModel
+from planner.iteration.derived import exclusive_parameters, fleetopt_parameters
+from planner.iteration.model import PARAMETER_UNITS, IterationModel
 from planner.shared.record import Record
 from planner.shared.writing import is_stream, keep_copy
-
-if TYPE_CHECKING:
-    from planner.calibrate.fit import Fit
-    from planner.calibrate.servers import ServerFit
 
 WIDEST_BAND = 0.40
 """A profile less certain than this says less than the estimate nobody measured for [1]."""
@@ -137,9 +136,6 @@ class Calibration(Record):
 
     def parameters(self) -> list[dict[str, Any]]:
         """One row per canonical parameter and per derived one people plan with, with interval and flag."""
-        from planner.iteration.derived import exclusive_parameters, fleetopt_parameters
-        from planner.iteration.model import PARAMETER_UNITS
-
         model = self.profile.iteration
         intervals: Mapping[str, tuple[float, float]] = self.found.intervals if self.found is not None else {}
         identified: Mapping[str, bool] = self.fit.identified if self.fit is not None else {}
@@ -153,8 +149,9 @@ class Calibration(Record):
             ("H(1024)", "s/sequence", lambda m: fleetopt_parameters(m, 1024.0)["H"]),
             ("beta_p(256-4096)", "s/token", lambda m: exclusive_parameters(m, 1024.0)["beta_p"]),
         )
-        for name, unit, quantity in derived if self.fit is not None else ():
-            value, (low, high) = quantity(model), self.fit.interval(quantity)
+        fit = self.fit
+        for name, unit, quantity in derived if fit is not None else ():
+            value, (low, high) = quantity(model), fit.interval(quantity)
             rows.append((name, unit, value, low, high, high - low <= 0.7 * abs(value)))
         keys = ("parameter", "unit", "value", "low", "high", "identified")
         return [dict(zip(keys, row, strict=True)) for row in rows]

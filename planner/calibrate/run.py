@@ -9,11 +9,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from planner.calibrate.closed_loop import DEFAULT_BUDGET, SCHEDULING, Rules, ServerPoint
+from planner.calibrate.design import most_telling
+from planner.calibrate.device import GpuState, load_torch, read_gpu_state
+from planner.calibrate.files import Measurements, read_measurements
+from planner.calibrate.fit import PRIOR_WIDTH, fit_points, scaled_prior
+from planner.calibrate.load_generators import Assumed
 from planner.calibrate.making import known_gpu, known_model, profile_of_iterations, profile_of_server, same_device
-from planner.calibrate.raw import UNKNOWN_GPU
+from planner.calibrate.microbench import CPU, TINY_MODEL, measure
+from planner.calibrate.points import Points
+from planner.calibrate.raw import UNKNOWN_GPU, RawPoints, clock
 from planner.calibrate.result import Calibration, CalibrationSet, checked_set
+from planner.calibrate.servers import ServerFit, faster_than_hardware, fit_server, hardware_limit
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
+from planner.catalog.profiles import Profile
 from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
@@ -24,17 +34,10 @@ from planner.shared.remarks import Remark, those_that_hold
 from planner.units import LEAST, MOST
 
 if TYPE_CHECKING:
-    from planner.calibrate.closed_loop import ServerPoint
     from planner.calibrate.facts import ServerFacts
-    from planner.calibrate.files import Measurements
     from planner.calibrate.launch import Launch
     from planner.calibrate.live import LiveServer, LoadResult, Server
-    from planner.calibrate.load_generators import Assumed
     from planner.calibrate.loads import OperatingRange, Progress
-    from planner.calibrate.points import Points
-    from planner.calibrate.raw import RawPoints
-    from planner.calibrate.servers import ServerFit
-    from planner.catalog.profiles import Profile
 
 CPU_PRIOR_WIDTH = 3.0
 """How much wider than for a GPU the prior of a processor is, whose data sheet is a guess [1]."""
@@ -177,7 +180,6 @@ def calibrate(**options: Any) -> CalibrationSet:
 
 def _files(asked: Asked) -> CalibrationSet:
     """A fit of every group of measurements in files that was asked for."""
-    from planner.calibrate.files import read_measurements
 
     found = read_measurements(asked.files, where=asked.where, assumed=asked.assumed)
     results = [*_iteration_groups(asked, found), *_server_groups(asked, found)]
@@ -222,7 +224,6 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
             automatic=not on_cpu, **details,
         )  # fmt: skip
         return replace(one, raw=raw).checked(force)
-    from planner.calibrate.closed_loop import SCHEDULING
 
     number = {k: raw.header.get(k) for k in ("token_budget", "slots", "kv_tokens")}
     for key, value in number.items():
@@ -242,8 +243,6 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
 def _catalog_pair(gpu: str | None, model: str | None, precision: str = "") -> tuple[GpuSpec, ModelSpec] | None:
     """GPU and model of the catalog, the trial's included; ``None`` where one of them is not there."""
     if gpu == "cpu" and model == "tiny":
-        from planner.calibrate.microbench import CPU, TINY_MODEL
-
         return CPU, TINY_MODEL
     try:
         return known_gpu(gpu), known_model(model, precision)
@@ -253,8 +252,6 @@ def _catalog_pair(gpu: str | None, model: str | None, precision: str = "") -> tu
 
 def _iteration_groups(asked: Asked, found: Measurements) -> Iterator[Calibration]:
     """A calibration of every group of iterations that was asked for."""
-    from planner.calibrate.design import most_telling
-    from planner.calibrate.fit import scaled_prior
 
     for (gpu_here, model_here, tp_here), measured in found.iterations.items():
         size = tp_here if (gpu_here or asked.tp is None) else asked.tp
@@ -324,8 +321,6 @@ def _of_server(
     **details
         Further fields of the profile.
     """
-    from planner.calibrate.raw import RawPoints, clock
-    from planner.calibrate.servers import fit_server
 
     fit = fit_server(measured, None if pair is None else _server_prior(*pair, of[2], details["engine"]), **rules)
     profile = profile_of_server(fit, *of, automatic=pair is not None, **details)
@@ -349,8 +344,6 @@ def _device(asked: Asked) -> Calibration:
     CalibrationError
         Without torch or GPU, on another GPU than named, or when nothing could be fitted.
     """
-    from planner.calibrate.device import GpuState, read_gpu_state
-    from planner.calibrate.microbench import CPU, TINY_MODEL, measure
 
     on_cpu, tp = asked.device == "cpu", asked.tp or 1
     model = asked.model or ("tiny" if on_cpu else "llama-3.1-8b")
@@ -373,7 +366,6 @@ def _device(asked: Asked) -> Calibration:
 
 def _named_device(asked: Asked) -> GpuSpec:
     """The GPU that was named, which must be the one that is here, whole."""
-    from planner.calibrate.device import load_torch, read_gpu_state
 
     if asked.gpu is None:
         raise InputError("which GPU is this?", "Give --gpu, e.g. --gpu a100.")
@@ -409,8 +401,6 @@ def _of_iterations(
     **details: Any,
 ) -> Calibration:
     """Fit iterations and make their profile; `details` are further fields of it, `recorded` stands with the points."""
-    from planner.calibrate.fit import PRIOR_WIDTH, fit_points
-    from planner.calibrate.raw import RawPoints, clock
 
     fit = fit_points(
         measured, prior or roofline(device, network, tp), prior_width=CPU_PRIOR_WIDTH if on_cpu else PRIOR_WIDTH
@@ -470,7 +460,6 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
     CalibrationError
         When the server does not answer, too few loads were measured, or the profile fails its checks.
     """
-    from planner.calibrate.closed_loop import DEFAULT_BUDGET, Rules
     from planner.calibrate.facts import read_counters, read_facts
     from planner.calibrate.live import LiveServer, Server
     from planner.calibrate.loads import OperatingRange, measure_range
@@ -556,7 +545,6 @@ def _impossible(
     fit: ServerFit, measured: Sequence[ServerPoint], what: tuple[GpuSpec, ModelSpec], tp: int
 ) -> tuple[str, ...]:
     """What about a fit, or the loads behind it, no such hardware can do."""
-    from planner.calibrate.servers import faster_than_hardware, hardware_limit
 
     floor = hardware_limit(*what, tp)
     found: list[tuple[object, str, dict[str, object]]] = []

@@ -242,7 +242,8 @@ class _Search:
             for start in starts
         ]  # fmt: skip
         best = np.argmin([cost for _, cost in found], axis=0)
-        return np.stack([theta for theta, _ in found])[best, np.arange(best.size)]
+        solved: FloatArray = np.stack([theta for theta, _ in found])[best, np.arange(best.size)]
+        return solved
 
     def loss(self, theta: FloatArray, rules: Rules) -> float:
         """What :meth:`solve` minimises, at its result [1]."""

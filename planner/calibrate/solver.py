@@ -161,19 +161,16 @@ def minimise(
     low, high = mean - LOG_LIMIT, mean + LOG_LIMIT
     current = start.copy()
 
-    def residuals(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def judged(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Residuals, their derivatives, and the loss."""
         predicted, slope = model(values)
-        return (predicted - target) / scale, slope / scale
-
-    def loss(gap: FloatArray, values: FloatArray) -> FloatArray:
+        gap, away = (predicted - target) / scale, values - mean
         data = 2.0 * (np.sqrt(1.0 + gap**2) - 1.0)
-        away = values - mean
         total: FloatArray = (weights * data).sum(axis=1) + np.einsum("ri,ij,rj->r", away, precision, away)
-        return total
+        return gap, slope / scale, total
 
     damping = np.full(problems, 1e-2)
-    gap, jacobian = residuals(current)
-    cost = loss(gap, current)
+    gap, jacobian, cost = judged(current)
     running = np.ones(problems, dtype=bool)
     diagonal = np.arange(size)
     for _ in range(iterations):
@@ -190,8 +187,7 @@ def minimise(
         np.clip(step, -2.0, 2.0, out=step)
         trial = np.clip(current + step, low, high)
         trial[:, held] = current[:, held]
-        trial_gap, trial_jacobian = residuals(trial)
-        trial_cost = loss(trial_gap, trial)
+        trial_gap, trial_jacobian, trial_cost = judged(trial)
         better = running & (trial_cost <= cost)
         gain = np.where(better, cost - trial_cost, 0.0)
         current[better] = trial[better]
