@@ -235,7 +235,11 @@ def read_iterations_csv(
         problems = [] if positive else [f"measured_ms must be positive, got {row['measured_ms']}"]
         if problems := [*problems, *batch_problems(batch)]:
             raise InputError.from_problems([f"{path.name}:{line}: {p}" for p in problems])
-        return key, (rank, batch.kind == "mixed" and bool((row.get("composed") or "").strip()), (batch, time_s, order))
+        return key, (
+            rank,
+            batch.decodes * batch.prefills > 0 and bool((row.get("composed") or "").strip()),
+            (batch, time_s, order),
+        )
 
     groups = _grouped(reader, path.name, made)
     if not groups:

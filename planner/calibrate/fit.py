@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from planner.calibrate.points import Batch, Points
 from planner.calibrate.solver import PARAMETERS, B, C, Design, E, G, X, minimise, predict
 from planner.errors import CalibrationError
+from planner.iteration.derived import Derived, with_uncertainty
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
 from planner.shared.record import Record
@@ -165,6 +166,22 @@ class Fit(Record):
     def interval(self, quantity: Callable[[IterationModel], float]) -> tuple[float, float]:
         """90% interval of any function of the model by resampling, in its unit."""
         return _ends(np.array([quantity(m) for m in self.sample_models]))
+
+    def derive(self, derive: Callable[..., Derived], **options: Any) -> Derived:
+        """Parameters of a paper's form with intervals and flags.
+
+        Parameters
+        ----------
+        derive
+            A function of :mod:`planner.iteration.derived`.
+        options
+            Its other arguments.
+
+        Returns
+        -------
+        Derived
+        """
+        return with_uncertainty(derive, self.iteration, self.sample_models, self.identified, **options)
 
     @property
     def error_band(self) -> float:

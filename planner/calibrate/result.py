@@ -149,10 +149,10 @@ class Calibration(Record):
             ("H(1024)", "s/sequence", lambda m: fleetopt_parameters(m, 1024.0)["H"]),
             ("beta_p(256-4096)", "s/token", lambda m: exclusive_parameters(m, 1024.0)["beta_p"]),
         )
-        fit = self.fit
-        for name, unit, quantity in derived if fit is not None else ():
-            value, (low, high) = quantity(model), fit.interval(quantity)
-            rows.append((name, unit, value, low, high, high - low <= 0.7 * abs(value)))
+        if self.fit is not None:
+            for name, unit, quantity in derived:
+                value, (low, high) = quantity(model), self.fit.interval(quantity)
+                rows.append((name, unit, value, low, high, high - low <= 0.7 * abs(value)))
         keys = ("parameter", "unit", "value", "low", "high", "identified")
         return [dict(zip(keys, row, strict=True)) for row in rows]
 

@@ -15,7 +15,7 @@ from planner.calibrate.fit import MOST_POINTS, Fit, _thinned, fit_points
 from planner.calibrate.points import Batch, Points
 from planner.catalog import gpu, model
 from planner.errors import CalibrationError
-from planner.iteration.derived import exclusive_parameters, fleetopt_parameters, with_uncertainty
+from planner.iteration.derived import exclusive_parameters, fleetopt_parameters
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
 
@@ -179,7 +179,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
 
 def test_derived_parameters_carry_the_uncertainty() -> None:
     fit = fit_points(synthetic(noise=0.01)[0], PRIOR)
-    d = with_uncertainty(fleetopt_parameters, fit.iteration, fit.sample_models, fit.identified, context=1024.0)
+    d = fit.derive(fleetopt_parameters, context=1024.0)
     low, high = d.intervals["W"]
     assert low < d["W"] < high and high - low < 0.15 * d["W"]
     assert d.not_identified == ()
