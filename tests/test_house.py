@@ -14,7 +14,6 @@ MATHEMATICS = "a published formula, offered to those who read and reuse the math
 REFERENCE = "the reference that approximations and the simulator's engines are tested against"
 
 UNREACHED = {
-    "closed_loop_tpot": REFERENCE,
     "TP_EB": MATHEMATICS,
     "NCorr": MATHEMATICS,
     "N_corr": MATHEMATICS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,11 @@ class Remark(Record):
 
     def __str__(self) -> str:
         return _WRITER.format(sentences()[self.code], **self.values)
+
+
+def those_that_hold(found: Iterable[tuple[object, str, Mapping[str, object]]]) -> tuple[str, ...]:
+    """The sentences of remarks, each given as whether it holds, its code and its values."""
+    return tuple(str(Remark(code, values)) for holds, code, values in found if holds)
 
 
 class _Writer(string.Formatter):
