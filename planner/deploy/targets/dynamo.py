@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import NOBODY, SHARED_MEMORY_GIB, confined, gpu_resource, pod_spec
+from planner.deploy.pods import NOBODY, confined, pod_spec
 from planner.deploy.serving import Serving, ServingPool, without
 from planner.deploy.templates import templates
 from planner.errors import InputError
@@ -38,7 +38,7 @@ def render(serving: Serving) -> Rendered:
             "--to dynamo: a graph of workers has no cut by length",
             "Plan one pool (--pools 1), or use --to k8s or llm-d.",
         )
-    foreign = [p.gpu.name for p in serving.pools if gpu_resource(p) != "nvidia.com/gpu"]
+    foreign = [p.device.name for p in serving.pools if p.gpu_resource != "nvidia.com/gpu"]
     if foreign and not serving.options.image:
         raise InputError(f"--to dynamo: its images are for NVIDIA's GPUs, not {foreign[0]}", "Name yours: --image.")
     image = serving.options.image or f"nvcr.io/nvidia/ai-dynamo/{worker['image']}:{RELEASE}"
@@ -49,11 +49,9 @@ def render(serving: Serving) -> Rendered:
         *(_component(serving, pool, worker, image, mode) for pool in serving.pools),
     ]
     graph = {"nvidia.com/dynamo-graph-deployment-name": serving.options.name}
-    own_name = k.metadata(serving, serving.options.name)
-    document: k.Object = _filled("graph", metadata=own_name, engine=serving.engine.name, components=components)
-    objects = [document]
+    objects = [_filled("graph", serving=serving, components=components)]
     for pool in serving.pools:
-        own = {**graph, "nvidia.com/dynamo-component-type": "worker" if pool.role == "both" else pool.role}
+        own = {**graph, "nvidia.com/dynamo-component-type": _type(pool)}
         policy = k.network_policy(serving, pool.object, own, [k.from_pods(graph)], SYSTEM_PORT, leaves=False)
         objects += [k.pool_budget(serving, pool, own), policy]
     notes = [f"{image}: its operator must serve nvidia.com/v1beta1"]
@@ -87,8 +85,8 @@ def router_mode(routing: Routing, cached_share: float) -> str:
     return "round-robin" if routing.in_turn else "random"
 
 
-def _name(pool: ServingPool) -> str:
-    return "Worker" if pool.role == "both" else f"{pool.role.title()}Worker"
+def _type(pool: ServingPool) -> str:
+    return "worker" if pool.role == "both" else pool.role
 
 
 def _component(serving: Serving, pool: ServingPool, worker: Mapping[str, Any], image: str, mode: str) -> k.Object:
@@ -119,10 +117,10 @@ def _component(serving: Serving, pool: ServingPool, worker: Mapping[str, Any], i
     spec["volumes"] = [v for v in spec["volumes"] if v["name"] != "shm"]
     return _filled(
         "worker",
-        name=_name(pool),
-        type="worker" if pool.role == "both" else pool.role,
-        replicas=k.counted(serving, pool),
-        shared=f"{SHARED_MEMORY_GIB}Gi",
+        serving=serving,
+        pool=pool,
+        name="Worker" if pool.role == "both" else f"{pool.role.title()}Worker",
+        type=_type(pool),
         pod=spec,
         # its operator tells the nodes' engines of each other
         multinode={"nodeCount": pool.nodes} if pool.nodes > 1 else None,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import SHARED_MEMORY_GIB, environment, placement, probes, resources
+from planner.deploy.pods import environment, placement, probes, resources
 from planner.deploy.router import POOL_HEADER, length_notes, picker, picker_notes
-from planner.deploy.serving import PORT, Serving, ServingPool, without
+from planner.deploy.serving import COMPONENT, NAME, PORT, Serving, ServingPool, without
 from planner.deploy.templates import templates
 from planner.errors import InputError
 
@@ -31,7 +32,7 @@ def render(serving: Serving) -> Rendered:
     for pool in pools:
         labels = _labels(serving, pool)
         policy = k.network_policy(
-            serving, pool.object, labels, [_CALLERS, k.from_pods({k.NAME: labels[k.NAME]})], PORT, leaves=False
+            serving, pool.object, labels, [_filled("callers"), k.from_pods({NAME: labels[NAME]})], PORT, leaves=False
         )
         documents += [k.pool_budget(serving, pool, labels), policy]
     if serving.boundaries:
@@ -44,10 +45,7 @@ def render(serving: Serving) -> Rendered:
     return k.manifests(serving, "kserve", documents, about, notes)
 
 
-_CALLERS: k.Object = {"from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kserve"}}}]}
-"""KServe's gateway."""
-
-_filled: Callable[..., k.Object] = templates(__file__)
+_filled: Callable[..., Any] = templates(__file__)
 
 TEMPLATE_LEAVES_S, TEMPLATE_EXIT_S = 15, 5
 """What KServe's template takes of the grace before it gives vLLM the rest as `--shutdown-timeout` [s]."""
@@ -57,8 +55,8 @@ def _labels(serving: Serving, pool: ServingPool) -> dict[str, str]:
     """Labels that KServe gives the pods of a pool."""
     part = "prefill" if pool.role.startswith("prefill") else "workload"
     return {
-        k.NAME: serving.options.name if serving.split else pool.object,
-        k.COMPONENT: f"llminferenceservice-{part}",
+        NAME: serving.options.name if serving.split else pool.object,
+        COMPONENT: f"llminferenceservice-{part}",
     }
 
 
@@ -72,28 +70,28 @@ def _workload(serving: Serving, pool: ServingPool) -> k.Object:
     probe = probes(serving)["startupProbe"]
     return _filled(
         "workload",
-        replicas=k.counted(serving, pool),
+        serving=serving,
+        pool=pool,
         tensor=tensor,
         grace=TEMPLATE_LEAVES_S + pool.drain_s + TEMPLATE_EXIT_S,
         env=[*variables, *(e for e in environment(serving) if e["name"] == serving.key_variable)],
         resources=resources(serving, pool),
         every=probe["periodSeconds"],
         looks=probe["failureThreshold"],
-        image=serving.options.image,
-        shared=f"{SHARED_MEMORY_GIB}Gi",
         placement=placement(serving, pool),
     )
 
 
 def _service(serving: Serving, pool: ServingPool, name: str) -> k.Object:
     """The service of a pool."""
-    cache = serving.options.cache
+    cache, labels = serving.options.cache, pool.labels
     revision = f":{serving.options.revision}" if serving.options.revision else ""
     return _filled(
         "service",
-        metadata=k.metadata(serving, name, labels=k.labels(serving, pool)),
+        serving=serving,
+        name=name,
+        labels=labels,
         uri=f"pvc://{cache}/{serving.repository}" if cache else f"hf://{serving.repository}{revision}",
-        model=serving.repository,
         workload=_workload(serving, pool),
         scorers=_scorers(serving),
     )
@@ -112,12 +110,9 @@ def _scorers(serving: Serving) -> k.Object:
 def _route(serving: Serving) -> k.Object:
     """Requests by the header that names their pool, the rest to the pool of the longest."""
     *short, longest = serving.pools
-    rules = [
-        _filled("rule", matches=[{"headers": [{"name": POOL_HEADER, "value": p.object}]}], pool=p.object) for p in short
-    ]
-    rules.append(_filled("rule", matches=None, pool=longest.object))
-    own = k.metadata(serving, serving.options.name, labels=k.labels(serving))
-    return _filled("route", metadata=own, rules=rules)
+    rules = [_filled("rule", matches=_filled("named", header=POOL_HEADER, pool=p), pool=p) for p in short]
+    rules.append(_filled("rule", matches=None, pool=longest))
+    return _filled("route", serving=serving, rules=rules)
 
 
 TARGET = Target(
