@@ -6,19 +6,13 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.autoscale.path import STEP_S
+from planner.autoscale.path import STEP_S, Floats
 from planner.promise import MEAN, Promise
 from planner.shared.record import Record
 from planner.units import format_count, format_duration, format_percent
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 DAY_S, HOUR_S = 86_400.0, 3600.0
 

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from planner.autoscale.backtest import (
     window_mean,
 )
 from planner.autoscale.cold import Cold, cold_of
-from planner.autoscale.path import STEP_S, hourly_path, swings
+from planner.autoscale.path import STEP_S, Floats, hourly_path, swings
 from planner.autoscale.signals import PeakPrefill, Signals, peak_prefill, signals_of
 from planner.autoscale.thresholds import UTILIZATION, Capacity, Threshold, capacity_of, threshold_of
 from planner.catalog.load import gpu as find_gpu
@@ -35,11 +35,6 @@ from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.studies.schedule import needs_of
 from planner.units import format_count, format_duration, format_percent
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 HEADROOMS = (*(0.2 + 0.025 * k for k in range(53)), 1.6, 1.8, 2.0)
 """Thresholds over what a rule aims at that are tried, ascending [1]."""

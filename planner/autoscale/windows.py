@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from planner.autoscale.path import FAST_S, SLOW_S, STEP_S, WINDOW_S, swings, variances
+from planner.autoscale.path import FAST_S, SLOW_S, STEP_S, WINDOW_S, Floats, swings, variances
 from planner.fleet.fleet import Fleet
 from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.iteration.model import IterationModel
@@ -22,11 +22,6 @@ from planner.simulate.plan import pair_engines, pool_engines
 from planner.simulate.traffic import cached_tokens, requests_of, whole_tokens
 from planner.workload.arrivals import Arrivals
 from planner.workload.pools import PoolLaw
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 MOST_REPLICAS = 4
 """Replicas that are simulated: a larger pool's share of bursts is sent to so many."""
