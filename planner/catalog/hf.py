@@ -136,7 +136,7 @@ class _Reader:
         key = next((key for key in keys if self.values.get(key) is not None), None)
         if key is None and default is not None:
             return default
-        value = None if key is None else self.values[key]
+        value: Any = None if key is None else self.values[key]
         if type(value) in (int, float) and least <= value <= _MOST and value % 1 == 0:
             return int(value)
         told = "missing" if key is None else f"expected a whole number >= {least}, got {value!r}"

@@ -11,8 +11,10 @@ and tokens are those of one copy.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from planner.errors import InputError
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
@@ -86,7 +88,7 @@ def weight_bytes(model: ModelSpec, tp: int | Parallelism = 1) -> float:
     >>> round(weight_bytes(model("llama-3.1-8b")) / 2**30, 2), round(weight_bytes(model("gpt-oss-20b")) / 2**30, 2)
     (14.96, 13.43)
     """
-    spread = _spread(tp)
+    spread = Parallelism.of(tp)
     tp = spread.tp
     part, w = shard(model, tp, spread.stage_gpus), DTYPE_BYTES[model.weight_dtype]
     dense_w = DTYPE_BYTES[model.dense_weight_dtype]
@@ -103,10 +105,6 @@ def weight_bytes(model: ModelSpec, tp: int | Parallelism = 1) -> float:
     # the first pipeline stage holds the embedding, the last one the head
     embeddings = vocabulary * (1 if model.tied_embeddings or spread.pp > 1 else 2)
     return 2.0 * embeddings + (2.0 * part.router_parameters + dense + routed + norms) / spread.pp + tower
-
-
-def _spread(tp: int | Parallelism) -> Parallelism:
-    return tp if isinstance(tp, Parallelism) else Parallelism(tp)
 
 
 def parameter_counts(model: ModelSpec) -> tuple[float, float]:
@@ -177,7 +175,7 @@ def kv_bytes_per_token(
     >>> kv_bytes_per_token(oss), kv_bytes_per_token(oss, context_tokens=math.inf)
     (49152.0, 24576.0)
     """
-    part = shard(model, _spread(tp).tp)
+    part = shard(model, Parallelism.of(tp).tp)
     if context_tokens is None:
         return part.full_bytes_per_token + part.window_bytes_per_token
     context = max(context_tokens, 1.0)
@@ -219,7 +217,7 @@ def overhead_bytes(
     >>> [round(overhead_bytes(model("llama-3.1-8b"), max_num_seqs=n) / 2**30, 2) for n in (128, 1024)]
     [1.11, 5.04]
     """
-    spread = _spread(tp)
+    spread = Parallelism.of(tp)
     sampler = 0.0 if model.pooling else SAMPLER_BYTES_PER_LOGIT * max_num_seqs * model.vocab_size
     activations = token_budget * (4.0 * model.hidden_size + 6.0 * model.intermediate_size / spread.tp)
     return (COMMUNICATION_GIB[spread.gpus > 1] + FRAGMENTATION_GIB) * GIB + max(sampler, activations)
@@ -325,7 +323,7 @@ def kv_capacity(
     weights = weight_bytes(model, tp)
     overhead = overhead_bytes(model, tp, max_num_seqs=max_num_seqs, token_budget=token_budget)
     room = usable - weights - overhead
-    part = shard(model, _spread(tp).tp)
+    part = shard(model, Parallelism.of(tp).tp)
     # a stage keeps its layers of the tokens of all pp copies: as many bytes as all layers of the tokens of one
     full, window, states = part.full_bytes_per_token, part.window_bytes_per_token, part.state_bytes_per_sequence
     kept = max_num_seqs * (model.sliding_window + BLOCK_TOKENS) + token_budget if window else 0
@@ -349,24 +347,14 @@ def kv_capacity(
     )
 
 
-def fits(
-    model: ModelSpec,
-    gpu: GpuSpec,
-    tp: int | Parallelism,
-    longest_request_tokens: float,
-    *,
-    token_budget: int = DEFAULT_TOKEN_BUDGET,
-    memory_utilization: float = DEFAULT_MEMORY_UTILIZATION,
-) -> bool:
-    """Whether a replica holds one request of that many tokens.
+def fits(model: ModelSpec, gpu: GpuSpec, tp: int | Parallelism, longest_request_tokens: float, **settings: Any) -> bool:
+    """Whether a replica holds one request of that many tokens; `settings` are those of :func:`kv_capacity`.
 
     >>> from planner.catalog import gpu, model
     >>> [fits(model("deepseek-v3"), gpu(name), Parallelism(dp=8), 8192) for name in ("h100", "h200")]
     [False, True]
     """
-    capacity = kv_capacity(
-        model, gpu, tp, max_num_seqs=1, token_budget=token_budget, memory_utilization=memory_utilization
-    )
+    capacity = kv_capacity(model, gpu, tp, max_num_seqs=1, **settings)
     return capacity.tokens >= BLOCK_TOKENS * math.ceil(longest_request_tokens / BLOCK_TOKENS)
 
 
@@ -382,14 +370,7 @@ def tensor_parallel_sizes(model: ModelSpec, gpu: GpuSpec) -> tuple[int, ...]:
     return tuple(tp for tp in (1, 2, 4, 8, 16, 32, 64) if tp <= gpu.gpus_per_node and model.q_heads % tp == 0)
 
 
-def smallest_tp(
-    model: ModelSpec,
-    gpu: GpuSpec,
-    longest_request_tokens: float,
-    *,
-    token_budget: int = DEFAULT_TOKEN_BUDGET,
-    memory_utilization: float = DEFAULT_MEMORY_UTILIZATION,
-) -> int:
+def smallest_tp(model: ModelSpec, gpu: GpuSpec, longest_request_tokens: float, **settings: Any) -> int:
     """Smallest tensor-parallel group whose KV cache holds one request of the longest admitted length.
 
     Parameters
@@ -398,8 +379,8 @@ def smallest_tp(
         What runs on what.
     longest_request_tokens
         Input + output of the longest request [tokens].
-    token_budget, memory_utilization
-        Engine settings, see :func:`kv_capacity`.
+    settings
+        Token budget and share of the memory, see :func:`kv_capacity`.
 
     Returns
     -------
@@ -417,29 +398,24 @@ def smallest_tp(
     >>> smallest_tp(model("llama-3.1-70b"), gpu("h100"), 8192), smallest_tp(model("llama-3.1-8b"), gpu("l4"), 8192)
     (2, 1)
     """
-    need = BLOCK_TOKENS * math.ceil(longest_request_tokens / BLOCK_TOKENS)
-    tried: list[tuple[int, KvCapacity]] = []
-    for tp in tensor_parallel_sizes(model, gpu):
-        capacity = kv_capacity(
-            model, gpu, tp, max_num_seqs=1, token_budget=token_budget, memory_utilization=memory_utilization
-        )
-        if capacity.tokens >= need:
+    sizes = tensor_parallel_sizes(model, gpu)
+    for tp in sizes:
+        if fits(model, gpu, tp, longest_request_tokens, **settings):
             return tp
-        tried.append((tp, capacity))
+    tried = {tp: kv_capacity(model, gpu, tp, max_num_seqs=1, **settings) for tp in sizes}
     raise _does_not_fit(model, gpu, longest_request_tokens, tried)
 
 
-def _does_not_fit(model: ModelSpec, gpu: GpuSpec, longest: float, tried: list[tuple[int, KvCapacity]]) -> InputError:
-    def line(tp: int, c: KvCapacity) -> str:
+def _does_not_fit(model: ModelSpec, gpu: GpuSpec, longest: float, tried: Mapping[int, KvCapacity]) -> InputError:
+    lines = []
+    for tp, c in tried.items():
         taken = f"weights {c.weight_bytes / GIB:.1f} + overhead {c.overhead_bytes / GIB:.1f} GiB per GPU"
         left = f"KV cache for {c.tokens:,} tokens" if c.tokens > 0 else "nothing left for the KV cache"
-        return f"TP{tp}: {taken} of {c.usable_bytes / GIB:.1f} usable, {left}"
-
-    last = tried[-1][1]
-    cache = (last.bytes_per_token * longest + last.bytes_per_sequence) / GIB
+        lines.append(f"TP{tp}: {taken} of {c.usable_bytes / GIB:.1f} usable, {left}")
+    cache = (c.bytes_per_token * longest + c.bytes_per_sequence) / GIB
     return InputError(
         f"{model.name} ({model.weight_dtype}) does not fit on {gpu.name}: one request of {longest:,.0f} tokens needs "
-        f"{cache:.2f} GiB of KV cache per GPU at TP{tried[-1][0]}",
+        f"{cache:.2f} GiB of KV cache per GPU at TP{tp}",
         "Take larger GPUs, quantized weights or KV cache, shorter requests, or several nodes: --pp 2.",
-        [line(tp, c) for tp, c in tried],
+        lines,
     )

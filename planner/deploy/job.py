@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any
 
 from planner.deploy import Rendered
 from planner.deploy import kubernetes as k
@@ -17,7 +16,7 @@ from planner.errors import InputError
 
 GENERATORS = ("guidellm", "vllm")
 
-_filled: Callable[..., Any] = templates(__file__)
+_filled: Callable[..., k.Object] = templates(__file__)
 
 GUIDELLM_IMAGE = "ghcr.io/vllm-project/guidellm:v0.8.1"
 PYTHON_IMAGE = "python:3.12.12-slim"
@@ -110,11 +109,8 @@ def _load(serving: Serving, generator: str, url: str, requests: int) -> k.Object
         known,
         *(secret(n, str(key), "api-key") for n in names),
     ]
-    if generator == "guidellm":
-        image, arguments = GUIDELLM_IMAGE, ["run", "--config", "/plan/scenario.yaml", "--disable-console-interactive"]
-    else:
-        image = serving.image
-        arguments = _filled("bench", url=url, serving=serving, requests=str(requests), block=str(BLOCK))
+    image = GUIDELLM_IMAGE if generator == "guidellm" else serving.image
+    arguments = _filled(generator, url=url, serving=serving, requests=str(requests), block=str(BLOCK))
     return _filled("container", name="load", image=image, command=[generator], args=arguments, env=environment)
 
 

@@ -32,7 +32,7 @@ KEPT_S = 4
 LARGEST_BODY = 16 << 20
 """Largest request that is looked at whole [bytes]."""
 
-_filled: Callable[..., Any] = templates(__file__)
+_filled: Callable[..., dict[str, Any]] = templates(__file__)
 
 
 def length_notes(serving: Serving) -> Iterator[str]:
@@ -139,14 +139,14 @@ def draining(leaves_s: float) -> list[str]:
     leaves_s
         Until nobody sends new connections here [s].
     """
-    return ["/bin/bash", "-c", _filled("draining", admin=ADMIN_PORT, leaves=f"{leaves_s:.0f}")]
+    return ["/bin/bash", "-c", str(_filled("draining", admin=ADMIN_PORT, leaves=f"{leaves_s:.0f}"))]
 
 
 def _lua(serving: Serving) -> str:
     """Script that names the pool of a request from its length."""
     output = _filled("lua_output", mean=round(serving.mean_output_tokens)) if serving.sees_output else ""
     cuts = [_filled("lua_cut", most=f"{p.high_tokens:.0f}", header=POOL_HEADER, pool=p) for p in serving.pools[:-1]]
-    return str(_filled("lua", header=POOL_HEADER, bytes=BYTES_PER_TOKEN, output=output, cuts="".join(cuts)))
+    return str(_filled("lua", header=POOL_HEADER, bytes=BYTES_PER_TOKEN, output=output, cuts="".join(map(str, cuts))))
 
 
 def picker_notes(serving: Serving) -> Iterator[str]:

@@ -214,9 +214,9 @@ class IterationModel:
         float or ndarray
             Time [s]; 0 for an empty batch. A float when every argument is a scalar.
         """
-        batch = (decodes, context_sum, prefill_tokens, prefill_pairs, context_max, prefill_end)
+        batch: tuple[Any, ...] = (decodes, context_sum, prefill_tokens, prefill_pairs, context_max, prefill_end)
         nothing: Any = np.zeros(())
-        run: Callable[..., Any] = self._time_arrays
+        run: Callable[..., float | FloatArray] = self._time_arrays
         if {*map(type, batch)} <= _NUMBERS:
             nothing, run = 0.0, self._time_scalar
         else:

@@ -83,6 +83,11 @@ class Parallelism:
                 + (", or not at all (ep 1)" if self.dp == 1 else "")
             )
 
+    @classmethod
+    def of(cls, tp: int | Parallelism) -> Parallelism:
+        """A tensor-parallel group of so many GPUs, or what is one already."""
+        return tp if isinstance(tp, Parallelism) else cls(tp)
+
     @property
     def gpus(self) -> int:
         """GPUs of the replica [GPUs]."""

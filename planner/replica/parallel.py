@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from planner.catalog.kv import fits, smallest_tp, tensor_parallel_sizes
 from planner.errors import InputError
@@ -48,20 +49,21 @@ def parallel_choices(model: ModelSpec, gpu: GpuSpec, node: int | None = None) ->
     def all_ways() -> Iterator[Parallelism]:
         """Every split of a replica over GPUs, smaller ones first."""
         for tp in sizes:
-            pp = 1
-            while pp <= min(MOST_STAGES, model.layers):
-                yield Parallelism(tp, pp)
-                pp *= 2
-            if not model.experts:
-                continue
-            if tp > 1:
+            yield from (Parallelism(tp, pp) for pp in _doubled(1, min(MOST_STAGES, model.layers)))
+            if model.experts and tp > 1:
                 yield Parallelism(tp, ep=tp)
-            stage = 2 * tp
-            while stage <= MOST_NODES * node and stage <= model.experts:
-                yield Parallelism(tp, dp=stage // tp)
-                stage *= 2
+            yield from (
+                Parallelism(tp, dp=gpus // tp) for gpus in _doubled(2 * tp, min(MOST_NODES * node, model.experts))
+            )
 
     return tuple(sorted(all_ways(), key=lambda p: (p.gpus, p.pp, p.dp, p.ep)))
+
+
+def _doubled(first: int, most: int) -> Iterator[int]:
+    """A number, twice it, four times it, up to the most."""
+    while first <= most:
+        yield first
+        first *= 2
 
 
 def spreads(
@@ -99,20 +101,11 @@ def spreads(
         What was asked for is not possible, or does not fit; nothing fits.
     """
 
-    def holds(spread: Parallelism) -> bool:
-        return fits(
-            model,
-            gpu,
-            spread,
-            longest_request_tokens,
-            token_budget=token_budget,
-            memory_utilization=memory_utilization,
-        )
+    settings = {"token_budget": token_budget, "memory_utilization": memory_utilization}
+    smallest = partial(smallest_tp, model, gpu, longest_request_tokens, **settings)
 
-    def smallest() -> int:
-        return smallest_tp(
-            model, gpu, longest_request_tokens, token_budget=token_budget, memory_utilization=memory_utilization
-        )
+    def holds(spread: Parallelism) -> bool:
+        return fits(model, gpu, spread, longest_request_tokens, **settings)
 
     given = {name: value for name, value in asked.items() if value is not None}
     beyond = set(given) - {"tp"}

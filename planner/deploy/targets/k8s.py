@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
@@ -17,7 +16,7 @@ ENVOY_USER = 101
 
 ENVOYS = 2
 
-_filled: Callable[..., Any] = templates(__file__)
+_filled: Callable[..., k.Object] = templates(__file__)
 
 ENVOY_LEAVES_S = 15
 """Until nobody connects to an Envoy that is taken out of its service [s]."""
@@ -45,7 +44,7 @@ def render(serving: Serving) -> Rendered:
         k.service(serving, serving.options.name, router, {"http": (80, "requests")}),
         k.budget(serving, router, pods),
         k.engine_policy(serving),
-        k.network_policy(serving, router, pods, _filled("anybody", port=ROUTER_PORT), STATUS_PORT, leaves=False),
+        k.network_policy(serving, router, pods, [_filled("anybody", port=ROUTER_PORT)], STATUS_PORT, leaves=False),
     ]
     notes = [*length_notes(serving)]
     if serving.routing.least:

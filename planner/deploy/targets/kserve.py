@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
@@ -45,7 +44,7 @@ def render(serving: Serving) -> Rendered:
     return k.manifests(serving, "kserve", documents, about, notes)
 
 
-_filled: Callable[..., Any] = templates(__file__)
+_filled: Callable[..., k.Object] = templates(__file__)
 
 TEMPLATE_LEAVES_S, TEMPLATE_EXIT_S = 15, 5
 """What KServe's template takes of the grace before it gives vLLM the rest as `--shutdown-timeout` [s]."""
