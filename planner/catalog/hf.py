@@ -10,9 +10,9 @@ from typing import Any
 from planner.catalog.images import encoder_of
 from planner.errors import InputError, did_you_mean
 from planner.machine.hardware import DTYPE_BYTES, ModelSpec
-from planner.shared.documents import load_document, parse_json, read_text
+from planner.shared.documents import parse_json, read_text, shipped
 
-_KNOWN = load_document(Path(__file__).with_name("families.yaml"))
+_KNOWN = shipped(Path(__file__).with_name("families.yaml"))
 
 FAMILIES: Mapping[str, Mapping[str, Any]] = _KNOWN["families"]
 """Model types this reader knows, with the defaults of their configuration class."""

@@ -11,9 +11,9 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.machine.hardware import ModelSpec
-from planner.shared.documents import load_document
+from planner.shared.documents import shipped
 
-FAMILIES: Mapping[str, Mapping[str, Any]] = load_document(Path(__file__).with_suffix(".yaml"))
+FAMILIES: Mapping[str, Mapping[str, Any]] = shipped(Path(__file__).with_suffix(".yaml"))
 """How each family cuts images, by the model_type of its config.json."""
 
 MOST_PIXELS, MOST_RATIO = 65_536, 200.0

@@ -13,7 +13,7 @@ from planner.catalog.folders import FOLDER
 from planner.catalog.prices import Offer, offers, reference_offer
 from planner.errors import InputError, did_you_mean
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
-from planner.shared.documents import yaml_loader
+from planner.shared.documents import shipped
 
 GIB = 2.0**30
 
@@ -25,14 +25,6 @@ def normalized(name: str) -> str:
     ('h100-sxm', 'llama-3.1-8b-instruct', 'rtx-6000-ada')
     """
     return "-".join(name.strip().rstrip("/").rpartition("/")[2].lower().replace("_", " ").replace(":", " ").split())
-
-
-def shipped(file: str) -> Any:
-    """A YAML file of this package, parsed; a test reads them with the checks of :mod:`planner.shared.documents`."""
-    import yaml
-
-    # safe: builds plain data only; libyaml is ten times faster where it is compiled in
-    return yaml.load(FOLDER.joinpath(file).read_bytes(), yaml_loader())
 
 
 # what the source keys of an entry speak of, in their order
@@ -81,7 +73,7 @@ def gpus() -> Mapping[str, GpuSpec]:
     >>> gpus()["l4-24gb"].bandwidth_bytes_per_s
     300000000000.0
     """
-    data, limits = shipped("gpus.yaml"), shipped("power.yaml")["gpus"]
+    data, limits = shipped(FOLDER / "gpus.yaml"), shipped(FOLDER / "power.yaml")["gpus"]
     texts = data["sources"]
     entries: Mapping[str, GpuEntry] = data["gpus"]
     found = offers(tuple(entries))
@@ -113,7 +105,7 @@ def gpus() -> Mapping[str, GpuSpec]:
 
 def price_offers() -> tuple[Offer, ...]:
     """Every price offer, shipped and the user's."""
-    return offers(tuple(shipped("gpus.yaml")["gpus"]))
+    return offers(tuple(shipped(FOLDER / "gpus.yaml")["gpus"]))
 
 
 @cache
@@ -266,13 +258,11 @@ def model(
     return replace(spec, kv_dtype=kv_dtype or spec.kv_dtype)
 
 
-# how quantized repositories are named after their base: ("Llama-3.1-70B-Instruct-FP8-dynamic")
-_QUANTIZED = {
-    "fp8": ("-fp8", "-fp8-dynamic", "-fp8-block"),
-    "int8": ("-int8", "-w8a8", "-quantized.w8a8", "-gptq-int8"),
-    "int4": ("-int4", "-w4a16", "-quantized.w4a16", "-awq", "-gptq", "-gptq-int4"),
-    "fp4": ("-fp4", "-nvfp4"),
-}
+@cache
+def _spellings() -> Mapping[str, Any]:
+    """How quantized repositories are named after their base, and what stands for models that nobody can host."""
+    found: Mapping[str, Any] = shipped(FOLDER / "spellings.yaml")
+    return found
 
 
 def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
@@ -289,12 +279,13 @@ def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
     key = key if key in index else key.removeprefix("meta-")
     if key in index:
         return _model(index[key])
-    for dtype, endings in _QUANTIZED.items():
+    for dtype, endings in _spellings()["quantized"].items():
         for base in (key.removesuffix(ending) for ending in endings if key.endswith(ending)):
             if base in index:
                 return replace(_model(index[base]), name=f"{index[base]}-{dtype}", weight_dtype=dtype)
-    closed = next((like for maker, like in _CLOSED.items() if key.startswith(maker) and not path.exists()), None)
-    if closed is not None:
+    known = ((size, name) for size, names in _spellings()["closed"].items() for name in names)
+    if (size := next((size for size, name in known if key.startswith(name) and not path.exists()), None)) is not None:
+        closed = _spellings()["hosted"][size]
         raise InputError(
             f"model {str(name)!r} cannot be hosted: its weights are not published; sized like it: {closed[0]!r}",
             f"Open models that people host instead: {', '.join(closed)}. What its API costs beside a fleet: fleetopt cost --api.",
@@ -304,17 +295,6 @@ def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
         f"Known: {', '.join(_entries())}. Or give the path of a Hugging Face config.json.",
     )
 
-
-_LARGE, _SMALL = ("deepseek-v3.2", "kimi-k2", "gpt-oss-120b"), ("gpt-oss-20b", "qwen3-30b-a3b", "llama-3.1-8b")
-# makers publish no sizes: what stands beside them is what is hosted for such work, the larger for the larger
-_CLOSED: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("gpt-3.5", "gpt-4o-mini", "gpt-4.1-mini", "gpt-4.1-nano", "gpt-5-mini", "gpt-5-nano"), _SMALL),
-    **dict.fromkeys(("claude-haiku", "claude-3-haiku", "gemini-flash", "gemini-1.5-flash", "gemini-2.0-flash"), _SMALL),
-    **dict.fromkeys(("gemini-2.5-flash", "mistral-tiny"), _SMALL),
-    **dict.fromkeys(("gpt-4", "gpt-5", "chatgpt", "claude", "opus", "sonnet", "gemini", "o1", "o3", "o4"), _LARGE),
-    **dict.fromkeys(("mistral-large", "mistral-medium", "grok", "command-r", "palm", "nova"), _LARGE),
-}
-"""What the name of a model begins with that nobody can host -> open models instead."""
 
 _REPOSITORY = re.compile(r"huggingface\.co/([\w.-]+/[\w.-]+)")
 

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-from planner.catalog.load import shipped
+from planner.catalog.folders import FOLDER
 from planner.errors import InputError
+from planner.shared.documents import shipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def full_w(gpu: str) -> float:
 @cache
 def power_curve(gpu: str) -> PowerCurve | None:
     """The curve of a GPU by its canonical name; ``None`` where not even its TDP is known."""
-    data = shipped("power.yaml")
+    data = shipped(FOLDER / "power.yaml")
     entry, rest = data["gpus"].get(gpu), data["estimate"]
     if entry is None:
         return None

@@ -11,7 +11,7 @@ from typing import Any
 from planner.catalog.kv import weight_bytes
 from planner.deploy.serving import LEAVES_S, NAME, Serving, ServingPool
 from planner.deploy.templates import templates
-from planner.shared.documents import load_document
+from planner.shared.documents import shipped
 
 GIB = 2**30
 
@@ -63,7 +63,7 @@ def confined(spec: Mapping[str, Any], user: int = USER, token: bool = False) -> 
 @cache
 def platforms() -> Mapping[str, Mapping[str, Any]]:
     """Platform -> the label of its nodes, and its values by GPU."""
-    loaded: Mapping[str, Mapping[str, Any]] = load_document(Path(__file__).with_name("platforms.yaml"))
+    loaded: Mapping[str, Mapping[str, Any]] = shipped(Path(__file__).with_name("platforms.yaml"))
     return loaded
 
 

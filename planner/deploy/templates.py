@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.shared.documents import load_document
+from planner.shared.documents import shipped
 from planner.shared.record import placed
 
 _PLACE = re.compile(r"\$(?:(?P<brace>\{)?(?P<name>[a-z]\w*(?:\.[a-z]\w*)*)(?(brace)\})|\$)")
@@ -26,7 +26,7 @@ def templates(module: str) -> Callable[..., Any]:
     module
         ``__file__`` of the module.
     """
-    read = cache(lambda: load_document(Path(module).with_suffix(".yaml")))
+    read = cache(lambda: shipped(Path(module).with_suffix(".yaml")))
 
     def fill(template: str, /, **values: Any) -> Any:
         return filled(read()[template], values)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError, did_you_mean
-from planner.shared.documents import load_document
+from planner.shared.documents import shipped
 
 DEFAULT_ENGINE = "vllm"
 
@@ -214,7 +214,7 @@ def engines() -> Mapping[str, Engine]:
     """
     found = {}
     for name in engine_names():
-        read = load_document(Path(__file__).with_name(f"{name}.yaml"))
+        read = shipped(Path(__file__).with_name(f"{name}.yaml"))
         told: dict[str, Any] = {k: tuple(x) if isinstance(x, list) else x for k, x in read.items()}
         versions = tuple(Version(**one) for one in told.pop("versions", ()))
         found[name] = Engine(name=name, versions=versions, **told)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.shared.documents import load_document
+from planner.shared.documents import shipped
 from planner.shared.record import Record
 
 FloatArray = NDArray[np.float64]
@@ -150,7 +150,7 @@ def _check_positive(value: float, name: str, unit: str) -> None:
 @cache
 def _forms() -> Mapping[str, Mapping[str, Any]]:
     """Every form, the units of its parameters and what to know of them."""
-    found: Mapping[str, Mapping[str, Any]] = load_document(Path(__file__).with_suffix(".yaml"))
+    found: Mapping[str, Mapping[str, Any]] = shipped(Path(__file__).with_suffix(".yaml"))
     return found
 
 
