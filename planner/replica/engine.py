@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from planner.catalog.kv import BLOCK_TOKENS, kv_bytes_per_token, kv_capacity
@@ -28,6 +30,7 @@ from planner.replica.lora import ADAPTED_S, adapter_bytes
 from planner.replica.parallel import spreads
 from planner.replica.price import PriceRule
 from planner.replica.speculation import Draft, draft_of, speculating
+from planner.shared.documents import shipped
 from planner.shared.kept import once
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
@@ -273,12 +276,10 @@ def engine_options(
                 if profile is None:
                     serves = engines.engine or DEFAULT_ENGINE
                     profile = measured[way] = find_profile(gpu=gpu, model=model, tp=way, engine=serves)
-                if engines.api_overhead_s is not None:
-                    profile = replace(profile, api_overhead_s=engines.api_overhead_s)
-                if engines.request_s is not None:
-                    profile = replace(profile, request_s=engines.request_s)
-                price = _price_rule(purchase, gpu, profile)
-                share = engines.memory_utilization
+                times = {name: getattr(engines, name) for name in ("api_overhead_s", "request_s")}
+                times = {name: value for name, value in times.items() if value is not None}
+                profile = replace(profile, **times) if times else profile
+                price, share = _price_rule(purchase, gpu, profile), engines.memory_utilization
                 # the engine's setting is that of all stages together
                 seqs = given_seqs and max(1, given_seqs // way.pp)
                 seen = 0.0 if engines.image_size is None else image_s(gpu, model, way.tp, engines.image_size)
@@ -373,15 +374,9 @@ def _price_rule(purchase: Purchase, gpu: GpuSpec, profile: Profile) -> PriceRule
                 f"no price of {gpu.name} is known",
                 f"Give one with --price {gpu.name}=2.5, or import a list: fleetopt prices import FILE.",
             )
+    own = ("spot_share", "redundancy", "availability_target", "failures_per_hour", "repair_hours")
     return PriceRule(
-        gpus_per_replica=profile.gpus,
-        usd_per_gpu_hour=per_gpu,
-        spot_usd_per_gpu_hour=_price_of(gpu, purchase.spot_price),
-        spot_share=purchase.spot_share,
-        redundancy=purchase.redundancy,
-        availability_target=purchase.availability_target,
-        failures_per_hour=purchase.failures_per_hour,
-        repair_hours=purchase.repair_hours,
+        profile.gpus, per_gpu, _price_of(gpu, purchase.spot_price), **{name: getattr(purchase, name) for name in own}
     )
 
 
@@ -430,8 +425,9 @@ def memory_safe_slots(
 
     safe = safe_slots(blocks, lambda n: option.room(n) // BLOCK_TOKENS, max_slots=most)
     # nothing grows of a request that is its prompt: none runs in step with others
-    told = set(_GUARD_WARNINGS) - ({"fixed output"} if option.model.pooling else set())
-    warnings = tuple(_GUARD_WARNINGS[guard] for guard in safe.guards if guard in told)
+    alone = option.model.pooling
+    told = [guard for guard in safe.guards if guard in _words()["guards"] and not (alone and guard == "fixed output")]
+    warnings = tuple(_words()["guards"][guard] for guard in told)
     given = option.max_num_seqs
     if given is None:
         why = reasons.get(safe.limit, safe.limit)
@@ -496,7 +492,7 @@ def set_up(
         if rules.shares_budget:
             # the budget keeps about n_B sequences busy; half as many again is never the limit, and more slots cost cache
             most = min(most, SLOT_STEP * max(2, math.ceil(1.5 * blocks.budget_slots / SLOT_STEP)))
-        slots = memory_safe_slots(option, blocks, most, _SLOT_REASONS)
+        slots = memory_safe_slots(option, blocks, most, _words()["slots"])
         if slots.count >= 1 and not rules.shares_budget and option.max_num_seqs is None:
             limited = _slots_for_latency(option, law, slots.count, rules.iteration_limits(law, promises, engines.chunk))
             if limited < slots.count:
@@ -521,30 +517,17 @@ def set_up(
 def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: Engines, mixed: bool) -> EngineSettings:
     """Engine settings of a pool, each with its reason."""
     model_len = int(MODEL_LEN_STEP * math.ceil(high_tokens / MODEL_LEN_STEP))
-    budgets = engines.token_budget or TOKEN_BUDGETS
-    if len(budgets) == 1:
-        budget_why = "as given"
-    elif option.model.pooling == "encoder":
-        budget_why = "an encoder reads the longest prompt at once"
-    elif mixed:
-        budget_why = "the cheapest of " + ", ".join(map(str, budgets)) + " within the promises"
-    else:
-        budget_why = "of no effect where every sequence prefills a chunk of its own"
+    budgets, encoder = engines.token_budget or TOKEN_BUDGETS, option.model.pooling == "encoder"
+    why = "given" if len(budgets) == 1 else "encoder" if encoder else "shared" if mixed else "alone"
     spread = option.parallel
-    beyond = {
-        "pipeline_parallel_size": spread.pp > 1 and "the layers over that many groups",
-        "data_parallel_size": spread.dp > 1 and "copies of the attention, each with requests of its own",
-        "expert_parallel_size": spread.ep > 1 and "whole experts spread over the GPUs of a stage",
-    }
+    sizes = {f"{name}_parallel_size": getattr(spread, f"{name[0]}p") for name in ("pipeline", "data", "expert")}
     preempted = f"{slots.preemptions_per_1000:.2g} preemptions per 1,000 requests expected when full"
     return EngineSettings(
         max_model_len=min(model_len, option.model.max_context),
         max_num_seqs=slots.count * spread.pp,
         max_num_batched_tokens=option.token_budget,
         tensor_parallel_size=spread.tp,
-        pipeline_parallel_size=spread.pp,
-        data_parallel_size=spread.dp,
-        expert_parallel_size=spread.ep,
+        **sizes,
         speculative="" if option.speculation is None else option.speculation.vllm_config(),
         gpu_memory_utilization=option.memory_utilization,
         kv_cache_dtype=option.model.kv_dtype,
@@ -554,12 +537,12 @@ def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: E
         reasons={
             "max_model_len": f"the pool admits requests up to {high_tokens:,.0f} tokens, in whole KV blocks",
             "max_num_seqs": f"{slots.why}; {preempted}",
-            "max_num_batched_tokens": budget_why,
+            "max_num_batched_tokens": _words()["budget"][why].format(budgets=", ".join(map(str, budgets))),
             "tensor_parallel_size": group_why(engines, spread, f"weights and a {model_len:,}-token request"),
-            **{name: why for name, why in beyond.items() if why},
+            **{name: _words()["spread"][name] for name, size in sizes.items() if size > 1},
             **({"max_loras": f"as given; its memory bears {option.most_loras:,}"} if option.lora else {}),
             "gpu_memory_utilization": "weights and what the engine takes; an encoder keeps no cache"
-            if option.model.pooling == "encoder"
+            if encoder
             else f"KV cache for {option.kv_tokens(slots.count):,} tokens at this share",
         },
     )
@@ -568,30 +551,19 @@ def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: E
 def group_why(engines: Engines, spread: Parallelism, held: str) -> str:
     """Why the tensor-parallel group has its size."""
     if engines.tp:
-        return "as given"
-    if spread.dp > 1:
-        return "attention is copied, not cut; the cheapest of the ways to spread the model that were compared"
-    if spread.pp > 1:
-        return f"a whole node a stage: one node does not hold {held}"
-    if engines.tp_options:
-        return f"the cheapest of TP {', '.join(map(str, engines.tp_options))}"
-    return f"the cheapest of the groups in a node that hold {held}"
+        why = "given"
+    elif spread.dp > 1 or spread.pp > 1:
+        why = "copied" if spread.dp > 1 else "staged"
+    else:
+        why = "chosen" if engines.tp_options else "smallest"
+    return _words()["group"][why].format(held=held, options=", ".join(map(str, engines.tp_options)))
 
 
-_SLOT_REASONS = {
-    "overflow": "the largest number whose KV cache overflows in at most 1% of full iterations",
-    "preemptions": "the largest number with at most 10 preemptions per 1,000 requests",
-    "max_slots": "half as many again as the token budget can keep busy; memory would allow more",
-    "fixed output": "outputs of one length fill the cache together: memory / longest request",
-    "horizon": "overflow over the horizon",
-}
-
-_GUARD_WARNINGS = {
-    "long requests": "memory holds fewer than three of the longest requests: one long prompt can drain the machine "
-    "(a quarter of the overflow promise was applied)",
-    "fixed output": "output lengths hardly vary: slots run in step, so the worst case was reserved",
-    "fixed input": "input lengths hardly vary: preemptions were counted eight times",
-}
+@cache
+def _words() -> Mapping[str, Mapping[str, str]]:
+    """Why a setting is what it is, and what guards of the slots warn of."""
+    found: Mapping[str, Mapping[str, str]] = shipped(Path(__file__).with_suffix(".yaml"))
+    return found
 
 
 def token_budgets(engines: Engines, rules: EngineRules, whole: int = 0) -> tuple[int, ...]:
@@ -616,12 +588,9 @@ def _slots_for_latency(option: EngineOption, law: PoolLaw, slots: int, limits: S
         return slots
     decode = law.mean(m.DECODE)
     context = law.mean(m.KV) / decode if decode > 0.0 else 0.0
-    low, high = 0, slots
-    while low < high:
-        middle = (low + high + 1) // 2
-        if full_iteration_time(option.profile.iteration, middle, context) <= min(limits):
-            low = middle
-        else:
-            high = middle - 1
+    enough = min(limits)
+    low = bisect_left(
+        range(1, slots + 1), True, key=lambda n: not full_iteration_time(option.profile.iteration, n, context) <= enough
+    )
     # even one slot may be too slow; it is kept, so that the shortfall can be named
     return max(low, 1)
