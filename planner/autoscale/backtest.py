@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from planner.autoscale.path import STEP_S, WINDOW_S, Floats, Ints
 from planner.autoscale.signals import Signals
 from planner.autoscale.thresholds import Capacity
+from planner.autoscale.windows import STEP_S, WINDOW_S, Floats, Ints
 from planner.monitor.policy import Policy, Scaler
 
 LAG_S = 15.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.autoscale.path import STEP_S, Floats
+from planner.autoscale.windows import STEP_S, Floats
 from planner.promise import MEAN, Promise
 from planner.shared.record import Record
 from planner.units import format_count, format_duration, format_percent

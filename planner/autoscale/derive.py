@@ -21,9 +21,9 @@ from planner.autoscale.backtest import (
     window_mean,
 )
 from planner.autoscale.cold import Cold, cold_of
-from planner.autoscale.path import STEP_S, Floats, hourly_path, swings
 from planner.autoscale.signals import PeakPrefill, Signals, peak_prefill, signals_of
 from planner.autoscale.thresholds import UTILIZATION, Capacity, Threshold, capacity_of, threshold_of
+from planner.autoscale.windows import STEP_S, Floats, hourly_path, swings
 from planner.catalog.load import gpu as find_gpu
 from planner.deploy.startup import Startup
 from planner.fleet.caches import sessions_of
@@ -190,9 +190,7 @@ class Autoscaling(InNotebooks):
                 "cost_usd": o.replica_hours * p.usd_per_replica_hour,
                 "most_replicas": o.most,
                 "starts": o.starts,
-                "threshold_requests_per_s": p.threshold.requests_per_s,
-                "threshold_running": p.threshold.running,
-                "threshold_kv_usage": p.threshold.kv_usage,
+                **{f"threshold_{n}": getattr(p.threshold, n) for n in ("requests_per_s", "running", "kv_usage")},
             }
             for p in self.pools
             for o in p.outcomes

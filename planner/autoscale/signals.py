@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.autoscale.path import STEP_S, Floats
-from planner.autoscale.windows import MOST_REPLICAS, arrivals_along, drawn_requests, served
+from planner.autoscale.windows import MOST_REPLICAS, STEP_S, Floats, arrivals_along, drawn_requests, served
 from planner.engines import DEFAULT_ENGINE
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool

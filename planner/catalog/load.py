@@ -31,6 +31,10 @@ def normalized(name: str) -> str:
 _SOURCED = ("memory_bytes", "bandwidth_bytes_per_s", "flops_per_s", "link_bytes_per_s")
 
 
+_UNITS = (("_gib", "_bytes", GIB), ("_gb_per_s", "_bytes_per_s", 1e9))
+"""Endings of an entry's keys, those of a GpuSpec's, and one in the other."""
+
+
 class GpuEntry(TypedDict):
     """A GPU of gpus.yaml, in the units its head states."""
 
@@ -83,23 +87,19 @@ def gpus() -> Mapping[str, GpuSpec]:
         offer = reference_offer(found, name)
         if offer is not None:
             sources["price_usd_per_hour"] = offer.describe()
-        specs[name] = GpuSpec(
-            name=name,
-            memory_bytes=e["memory_gib"] * GIB,
-            bandwidth_bytes_per_s=e["bandwidth_gb_per_s"] * 1e9,
-            flops_per_s={dtype: value * 1e12 for dtype, value in e["tflops"].items()},
-            link_bytes_per_s=e["link_gb_per_s"] * 1e9,
-            price_usd_per_hour=None if offer is None else offer.usd_per_gpu_hour,
-            gpus_per_node=e.get("gpus_per_node", 8),
-            aliases=tuple(e["aliases"]),
-            gpu_class=e.get("gpu_class", ""),
-            sm_count=e.get("sm_count", 0),
-            attention_kernel=e.get("attention_kernel", ""),
-            node_link_bytes_per_s=e["node_link_gb_per_s"] * 1e9 if "node_link_gb_per_s" in e else None,
-            pair_bytes_per_s=e["pair_gb_per_s"] * 1e9 if "pair_gb_per_s" in e else None,
-            power_w=float(limits[name]["tdp"]) if name in limits else 0.0,
-            sources=sources,
-        )
+        told: dict[str, Any] = {}
+        for key, value in e.items():
+            ending, own, factor = next((unit for unit in _UNITS if key.endswith(unit[0])), ("", "", None))
+            told[key.removesuffix(ending) + own] = value if factor is None else float(value) * factor  # type: ignore[arg-type]
+        told |= {
+            "name": name,
+            "flops_per_s": {dtype: value * 1e12 for dtype, value in told.pop("tflops").items()},
+            "price_usd_per_hour": None if offer is None else offer.usd_per_gpu_hour,
+            "aliases": tuple(e["aliases"]),
+            "power_w": float(limits[name]["tdp"]) if name in limits else 0.0,
+            "sources": sources,
+        }
+        specs[name] = GpuSpec(**told)
     return specs
 
 

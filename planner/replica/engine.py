@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from planner.catalog.kv import BLOCK_TOKENS, kv_bytes_per_token, kv_capacity
+from planner.catalog.images import image_s
+from planner.catalog.kv import ADAPTED_S, BLOCK_TOKENS, adapter_bytes, kv_bytes_per_token, kv_capacity
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile
@@ -25,8 +26,6 @@ from planner.plans import EngineSettings
 from planner.promise import Promise
 from planner.question.compiled import Engines, Purchase
 from planner.queueing.prefix import own_tokens
-from planner.replica.images import image_s
-from planner.replica.lora import ADAPTED_S, adapter_bytes
 from planner.replica.parallel import spreads
 from planner.replica.price import PriceRule
 from planner.replica.speculation import Draft, draft_of, speculating
