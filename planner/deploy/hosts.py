@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from planner.deploy import kubernetes as k
 from planner.deploy.router import clusters, envoy
 from planner.deploy.serving import Serving, ServingPool
-from planner.deploy.templates import templates
-from planner.errors import InputError
+from planner.deploy.templates import refusal, templates
 
 FIRST_PORT = 8001
 """Port of the first replica on a host."""
@@ -66,7 +65,7 @@ def placed(serving: Serving, to: str) -> tuple[list[Placed], int]:
     serving.by_hand(to)
     total = sum(p.replicas for p in serving.pools)
     if total > MOST:
-        raise InputError(f"{total:,} replicas are more than the {MOST} that are started one by one", "Use --to k8s.")
+        raise refusal("many", total=f"{total:,}", most=MOST)
     found: list[Placed] = []
     open_host: dict[str, tuple[int, int, int]] = {}  # GPU -> host, GPUs taken, replicas there
     hosts = 0

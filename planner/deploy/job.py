@@ -11,7 +11,7 @@ from planner.deploy import kubernetes as k
 from planner.deploy.pods import NOBODY, confined, secret
 from planner.deploy.replay import AFTER_S, Requests
 from planner.deploy.serving import COMPONENT, NAME, PART_OF, Serving, is_pinned
-from planner.deploy.templates import templates
+from planner.deploy.templates import refusal, templates
 from planner.errors import InputError
 
 GENERATORS = ("guidellm", "vllm")
@@ -57,24 +57,16 @@ def acceptance(serving: Serving, planned: Requests, plan: str, *, generator: str
     if generator not in GENERATORS:
         raise InputError(f"--acceptance: {generator!r} is none of {', '.join(GENERATORS)}")
     if serving.model.pooling:
-        raise InputError(
-            f"--acceptance: sends completions, and {serving.model.name} writes no tokens (a pooling model)"
-        )
+        raise refusal("pooling", model=serving.model)
     wheel = re.fullmatch(r"https?://\S+\.whl", program) is not None
     if not wheel and not is_pinned(program):
-        raise InputError(
-            f"--fleetopt: {program!r} is neither an image of a release nor the address of a wheel",
-            "Write NAME:TAG, NAME@sha256:DIGEST, or https://HOST/fleetopt-VERSION-py3-none-any.whl.",
-        )
+        raise refusal("program", program=repr(program))
     name = f"{serving.options.name}-acceptance"
     files = {"plan.yaml": plan, "requests.jsonl": _trace(planned)}
     if generator == "guidellm":
         files["scenario.yaml"] = k.to_yaml(_filled("scenario", url=url, serving=serving))
     if (size := sum(len(text.encode()) for text in files.values())) > 0.95 * LARGEST:
-        raise InputError(
-            f"--acceptance: {size:,} bytes of plan and requests are more than a ConfigMap holds",
-            "Fewer requests: --requests.",
-        )
+        raise refusal("large", size=f"{size:,}")
     seconds = float(planned.times_s[-1]) + max(AFTER_S, max(p.drain_s for p in serving.pools))
     load = _load(serving, generator, url, planned.times_s.size)
     found = [k.config_map(serving, name, files), _job(serving, name, load, program, wheel, seconds)]

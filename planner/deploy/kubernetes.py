@@ -11,8 +11,7 @@ import yaml
 from planner.deploy import Rendered
 from planner.deploy.pods import placement_notes, pod_spec, sleeping
 from planner.deploy.serving import COMPONENT, LEAVES_S, NAME, PART_OF, PORT, Serving, ServingPool
-from planner.deploy.templates import templates
-from planner.errors import InputError
+from planner.deploy.templates import note, refusal, templates
 from planner.units import format_duration
 
 Object = dict[str, Any]
@@ -66,12 +65,9 @@ def rollout_notes(serving: Serving) -> list[str]:
     """How long a new version takes to be everywhere."""
     found = []
     for pool in serving.pools:
-        rounds = math.ceil(pool.replicas / pool.gone)
-        longest = rounds * (pool.grace_s + serving.startup.seconds)
-        found.append(
-            f"a rollout of {pool.name} needs no spare GPU and takes up to {format_duration(longest)}: {rounds} times "
-            f"{pool.gone} of {pool.replicas} replicas, draining up to {format_duration(pool.grace_s)} and starting"
-        )
+        rounds, draining = math.ceil(pool.replicas / pool.gone), format_duration(pool.grace_s)
+        longest = format_duration(rounds * (pool.grace_s + serving.startup.seconds))
+        found.append(note("rollout", pool=pool, rounds=rounds, longest=longest, draining=draining))
     return found
 
 
@@ -85,11 +81,7 @@ def _groups(serving: Serving, pool: ServingPool, marks: Mapping[str, str]) -> Ob
     """
     engine = serving.engine
     if not engine.joins:
-        raise InputError(
-            f"pool {pool.name}: a replica of {pool.gpus} GPUs spans {pool.nodes} nodes, and {engine.title} is started on them "
-            "by a launcher of its own",
-            "Use --to dynamo.",
-        )
+        raise refusal("launcher", pool=pool, engine=engine)
     # the variables are the controller's
     place = {"nodes": str(pool.nodes), "rank": "$(LWS_WORKER_INDEX)", "leader": "$(LWS_LEADER_ADDRESS)"}
     joins = [word.format(**place) for word in engine.joins]
@@ -174,9 +166,7 @@ def router(serving: Serving, name: str, pod: Object, replicas: int, strategy: Ob
 def budget_notes(serving: Serving) -> list[str]:
     """Pools that miss a promise while one replica is down."""
     bare = [p.name for p in serving.pools if not p.spares]
-    if not bare:
-        return []
-    return [f"no spare replica in {', '.join(bare)}: while one is drained promises may break (--redundancy 1)"]
+    return [note("bare", pools=", ".join(bare))] if bare else []
 
 
 def config_map(serving: Serving, name: str, data: Mapping[str, str]) -> Object:
@@ -214,14 +204,9 @@ def manifests(
     """
     told = [*serving.notes, *notes, *budget_notes(serving), *rollout_notes(serving), *placement_notes(serving)]
     if any(o["kind"] == "NetworkPolicy" for o in objects):
-        told.append(
-            f"network policies let in Prometheus from namespace {serving.options.prometheus_namespace} (--prometheus-namespace); "
-            "a cluster without a plugin for them ignores them"
-        )
+        told.append(note("policies", serving=serving))
     if serving.options.replicas_by == "scaler":
-        told.append(
-            "no object says how many replicas there are: apply the scaler with it, or one of each starts (fleetopt autoscale)"
-        )
+        told.append(note("scaled"))
     head = [f"{about}; model {serving.repository}", *told]
     if serving.options.layout == "file":
         return Rendered({f"{file}.yaml": dump(objects, head)}, tuple(told))

@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.catalog.kv import weight_bytes
 from planner.deploy.serving import LEAVES_S, NAME, Serving, ServingPool
-from planner.deploy.templates import templates
+from planner.deploy.templates import note, templates
 from planner.shared.documents import shipped
 
 GIB = 2**30
@@ -100,14 +100,9 @@ def placement_notes(serving: Serving) -> list[str]:
     """GPUs whose nodes the objects do not name, and what programs without root need beside."""
     platform = serving.options.platform
     missing = sorted({p.device.name for p in serving.pools if not node_terms(serving, p)})
-    notes = [
-        f"no node label of {name} is known ({platform}): add a node affinity where a cluster has several GPU types"
-        for name in missing
-    ]
+    notes = [note("unlabelled", gpu=name, platform=platform) for name in missing]
     if any(p.gpu_resource.startswith("amd") for p in serving.pools):
-        notes.append(
-            "AMD: programs without root need the groups of /dev/kfd and /dev/dri: add supplementalGroups of your nodes"
-        )
+        notes.append(note("amd"))
     return notes
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.deploy.serving import Serving
-from planner.deploy.templates import templates
+from planner.deploy.templates import note, templates
 from planner.routing import Routing
 
 POOL_HEADER = "x-fleetopt-pool"
@@ -38,21 +38,11 @@ _filled: Callable[..., dict[str, Any]] = templates(__file__)
 def length_notes(serving: Serving) -> Iterator[str]:
     """What a cut by length, and sessions that stay, need to be true."""
     if serving.routing.affinity:
-        yield (
-            f"a session stays on a replica by the header {SESSION_HEADER}, which clients or the gateway before must set"
-            + ("; this router does not look at prompts" if serving.routing.affinity == "prefix" else "")
-        )
-    if not serving.boundaries:
-        return
-    counted = (
-        f"a router counts {BYTES_PER_TOKEN} bytes of the body as a token; a client may say better with {POOL_HEADER}"
-    )
-    if serving.sees_output:
-        counted += (
-            f"; the plan cuts input + output, which only max_tokens tells (else the mean output of "
-            f"{serving.mean_output_tokens:,.0f} is taken): plan with route_on input for what a router sees"
-        )
-    yield counted
+        blind = "; this router does not look at prompts" if serving.routing.affinity == "prefix" else ""
+        yield note("session", header=SESSION_HEADER, blind=blind)
+    if serving.boundaries:
+        output = note("output", mean=f"{serving.mean_output_tokens:,.0f}") if serving.sees_output else ""
+        yield note("counted", bytes=BYTES_PER_TOKEN, header=POOL_HEADER, output=output)
 
 
 def _balancer(routing: Routing) -> dict[str, Any]:
@@ -153,10 +143,7 @@ def picker_notes(serving: Serving) -> Iterator[str]:
     """Where an endpoint picker does otherwise than the plan assumes."""
     routing = serving.routing
     if routing.in_turn or (routing.least and routing.candidates):
-        yield (
-            f"an endpoint picker has no {routing.name}: requests go where fewest are in flight, which keeps what "
-            f"{routing.name} promises or better"
-        )
+        yield note("picked", routing=routing.name)
 
 
 def picker(serving: Serving) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from planner.catalog.load import repository
 from planner.catalog.profiles import engine_of
 from planner.catalog.profiles import profile as find_profile
 from planner.deploy.startup import Startup, estimated_startup
+from planner.deploy.templates import note, refusal
 from planner.engines import Engine
 from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
@@ -292,30 +293,22 @@ class Serving:
         """Refuse what only a cluster does, for targets that start replicas on hosts."""
         if self.options.replicas_by == "scaler" or self.options.layout == "kustomize":
             option = "--layout kustomize" if self.options.layout == "kustomize" else "--replicas-by scaler"
-            raise InputError(f"{option}: --to {target} starts replicas on hosts", "Use it with a target on Kubernetes.")
+            raise refusal("on_hosts", option=option, to=target)
 
     def keyless(self, target: str) -> None:
         """Refuse a key for requests, for targets whose front end asks for none."""
         if self.options.api_key_secret:
-            raise InputError(
-                f"--api-key-secret: --to {target} has nothing that asks for a key", "Let the gateway before it ask."
-            )
+            raise refusal("no_key", to=target)
 
     def on_one_node(self, target: str) -> None:
         """Refuse a replica that spans nodes, for targets that start one node at a time."""
         if wide := next((p for p in self.pools if p.nodes > 1), None):
-            raise InputError(
-                f"--to {target}: pool {wide.name}: a replica of {wide.gpus} GPUs spans {wide.nodes} nodes",
-                "Use --to k8s, llm-d or dynamo.",
-            )
+            raise refusal("wide", to=target, pool=wide)
 
     def colocated(self, target: str) -> None:
         """Refuse a fleet of prefill and decode pools, for targets without a way to pass KV caches on."""
         if self.split:
-            raise InputError(
-                f"--to {target}: has nothing that passes KV caches from a prefill to a decode pool",
-                "Use --to llm-d, kserve or dynamo.",
-            )
+            raise refusal("split", to=target)
 
 
 def _labels(fleet: str, component: str, name: str) -> dict[str, str]:
@@ -370,7 +363,7 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
         asked = find_profile(inputs["profile"]).model
     host = find_engine(options.engine) if options.engine else planned
     if host is not planned:
-        notes.append(f"the plan was made for {planned.title}; latencies of {host.title} were not predicted")
+        notes.append(note("other_engine", planned=planned, host=host))
     model = find_model(asked, like=inputs.get("like"))
     if not inputs.get("profile"):
         model = model.served_as(inputs.get("weights"), inputs.get("kv_dtype"))
@@ -383,11 +376,9 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
         command = start_command(host, weights, settings, one, (*_for_serving(host, options, drain_s), *flags))
         pools.append(_serving_pool(one, command, drain_s, shape.divides_roles, options))
         if settings.get("speculative") and "speculative" not in host.flags:
-            notes.append(f"{host.title} is not told to speculate here: {settings['speculative']}")
+            notes.append(note("silent", host=host, how=settings["speculative"]))
         if settings["kv_cache_dtype"] not in NATIVE and settings["kv_cache_dtype"] not in host.kv_dtypes:
-            notes.append(
-                f"{host.title} takes the KV dtype {settings['kv_cache_dtype']} in its own configuration file only"
-            )
+            notes.append(note("kv_dtype", host=host, dtype=settings["kv_cache_dtype"]))
     # a plan written by hand may say 60%
     share = SHARES.read(inputs.get("cached_share") or 0.0, "cached_share")
     startup = (
@@ -395,11 +386,9 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
     )
     notes.append(startup.told)
     if not options.api_key_secret:
-        notes.append("requests need no key: --api-key-secret names a Secret with one under api-key")
+        notes.append(note("keyless"))
     if not options.revision and not Path(weights).exists():
-        notes.append(
-            f"{weights}: the newest weights are loaded, --revision COMMIT keeps them; gated ones need a Secret hf-token (token)"
-        )
+        notes.append(note("newest", weights=weights))
     return Serving(
         options,
         model,
@@ -422,9 +411,7 @@ def _for_serving(host: Engine, options: DeployOptions, drain_s: int) -> list[str
         found += [host.flags["revision"], options.revision]
     if options.api_key_secret:
         if not host.api_key:
-            raise InputError(
-                f"--api-key-secret: {host.title}'s server asks for no key", "Let the gateway before it ask."
-            )
+            raise refusal("engine_key", host=host)
         if not host.api_key.isidentifier():
             # the kubelet puts the variable's value in
             found += [host.api_key, "$(API_KEY)"]
@@ -453,9 +440,7 @@ def _serving_pool(
     gpus = Parallelism(one.tp, one.pp, one.dp, one.ep).gpus
     nodes = device.nodes(gpus)
     if gpus % nodes:
-        raise InputError(
-            f"pool {one.name}: a replica of {gpus} GPUs does not lie evenly on nodes of {device.gpus_per_node}"
-        )
+        raise refusal("uneven", pool=one, gpus=gpus, device=device)
     return ServingPool(
         **{field.name: getattr(one, field.name) for field in fields(SavedPool)},
         fleet=options.name,
@@ -496,10 +481,7 @@ def _weights(asked: str, model: ModelSpec, host: Engine, options: DeployOptions)
     if base is not None and model.weight_dtype in host.quantizes:
         return base, (host.flags["quantization"], model.weight_dtype)
     kind = "" if model.weight_dtype in NATIVE else f" in {model.weight_dtype}"
-    raise InputError(
-        f"no repository of {asked}{kind} is known that {host.title} could load",
-        "Name it: --model-id ORGANISATION/NAME.",
-    )
+    raise refusal("no_weights", asked=asked, kind=kind, host=host)
 
 
 def _settings(entry: Mapping[str, Any], pool: str) -> dict[str, Any]:

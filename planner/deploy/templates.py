@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from planner.errors import InputError
 from planner.shared.documents import shipped
 from planner.shared.record import placed
 
@@ -32,6 +33,15 @@ def templates(module: str) -> Callable[..., Any]:
         return filled(read()[template], values)
 
     return fill
+
+
+note: Callable[..., str] = templates(str(Path(__file__).with_name("notes.py")))
+"""What who deploys a plan is told, by its name in notes.yaml."""
+
+
+def refusal(name: str, **values: Any) -> InputError:
+    """What is refused, by its name in notes.yaml."""
+    return InputError(*note(name, **values))
 
 
 def filled(template: Any, values: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from planner.deploy import kubernetes as k
 from planner.deploy.hosts import Placed, placed, router_files
 from planner.deploy.router import ENVOY_IMAGE, ROUTER_PORT, length_notes
 from planner.deploy.serving import EXIT_S, PORT, Serving
-from planner.deploy.templates import templates
+from planner.deploy.templates import note, templates
 
 _filled: Callable[..., k.Object] = templates(__file__)
 
@@ -43,17 +43,10 @@ def render(serving: Serving) -> Rendered:
     if not serving.options.cache:
         document["volumes"] = {"models": {}}
     first = replicas[0].name
-    drain = f"docker compose exec -u root {serving.router} sh {FOLDER}/drain"
-    notes = [
-        *serving.notes,
-        *length_notes(serving),
-        f"before a replica is stopped: {drain} out {first} {PORT}; when it serves again: in instead of out",
-    ]
+    drained = note("drained", serving=serving, folder=FOLDER, first=first, port=PORT)
+    notes = [*serving.notes, *length_notes(serving), drained]
     if hosts > 1:
-        notes.append(
-            f"{sum(p.replicas * p.gpus for p in serving.pools)} GPUs are {hosts} hosts: "
-            "docker compose --profile host1 up on the first, and so on; HOST2, HOST3, ... are the others' addresses"
-        )
+        notes.append(note("profiles", gpus=sum(p.replicas * p.gpus for p in serving.pools), hosts=hosts))
     about = f"requests go to port {ROUTER_PORT}; model {serving.repository}; needs docker compose 2.23.1 or newer"
     return Rendered({"compose.yaml": k.dump([document], [about, *notes])}, tuple(notes))
 

@@ -10,8 +10,7 @@ from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
 from planner.deploy.pods import NOBODY, confined, pod_spec
 from planner.deploy.serving import Serving, ServingPool, without
-from planner.deploy.templates import templates
-from planner.errors import InputError
+from planner.deploy.templates import note, refusal, templates
 from planner.routing import Routing
 
 RELEASE = "1.5.0"
@@ -29,18 +28,13 @@ def render(serving: Serving) -> Rendered:
     workers = _filled("workers")
     worker = workers.get(serving.engine.name)
     if worker is None:
-        raise InputError(
-            f"--to dynamo: Dynamo has no workers of {serving.engine.title}", f"It starts {', '.join(workers)}."
-        )
+        raise refusal("workers", engine=serving.engine, workers=", ".join(workers))
     serving.keyless("dynamo")
     if len(serving.pools) > 1 and not serving.split:
-        raise InputError(
-            "--to dynamo: a graph of workers has no cut by length",
-            "Plan one pool (--pools 1), or use --to k8s or llm-d.",
-        )
+        raise refusal("dynamo_length")
     foreign = [p.device.name for p in serving.pools if p.gpu_resource != "nvidia.com/gpu"]
     if foreign and not serving.options.image:
-        raise InputError(f"--to dynamo: its images are for NVIDIA's GPUs, not {foreign[0]}", "Name yours: --image.")
+        raise refusal("foreign", gpu=foreign[0])
     image = serving.options.image or f"nvcr.io/nvidia/ai-dynamo/{worker['image']}:{RELEASE}"
     mode = router_mode(serving.routing, serving.cached_share)
     front = {"name": "main", "image": image, "env": [*NOBODY, {"name": "DYN_ROUTER_MODE", "value": mode}]}
@@ -54,9 +48,9 @@ def render(serving: Serving) -> Rendered:
         own = {**graph, "nvidia.com/dynamo-component-type": _type(pool)}
         policy = k.network_policy(serving, pool.object, own, [k.from_pods(graph)], SYSTEM_PORT, leaves=False)
         objects += [k.pool_budget(serving, pool, own), policy]
-    notes = [f"{image}: its operator must serve nvidia.com/v1beta1"]
+    notes = [note("dynamo_operator", image=image)]
     if mode == "kv" and serving.routing.least:
-        notes.append(f"Dynamo's kv mode weighs cached prefixes and load; the plan was made for {serving.routing.name}")
+        notes.append(note("dynamo_kv", serving=serving))
     return k.manifests(
         serving, "dynamo", objects, f"requests go to service {serving.options.name}-frontend, port 8000", notes
     )

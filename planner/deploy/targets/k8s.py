@@ -9,7 +9,7 @@ from planner.deploy import kubernetes as k
 from planner.deploy.pods import confined, spread
 from planner.deploy.router import ENVOY_IMAGE, ROUTER_PORT, STATUS_PORT, draining, envoy, length_notes
 from planner.deploy.serving import EXIT_S, NAME, PORT, Serving
-from planner.deploy.templates import templates
+from planner.deploy.templates import note, templates
 
 ENVOY_USER = 101
 """User of Envoy's image."""
@@ -48,10 +48,7 @@ def render(serving: Serving) -> Rendered:
     ]
     notes = [*length_notes(serving)]
     if serving.routing.least:
-        notes.append(
-            f"{ENVOYS} Envoys route, and each counts its own requests: the load is a little less even than planned, and one "
-            "that is lost takes nothing with it but what it had under way"
-        )
+        notes.append(note("envoys", envoys=ENVOYS))
     about = f"requests go to service {serving.options.name}, port 80"
     return k.manifests(serving, "kubernetes", objects, about, notes)
 

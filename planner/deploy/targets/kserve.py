@@ -9,15 +9,14 @@ from planner.deploy import kubernetes as k
 from planner.deploy.pods import environment, placement, probes, resources
 from planner.deploy.router import POOL_HEADER, length_notes, picker, picker_notes
 from planner.deploy.serving import COMPONENT, NAME, PORT, Serving, ServingPool, without
-from planner.deploy.templates import templates
-from planner.errors import InputError
+from planner.deploy.templates import note, refusal, templates
 
 
 def render(serving: Serving) -> Rendered:
     """All objects as one file."""
     pools = serving.pools
     if "{model}" not in serving.engine.launch[2:3]:
-        raise InputError(f"--to kserve: KServe's template starts vLLM, not {serving.engine.title}", "Use --to k8s.")
+        raise refusal("vllm_only", to="kserve", why="KServe's template starts", engine=serving.engine)
     serving.on_one_node("kserve")
     if serving.split:
         prefill = next(p for p in pools if p.role.startswith("prefill"))
@@ -35,10 +34,7 @@ def render(serving: Serving) -> Rendered:
         )
         documents += [k.pool_budget(serving, pool, labels), policy]
     if serving.boundaries:
-        notes += [
-            *length_notes(serving),
-            f"KServe routes by model name, not by length: send short requests with {POOL_HEADER}, or use --to k8s or llm-d",
-        ]
+        notes += [*length_notes(serving), note("kserve_length", header=POOL_HEADER)]
         documents.append(_route(serving))
     about = f"requests go to KServe's gateway, path /{serving.options.namespace or 'NAMESPACE'}/NAME"
     return k.manifests(serving, "kserve", documents, about, notes)

@@ -9,8 +9,7 @@ from planner.deploy import kubernetes as k
 from planner.deploy.pods import CONFINED, confined
 from planner.deploy.router import length_notes, picker, picker_notes
 from planner.deploy.serving import NAME, PORT, Serving, ServingPool
-from planner.deploy.templates import templates
-from planner.errors import InputError
+from planner.deploy.templates import note, refusal, templates
 
 RELEASE = "v0.10.0"
 PICKER_IMAGE = f"ghcr.io/llm-d/llm-d-router-endpoint-picker:{RELEASE}"
@@ -48,19 +47,8 @@ def render(serving: Serving) -> Rendered:
         k.engine_policy(serving, k.from_pods(gateway)),
         k.network_policy(serving, chooser, {NAME: chooser}, [calls], METRICS_PORT, leaves=False),
     ]
-    notes = [
-        *picker_notes(serving),
-        *length_notes(serving),
-        "the gateway class is yours to set; the DestinationRule is Istio's",
-    ]
-    if serving.options.namespace:
-        notes.append(
-            f"metrics of the picker ask for a token that may get /metrics, such as one of its own account {chooser}"
-        )
-    else:
-        notes.append(
-            "metrics of the picker ask for no token: who may read them is a role of the cluster, which needs --namespace"
-        )
+    token = note("picker_token", chooser=chooser) if serving.options.namespace else note("picker_open")
+    notes = [*picker_notes(serving), *length_notes(serving), note("gateway"), token]
     return k.manifests(serving, "llm-d", objects, f"requests go to gateway {name}", notes)
 
 
@@ -75,10 +63,7 @@ def _workload(serving: Serving, pool: ServingPool) -> k.Object:
     if not serving.split:
         return found
     if pool.nodes > 1:
-        raise InputError(
-            f"--to llm-d: pool {pool.name}: KV caches between replicas of {pool.nodes} nodes are not written here",
-            "Use --to dynamo.",
-        )
+        raise refusal("moved", pool=pool)
     spec = found["spec"]["template"]["spec"]
     engine = spec["containers"][0]
     engine["args"] += ["--kv-transfer-config", json.dumps({"kv_connector": "NixlConnector", "kv_role": "kv_both"})]

@@ -8,8 +8,7 @@ from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
 from planner.deploy.pods import node_terms, resources
 from planner.deploy.serving import PORT, Serving, ServingPool, without
-from planner.deploy.templates import templates
-from planner.errors import InputError
+from planner.deploy.templates import note, refusal, templates
 
 ROUTER_IMAGE = "lmcache/lmstack-router:v0.1.12"
 
@@ -21,7 +20,7 @@ def render(serving: Serving) -> Rendered:
     serving.colocated("production-stack")
     serving.on_one_node("production-stack")
     if "{model}" not in serving.engine.launch[2:3]:
-        raise InputError(f"--to production-stack: runs vLLM, not {serving.engine.title}", "Use --to k8s.")
+        raise refusal("vllm_only", to="production-stack", why="runs", engine=serving.engine)
     serving.keyless("production-stack")
     router = serving.router
     objects: list[k.Object] = [*(_runtime(serving, p) for p in serving.pools), _router(serving)]
@@ -29,16 +28,11 @@ def render(serving: Serving) -> Rendered:
         own = {"app": pool.object}
         policy = k.network_policy(serving, pool.object, own, [k.from_pods({"app": router})], PORT, leaves=False)
         objects += [k.pool_budget(serving, pool, own), policy]
-    notes = [
-        "the operator makes the pods: their user, their grace and their zones are its own, and no field of its objects sets them"
-    ]
+    notes = [note("stack_pods")]
     if not serving.routing.in_turn:
-        notes.append(
-            f"the stack's router knows round robin, sessions and prefixes, not {serving.routing.name}: plan with "
-            "--routing rr for what it does"
-        )
+        notes.append(note("stack_routing", serving=serving))
     if serving.boundaries:
-        notes.append("the stack's router does not cut by length: all pools get all lengths; use --to k8s or llm-d")
+        notes.append(note("stack_length"))
     return k.manifests(serving, "production-stack", objects, f"requests go to service {router}, port 80", notes)
 
 

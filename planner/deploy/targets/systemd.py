@@ -9,7 +9,7 @@ from planner.deploy import Rendered, Target
 from planner.deploy.hosts import Placed, placed, router_files
 from planner.deploy.router import ROUTER_PORT, length_notes
 from planner.deploy.serving import EXIT_S, PORT, Serving, ServingPool
-from planner.deploy.templates import templates
+from planner.deploy.templates import note, templates
 
 FOLDER = "/etc/fleetopt"
 
@@ -28,20 +28,17 @@ def render(serving: Serving) -> Rendered:
     files |= {f"host1/{name}": text for name, text in router_files(serving, backends, FOLDER).items()}
     router = serving.router
     files[f"{router}.service"] = _filled("router", folder=FOLDER)
+    enabled = "; ".join(f"systemctl enable --now {p.object}@{{1..{p.replicas}}}" for p in serving.pools)
     notes = [
         *serving.notes,
         *length_notes(serving),
-        f"units go to /etc/systemd/system, the files of a host to {FOLDER}; then systemctl enable --now {router} on host1; "
-        + "; ".join(f"systemctl enable --now {p.object}@{{1..{p.replicas}}}" for p in serving.pools),
-        f"requests go to port {ROUTER_PORT} of host1, which needs envoy; units take their replica out of it before they end",
+        note("units", serving=serving, folder=FOLDER, enabled=enabled),
+        note("front", port=ROUTER_PORT),
     ]
     if serving.options.api_key_secret:
-        notes.append(f"{FOLDER}/key.env of every host holds {serving.key_variable}=KEY, readable by root alone")
+        notes.append(note("key_file", serving=serving, folder=FOLDER))
     if hosts > 1:
-        notes.append(
-            f"{hosts} hosts: names host1, host2, ... must resolve, and root of the others may ssh to host1, to leave the router; "
-            "start on each host the numbers it has files of"
-        )
+        notes.append(note("ssh", hosts=hosts))
     return Rendered(files, tuple(notes))
 
 
