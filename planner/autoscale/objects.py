@@ -10,11 +10,11 @@ from typing import Any
 from planner.autoscale.derive import Autoscaling, PoolScaler
 from planner.deploy.kubernetes import cron_trigger, dump, scaled_object
 from planner.deploy.serving import object_name
-from planner.deploy.templates import templates
 from planner.errors import InputError, did_you_mean
 from planner.monitor.dialects import dialect_of_engine
 from planner.monitor.names import Names, pods_of, scaled_by
 from planner.monitor.policy import Pace
+from planner.shared.templates import templates
 from planner.studies.schedule import cron_spans
 
 _filled: Callable[..., dict[str, Any]] = templates(__file__)

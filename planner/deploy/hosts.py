@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from planner.deploy import kubernetes as k
 from planner.deploy.router import clusters, envoy
-from planner.deploy.serving import Serving, ServingPool
-from planner.deploy.templates import refusal, templates
+from planner.deploy.serving import Serving, ServingPool, refusal
+from planner.shared.templates import templates
 
 FIRST_PORT = 8001
 """Port of the first replica on a host."""

@@ -10,9 +10,9 @@ from planner.deploy import Rendered
 from planner.deploy import kubernetes as k
 from planner.deploy.pods import NOBODY, confined, secret
 from planner.deploy.replay import AFTER_S, Requests
-from planner.deploy.serving import COMPONENT, NAME, PART_OF, Serving, is_pinned
-from planner.deploy.templates import refusal, templates
+from planner.deploy.serving import COMPONENT, NAME, PART_OF, Serving, is_pinned, refusal
 from planner.errors import InputError
+from planner.shared.templates import templates
 
 GENERATORS = ("guidellm", "vllm")
 

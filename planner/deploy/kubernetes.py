@@ -10,8 +10,8 @@ import yaml
 
 from planner.deploy import Rendered
 from planner.deploy.pods import placement_notes, pod_spec, sleeping
-from planner.deploy.serving import COMPONENT, LEAVES_S, NAME, PART_OF, PORT, Serving, ServingPool
-from planner.deploy.templates import note, refusal, templates
+from planner.deploy.serving import COMPONENT, LEAVES_S, NAME, PART_OF, PORT, Serving, ServingPool, note, refusal
+from planner.shared.templates import templates
 from planner.units import format_duration
 
 Object = dict[str, Any]

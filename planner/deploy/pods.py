@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.kv import weight_bytes
-from planner.deploy.serving import LEAVES_S, NAME, Serving, ServingPool
-from planner.deploy.templates import note, templates
+from planner.deploy.serving import LEAVES_S, NAME, Serving, ServingPool, note
 from planner.shared.documents import shipped
+from planner.shared.templates import templates
 
 GIB = 2**30
 

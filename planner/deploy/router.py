@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from planner.deploy.serving import Serving
-from planner.deploy.templates import note, templates
+from planner.deploy.serving import Serving, note
 from planner.routing import Routing
+from planner.shared.templates import templates
 
 POOL_HEADER = "x-fleetopt-pool"
 """Names the pool of a request; a client that counts tokens itself may set it."""

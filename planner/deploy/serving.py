@@ -15,7 +15,6 @@ from planner.catalog.load import repository
 from planner.catalog.profiles import engine_of
 from planner.catalog.profiles import profile as find_profile
 from planner.deploy.startup import Startup, estimated_startup
-from planner.deploy.templates import note, refusal
 from planner.engines import Engine
 from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
@@ -24,6 +23,12 @@ from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.question.files import SavedPool
 from planner.question.values import SHARES
 from planner.routing import Routing, find_routing
+from planner.shared.templates import refusals, templates
+
+_NOTES = str(Path(__file__).with_name("notes.py"))
+note: Callable[..., str] = templates(_NOTES)
+refusal = refusals(_NOTES)
+"""What who deploys is told, and what is refused, by its name in notes.yaml."""
 
 PORT = 8000
 """Port of every engine."""

@@ -7,8 +7,6 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from planner.catalog.images import image_s
@@ -29,14 +27,16 @@ from planner.queueing.prefix import own_tokens
 from planner.replica.parallel import spreads
 from planner.replica.price import PriceRule
 from planner.replica.speculation import Draft, draft_of, speculating
-from planner.shared.documents import shipped
 from planner.shared.kept import once
+from planner.shared.templates import refusals, templates
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
 
 if TYPE_CHECKING:
     # loaded with the memory law, which reserved slots do without
     from planner.queueing.memory import SlotLaw
+
+_told, _refusal = templates(__file__), refusals(__file__)
 
 MAX_NUM_SEQS_LIMIT = 1024
 """vLLM's own default of ``max_num_seqs`` on large GPUs: more slots than this are never proposed."""
@@ -293,10 +293,9 @@ def engine_options(
                         continue
                 options.append(option if engines.speculate is None else _speculating(option, engines.speculate, rules))
     if not options:
-        rank = f"adapters of rank {engines.lora_rank}"
         for name, most in bears.items():
-            told = f"; write {most}" if most else ""
-            problems.append(f"lora: no replica of {name} bears more than {most:,} {rank}{told}")
+            rest = f"; write {most}" if most else ""
+            problems.append(_told("adapters", gpu=name, most=f"{most:,}", rank=engines.lora_rank, rest=rest))
         raise InputError.from_problems(list(dict.fromkeys(problems)), hint)
     return options
 
@@ -316,12 +315,10 @@ def _adapted(option: EngineOption, engines: Engines) -> EngineOption:
 def _speculating(option: EngineOption, speculate: Speculation, rules: EngineRules) -> EngineOption:
     """The same engine with speculative decoding."""
     if not rules.shares_budget:
-        raise InputError("speculate: only the mixed method knows it", "Take --method mixed.")
+        raise _refusal("mixed")
     small = find_model(speculate.draft_model) if speculate.draft_model else None
     if speculate.method == "mtp" and not option.model.experts and not option.model.kv_lora_rank:
-        raise InputError(
-            f"speculate: {option.model.name} has no layers for multi-token prediction", "Take eagle3, draft or ngram."
-        )
+        raise _refusal("mtp", model=option.model)
     draft = draft_of(speculate, option.gpu, option.model, option.parallel, small)
     iteration = speculating(option.profile.iteration, speculate, draft, option.model, option.gpu)
     profile = replace(option.profile, iteration=iteration)
@@ -336,16 +333,10 @@ def _longest_admitted(
     if engines.kv == ("reserved",) and named is not None and named.reserved is not None and not engines.max_model_len:
         max_len = max(max_len, int(named.reserved.context_tokens))
     if longest_tokens > model.max_context:
-        raise InputError(
-            f"the workload's longest request has {longest_tokens:,.0f} tokens, {model.name} admits {model.max_context:,}",
-            f"Take a model with a longer context, or leave such requests out: --drop-longer-than {model.max_context}.",
-        )
+        raise _refusal("long", longest=f"{longest_tokens:,.0f}", model=model, most=f"{model.max_context:,}")
     max_len = min(max_len, model.max_context)
     if longest_tokens > max_len and engines.max_model_len:
-        raise InputError(
-            f"max_model_len {max_len:,} is shorter than the workload's longest request of {longest_tokens:,.0f} tokens",
-            f"Raise it, or leave longer requests out: --drop-longer-than {max_len}.",
-        )
+        raise _refusal("short", told=f"{max_len:,}", most=max_len, longest=f"{longest_tokens:,.0f}")
     return max_len
 
 
@@ -369,10 +360,7 @@ def _price_rule(purchase: Purchase, gpu: GpuSpec, profile: Profile) -> PriceRule
         if profile.replica_usd_per_hour is not None:
             per_gpu = profile.replica_usd_per_hour / profile.gpus
         if per_gpu is None:
-            raise InputError(
-                f"no price of {gpu.name} is known",
-                f"Give one with --price {gpu.name}=2.5, or import a list: fleetopt prices import FILE.",
-            )
+            raise _refusal("price", gpu=gpu)
     own = ("spot_share", "redundancy", "availability_target", "failures_per_hour", "repair_hours")
     return PriceRule(
         profile.gpus, per_gpu, _price_of(gpu, purchase.spot_price), **{name: getattr(purchase, name) for name in own}
@@ -424,9 +412,10 @@ def memory_safe_slots(
 
     safe = safe_slots(blocks, lambda n: option.room(n) // BLOCK_TOKENS, max_slots=most)
     # nothing grows of a request that is its prompt: none runs in step with others
-    alone = option.model.pooling
-    told = [guard for guard in safe.guards if guard in _words()["guards"] and not (alone and guard == "fixed output")]
-    warnings = tuple(_words()["guards"][guard] for guard in told)
+    names = {guard: f"guard {guard}" for guard in ("long requests", "fixed output", "fixed input")}
+    if option.model.pooling:
+        del names["fixed output"]
+    warnings = tuple(_told(names[guard]) for guard in safe.guards if guard in names)
     given = option.max_num_seqs
     if given is None:
         why = reasons.get(safe.limit, safe.limit)
@@ -437,10 +426,8 @@ def memory_safe_slots(
     overflow = overflow_probability(blocks, given, capacity)
     preemptions = 1000.0 * preemption(blocks, given, capacity).per_request
     if tell_all or safe.limit != "max_slots" or overflow > 0.01 or preemptions > 10.0:
-        warnings += (
-            f"max_num_seqs {given} is beyond the memory-safe {safe.slots}: {overflow:.1%} of full iterations would not fit, "
-            f"{preemptions:.0f} preemptions per 1,000 requests",
-        )
+        shares = {"overflow": f"{overflow:.1%}", "preemptions": f"{preemptions:.0f}"}
+        warnings += (_told("unsafe", given=given, safe=safe.slots, **shares),)
     return Slots(given, "as given", overflow, preemptions, warnings)
 
 
@@ -491,7 +478,7 @@ def set_up(
         if rules.shares_budget:
             # the budget keeps about n_B sequences busy; half as many again is never the limit, and more slots cost cache
             most = min(most, SLOT_STEP * max(2, math.ceil(1.5 * blocks.budget_slots / SLOT_STEP)))
-        slots = memory_safe_slots(option, blocks, most, _words()["slots"])
+        slots = memory_safe_slots(option, blocks, most, _told("slots"))
         if slots.count >= 1 and not rules.shares_budget and option.max_num_seqs is None:
             limited = _slots_for_latency(option, law, slots.count, rules.iteration_limits(law, promises, engines.chunk))
             if limited < slots.count:
@@ -536,9 +523,9 @@ def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: E
         reasons={
             "max_model_len": f"the pool admits requests up to {high_tokens:,.0f} tokens, in whole KV blocks",
             "max_num_seqs": f"{slots.why}; {preempted}",
-            "max_num_batched_tokens": _words()["budget"][why].format(budgets=", ".join(map(str, budgets))),
+            "max_num_batched_tokens": _told(f"budget {why}", budgets=", ".join(map(str, budgets))),
             "tensor_parallel_size": group_why(engines, spread, f"weights and a {model_len:,}-token request"),
-            **{name: _words()["spread"][name] for name, size in sizes.items() if size > 1},
+            **{name: _told(name) for name, size in sizes.items() if size > 1},
             **({"max_loras": f"as given; its memory bears {option.most_loras:,}"} if option.lora else {}),
             "gpu_memory_utilization": "weights and what the engine takes; an encoder keeps no cache"
             if encoder
@@ -555,14 +542,7 @@ def group_why(engines: Engines, spread: Parallelism, held: str) -> str:
         why = "copied" if spread.dp > 1 else "staged"
     else:
         why = "chosen" if engines.tp_options else "smallest"
-    return _words()["group"][why].format(held=held, options=", ".join(map(str, engines.tp_options)))
-
-
-@cache
-def _words() -> Mapping[str, Mapping[str, str]]:
-    """Why a setting is what it is, and what guards of the slots warn of."""
-    found: Mapping[str, Mapping[str, str]] = shipped(Path(__file__).with_suffix(".yaml"))
-    return found
+    return str(_told(f"group {why}", held=held, options=", ".join(map(str, engines.tp_options))))
 
 
 def token_budgets(engines: Engines, rules: EngineRules, whole: int = 0) -> tuple[int, ...]:
@@ -575,9 +555,7 @@ def token_budgets(engines: Engines, rules: EngineRules, whole: int = 0) -> tuple
     """
     budgets = engines.token_budget or (TOKEN_BUDGETS if rules.shares_budget else (USUAL_TOKEN_BUDGET,))
     if engines.token_budget and max(budgets) < whole:
-        raise InputError(
-            f"token_budget {max(budgets):,}: an encoder reads a prompt at once; the longest needs {whole:,}"
-        )
+        raise _refusal("whole", budget=f"{max(budgets):,}", whole=f"{whole:,}")
     return tuple(b for b in budgets if b >= whole) or (whole,)
 
 

@@ -8,6 +8,9 @@ from functools import partial
 from planner.catalog.kv import fits, smallest_tp, tensor_parallel_sizes
 from planner.errors import InputError
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.shared.templates import refusals
+
+_refusal = refusals(__file__)
 
 MOST_STAGES = 8
 """Pipeline stages tried."""
@@ -115,17 +118,12 @@ def spreads(
         one = smallest()
         if "tp" in given:
             if given["tp"] < one:
-                raise InputError(
-                    f"{model.name} does not fit on {gpu.name} x TP{given['tp']} with a request of "
-                    f"{longest_request_tokens:,.0f} tokens; TP{one} does"
-                )
+                longest = f"{longest_request_tokens:,.0f}"
+                raise _refusal("small", model=model, gpu=gpu, tp=given["tp"], longest=longest, least=one)
             return (Parallelism(given["tp"]),)
         possible = [t for t in tensor_parallel_sizes(model, gpu) if t >= one and t in tp_options]
         if not possible:
-            raise InputError(
-                f"tp {', '.join(map(str, tp_options))}: none fits {model.name} on {gpu.name}; it takes at least TP{one} "
-                f"in a node of {gpu.gpus_per_node}"
-            )
+            raise _refusal("none", options=", ".join(map(str, tp_options)), model=model, gpu=gpu, least=one)
         return tuple(Parallelism(t) for t in possible)
     if beyond:
         return _as_asked(model, gpu, given, tp_options, holds, longest_request_tokens)
@@ -149,12 +147,9 @@ def spreads(
 
 def _check_group(model: ModelSpec, gpu: GpuSpec, tp: int) -> None:
     if tp > gpu.gpus_per_node:
-        raise InputError(
-            f"tp {tp} is more than the {gpu.gpus_per_node} GPUs of a {gpu.name} node",
-            "Across nodes go pipeline stages (--pp) and experts (--dp with --tp 1).",
-        )
+        raise _refusal("beyond", tp=tp, gpu=gpu)
     if model.q_heads % tp:
-        raise InputError(f"tp {tp} does not divide the {model.q_heads} attention heads of {model.name}")
+        raise _refusal("heads", tp=tp, model=model)
 
 
 def _as_asked(
@@ -167,10 +162,7 @@ def _as_asked(
 ) -> tuple[Parallelism, ...]:
     """Ways with the numbers given; those not given: tp the smallest that fits, the others 1."""
     if not model.experts and (given.get("dp", 1) > 1 or given.get("ep", 1) > 1):
-        raise InputError(
-            f"{model.name} has no experts to spread (dp {given.get('dp', 1)}, ep {given.get('ep', 1)})",
-            "Copies of a dense model are replicas: the plan says how many.",
-        )
+        raise _refusal("dense", model=model, dp=given.get("dp", 1), ep=given.get("ep", 1))
     sizes = (given["tp"],) if "tp" in given else tp_options or tensor_parallel_sizes(model, gpu)
     tried = []
     refused: InputError | None = None
@@ -187,8 +179,5 @@ def _as_asked(
         raise refused
     found = [p for p in tried if p.pp <= model.layers and holds(p)]
     if not found:
-        raise InputError(
-            f"{model.name} does not fit on {gpu.name} x {tried[-1]} with a request of {longest:,.0f} tokens",
-            "Take more stages (--pp), more GPUs for the experts (--dp), larger GPUs or quantized weights.",
-        )
+        raise _refusal("asked", model=model, gpu=gpu, spread=tried[-1], longest=f"{longest:,.0f}")
     return tuple(found) if tp_options and "tp" not in given else (found[0],)

@@ -8,8 +8,8 @@ from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
 from planner.deploy.hosts import Placed, placed, router_files
 from planner.deploy.router import ENVOY_IMAGE, ROUTER_PORT, length_notes
-from planner.deploy.serving import EXIT_S, PORT, Serving
-from planner.deploy.templates import note, templates
+from planner.deploy.serving import EXIT_S, PORT, Serving, note
+from planner.shared.templates import templates
 
 _filled: Callable[..., k.Object] = templates(__file__)
 

@@ -9,9 +9,9 @@ from typing import Any
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
 from planner.deploy.pods import NOBODY, confined, pod_spec
-from planner.deploy.serving import Serving, ServingPool, without
-from planner.deploy.templates import note, refusal, templates
+from planner.deploy.serving import Serving, ServingPool, note, refusal, without
 from planner.routing import Routing
+from planner.shared.templates import templates
 
 RELEASE = "1.5.0"
 """Release of its images, whose workers' arguments these are."""

@@ -8,8 +8,8 @@ from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
 from planner.deploy.pods import CONFINED, confined
 from planner.deploy.router import length_notes, picker, picker_notes
-from planner.deploy.serving import NAME, PORT, Serving, ServingPool
-from planner.deploy.templates import note, refusal, templates
+from planner.deploy.serving import NAME, PORT, Serving, ServingPool, note, refusal
+from planner.shared.templates import templates
 
 RELEASE = "v0.10.0"
 PICKER_IMAGE = f"ghcr.io/llm-d/llm-d-router-endpoint-picker:{RELEASE}"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
 from planner.deploy.pods import node_terms, resources
-from planner.deploy.serving import PORT, Serving, ServingPool, without
-from planner.deploy.templates import note, refusal, templates
+from planner.deploy.serving import PORT, Serving, ServingPool, note, refusal, without
+from planner.shared.templates import templates
 
 ROUTER_IMAGE = "lmcache/lmstack-router:v0.1.12"
 

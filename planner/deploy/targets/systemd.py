@@ -8,8 +8,8 @@ from collections.abc import Callable
 from planner.deploy import Rendered, Target
 from planner.deploy.hosts import Placed, placed, router_files
 from planner.deploy.router import ROUTER_PORT, length_notes
-from planner.deploy.serving import EXIT_S, PORT, Serving, ServingPool
-from planner.deploy.templates import note, templates
+from planner.deploy.serving import EXIT_S, PORT, Serving, ServingPool, note
+from planner.shared.templates import templates
 
 FOLDER = "/etc/fleetopt"
 

@@ -35,13 +35,10 @@ def templates(module: str) -> Callable[..., Any]:
     return fill
 
 
-note: Callable[..., str] = templates(str(Path(__file__).with_name("notes.py")))
-"""What who deploys a plan is told, by its name in notes.yaml."""
-
-
-def refusal(name: str, **values: Any) -> InputError:
-    """What is refused, by its name in notes.yaml."""
-    return InputError(*note(name, **values))
+def refusals(module: str) -> Callable[..., InputError]:
+    """What makes errors of the YAML beside a module: a name stands for what is wrong, and what to do where that is said."""
+    told = templates(module)
+    return lambda name, **values: InputError(*told(name, **values))
 
 
 def filled(template: Any, values: Mapping[str, Any]) -> Any:
@@ -52,11 +49,9 @@ def filled(template: Any, values: Mapping[str, Any]) -> Any:
     """
     if isinstance(template, str):
         alone = _PLACE.fullmatch(template)
-        return (
-            _value(alone, values)
-            if alone and not alone["brace"]
-            else _PLACE.sub(lambda found: str(_value(found, values)), template)
-        )
+        if alone and not alone["brace"]:
+            return _value(alone, values)
+        return _PLACE.sub(lambda found: str(_value(found, values)), template)
     found: Any
     if isinstance(template, list):
         found = []
