@@ -14,10 +14,11 @@ from planner.errors import InputError, did_you_mean
 from planner.monitor.dialects import dialect_of_engine
 from planner.monitor.names import Names, pods_of, scaled_by
 from planner.monitor.policy import Pace
-from planner.shared.templates import templates
+from planner.shared.templates import refusals, templates
 from planner.studies.schedule import cron_spans
 
 _filled: Callable[..., dict[str, Any]] = templates(__file__)
+_refusal = refusals(__file__)
 
 TIMEZONE = "UTC"
 """Of the hours; to be set where they are in another."""
@@ -61,12 +62,9 @@ def find_kind(to: str, deployed: str, to_zero: bool) -> Callable[..., list[dict[
     if to not in KINDS:
         raise InputError(f"--to: {to!r} is none of {', '.join(KINDS)}{did_you_mean(to, KINDS)}")
     if deployed == "kserve" and to != "keda":
-        raise InputError(f"--to {to}: KServe scales its services itself, by spec.scaling.keda", "Use --to keda.")
+        raise _refusal("itself", to=to)
     if to_zero and (to != "keda" or deployed not in BY_GATEWAY):
-        raise InputError(
-            "--scale-to-zero: without a replica nothing tells of requests but a gateway that holds them",
-            f"Use --to keda with --deployed {' or '.join(BY_GATEWAY)}.",
-        )
+        raise _refusal("to_zero", gateways=" or ".join(BY_GATEWAY))
     return KINDS[to]
 
 
@@ -95,24 +93,19 @@ def render(found: Autoscaling, to: str, place: Place | None = None) -> str:
     for document in documents if place.namespace else ():
         document["metadata"]["namespace"] = place.namespace
     head = [line for pool in found.pools for line in pool.lines()]
-    for p in found.pools:
-        head.append(
-            f"{p.pool}: peakPrefillThroughput {p.peak.tokens_per_s:.6g} tokens/s at chunks of {p.peak.chunk_tokens:g}, "
-            f"fingerprint {p.peak.fingerprint} ({p.peak.model} on {p.peak.gpu}, {p.peak.engine})"
-        )
-    hpa = (
-        "external metrics come from prometheus-adapter: its rules are the ConfigMap's; tolerance needs Kubernetes 1.35"
-    )
-    hours = f"the hours of the cron triggers are in {TIMEZONE}: set timezone to that of the rates"
+    head += [
+        str(_filled("peak", pool=p, tokens=f"{p.peak.tokens_per_s:.6g}", chunk=f"{p.peak.chunk_tokens:g}"))
+        for p in found.pools
+    ]
     remarks = {
-        hours: to == "keda" and any(pool.clock for pool in found.pools),
-        hpa: to == "hpa",
-        "llm-d has deprecated this scaler: its successor is --to keda --deployed llm-d": to == "wva",
-        "merge with the service of `deploy`: scaling and replicas exclude each other": place.deployed == "kserve",
-        "the adapters are there where a worker of the graph has scalingAdapter": place.deployed == "dynamo",
-        "without --namespace the queries count pods of these names in every namespace": not place.namespace,
+        "hours": to == "keda" and any(pool.clock for pool in found.pools),
+        "adapter": to == "hpa",
+        "deprecated": to == "wva",
+        "merge": place.deployed == "kserve",
+        "adapters": place.deployed == "dynamo",
+        "everywhere": not place.namespace,
     }
-    head += [remark for remark, holds in remarks.items() if holds]
+    head += [str(_filled(name, zone=TIMEZONE)) for name, holds in remarks.items() if holds]
     return dump(documents, [*head, *found.notes])
 
 

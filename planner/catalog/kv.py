@@ -315,11 +315,9 @@ def kv_capacity(
     >>> kv_capacity(model("llama-3.1-70b"), gpu("h100"), 4, max_num_seqs=128, token_budget=2048).tokens
     485952
     """
-    problems = [] if isinstance(tp, Parallelism) or tp >= 1 else [f"tp must be at least 1, got {tp}"]
-    if max_num_seqs < 1:
-        problems.append(f"max_num_seqs must be at least 1, got {max_num_seqs}")
-    if token_budget < 1:
-        problems.append(f"token_budget must be at least 1, got {token_budget}")
+    group = tp.tp if isinstance(tp, Parallelism) else tp
+    counts = {"tp": group, "max_num_seqs": max_num_seqs, "token_budget": token_budget}
+    problems = [f"{name} must be at least 1, got {value}" for name, value in counts.items() if value < 1]
     if not 0.0 < memory_utilization <= 1.0:
         problems.append(f"memory_utilization must lie in (0, 1], got {memory_utilization}")
     if problems:
@@ -339,16 +337,13 @@ def kv_capacity(
     else:
         # nothing grows with the context: the sequences fit whatever their length, or they do not
         tokens = max_num_seqs * model.max_context if left >= window * kept else left / window if window else 0.0
+    whole, kept_bytes = (
+        max(0, math.floor(tokens / BLOCK_TOKENS)),
+        window * (model.sliding_window + BLOCK_TOKENS) + states,
+    )
+    off = (5.0 if model.multimodal else 0.5) * GIB
     return KvCapacity(
-        tokens=BLOCK_TOKENS * max(0, math.floor(tokens / BLOCK_TOKENS)),
-        kv_bytes=room,
-        bytes_per_token=full,
-        bytes_per_sequence=window * (model.sliding_window + BLOCK_TOKENS) + states,
-        memory_bytes=gpu.memory_bytes,
-        usable_bytes=usable,
-        weight_bytes=weights,
-        overhead_bytes=overhead,
-        uncertainty_bytes=(5.0 if model.multimodal else 0.5) * GIB,
+        BLOCK_TOKENS * whole, room, full, kept_bytes, gpu.memory_bytes, usable, weights, overhead, uncertainty_bytes=off
     )
 
 

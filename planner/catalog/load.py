@@ -14,8 +14,11 @@ from planner.catalog.prices import Offer, offers, reference_offer
 from planner.errors import InputError, did_you_mean
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.shared.documents import shipped
+from planner.shared.templates import refusals
 
 GIB = 2.0**30
+
+_refusal = refusals(__file__)
 
 
 def normalized(name: str) -> str:
@@ -145,10 +148,7 @@ def gpu(name: str) -> GpuSpec:
         count = re.fullmatch(r"(\d+)[-x*]+(.+)|(.+?)[-x*:]+(\d+)", key)
         of, number = (None, None) if count is None else (count[2] or count[3], count[1] or count[4])
         if of is not None and _without_makers(of) in index:
-            raise InputError(
-                f"unknown GPU {name!r}: a type, without how many; did you mean {of!r}?",
-                f"How many there are: --inventory {of}={number}; how many serve one copy of the model: --tp {number}.",
-            )
+            raise _refusal("counted", name=repr(name), meant=repr(of), of=of, number=number)
         raise InputError(f"unknown GPU {name!r}{did_you_mean(key, [*gpus(), *index])}", f"Known: {', '.join(gpus())}.")
     return gpus()[index[key]]
 
@@ -250,9 +250,8 @@ def model(
     spec = _named_model(name, like)
     for option, dtype in (("weight dtype", weight_dtype), ("KV dtype", kv_dtype)):
         if dtype is not None and dtype not in DTYPE_BYTES:
-            raise InputError(
-                f"unknown {option} {dtype!r}{did_you_mean(dtype, DTYPE_BYTES)}", f"Known: {', '.join(DTYPE_BYTES)}."
-            )
+            meant, known = did_you_mean(dtype, DTYPE_BYTES), ", ".join(DTYPE_BYTES)
+            raise _refusal("unknown", what=f"{option} {dtype!r}{meant}", known=f"{known}.")
     if weight_dtype is not None:
         spec = replace(spec, weight_dtype=weight_dtype, dense_dtype="")
     return replace(spec, kv_dtype=kv_dtype or spec.kv_dtype)
@@ -261,7 +260,7 @@ def model(
 @cache
 def _spellings() -> Mapping[str, Any]:
     """How quantized repositories are named after their base, and what stands for models that nobody can host."""
-    found: Mapping[str, Any] = shipped(FOLDER / "spellings.yaml")
+    found: Mapping[str, Any] = shipped(FOLDER / "load.yaml")
     return found
 
 
@@ -283,17 +282,14 @@ def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
         for base in (key.removesuffix(ending) for ending in endings if key.endswith(ending)):
             if base in index:
                 return replace(_model(index[base]), name=f"{index[base]}-{dtype}", weight_dtype=dtype)
-    known = ((size, name) for size, names in _spellings()["closed"].items() for name in names)
-    if (size := next((size for size, name in known if key.startswith(name) and not path.exists()), None)) is not None:
+    makers = ((size, maker) for size, names in _spellings()["closed"].items() for maker in names)
+    if (
+        size := next((size for size, maker in makers if key.startswith(maker) and not path.exists()), None)
+    ) is not None:
         closed = _spellings()["hosted"][size]
-        raise InputError(
-            f"model {str(name)!r} cannot be hosted: its weights are not published; sized like it: {closed[0]!r}",
-            f"Open models that people host instead: {', '.join(closed)}. What its API costs beside a fleet: fleetopt cost --api.",
-        )
-    raise InputError(
-        f"unknown model {str(name)!r}{did_you_mean(key, index)}",
-        f"Known: {', '.join(_entries())}. Or give the path of a Hugging Face config.json.",
-    )
+        raise _refusal("unhosted", name=repr(str(name)), like=repr(closed[0]), open=", ".join(closed))
+    known = f"{', '.join(_entries())}. Or give the path of a Hugging Face config.json."
+    raise _refusal("unknown", what=f"model {str(name)!r}{did_you_mean(key, index)}", known=known)
 
 
 _REPOSITORY = re.compile(r"huggingface\.co/([\w.-]+/[\w.-]+)")

@@ -78,13 +78,7 @@ def power_curve(gpu: str) -> PowerCurve | None:
     names = ("idle", "one", "full")
     estimated = tuple(name for name in names if name not in entry)
     idle, one, full = (float(entry.get(name, rest[name] * entry["tdp"])) for name in names)
-    keys = dict.fromkeys(
-        [
-            entry.get("source"),
-            entry.get("sheet", "second-hand"),
-            rest["idle_source"] if "idle" in estimated else None,
-            rest["source"] if "one" in estimated else None,
-        ]
-    )
+    shares = [rest[key] for name, key in (("idle", "idle_source"), ("one", "source")) if name in estimated]
+    keys = dict.fromkeys([entry.get("source"), entry.get("sheet", "second-hand"), *shares])
     source = "; ".join(data["sources"][key] for key in keys if key is not None)
     return PowerCurve(idle, one, full, float(entry.get("middle", rest["middle"])), estimated, source)

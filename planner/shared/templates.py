@@ -38,7 +38,11 @@ def templates(module: str) -> Callable[..., Any]:
 def refusals(module: str) -> Callable[..., InputError]:
     """What makes errors of the YAML beside a module: a name stands for what is wrong, and what to do where that is said."""
     told = templates(module)
-    return lambda name, **values: InputError(*told(name, **values))
+
+    def refuse(name: str, /, **values: Any) -> InputError:
+        return InputError(*told(name, **values))
+
+    return refuse
 
 
 def filled(template: Any, values: Mapping[str, Any]) -> Any:
