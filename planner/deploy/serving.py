@@ -19,7 +19,7 @@ from planner.engines import Engine
 from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
 from planner.fleet.shapes import find_shape, shape_names
-from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
 from planner.question.files import SavedPool
 from planner.question.values import SHARES
 from planner.routing import Routing, find_routing
@@ -530,11 +530,6 @@ def start_command(
     flags
         Further ones.
     """
-    spread = {
-        "tensor_parallel_size": pool.tp,
-        "pipeline_parallel_size": pool.pp,
-        "data_parallel_size": pool.dp,
-        "expert_parallel_size": pool.ep,
-    }
+    spread = {setting: getattr(pool, name) for name, setting in SIZES.items()}
     command = [*(word.replace("{model}", weights) for word in host.launch), *host.arguments({**settings, **spread})]
     return (*command, "--host", "0.0.0.0", "--port", str(PORT), *host.always, *flags)

@@ -29,6 +29,10 @@ NVLINK_BYTES_PER_S = 150e9
 """Links from here on are taken for NVLink or its like, not PCIe, when nothing says so [bytes/s]."""
 
 
+SIZES: Mapping[str, str] = {f"{name[0]}p": f"{name}_parallel_size" for name in ("tensor", "pipeline", "data", "expert")}
+"""How a model is spread, as :class:`Parallelism` calls it -> the engines' setting."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parallelism:
     """How one replica spreads a model over its GPUs.

@@ -19,7 +19,7 @@ from planner.engines import DEFAULT_ENGINE
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.iteration.speculation import Speculation
-from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
 from planner.plans import EngineSettings
 from planner.promise import Promise
 from planner.question.compiled import Engines, Purchase
@@ -506,13 +506,12 @@ def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: E
     budgets, encoder = engines.token_budget or TOKEN_BUDGETS, option.model.pooling == "encoder"
     why = "given" if len(budgets) == 1 else "encoder" if encoder else "shared" if mixed else "alone"
     spread = option.parallel
-    sizes = {f"{name}_parallel_size": getattr(spread, f"{name[0]}p") for name in ("pipeline", "data", "expert")}
+    sizes = {setting: getattr(spread, name) for name, setting in SIZES.items()}
     preempted = f"{slots.preemptions_per_1000:.2g} preemptions per 1,000 requests expected when full"
     return EngineSettings(
         max_model_len=min(model_len, option.model.max_context),
         max_num_seqs=slots.count * spread.pp,
         max_num_batched_tokens=option.token_budget,
-        tensor_parallel_size=spread.tp,
         **sizes,
         speculative="" if option.speculation is None else option.speculation.vllm_config(),
         gpu_memory_utilization=option.memory_utilization,
@@ -525,7 +524,7 @@ def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: E
             "max_num_seqs": f"{slots.why}; {preempted}",
             "max_num_batched_tokens": _told(f"budget {why}", budgets=", ".join(map(str, budgets))),
             "tensor_parallel_size": group_why(engines, spread, f"weights and a {model_len:,}-token request"),
-            **{name: _told(name) for name, size in sizes.items() if size > 1},
+            **{name: _told(name) for name, size in sizes.items() if size > 1 and name != SIZES["tp"]},
             **({"max_loras": f"as given; its memory bears {option.most_loras:,}"} if option.lora else {}),
             "gpu_memory_utilization": "weights and what the engine takes; an encoder keeps no cache"
             if encoder
