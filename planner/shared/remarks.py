@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.shared.documents import load_document
+from planner.shared.documents import shipped
 from planner.shared.record import Record
 from planner.units import format_count, format_duration, format_percent, format_usd
 
@@ -61,5 +61,5 @@ _WRITER = _Writer()
 @cache
 def sentences() -> Mapping[str, str]:
     """Code -> the sentence, a format string over the remark's values."""
-    found: Mapping[str, str] = load_document(Path(__file__).with_suffix(".yaml"))
+    found: Mapping[str, str] = shipped(Path(__file__).with_suffix(".yaml"))
     return found
