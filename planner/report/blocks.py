@@ -69,7 +69,7 @@ class Text:
 
 Block = Table | Text
 
-_STYLES = {"heading": "## {}", "bold": "**{}**", "bullets": "- {}", "command": "    {}", "": "{}"}
+STYLES = {"heading": "## {}", "bold": "**{}**", "bullets": "- {}", "command": "    {}", "": "{}"}
 
 
 def to_terminal(blocks: Sequence[Block], width: int | None = None) -> str:
@@ -106,7 +106,7 @@ def to_markdown(blocks: Sequence[Block]) -> str:
             parts.append(rows_to_markdown([*block.columns], [[*r] for r in block.rows], block.left))
         elif block.lines and block.only != "terminal":
             title = [f"### {block.title}\n"] if block.title else []
-            parts.append("\n".join([*title, *(_STYLES[block.style].format(line) for line in block.lines)]))
+            parts.append("\n".join([*title, *(STYLES[block.style].format(line) for line in block.lines)]))
     return "\n\n".join(parts)
 
 

@@ -50,9 +50,9 @@ def spelled(name: str) -> tuple[str, str]:
 
 
 def placed(found: Any, place: str) -> Any:
-    """What lies at a place below something; of nothing, nothing."""
+    """What lies at a place below something, attributes and keys alike; of nothing, nothing."""
     for name in place.split("."):
-        found = None if found is None else getattr(found, name)
+        found = found.get(name) if isinstance(found, Mapping) else None if found is None else getattr(found, name)
     return found() if callable(found) else found
 
 

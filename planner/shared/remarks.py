@@ -30,10 +30,10 @@ class Remark(Record):
     values: Mapping[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return _WRITER.format(sentences()[self.code], **self.values)
+        return Writer().format(sentences()[self.code], **self.values)
 
 
-class _Writer(string.Formatter):
+class Writer(string.Formatter):
     """Format strings that know our units."""
 
     units: Mapping[str, Callable[[float], str]] = {
@@ -48,9 +48,6 @@ class _Writer(string.Formatter):
         """One value, in a unit or as usual."""
         unit = self.units.get(format_spec) if isinstance(value, (int, float)) else None
         return str(super().format_field(value, format_spec)) if unit is None else unit(value)
-
-
-_WRITER = _Writer()
 
 
 @cache

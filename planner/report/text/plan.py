@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from planner.catalog.load import price_offers, repository
 from planner.catalog.power import full_w, power_curve
@@ -17,6 +17,7 @@ from planner.choices import Choice
 from planner.fleet.types import ANY
 from planner.plans import HOURS_PER_YEAR, Plan, PoolPlan, Sized, Sureness
 from planner.report.blocks import Block, Table, Text
+from planner.report.pages import usd
 from planner.report.text.choices import TOO_DEAR, WORTH_TELLING, change
 from planner.shared.remarks import Remark
 from planner.units import format_count, format_duration, format_share
@@ -35,7 +36,7 @@ AT_OTHER = ("traffic", "redundancy", "promise")
 """Kinds of choices that ask another question; all others keep its promise."""
 
 
-def blocks(plan: Plan) -> list[Block]:
+def of_plan(plan: Plan) -> list[Block]:
     """The page."""
     rows = [*cheaper(plan)]
     found: list[Block] = [Text([question(plan)], "heading")]
@@ -48,9 +49,7 @@ def blocks(plan: Plan) -> list[Block]:
         found.append(Table(columns, rows, {columns[0], "add"}))
     found.append(Text(_listed("OTHERWISE", otherwise(plan))))
     found.append(Text(_listed("GPU TYPES, EACH BY ITSELF", types(plan))))
-    checks = before_signing(plan)
-    found.append(Text(["BEFORE YOU SIGN"] if checks else []))
-    found.append(Text(checks, "bullets", label="  ! ", near=True))
+    found += checked(before_signing(plan))
     found.append(Text([f"RUN  {start_line(plan)}"]))
     rows_told = "" if plan.choices is None else f" ({len(plan.choices.rows)} rows)"
     told = f"fleetopt explain (why)   fleetopt options{rows_told}   fleetopt report (a page)   fleetopt deploy (files)"
@@ -62,7 +61,7 @@ def summary(plan: Plan) -> list[str]:
     """The page as lines of 100 characters."""
     from planner.report.blocks import to_terminal
 
-    return to_terminal(blocks(plan), 100).split("\n")
+    return to_terminal(of_plan(plan), 100).split("\n")
 
 
 def one_line(plan: Plan) -> str:
@@ -85,11 +84,22 @@ def question(plan: Plan) -> str:
         math.fsum(p.share * getattr(p, f"mean_{side}_tokens") for p in pools) / math.fsum(p.share for p in pools)
         for side, pools in zip(("input", "output"), served, strict=True)
     )
-    lengths = " / ".join(f"{format_count(round(mean))} {side}" for mean, side in zip(means, ("in", "out"), strict=True))
     promises = ", ".join(p.told for p in plan.slo.promises)
     model, name = plan.inputs.get("model", ""), plan.workload.get("name", "workload")
     users = next((f" ({r.values['population']})" for r in _remarks(plan, "assumptions") if r.code == "users"), "")
-    return f"{model}   {name}: {lengths}   {format_count(plan.arrival_rate_per_s)} requests/s{users}   {promises}"
+    return (
+        f"{model}   {name}: {lengths(means)}   {format_count(plan.arrival_rate_per_s)} requests/s{users}   {promises}"
+    )
+
+
+def lengths(means: Iterable[float]) -> str:
+    """Mean prompt and output."""
+    return " / ".join(f"{format_count(round(mean))} {side}" for mean, side in zip(means, ("in", "out"), strict=True))
+
+
+def checked(checks: Sequence[str]) -> list[Block]:
+    """What an answer rests on that a person can check, below it."""
+    return [Text(["BEFORE YOU SIGN"] if checks else []), Text(checks, "bullets", label="  ! ", near=True)]
 
 
 ODDS = {0.1: "one chance in ten", 0.5: "even odds", 0.9: "nine in ten"}
@@ -132,18 +142,6 @@ def told_chance(share: float) -> str:
     ['over 99%', '99%', '80%']
     """
     return "over 99%" if share > 0.99 else f"{math.floor(100.0 * share + 0.5 + 1e-9)}%"
-
-
-def usd(value: float) -> str:
-    """Money as people say it, three digits.
-
-    >>> [usd(v) for v in (940.4, 23564.0, 612674.0, 1858012.0, 2.1e9)]
-    ['$940', '$23.6k', '$613k', '$1.86M', '$2.1B']
-    """
-    for least, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if value >= 0.9995 * least:
-            return f"${format_count(float(f'{value / least:.3g}'))}{letter}"
-    return f"${value:,.0f}"
 
 
 def _odds(plan: Plan, sure: Sureness, asked: float, sized: Sized) -> str:
