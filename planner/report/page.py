@@ -31,8 +31,8 @@ STYLE = (
 def as_markdown(overview: Overview) -> str:
     """The same in words and tables, for a design document."""
     parts = [to_markdown(of_plan(overview.plan)), "## Why\n\n" + to_markdown(why(overview.plan))]
-    for title, _, table in pictures.of_overview(overview):
-        parts.append(f"## {title}\n\n" + to_markdown([table]))
+    for picture, table in pictures.of_overview(overview):
+        parts.append(f"## {picture.title}\n\n" + to_markdown([table]))
     parts.append("## What it costs, and how to pay for it\n\n" + to_markdown(of_costs(overview.costs)))
     parts.append(f"## To repeat it\n\n    {overview.command}\n")
     return "\n\n".join(parts)
@@ -51,8 +51,9 @@ def as_html(overview: Overview) -> str:
     if plan.choices is not None:
         head += map(_block, of_choices(plan.choices))
     body = [
-        f"<h2>{_words(title)}</h2><figure>{figure(picture)}<details><summary>as a table</summary>{_table(table)}</details></figure>"
-        for title, picture, table in pictures.of_overview(overview)
+        f"<h2>{_words(picture.title)}</h2><figure>{figure(picture)}"
+        f"<details><summary>as a table</summary>{_table(table)}</details></figure>"
+        for picture, table in pictures.of_overview(overview)
     ]
     body.append("<h2>What it costs, and how to pay for it</h2>")
     body += [_block(block) for block in of_costs(overview.costs)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.plans import HOURS_PER_MONTH
-from planner.report.blocks import STYLES, Block, Table, Text
+from planner.report.blocks import STYLES, Block, Table, Text, rows_table
 from planner.shared.documents import load_document
 from planner.shared.record import placed, spelled
 from planner.shared.remarks import Writer
@@ -117,22 +117,30 @@ def cells_of(texts: Iterable[str], thing: Any, values: Mapping[str, Any]) -> lis
     return ["-" if (text := written(str(told), thing, values)) is None else text for told in texts]
 
 
+@cache
+def told_beside(module: str) -> Any:
+    """What the YAML beside a module says."""
+    return load_document(Path(module).with_suffix(".yaml"))
+
+
 def pages(module: str) -> Callable[..., list[Block]]:
     """What fills the pages of the YAML beside a module: called with a page's name, a thing, and further values.
 
-    A page is a list of blocks; ``$name`` is one of the further values, a block or several. A table says ``of`` which place its rows
-    lie, and for each of its ``columns`` a format string over one of them; without rows it is left out where it is ``optional``. Lines stand under their style (``lines`` = none): one in
-    which something is not known is left out, one that is a list gives its items. What else a block says are fields of its record.
+    A page is a list of blocks; ``$name`` is one of the further values, a block or several.
+
+    A table says ``of`` which place its rows lie, and for each of its ``columns`` a format string over one of them; without rows it is
+    left out where it is ``optional``. Rows that name themselves stand as they are, those ``first`` in front, ``without`` what is said
+    elsewhere. Lines stand under their style (``lines`` = none): one in which something is not known is left out, one that is a list
+    gives its items. What else a block says are fields of its record.
 
     Parameters
     ----------
     module
         ``__file__`` of the module.
     """
-    read = cache(lambda: load_document(Path(module).with_suffix(".yaml")))
 
     def fill(page: str, thing: Any, /, **values: Any) -> list[Block]:
-        told = read()[page]
+        told = told_beside(module)[page]
         found = [values[b[1:]] if isinstance(b, str) else _block(dict(b), thing, values) for b in told]
         return [block for one in found for block in (one if isinstance(one, list) else [one])]
 
@@ -147,9 +155,16 @@ def _block(told: dict[str, Any], thing: Any, values: Mapping[str, Any]) -> Block
             return []
         cells = [cells_of(columns.values(), one, values) for one in rows]
         return Table(tuple(columns), cells, frozenset(told.pop("left", ())), **told)
+    if "first" in told:
+        unsaid = told.get("without", ())
+        rows = [{k: v for k, v in row.items() if k not in unsaid} for row in found_at(told["of"], thing, values)]
+        return rows_table(rows, told["first"])
     style = next(name for name in told if name in STYLES or name == "lines")
     lines: list[str] = []
     for text in told.pop(style):
         whole = found_at(text[1:-1], thing, values) if text[1:-1].isidentifier() else None
-        lines += [written(text, thing, values)] if isinstance(whole, str) or whole is None else whole
-    return Text([line for line in lines if line is not None], "" if style == "lines" else style, **told)
+        if isinstance(whole, (list, tuple)):
+            lines += whole
+        elif (one := written(text, thing, values)) is not None:
+            lines.append(one)
+    return Text(lines, "" if style == "lines" else style, **told)

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from planner.report.listing import Listing
-from planner.report.pages import pages, rows_of, written
+from planner.report.pages import pages, rows_of, told_beside, written
 from planner.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -19,41 +19,19 @@ _page = pages(__file__)
 COUNTED = "arithmetic of the shape, or as published with it"
 DERIVED = "computed from the numbers above"
 
-GPU = (
-    "gpu=name", "memory_bytes", "bandwidth_bytes_per_s", "bf16_flops_per_s=flops_per_s.bf16", "fp8_flops_per_s=flops_per_s.fp8",
-    "link_bytes_per_s", "gpus_per_node", "price_usd_per_hour", "price_source=sources.price_usd_per_hour", "aliases",
-)  # fmt: skip
-MODEL = (
-    "model=name", "parameters_total", "parameters_active", "max_context", "weight_dtype", "kv_dtype", "experts", "source", "aliases",
-)  # fmt: skip
-"""Columns of a row and where they lie in a specification."""
-
-GPU_FACTS = (
-    ("memory_bytes", "{memory_bytes:bytes}", ""),
-    ("bandwidth_bytes_per_s", "{bandwidth_bytes_per_s:bytes}/s", ""),
-    ("link_bytes_per_s", "{link_bytes_per_s:bytes}/s each way", ""),
-    ("node_link_bytes_per_s", "{node_link_bytes_per_s:bytes}/s", "{sheet}"),
-    ("pair_bytes_per_s", "{pair_bytes_per_s!o:bytes}/s", "catalog: bridge between two GPUs"),
-    ("power_w", "{power_w!o:,.0f} W", "catalog: power limit of the board"),
-    ("gpus_per_node", "{gpus_per_node}", "catalog: largest tensor-parallel group of one node"),
-    ("sm_count", "{sm_count!o:count}", "{sheet}"),
-    ("gpu_class", "{gpu_class}", "by form factor, memory and link"),
-    ("attention_kernel", "{attention_kernel!o}", "by compute capability"),
-    ("price_usd_per_hour", "${price_usd_per_hour:.4g} per GPU and hour", "{bought}"),
-)
-"""Numbers of a GPU, how they are told, and where they are from where the catalog says it of no number by itself."""
-
 
 def gpu_list(gpus: Sequence[GpuSpec]) -> Listing:
     """GPUs as rows, and where to see more."""
-    rows = rows_of(GPU, gpus, aliases=lambda g: " ".join(a.replace(" ", "-") for a in g.aliases))
+    rows = rows_of(
+        told_beside(__file__)["gpu_row"], gpus, aliases=lambda g: " ".join(a.replace(" ", "-") for a in g.aliases)
+    )
     offered = {g.name: g.sources.get("price_usd_per_hour", "no offer known: --price") for g in gpus}
     return Listing(rows, _page("gpus", None, gpus=gpus, price_of=lambda g: offered[g.name]), {"gpus": rows})
 
 
 def model_list(models: Sequence[ModelSpec]) -> Listing:
     """Models as rows, and where to see more."""
-    rows = rows_of(MODEL, models, aliases=lambda m: " ".join(m.aliases))
+    rows = rows_of(told_beside(__file__)["model_row"], models, aliases=lambda m: " ".join(m.aliases))
     return Listing(rows, _page("models", None, models=models, attention=_attention), {"models": rows})
 
 
@@ -86,7 +64,7 @@ def gpu_entry(spec: GpuSpec, offer: Offer | None) -> Listing:
             written(told, spec, {}),
             source.format(sheet=sheet, bought=bought) or spec.sources.get(name, ""),
         )
-        for name, told, source in GPU_FACTS
+        for name, told, source in told_beside(__file__)["gpu_facts"]
     ]
     if spec.node_link_bytes_per_s is None:
         facts[3] |= {"shown": "50 GB/s", "source": "assumed: 400 Gbit/s per GPU"}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.report.blocks import Block, Table, Text
 from planner.report.listing import Listing
-from planner.report.pages import pages, rows_of
+from planner.report.pages import pages, rows_of, told_beside
 from planner.units import format_percent
 
 if TYPE_CHECKING:
@@ -20,15 +20,9 @@ _page = pages(__file__)
 _SCALES = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9), ("ps", 1e12))
 
 
-ROW = (
-    "name", "gpu", "model", "tp", "weight_dtype", "provenance", "band", "points", "error_mean", "date", "engine", "source",
-)  # fmt: skip
-"""Columns of a row, before the parameters of its iteration times."""
-
-
 def _rows(profiles: Sequence[Profile]) -> list[dict[str, Any]]:
     """Profiles as flat rows."""
-    rows = zip(rows_of(ROW, profiles), profiles, strict=True)
+    rows = zip(rows_of(told_beside(__file__)["row"], profiles), profiles, strict=True)
     return [{**row, **{f"iteration_{k}": v for k, v in p.iteration.to_dict().items()}} for row, p in rows]
 
 

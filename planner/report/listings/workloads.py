@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from planner.report.blocks import Table
 from planner.report.listing import Listing
-from planner.report.pages import pages, rows_of, written
+from planner.report.pages import pages, rows_of, told_beside, written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from planner.workload.workload import Workload
 
 _page = pages(__file__)
-
-ROW = (
-    "name", "requests=provenance.requests", "arrival_rate_per_s=arrivals.rate_per_s", "mean_input_tokens=mean_input",
-    "mean_output_tokens=mean_output", "p50_total_tokens=median", "p99_total_tokens=longest", "categories",
-    "licence=provenance.licence", "source=provenance.source", "length_split=provenance.length_split",
-)  # fmt: skip
-"""Columns of a row and where they lie in a workload."""
 
 
 def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals]) -> Listing:
@@ -37,7 +30,9 @@ def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals
     page = _page("workloads", None, workloads=workloads, **told)
     if profiles:
         page += _page("profiles", None, items=[_hours(name, arrivals) for name, arrivals in profiles.items()])
-    return Listing(rows_of(ROW, workloads, **told), page, {"workloads": workloads, "profiles": profiles})
+    return Listing(
+        rows_of(told_beside(__file__)["row"], workloads, **told), page, {"workloads": workloads, "profiles": profiles}
+    )
 
 
 def _note(w: Workload) -> str:
@@ -55,21 +50,8 @@ def _hours(name: str, arrivals: Arrivals) -> dict[str, object]:
     return {"name": name, "rate": rate, "peak": peak, **dict(zip(("busiest", "quietest"), ends, strict=True))}
 
 
-DRIFT = (
-    ("mean input", "x {mean_input:.3f}", "ratio of the means"),
-    ("mean output", "x {mean_output:.3f}", "ratio of the means"),
-    ("mean iterations", "x {mean_iterations:.3f}", "at a chunk of 512 tokens"),
-    ("rate", "x {rate:.3f}", "requests/s"),
-    ("input law", "{ks_input:.3f}", "largest difference of F; typical factor {factor_input:.2f}"),
-    ("output law", "{ks_output:.3f}", "largest difference of F; typical factor {factor_output:.2f}"),
-    ("total law", "{ks_total:.3f}", "largest difference of F"),
-    ("joint law", "{joint:.3f}", "total variation on octaves: 0 same, 1 nothing in common"),
-)
-"""What may change from a workload to another: its name, how it is told, what it means."""
-
-
 def drift_listing(found: Drift, names: tuple[str, str]) -> Listing:
     """What changed from the first workload to the second."""
     title = f"{names[0]} -> {names[1]}"
-    rows = [[written(text, found, {}) or "-" for text in told] for told in DRIFT]
+    rows = [[written(text, found, {}) or "-" for text in told] for told in told_beside(__file__)["drift"]]
     return Listing(found.to_rows(), [Table([title, "value", "meaning"], rows, {title, "meaning"})], found)

@@ -12,7 +12,7 @@ from planner.plans import Plan
 from planner.report.blocks import Block, rows_table
 from planner.report.listing import Listing
 
-__all__ = ["blocks_of", "documented", "summary_of"]
+__all__ = ["blocks_of", "summary_of"]
 
 WORDS = {
     "plan": ("Plan",),
@@ -55,10 +55,3 @@ def summary_of(result: Any) -> list[str]:
     from planner.report.text.plan import summary
 
     return summary(result) if isinstance(result, Plan) else []
-
-
-def documented(result: Any) -> dict[str, object]:
-    """A result as a dictionary, with the page that people read of it."""
-    lines = summary_of(result)
-    found: dict[str, object] = result.to_dict()
-    return found if not lines else {**found, "summary": lines}

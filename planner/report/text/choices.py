@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner.choices import Choice, Choices
-from planner.errors import InfeasibleError
 from planner.plans import HOURS_PER_MONTH, HOURS_PER_YEAR
 from planner.promise import GOODPUT
 from planner.report.blocks import Block, Table, Text, rows_table
 from planner.report.pages import month, pages, usd
-from planner.studies.difference import Difference
-from planner.studies.what_if import PINNED, Sweep
 from planner.units import format_count, format_duration, format_percent, format_usd
+
+if TYPE_CHECKING:
+    from planner.errors import InfeasibleError
+    from planner.studies.difference import Difference
+    from planner.studies.what_if import Sweep
 
 _page = pages(__file__)
 
@@ -176,6 +178,8 @@ LEFT_OUT = ("gamma", "$/million tokens", "pools", "replicas", "$/hour", "$/year"
 def of_sweep(sweep: Sweep) -> list[Block]:
     """A what-if, a row per point: what was changed, GPUs and the price of a month and a year; why there is no fleet below, each
     reason once."""
+    from planner.studies.what_if import PINNED
+
     changed = list(dict.fromkeys(name for point in sweep.points for name in point.changes))
     rows = sweep.to_rows()
     whole = all(row["feasible"] for row in rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from planner.report.blocks import Block, Table, Text, rows_table
+from planner.report.blocks import Block, Table, Text
 from planner.report.listings.profiles import value
 from planner.report.pages import cells_of, pages
 from planner.reproduce.result import VERDICTS, Reproduction
@@ -20,30 +20,17 @@ if TYPE_CHECKING:
 
 _page = pages(__file__)
 
-COMPARED = (
-    "policy", "rate_per_s", "stable", "goodput_per_s", "attainment", "ttft_p99_s", "tpot_p99_s", "throughput_per_s",
-    "tbt_p99_s", "ttft_p50_s", "tpot_p50_s",
-)  # fmt: skip
-"""What decides between policies."""
-
-VERIFIED = (
-    "pool", "promise", "limit_s", "predicted_s", "simulated_s", "low_s", "high_s", "predicted_share", "simulated_share",
-    "low_share", "high_share", "verdict", "reason",
-)  # fmt: skip
-UNSAID = ("metric", "quantile")
-"""Said by the promise already."""
-
 REPRODUCED = ("quantity", "reading", "printed", "ours", "verdict", "why")
 
 
 def of_comparison(found: Comparison) -> list[Block]:
     """Scheduling policies side by side: a row per policy and rate, with 95% intervals."""
-    return [rows_table(found.to_rows(), COMPARED)]
+    return _page("comparison", found)
 
 
 def of_verification(found: Verification) -> list[Block]:
     """A plan's promises against a simulation: a row per pool and promise, then the verdict."""
-    return [rows_table([{k: v for k, v in row.items() if k not in UNSAID} for row in found.to_rows()], VERIFIED)]
+    return _page("verification", found)
 
 
 def of_calibration_set(result: CalibrationSet) -> list[Block]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from planner.fleet.fleet import Verdict
 from planner.plans import HOURS_PER_YEAR
 from planner.promise import Promise
-from planner.report.blocks import Block, Text, rows_table
-from planner.report.pages import usd
+from planner.report.blocks import Block, Text
+from planner.report.pages import pages, usd
 from planner.report.text.plan import checked, lengths, told_chance, unmeasured
 from planner.studies.batch import BatchRoom
 from planner.studies.capacity import PRECISION, Capacity
@@ -14,16 +14,7 @@ from planner.studies.evaluation import Evaluation
 from planner.studies.served import Served
 from planner.units import format_count, format_percent, format_usd
 
-BORN = ("name", "gpus", "replicas", "parallel", "share", "pool_rate_per_s", "load")
-TOLD_ABOVE = ("rate_per_s", "gpu", "spares", "low_tokens", "high_tokens", "slots", "cost_usd_per_hour")
-"""Columns that the lines above or the names of the pools say already, or that only a machine needs."""
-
-EVALUATED = (
-    "rate_per_s", "pool", "holds", "load", "ttft_p99_s", "tpot_p99_s", "broken", "e2e_p99_s", "running", "ttft_p50_s",
-    "tpot_p50_s",
-)  # fmt: skip
-
-BY_HOUR = ("time", "rate_per_s", "jobs_per_s", "tokens")
+_page = pages(__file__)
 
 MOST_RATES = 8
 """Rates with a line of their own; of more, the table says."""
@@ -67,8 +58,7 @@ def of_capacity(capacity: Capacity) -> list[Block]:
         )
         lines.append("the gateway sends " + ", ".join(cut))
     bears = f"BEARS  {format_count(capacity.rate_per_s)} requests/s{users}   keeps {_promised(served)}{sure}"
-    rows = [{k: v for k, v in row.items() if k not in TOLD_ABOVE} for row in capacity.to_rows()]
-    return _framed(served, Text([bears], "bold"), Text(lines, label="     ", near=True), rows_table(rows, BORN))
+    return _framed(served, Text([bears], "bold"), Text(lines, label="     ", near=True), *_page("capacity", capacity))
 
 
 def of_evaluation(evaluation: Evaluation) -> list[Block]:
@@ -81,7 +71,7 @@ def of_evaluation(evaluation: Evaluation) -> list[Block]:
             evaluation.served,
             Text([f"THIS FLEET  {_fleet(evaluation.served)}   {bears}"]),
             Text([*verdicts[:MOST_RATES], *more], "bold", label="     ", near=True),
-            rows_table(evaluation.to_rows(), EVALUATED),
+            *_page("evaluation", evaluation),
         ),
         Text(["fleetopt capacity (how much it bears)   fleetopt plan (what would do)"], only="terminal"),
     ]
@@ -131,7 +121,12 @@ def of_batch_room(room: BatchRoom) -> list[Block]:
     ]
     alone = ("pool",) if len({r.pool for r in room.rows}) < 2 else ()
     rows = [{k: v for k, v in row.items() if k not in alone} for row in room.to_rows()]
-    return _framed(served, Text([takes], "bold"), Text(lines, label="     ", near=True), rows_table(rows, BY_HOUR))
+    return _framed(
+        served,
+        Text([takes], "bold"),
+        Text(lines, label="     ", near=True),
+        *_page("batch_room", room, rows_by_hour=rows),
+    )
 
 
 def _many(tokens: float) -> str:
