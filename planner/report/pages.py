@@ -128,10 +128,10 @@ def pages(module: str) -> Callable[..., list[Block]]:
 
     A page is a list of blocks; ``$name`` is one of the further values, a block or several.
 
-    A table says ``of`` which place its rows lie, and for each of its ``columns`` a format string over one of them; without rows it is
-    left out where it is ``optional``. Rows that name themselves stand as they are, those ``first`` in front, ``without`` what is said
-    elsewhere. Lines stand under their style (``lines`` = none): one in which something is not known is left out, one that is a list
-    gives its items. What else a block says are fields of its record.
+    A table says ``of`` which place its rows lie, and for each of its ``columns`` a format string over one of them; without rows it
+    is left out where it is ``optional``. Rows that name themselves stand as they are, those ``first`` in front, ``without`` what is
+    said elsewhere. Lines stand under their style (``lines`` = none): one in which something is not known is left out, one that is a
+    list gives its items. What else a block says are fields of its record.
 
     Parameters
     ----------
