@@ -17,6 +17,7 @@ from planner.iteration.derived import exclusive_parameters, interference_paramet
 from planner.iteration.model import IterationModel
 from planner.predict.bounds import max_throughput
 from planner.shared.record import Record, json_number
+from planner.shared.remarks import said
 
 FloatArray = NDArray[np.float64]
 
@@ -237,14 +238,9 @@ def batching(replica: SchedulerReplica) -> Batching:
         crossing = cross.N_crossover(*costs, beta_MB, *betas)
     else:
         verdict = "not measured"
-        to_run = (
-            f"fleetopt calibrate --gpu {replica.option.gpu.name} --model {replica.option.model.name} "
-            f"--tp {replica.option.tp}   # measures batches of prefill and decode together (x, kappa)"
-        )
-        reason = (
-            f"profile {profile.name} ({profile.trust}) holds no measurement of mixed batches; mixed "
-            f"batching is faster where a token of a mixed batch costs less than {1e6 * break_even:.3g} us"
-        )
+        option = replica.option
+        to_run = said("run_mixed", gpu=option.gpu.name, model=option.model.name, tp=option.tp)
+        reason = said("mixed_not_measured", profile=profile.name, trust=profile.trust, us=1e6 * break_even)
     linear_form = (
         {"throughput_linear_form_per_s": cross.TP_MB(mixed_slots, alpha_MB, beta_MB, mu_L, mu_O)} if known else {}
     )
@@ -276,8 +272,8 @@ def batching(replica: SchedulerReplica) -> Batching:
         parameters=form,
         assumptions=(
             *replica.assumptions(),
-            *(("outputs vary geometrically around the assumed mean",) if work.provenance.length_split else ()),
-            f"exclusive batching refills {exclusive['k']} of {exclusive['N']} slots at a time, with a backlog",
+            *((said("geometric"),) if work.provenance.length_split else ()),
+            said("refills", **exclusive),
         ),
         warnings=_warnings(replica, exclusive, form["form_error"]),
     )
@@ -288,10 +284,7 @@ def _faster(mixed_per_s: float, exclusive_per_s: float, band: float) -> tuple[st
     verdict = "mixed" if mixed_per_s > exclusive_per_s else "exclusive"
     margin = abs(math.log(mixed_per_s / exclusive_per_s)) if mixed_per_s > 0.0 else math.inf
     certainty = "beyond the profile's error" if margin > band + FORM_ERROR else "within the profile's error"
-    reason = (
-        f"{verdict} batching is {math.expm1(margin):.1%} faster at saturation; the profile may be off by "
-        f"{band:.0%} and the closed forms by {FORM_ERROR:.0%}"
-    )
+    reason = said("faster", verdict=verdict, by=math.expm1(margin), band=band, error=FORM_ERROR)
     return verdict, certainty, reason
 
 
@@ -300,8 +293,5 @@ def _warnings(replica: SchedulerReplica, exclusive: dict[str, Any], form_error: 
     outside = replica.profile.outside(decodes=float(exclusive["N"]), context_tokens=replica.context)
     warnings = [*replica.warnings, *exclusive["guards"], *outside]
     if form_error > 0.2:
-        warnings.append(
-            f"alpha + beta n strays up to {form_error:.0%} from the iteration model on the range used; "
-            "the throughputs do not rest on it, k and the crossover do"
-        )
+        warnings.append(said("line_strays", error=form_error))
     return tuple(dict.fromkeys(warnings))

@@ -20,6 +20,7 @@ from planner.predict.records import Replicas
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.replica.engine import USUAL_TOKEN_BUDGET, EngineOption, set_up
+from planner.shared.remarks import said
 from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
 
@@ -129,12 +130,10 @@ class SchedulerReplica:
 
     def assumptions(self) -> tuple[str, ...]:
         """What was decided on the user's behalf."""
-        lines = [
-            f"{self.option.gpu.name} x {self.option.parallel}, {self.option.model.name}; iteration times from profile "
-            f"{self.profile.name} ({self.profile.trust})",
-            f"one kind of replica serves the whole workload: {self.slots:,} sequences, {self.token_budget:,} tokens per "
-            f"iteration, KV for {self.kv_tokens:,.0f} tokens",
-        ]
+        option, profile = self.option, self.profile
+        held = {"slots": self.slots, "budget": self.token_budget, "kv": self.kv_tokens}
+        kind = {"gpu": option.gpu.name, "parallel": str(option.parallel), "model": option.model.name}
+        lines = [said("replica_is", **kind, profile=profile.name, trust=profile.trust), said("replica_holds", **held)]
         if self.workload.provenance.length_split:
             lines.append(f"input and output lengths: {self.workload.provenance.length_split}")
         return tuple(lines)

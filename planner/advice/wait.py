@@ -15,6 +15,7 @@ from planner.fluid import nested_wait as nested
 from planner.fluid import wait as fluid
 from planner.iteration.derived import wait_parameters
 from planner.shared.record import Record, json_number
+from planner.shared.remarks import said
 
 FloatArray = NDArray[np.float64]
 
@@ -169,10 +170,7 @@ def wait_settings(
     own, found = _classes_that_fit(replica, rate, types, d0, d1)
     warnings = list(replica.warnings)
     if derived.form_error > 0.2:
-        warnings.append(
-            f"d0 + d1 M strays up to {derived.form_error:.0%} from the iteration model (measured: 35% median): compare "
-            "schedulers with it, do not promise latencies"
-        )
+        warnings.append(said("wait_strays", error=derived.form_error))
     design = _nested(replica, rate, d0, d1, segments, horizon_s, delta) if found.stable else None
     verdict, reason = _verdict(found, fluid_state, scale, rate, C)
     return WaitSettings(
@@ -196,8 +194,8 @@ def wait_settings(
         reason=reason,
         assumptions=(
             *replica.assumptions(),
-            f"each of {count} replicas gets {rate:.4g} requests/s; {len(own)} output classes at their mean input and work",
-            "Nested WAIT: every prompt at the mean input, outputs rounded up to the end of their class",
+            said("wait_classes", replicas=count, rate=rate, classes=len(own)),
+            said("nested_rounded"),
         ),
         warnings=tuple(warnings),
     )
@@ -247,13 +245,10 @@ def _verdict(
 ) -> tuple[str, str]:
     """Verdict, and why in a sentence."""
     if not found.stable:
-        return "overload", (
-            f"{rate:.4g} requests/s per replica exceed what any policy sustains (1 - d1 S = {state.slack:.3g})"
-        )
+        return "overload", said("wait_overload", rate=rate, slack=state.slack)
     if scale <= 1.0 or not found.fits:
-        need = found.M_pi if scale > 1.0 else state.M
-        return "memory too small", f"{need:,.0f} KV tokens are needed, {C:,.0f} are there"
-    return "stable", f"the rate may grow {scale:.2f} times before {C:,.0f} KV tokens are exceeded"
+        return "memory too small", said("wait_memory", need=found.M_pi if scale > 1.0 else state.M, there=C)
+    return "stable", said("wait_stable", scale=scale, there=C)
 
 
 def _nested_row(design: nested.NestedDesign, C: float, horizon_s: float, delta: float) -> dict[str, Any]:

@@ -33,6 +33,11 @@ class Remark(Record):
         return Writer().format(sentences()[self.code], **self.values)
 
 
+def said(code: str, **values: object) -> str:
+    """A finding in words alone."""
+    return str(Remark(code, values))
+
+
 class Writer(string.Formatter):
     """Format strings that know our units."""
 
