@@ -33,8 +33,52 @@ _NO_PROMISE = "1e9s"
 """These commands ask what can be sustained, not how fast: the promise a question must carry is out of reach [s]."""
 
 
+class Working:
+    """Means over the lengths of the requests that a replica works on, as the papers' formulas take them."""
+
+    law: Any
+    """What has ``input_tokens`` and ``output_tokens`` [tokens] and ``weight``, a row per kind of request."""
+
+    @cached_property
+    def decodes(self) -> FloatArray:
+        """Decode iterations of every row, max(O - 1, 0) [1]."""
+        decodes: FloatArray = np.maximum(self.law.output_tokens - 1.0, 0.0)
+        return decodes
+
+    def mean(self, values: FloatArray) -> float:
+        """Weighted mean over the rows."""
+        return float(self.law.weight @ values)
+
+    @cached_property
+    def mean_decodes(self) -> float:
+        """Mean decode iterations of a request [1]."""
+        return self.mean(self.decodes)
+
+    @cached_property
+    def kv_iterations(self) -> float:
+        """Mean sum of contexts over a request's decodes, E[D(L + (D+1)/2)] [tokens x iterations]."""
+        return self.mean(self.decodes * (self.law.input_tokens + 0.5 * (self.decodes + 1.0)))
+
+    @property
+    def work(self) -> FloatArray:
+        """Token-iterations of every row, (D+1)(L + D/2) [tokens x iterations]."""
+        work: FloatArray = (self.decodes + 1.0) * (self.law.input_tokens + 0.5 * self.decodes)
+        return work
+
+    @cached_property
+    def pairs(self) -> float:
+        """Mean query-key pairs of a prefill, E[L(L+1)/2] [1]."""
+        L = self.law.input_tokens
+        return self.mean(0.5 * L * (L + 1.0))
+
+    @property
+    def context(self) -> float:
+        """Mean context of a decode [tokens]."""
+        return self.kv_iterations / self.mean_decodes if self.mean_decodes > 0.0 else self.mean(self.law.input_tokens)
+
+
 @dataclass(frozen=True, eq=False)
-class SchedulerReplica:
+class SchedulerReplica(Working):
     """Engine, memory-safe slots and request lengths of one replica that serves the whole workload.
 
     Parameters
@@ -82,34 +126,9 @@ class SchedulerReplica:
         return Replicas(1, self.profile.iteration, slots, budget, float(self.kv_tokens))
 
     @cached_property
-    def decodes(self) -> FloatArray:
-        """Decode iterations of every row, max(O - 1, 0) [1]."""
-        return np.maximum(self.workload.output_tokens - 1.0, 0.0)
-
-    def mean(self, values: FloatArray) -> float:
-        """Weighted mean over the workload's rows."""
-        return float(self.workload.weight @ values)
-
-    @cached_property
-    def mean_decodes(self) -> float:
-        """Mean decode iterations of a request [1]."""
-        return self.mean(self.decodes)
-
-    @cached_property
-    def kv_iterations(self) -> float:
-        """Mean sum of contexts over a request's decodes, E[D(L + (D+1)/2)] [tokens x iterations]."""
-        return self.mean(self.decodes * (self.workload.input_tokens + 0.5 * (self.decodes + 1.0)))
-
-    @cached_property
-    def pairs(self) -> float:
-        """Mean query-key pairs of a prefill, E[L(L+1)/2] [1]."""
-        L = self.workload.input_tokens
-        return self.mean(0.5 * L * (L + 1.0))
-
-    @property
-    def context(self) -> float:
-        """Mean context of a decode [tokens]."""
-        return self.kv_iterations / self.mean_decodes if self.mean_decodes > 0.0 else self.workload.mean_input
+    def law(self) -> Workload:
+        """Whose lengths it works on."""
+        return self.workload
 
     def describe(self) -> dict[str, Any]:
         """What was asked about, JSON-ready."""

@@ -79,11 +79,6 @@ class WaitSettings(Record):
         return [dict(t) for t in self.types]
 
 
-def _work(replica: SchedulerReplica) -> FloatArray:
-    # token-iterations of every row, (l'+1)(l + l'/2)
-    return (replica.decodes + 1.0) * (replica.workload.input_tokens + 0.5 * replica.decodes)
-
-
 def _classes(replica: SchedulerReplica, count: int) -> list[tuple[float, float, float]]:
     """(share, input, decode iterations) of classes of about equal share, by output length.
 
@@ -95,7 +90,6 @@ def _classes(replica: SchedulerReplica, count: int) -> list[tuple[float, float, 
     # the class of a row is that of its middle, so that equal shares stay equal whatever the rows
     middle = np.cumsum(weight) - 0.5 * weight
     index = np.minimum((middle * count).astype(np.int64), count - 1)
-    work = _work(replica)
     result = []
     for j in range(count):
         rows = order[index == j]
@@ -103,7 +97,7 @@ def _classes(replica: SchedulerReplica, count: int) -> list[tuple[float, float, 
         if share <= 0.0:
             continue
         w = replica.workload.weight[rows] / share
-        l, mean_work = float(w @ replica.workload.input_tokens[rows]), float(w @ work[rows])
+        l, mean_work = float(w @ replica.workload.input_tokens[rows]), float(w @ replica.work[rows])
         # (o + 1)(l + o/2) = W
         excess = max(0.0, mean_work - l)
         o = 2.0 * excess / (l + 0.5 + math.sqrt((l + 0.5) ** 2 + 2.0 * excess)) if excess else 0.0
@@ -160,7 +154,7 @@ def wait_settings(
     )
     d0, d1 = _round(max(derived["d0"], 1e-9)), _round(max(derived["d1"], 0.0))
     # one prefill-only type with the mean work has the same S
-    work = _round(replica.mean(_work(replica)))
+    work = _round(replica.mean(replica.work))
     growth = fluid.load_scale_max([(_round(replica.rate_per_s), work, 0)], d0, d1, C)
     count = replicas or max(1, math.ceil(1.0 / (UTILIZATION * growth)))
     rate = replica.rate_per_s / count

@@ -21,7 +21,7 @@ from planner.monitor.dialects import DIALECTS
 from planner.monitor.measured import Promised, _quantile, measured
 from planner.monitor.names import Names
 from planner.monitor.policy import Policy
-from planner.monitor.prometheus import Answers, Series, read_server
+from planner.monitor.prometheus import Series, add_answer, read_server
 from planner.monitor.result import FleetCheck, Kept, Moved, PoolCheck
 from planner.promise import MEAN, Promise
 from planner.question.files import question_of
@@ -365,7 +365,7 @@ def test_a_server_is_asked_for_a_range_with_so_many_points(monkeypatch: pytest.M
 )
 def test_what_is_no_answer_is_told(answer: Any, told: str) -> None:
     with pytest.raises(fo.InputError, match=told) as caught:
-        Answers().add(answer, "a")
+        add_answer({}, answer, "a")
     assert "\x1b" not in str(caught.value)
 
 
