@@ -241,13 +241,9 @@ def _schedulers(plan: Plan, inputs: PlanInputs, workload: Workload) -> Iterator[
     if inputs.scheduler != "engine" or not find_shape(plan.shape).mixes or plan.caches or inputs.speculate is not None:
         return
     fleet = standing_fleet(compile_question(inputs, workload), question_of(plan).pools)
-    ratios = [r.mixed_per_s / capacity(r, "eb")[0] for r in pooled_replicas(fleet)]
-    counts = [
-        math.ceil(p.replicas * max(r, 1e-9) / (1.0 - SCHEDULER_ERROR)) for p, r in zip(plan.pools, ratios, strict=True)
-    ]
-    if all(count >= p.replicas for p, count in zip(plan.pools, counts, strict=True)):
-        return
-    yield _choice("scheduler", "prefills and decodes in batches of their own (exclusive batching)", scheduler="eb")
+    ratios = [max(r.mixed_per_s / capacity(r, "eb")[0], 1e-9) / (1.0 - SCHEDULER_ERROR) for r in pooled_replicas(fleet)]
+    if any(math.ceil(p.replicas * ratio) < p.replicas for p, ratio in zip(plan.pools, ratios, strict=True)):
+        yield _choice("scheduler", "prefills and decodes in batches of their own (exclusive batching)", scheduler="eb")
 
 
 def _engines(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:

@@ -14,12 +14,6 @@ from planner.predict.bounds import MaxThroughput, max_throughput, mean_running
 from planner.shared.record import Record
 from planner.shared.remarks import said
 
-_BINDING = {
-    "budget": "tokens per iteration",
-    "slots": "sequences at once",
-    "kv": "KV memory",
-    "prompt": "the longest prompt does not fit",
-}
 _CHUNKS = (128, 256, 512, 1024, 2048, 4096, 8192)
 ENGINE_ERROR = 0.01
 """Error of the engine's maximum throughput against simulation, given the iteration times (18 of 18 within 0.7%)."""
@@ -178,7 +172,7 @@ def _bounds(replica: SchedulerReplica, count: int, limit: MaxThroughput) -> list
 
     batch, tile = replica.slots, max(1, replica.profile.iteration.tau)
     work, chunk = min((_separate_work(replica, c, batch), c) for c in _CHUNKS)
-    binding, hard = _BINDING[limit.binding], said("bound_of_any")
+    binding, hard = said(f"bound_by_{limit.binding}"), said("bound_of_any")
     bounds = [
         bound(
             said("bound_engine_name", budget=replica.token_budget),

@@ -26,6 +26,7 @@ from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
 from planner.routing import ROUTINGS, Routing
 from planner.shared.record import json_number, plain
+from planner.shared.remarks import said
 from planner.simulate.statistics import Estimate
 from planner.units import format_count, format_percent
 from planner.workload import pools as m
@@ -102,8 +103,7 @@ def check_fleet(
 def _at_measured(inputs: PlanInputs, workload: Workload, saved: Sequence[SavedPool], pools: Sequence[_Pool]) -> Fleet:
     """The same engines under the traffic measured: lengths, cached share, and a gateway that does not look where none does."""
     longer = (_longer(pools, "inputs", "input_tokens"), _longer(pools, "outputs", "output_tokens"))
-    planned = pools[0].planned
-    doors = [one.found for one in pools if one.pool in planned.doors]
+    doors = [one.found for one in pools if one.pool.name in {door.name for door in one.planned.doors}]
     changes: dict[str, Any] = {}
     shares = [(s.value, one.rate_per_s.value) for one in doors if (s := one.means.get("cached_share")) is not None]
     if shares:
@@ -149,16 +149,12 @@ def _routing(pool: Pool, found: Measured, routing: Routing) -> Moved | None:
     seen = found.means.get("imbalance")
     in_flight = math.fsum(found.means[name].value for name in ("running", "waiting") if name in found.means)
     if routing.least and seen is not None and seen.low > BLIND_IMBALANCE and in_flight > FEW_IN_FLIGHT:
-        told = (
-            f"routing: requests in flight differ between replicas as if nobody looked: variance over mean "
-            f"{seen.value:.2f} ({seen.low:.2f} to {seen.high:.2f}), {routing.name} keeps it below {BLIND_IMBALANCE:g}"
-        )
-        return Moved("routing", 0.0, seen, told)
+        return Moved("routing", 0.0, seen, said("moved_routing", seen=seen, name=routing.name, most=BLIND_IMBALANCE))
     counted = found.rate_per_s.value * found.seconds / max(found.replicas, 1)
     chance = 4.0 / math.sqrt(max(counted, 1.0))
     if found.share_spread > SPREAD + chance:
-        told = f"routing: one replica gets {found.share_spread:.2f} times the mean number of requests"
-        return Moved("routing", 1.0, Estimate(found.share_spread, chance), told)
+        favoured = said("moved_to_one", times=found.share_spread)
+        return Moved("routing", 1.0, Estimate(found.share_spread, chance), favoured)
     return None
 
 
@@ -240,11 +236,7 @@ class _Pool:
         if real is None or self.inputs <= 0.0:
             return
         if real.high < share - CACHE_TOLERANCE or real.low > share + CACHE_TOLERANCE:
-            told = (
-                f"cache: {format_percent(real.value)} of the prompts' tokens are found ({real.low:.0%} to {real.high:.0%}), "
-                f"planned {format_percent(share)}"
-            )
-            yield Moved("cache", share, real, told)
+            yield Moved("cache", share, real, said("moved_cache", real=real, share=share))
 
     def expected(self, rate_per_s: float) -> int:
         """Replicas that should serve: the plan's, or those that a scaler wants at a rate [1/s]."""
@@ -263,8 +255,8 @@ class _Pool:
         if missing > 0 or (missing and self.scaler is None):
             kind = "missing" if missing > 0 else "more than planned"
             wants = "planned" if self.scaler is None else "its scaler wants"
-            told = f"replicas: {serving} serve, {wants} {expected}: {abs(missing)} {kind}"
-            yield Moved("replicas", expected, Estimate(float(serving), 0.0), told)
+            told = {"serving": serving, "wants": wants, "expected": expected, "by": abs(missing), "kind": kind}
+            yield Moved("replicas", expected, Estimate(float(serving), 0.0), said("moved_replicas", **told))
 
     def iteration_factor(self, seen: Fleet) -> Estimate | None:
         """The factor on all times that gives the mean TPOT measured, or of replicas that only prefill the mean time of a prompt,

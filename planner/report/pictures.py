@@ -273,8 +273,7 @@ def _of_sweep(result: Any) -> list[Chart]:
     number = next((n for n in changed if len(values[n]) > 1 and all(_is_number(v) for v in values[n])), None)
     if number is None:
         named = [(", ".join(str(r.get(n)) for n in changed), r.get("cost_usd_per_hour")) for r in rows]
-        bars = [(name, None, HOURS_PER_MONTH * float(cost)) for name, cost in named if cost is not None]
-        return [Bars("Cost a month of every point", bars, 0.0, _money)] if bars else []
+        return _bars("Cost a month of every point", [(n, c and HOURS_PER_MONTH * c) for n, c in named], _money)
     others = [n for n in changed if n != number]
     drawn = _each(
         (", ".join(f"{n} {r.get(n)}" for n in others) or "cost", float(str(r[number])), HOURS_PER_MONTH * float(cost))
@@ -283,6 +282,14 @@ def _of_sweep(result: Any) -> list[Chart]:
     )
     along = "requests/s" if number == "rate" else label(number)
     return [Lines(f"Cost by {along}", drawn, along, "$/month", format_count, _money)] if drawn else []
+
+
+def _bars(
+    title: str, values: Iterable[tuple[str, Any]], text: Callable[[float], str], middle: float = 0.0
+) -> list[Chart]:
+    """A bar for every value that is a number, if any is."""
+    rows = [(name, None, float(value)) for name, value in values if value is not None and math.isfinite(value)]
+    return [Bars(title, rows, middle, text)] if rows else []
 
 
 def _is_number(text: str) -> bool:
@@ -295,19 +302,14 @@ def _is_number(text: str) -> bool:
 def _of_stability(result: Any) -> list[Chart]:
     """Every limit of the fleet, from the rate asked about."""
     rate = float(result.about["arrival_rate_per_s"])
-    rows = [
-        (b.name, None, b.fleet_per_s)
-        for b in result.bounds
-        if b.fleet_per_s is not None and math.isfinite(b.fleet_per_s)
-    ]
-    return [Bars(f"Limits of the fleet from its {format_count(rate)} requests/s", rows, rate, format_count)]
+    title = f"Limits of the fleet from its {format_count(rate)} requests/s"
+    return _bars(title, [(b.name, b.fleet_per_s) for b in result.bounds], format_count, rate)
 
 
 def _of_batching(result: Any) -> list[Chart]:
     """Throughput of both, where it is known."""
     found = [(name, getattr(result, name)["throughput_per_s"]) for name in ("exclusive", "mixed")]
-    rows = [(name, None, float(value)) for name, value in found if value is not None]
-    return [Bars("Requests/s of one replica at saturation", rows, 0.0, format_count)]
+    return _bars("Requests/s of one replica at saturation", found, format_count)
 
 
 def _of_calibrations(result: Any) -> list[Chart]:
@@ -323,11 +325,9 @@ def _of_calibrations(result: Any) -> list[Chart]:
                 drawn = [Line(what, points, dots=True)]
                 charts.append(Lines(title, drawn, "iteration", what, format_duration, _percent, log_x=True))
         elif c.server_fit is not None and c.server_fit.tpot_error_by_shape:
-            rows = [
-                (f"{format_count(i)} in, {format_count(o)} out", None, float(e))
-                for (i, o), e in c.server_fit.tpot_error_by_shape.items()
-            ]
-            charts.append(Bars(f"{c.profile.name}: error of TPOT, shape left out", rows, 0.0, _percent))
+            errors = c.server_fit.tpot_error_by_shape.items()
+            rows = [(f"{format_count(i)} in, {format_count(o)} out", e) for (i, o), e in errors]
+            charts += _bars(f"{c.profile.name}: error of TPOT, shape left out", rows, _percent)
     return charts
 
 
@@ -354,18 +354,15 @@ MOST_STEPS = 400
 
 def _of_costs(result: Any) -> list[Chart]:
     """Ways to pay beside each other."""
-    rows = [(w.name, None, HOURS_PER_MONTH * w.cost_usd_per_hour) for w in result.ways]
-    return [Bars("Cost a month by the way to pay", rows, 0.0, _money)]
+    rows = [(w.name, HOURS_PER_MONTH * w.cost_usd_per_hour) for w in result.ways]
+    return _bars("Cost a month by the way to pay", rows, _money)
 
 
 def _of_autoscaling(result: Any) -> list[Chart]:
     """Windows within the promise, by scaler."""
-    rows = [(f"{p.pool}, {o.name}", None, o.attained) for p in result.pools for o in p.outcomes]
-    paid = [(f"{p.pool}, {o.name}", None, o.replica_hours) for p in result.pools for o in p.outcomes]
-    return [
-        Bars("Five-minute windows within the promise", rows, 0.0, _percent),
-        Bars("Replica-hours paid", paid, 0.0, format_count),
-    ]
+    outcomes = [(f"{p.pool}, {o.name}", o) for p in result.pools for o in p.outcomes]
+    kept = _bars("Five-minute windows within the promise", [(name, o.attained) for name, o in outcomes], _percent)
+    return [*kept, *_bars("Replica-hours paid", [(name, o.replica_hours) for name, o in outcomes], format_count)]
 
 
 KINDS: Mapping[str, Callable[[Any], list[Chart]]] = {
