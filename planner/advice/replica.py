@@ -20,6 +20,7 @@ from planner.predict.records import Replicas
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.replica.engine import USUAL_TOKEN_BUDGET, EngineOption, set_up
+from planner.shared.record import taken
 from planner.shared.remarks import said
 from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
@@ -28,6 +29,13 @@ FloatArray = NDArray[np.float64]
 
 UTILIZATION = 0.85
 """Share of the maximum throughput a fleet is meant to use when its number of replicas is not given (as in a plan)."""
+
+DESCRIBED = (
+    "workload=workload.name", "arrival_rate_per_s=rate_per_s", "mean_input_tokens=workload.mean_input",
+    "mean_output_tokens=workload.mean_output", "gpu=option.gpu.name", "model=option.model.name", "tensor_parallel_size=option.tp",
+    "profile=profile.name", "profile_trust=profile.trust", "max_num_seqs=slots", "max_num_batched_tokens=token_budget", "kv_tokens",
+)  # fmt: skip
+"""What is told of a replica, and where it lies."""
 
 _NO_PROMISE = "1e9s"
 """These commands ask what can be sustained, not how fast: the promise a question must carry is out of reach [s]."""
@@ -132,20 +140,7 @@ class SchedulerReplica(Working):
 
     def describe(self) -> dict[str, Any]:
         """What was asked about, JSON-ready."""
-        return {
-            "workload": self.workload.name,
-            "arrival_rate_per_s": self.rate_per_s,
-            "mean_input_tokens": self.workload.mean_input,
-            "mean_output_tokens": self.workload.mean_output,
-            "gpu": self.option.gpu.name,
-            "model": self.option.model.name,
-            "tensor_parallel_size": self.option.tp,
-            "profile": self.profile.name,
-            "profile_trust": self.profile.trust,
-            "max_num_seqs": self.slots,
-            "max_num_batched_tokens": self.token_budget,
-            "kv_tokens": self.kv_tokens,
-        }
+        return taken(self, DESCRIBED)
 
     def assumptions(self) -> tuple[str, ...]:
         """What was decided on the user's behalf."""

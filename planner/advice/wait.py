@@ -14,10 +14,13 @@ from planner.errors import InputError
 from planner.fluid import nested_wait as nested
 from planner.fluid import wait as fluid
 from planner.iteration.derived import wait_parameters
-from planner.shared.record import Record, json_number
+from planner.shared.record import Record, json_number, taken
 from planner.shared.remarks import said
 
 FloatArray = NDArray[np.float64]
+
+NESTED = ("segments", "ends", "thresholds=thresholds.n", "iteration_s=thresholds.dT", "memory_tokens=memory")
+"""What is told of the segments of Nested WAIT, and where it lies."""
 
 _LENGTHS = 48
 """Output lengths the segment design starts from: quantiles of the workload, so that 300 rows do not make 300 queues."""
@@ -165,6 +168,7 @@ def wait_settings(
     warnings = list(replica.warnings)
     if derived.form_error > 0.2:
         warnings.append(said("wait_strays", error=derived.form_error))
+    asked = {"horizon_s": horizon_s, "delta": delta}
     design = _nested(replica, rate, d0, d1, segments, horizon_s, delta) if found.stable else None
     verdict, reason = _verdict(found, fluid_state, scale, rate, C)
     return WaitSettings(
@@ -173,17 +177,12 @@ def wait_settings(
         d0_s=d0,
         d1_s_per_token=d1,
         form_error=derived.form_error,
-        equilibrium={
-            "memory_tokens": json_number(fluid_state.M),
-            "iteration_s": json_number(fluid_state.dT),
-            "slack": fluid_state.slack,
-            "load_scale": json_number(scale),
-            "output_tokens_per_s": rate * replica.mean_decodes,
-        },
+        equilibrium=taken(fluid_state, ("memory_tokens=M", "iteration_s=dT", "slack"))
+        | {"load_scale": json_number(scale), "output_tokens_per_s": rate * replica.mean_decodes},
         types=_rows(own, found, d0, d1),
         memory_tokens=json_number(found.M_pi),
         fits=found.stable and found.fits,
-        nested=None if design is None else _nested_row(design, C, horizon_s, delta),
+        nested=None if design is None else taken(design, NESTED) | {"fits": design.memory <= C, **asked},
         verdict=verdict,
         reason=reason,
         assumptions=(
@@ -219,17 +218,11 @@ def _classes_that_fit(
 
 def _rows(own: list[_Class], found: fluid.WaitThresholds, d0: float, d1: float) -> tuple[dict[str, Any], ...]:
     """A row per class; thresholds and bounds where the queue is stable."""
-    bounds = fluid.wait_bounds(found.n, own, d0, d1) if found.stable else None
+    bounds = fluid.wait_bounds(found.n, own, d0, d1) if found.stable else [None] * len(own)
+    at_most = ("queue_mean_at_most=queue", "ttft_mean_at_most_s=ttft_s", "latency_mean_at_most_s=latency_s")
     return tuple(
-        {
-            "input_tokens": l,
-            "output_tokens": o + 1.0,
-            "rate_per_s": lam,
-            "threshold": found.n[j] if bounds else None,
-            "queue_mean_at_most": json_number(bounds[j].queue) if bounds else None,
-            "ttft_mean_at_most_s": json_number(bounds[j].ttft_s) if bounds else None,
-            "latency_mean_at_most_s": json_number(bounds[j].latency_s) if bounds else None,
-        }
+        {"input_tokens": l, "output_tokens": o + 1.0, "rate_per_s": lam, "threshold": found.n[j] if bounds[j] else None}
+        | taken(bounds[j], at_most)
         for j, (lam, l, o) in enumerate(own)
     )
 
@@ -243,20 +236,6 @@ def _verdict(
     if scale <= 1.0 or not found.fits:
         return "memory too small", said("wait_memory", need=found.M_pi if scale > 1.0 else state.M, there=C)
     return "stable", said("wait_stable", scale=scale, there=C)
-
-
-def _nested_row(design: nested.NestedDesign, C: float, horizon_s: float, delta: float) -> dict[str, Any]:
-    """The segments, and whether their memory is there."""
-    return {
-        "segments": design.segments,
-        "ends": list(design.ends),
-        "thresholds": list(design.thresholds.n),
-        "iteration_s": design.thresholds.dT,
-        "memory_tokens": json_number(design.memory),
-        "fits": design.memory <= C,
-        "horizon_s": horizon_s,
-        "delta": delta,
-    }
 
 
 def _nested(

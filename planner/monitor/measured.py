@@ -135,17 +135,14 @@ def dialect_of(series: Mapping[str, Sequence[Series]]) -> tuple[Dialect, Mapping
         Nobody's that is known.
     """
     present = {_folded(name): name for name in series}
-    best: tuple[int, Dialect, dict[str, str]] | None = None
-    for dialect in DIALECTS:
-        found = {}
+
+    def counted(dialect: Dialect) -> Iterator[tuple[str, str]]:
         for quantity, names, suffix in _wanted(dialect):
             name = next((present[k] for n in names for k in present if k.endswith(_folded(n + suffix))), None)
             if name is not None:
-                found[quantity] = name.removesuffix(suffix)
-        if best is None or len(found) > best[0]:
-            best = (len(found), dialect, found)
-    assert best is not None
-    _, dialect, found = best
+                yield quantity, name.removesuffix(suffix)
+
+    dialect, found = max(((d, dict(counted(d))) for d in DIALECTS), key=lambda pair: len(pair[1]))
     if missing := [q for q in ("requests", "ttft_s") if q not in found]:
         known = ", ".join(d.name for d in DIALECTS)
         raise InputError(
