@@ -210,7 +210,7 @@ def batching(replica: SchedulerReplica) -> Batching:
     The threshold is the age-aware optimum for the workload's own output lengths; N the largest whose memory overflows in
     at most 1% of decode iterations at that threshold. Mixed batching is judged only where its cost was measured.
     """
-    model, work, profile = replica.profile.iteration, replica.workload, replica.profile
+    model, work = replica.profile.iteration, replica.workload
     mu_L, mu_O = work.mean_input, work.mean_output
     # prefill attention grows with the pairs of real prompts, not of a chunk: it is added per token afterwards
     linear = replace(model, a=0.0)
@@ -228,22 +228,15 @@ def batching(replica: SchedulerReplica) -> Batching:
     costs = (form["alpha_p_per_phase_s"], form["alpha_d_s"], alpha_MB)
     betas = (form["beta_p_s_per_token"], form["beta_d_s_per_sequence"], mu_L, mu_O)
     beta_exclusive = cross.beta_EB(*betas)
-    to_run, certainty, throughput, kappa, crossing = None, "unknown", None, None, math.inf
-    known = mixed_cost_known(profile)
+    verdict, certainty, reason, to_run, throughput = _judged(replica, per_s, break_even)
+    known = throughput is not None
+    crossing = cross.N_crossover(*costs, beta_MB, *betas) if known else math.inf
+    mixed: dict[str, Any] = {"N": mixed_slots, "k": None, "theta": None, "alpha_MB_s": alpha_MB, "decode_share": share}
+    mixed |= {"beta_MB_s_per_token": beta_MB if known else None, "throughput_per_s": throughput}
     if known:
-        # the engine's own limit (within 1% of simulation) decides; the paper's linear form stands beside it
-        throughput = max_throughput(replica.lengths, replica.engine).per_s
-        verdict, certainty, reason = _faster(throughput, per_s, profile.band)
-        kappa = interference_parameters(model, replica.context, budget, max(1.0, mu_L))["kappa"]
-        crossing = cross.N_crossover(*costs, beta_MB, *betas)
-    else:
-        verdict = "not measured"
-        option = replica.option
-        to_run = said("run_mixed", gpu=option.gpu.name, model=option.model.name, tp=option.tp)
-        reason = said("mixed_not_measured", profile=profile.name, trust=profile.trust, us=1e6 * break_even)
-    linear_form = (
-        {"throughput_linear_form_per_s": cross.TP_MB(mixed_slots, alpha_MB, beta_MB, mu_L, mu_O)} if known else {}
-    )
+        mixed["throughput_linear_form_per_s"] = cross.TP_MB(mixed_slots, alpha_MB, beta_MB, mu_L, mu_O)
+    interference = interference_parameters(model, replica.context, budget, max(1.0, mu_L))
+    mixed["kappa"] = interference["kappa"] if known else None
     return Batching(
         about=replica.describe(),
         verdict=verdict,
@@ -251,17 +244,7 @@ def batching(replica: SchedulerReplica) -> Batching:
         reason=reason,
         to_run=to_run,
         exclusive=exclusive,
-        mixed={
-            "N": mixed_slots,
-            "k": None,
-            "theta": None,
-            "alpha_MB_s": alpha_MB,
-            "decode_share": share,
-            "beta_MB_s_per_token": beta_MB if known else None,
-            "throughput_per_s": throughput,
-            **linear_form,
-            "kappa": kappa,
-        },
+        mixed=mixed,
         crossover={
             "beta_EB_s_per_token": beta_exclusive,
             "rhs_s_per_token": cross.crossover_rhs_closed(exclusive["N"], *costs, mu_L, mu_O),
@@ -279,13 +262,22 @@ def batching(replica: SchedulerReplica) -> Batching:
     )
 
 
-def _faster(mixed_per_s: float, exclusive_per_s: float, band: float) -> tuple[str, str, str]:
-    """Verdict, certainty and reason from the two throughputs."""
-    verdict = "mixed" if mixed_per_s > exclusive_per_s else "exclusive"
-    margin = abs(math.log(mixed_per_s / exclusive_per_s)) if mixed_per_s > 0.0 else math.inf
-    certainty = "beyond the profile's error" if margin > band + FORM_ERROR else "within the profile's error"
-    reason = said("faster", verdict=verdict, by=math.expm1(margin), band=band, error=FORM_ERROR)
-    return verdict, certainty, reason
+def _judged(
+    replica: SchedulerReplica, exclusive_per_s: float, break_even: float
+) -> tuple[str, str, str, str | None, float | None]:
+    """Verdict, certainty and reason, what to run where nothing is known of mixed batches, and their throughput where it is."""
+    profile, option = replica.profile, replica.option
+    if not mixed_cost_known(profile):
+        reason = said("mixed_not_measured", profile=profile.name, trust=profile.trust, us=1e6 * break_even)
+        to_run = said("run_mixed", gpu=option.gpu.name, model=option.model.name, tp=option.tp)
+        return "not measured", "unknown", reason, to_run, None
+    # the engine's own limit (within 1% of simulation) decides; the paper's linear form stands beside it
+    per_s = max_throughput(replica.lengths, replica.engine).per_s
+    verdict = "mixed" if per_s > exclusive_per_s else "exclusive"
+    margin = abs(math.log(per_s / exclusive_per_s)) if per_s > 0.0 else math.inf
+    certainty = "beyond the profile's error" if margin > profile.band + FORM_ERROR else "within the profile's error"
+    reason = said("faster", verdict=verdict, by=math.expm1(margin), band=profile.band, error=FORM_ERROR)
+    return verdict, certainty, reason, None, per_s
 
 
 def _warnings(replica: SchedulerReplica, exclusive: dict[str, Any], form_error: float) -> tuple[str, ...]:

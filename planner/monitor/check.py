@@ -275,6 +275,8 @@ class _Pool:
             return None
 
         def factor_of(wanted: float) -> float:
+            """The factor that gives a mean TPOT."""
+
             def too_fast(factor: float) -> bool:
                 at = _predict(seen, self.k, self.rate_per_s, self.replicas, MEAN_LEVELS, factor)
                 return at.mean("tpot_s") < wanted
