@@ -9,25 +9,24 @@ from typing import Any, ClassVar
 
 from planner.catalog.profiles import engine_of
 from planner.plans import LatencyValue, Plan, PoolPlan
-from planner.report.blocks import Block, Table, Text
+from planner.report.blocks import Block, Table, rows_table
+from planner.report.pages import pages
 from planner.shared.record import Record
 from planner.units import format_band, format_count, format_duration, format_percent, format_share, format_usd
 
+_page = pages(__file__)
 
-def blocks(plan: Plan) -> list[Block]:
+
+def why(plan: Plan) -> list[Block]:
     """Pools, what binds, assumptions with their sources, warnings, notes, the search, and how the engines are started."""
     columns, rows = pool_table(plan)
-    return [
-        Table(columns, rows, {*columns[:2]}, drop=DROPPED),
-        Text([savings(plan)]),
-        Text(plan.explanation, "bullets", "Why", near=True),
-        Text(plan.warnings, "bullets", "Warnings", label="warning: "),
-        Text(plan.assumptions, "bullets", "Assumed", label="assumed: "),
-        Text(prices(plan), "bullets", label="price: ", near=True),
-        Text(plan.notes, "bullets", "Notes", label="note: "),
-        Text(engine_flags(plan), "command"),
-        Text([f"fleetopt {plan.version}, method `{plan.method}`"]),
-    ]
+    pools = Table(columns, rows, {*columns[:2]}, drop=DROPPED)
+    return _page("plan", plan, pools=pools, savings=savings(plan), prices=prices(plan), flags=engine_flags(plan))
+
+
+def of_explanation(found: Explanation) -> list[Block]:
+    """All of a plan at hand; of a file what stands in it."""
+    return _page("read", found, pools=rows_table(found.to_rows())) if found.plan is None else why(found.plan)
 
 
 def engine_flags(plan: Plan) -> list[str]:
@@ -49,17 +48,16 @@ def savings(plan: Plan) -> str:
     """What the pools save against one pool, or why there is one."""
     base = plan.baseline_cost_usd_per_hour
     if plan.shape == "disaggregated":
-        return f"Prefill and decode on pools of their own (searched: {plan.search.description})."
-    if plan.inputs.get("pools") == 1:
-        return f"One pool, as asked (searched: {plan.search.description})."
-    if plan.baseline is None or base is None:
-        return "One pool: splitting by length does not pay here (searched: " + plan.search.description + ")."
-    replicas = sum(p.replicas for p in plan.baseline)
-    noun = "replica" if replicas == 1 else "replicas"
-    return (
-        f"One pool would take {replicas:,} {noun} at {format_usd(base)}/hour: "
-        f"{len(plan.pools)} pools save {format_percent(plan.saving)}."
-    )
+        told = "Prefill and decode on pools of their own"
+    elif plan.inputs.get("pools") == 1:
+        told = "One pool, as asked"
+    elif plan.baseline is None or base is None:
+        told = "One pool: splitting by length does not pay here"
+    else:
+        replicas = sum(p.replicas for p in plan.baseline)
+        one = f"One pool would take {replicas:,} replica{'' if replicas == 1 else 's'} at {format_usd(base)}/hour"
+        return f"{one}: {len(plan.pools)} pools save {format_percent(plan.saving)}."
+    return f"{told} (searched: {plan.search.description})."
 
 
 COLUMNS = (
