@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -352,6 +353,7 @@ def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
 _FIRST_VERSION: Mapping[str, Any] = {"routing": "random", "route_on": "total", "kv": "paged", "confidence": 0.5}
 """Choices of the first version that are others by now."""
 
+_NAME = re.compile("[A-Za-z0-9][-A-Za-z0-9 ]{0,39}")
 _WORDS = {"str": "text", "float": "a number", "int": "a whole number"}
 
 
@@ -372,6 +374,11 @@ def _saved_pool(entry: Any, place: str, problems: list[str]) -> SavedPool | None
         good = isinstance(value, str) if f.type == "str" else number and (f.type == "float" or value == int(value or 0))
         if not good:
             problems.append(f"{place}.{key}: expected {_WORDS[str(f.type)]}, got {value!r}")
+        elif f.name == "name" and not _NAME.fullmatch(value):
+            # it becomes the name of files, and a word of commands
+            problems.append(
+                f"{place}.name: {printable(value)!r} is no name of a pool: letters, digits, blanks and -, at most 40"
+            )
         elif (
             f.name in ("replicas", "slots", "tp", "pp", "dp", "ep", "token_budget") and value is not None and value < 1
         ):

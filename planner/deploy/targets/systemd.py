@@ -8,7 +8,7 @@ from planner.deploy import Rendered, Target
 from planner.deploy.hosts import Placed, placed, router_files
 from planner.deploy.pods import EXIT_S, patience_s
 from planner.deploy.router import ROUTER_PORT, length_notes
-from planner.deploy.serving import PORT, Serving, ServingPool
+from planner.deploy.serving import Serving, ServingPool
 
 FOLDER = "/etc/fleetopt"
 
@@ -60,7 +60,8 @@ def render(serving: Serving) -> Rendered:
 
 def _unit(serving: Serving, pool: ServingPool) -> str:
     """The unit of a pool; %i is the number of the replica."""
-    words = [{str(PORT): "${PORT}", "$(API_KEY)": "${API_KEY}"}.get(w, w) for w in pool.command]
+    words = ["${API_KEY}" if w == "$(API_KEY)" else shlex.quote(w).replace("%", "%%") for w in pool.command]
+    words[pool.command.index("--port") + 1] = "${PORT}"
     lines = [
         "[Unit]",
         f"Description={serving.engine.title}: {serving.repository}, pool {pool.name}, replica %i",
@@ -70,7 +71,7 @@ def _unit(serving: Serving, pool: ServingPool) -> str:
         "[Service]",
         f"EnvironmentFile={FOLDER}/{pool.object}-%i.env",
         *([f"EnvironmentFile={FOLDER}/key.env"] if serving.options.api_key_secret else []),
-        f"ExecStart=/usr/bin/env {' '.join(w if w.startswith('${') else shlex.quote(w).replace('%', '%%') for w in words)}",
+        f"ExecStart=/usr/bin/env {' '.join(words)}",
         # started means: it answers, and is sent requests; it gets no new ones before it is told to end
         "ExecStartPost=/bin/sh -c 'until curl -sf http://127.0.0.1:${PORT}/health; do sleep 5; done'",
         f"ExecStartPost=-/bin/sh -c '${{ROUTER}} {FOLDER}/drain in ${{ADDRESS}} ${{PORT}}'",
