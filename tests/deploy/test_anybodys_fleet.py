@@ -65,3 +65,15 @@ def test_what_is_as_large_as_the_port_is_not_the_port(tmp_path: Path) -> None:
     words = start.split()
     value = {flag: words[words.index(flag) + 1] for flag in ("--max-num-seqs", "--max-num-batched-tokens", "--port")}
     assert value == {"--max-num-seqs": "8000", "--max-num-batched-tokens": "8000", "--port": "${PORT}"}
+
+
+def test_a_replica_of_two_nodes_fetches_no_kv_caches(tmp_path: Path) -> None:
+    """Which nobody writes for llm-d: it is said of the pool, with what does."""
+    document = plan_of("split").to_dict()
+    document["pools"][1]["tp"] = 16
+    (tmp_path / "plan.json").write_text(json.dumps(document))
+    with pytest.raises(
+        fo.InputError, match="pool decode: KV caches between replicas of 2 nodes are not written"
+    ) as told:
+        fo.deploy(tmp_path / "plan.json", "llm-d")
+    assert told.value.hint == "Use --to dynamo." and fo.deploy(tmp_path / "plan.json", "dynamo").text
