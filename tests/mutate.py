@@ -76,7 +76,7 @@ class Reached:
     lines: dict[str, dict[int, set[str]]] = field(default_factory=dict)
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Tests to try, the quickest first, then the narrowest: those that run the line, of a line of the module those that run its file."""
+        """Tests to try, the quickest first: those that run the line, of a line of the module those that run its file."""
         by_line = self.lines.get(mutant.file, {})
         tests = {t for line in range(mutant.line, mutant.end + 1) for t in by_line.get(line, ())}
         if not tests:  # run at import, in another process, or never
