@@ -179,10 +179,10 @@ def refuse_untold(options: Mapping[str, Any], where: str, folder: Path, told: Co
         if far is not None:
             at = shown(value) if is_address(value) else value
             place = at.rpartition("/")[0] if is_address(value) else Path(far).resolve().parent
-            ways = [*(OPTIONS[key].spellings[:1] if key in OPTIONS else ()), f"{READ}={place} in the environment"]
+            flag = f", or {OPTIONS[key].spellings[0]} where the command takes it" if key in OPTIONS else ""
             raise InputError(
                 f"{where}{key}: {printable(at)} is outside the folder of the file that names it, and not read unless told: "
-                + " or ".join(ways)
+                f"{READ}={place} in the environment{flag}"
             )
 
 

@@ -18,6 +18,7 @@ import planner as fo
 from planner.catalog.folders import FOLDER
 from planner.cli.main import app
 from planner.question.files import PATHS
+from planner.question.options import OPTIONS
 from planner.shared.paths import READ, outside
 from planner.studies.difference import difference_of
 
@@ -67,7 +68,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
     measured = {"kind": "fleetopt-compression", "boundary": 2048, "gamma": 1.5, "categories": {}}
     (ours / "measured.json").write_text(json.dumps({**measured, "total": {**row, "latency_s": latency}}))
     monkeypatch.chdir(tmp_path / "here")
-    OPENED.clear()
+    OPENED.clear()  # of what has just been written
     return theirs, ours
 
 
@@ -122,6 +123,13 @@ def test_nothing_elsewhere_is_opened_unless_told(
 
 def test_every_option_that_names_files_is_tried() -> None:
     assert {*FILES} == {*PATHS} - {"speculate"} == {key for keys in KINDS.values() for key in keys}
+
+
+def test_no_other_option_opens_what_it_names(places: tuple[Path, Path]) -> None:
+    theirs, ours = places
+    for key in {*OPTIONS} - {*FILES}:
+        asked(theirs, "options", key, str(ours / "day.csv"))
+        assert str(ours / "day.csv") not in OPENED, key
 
 
 @pytest.mark.parametrize("key", ["cdf", "model", "profile", "compress"])
