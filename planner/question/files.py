@@ -145,10 +145,10 @@ class Question:
                     f"Scenarios: {known}.",
                 )
             layers.append((self.scenarios[scenario], f"{self.source}: scenarios.{scenario}."))
-        known = {canonical(name) for name in (*(changes or ()), *told)}
-        self.refuse_untold(dict(item for layer, _ in layers for item in layer.items()), known)
+        given = {canonical(name) for name in (*(changes or ()), *told)}
+        self.refuse_untold(dict(item for layer, _ in layers for item in layer.items()), given)
         # a table is read with the options: not one that another takes the place of
-        layers = [({k: v for k, v in layer.items() if k != "compress" or k not in known}, at) for layer, at in layers]
+        layers = [({k: v for k, v in layer.items() if k != "compress" or k not in given}, at) for layer, at in layers]
         return PlanInputs.layered([*layers, (changes or {}, "")])
 
 
@@ -374,10 +374,10 @@ def _saved_pool(entry: Any, place: str, problems: list[str]) -> SavedPool | None
         good = isinstance(value, str) if f.type == "str" else number and (f.type == "float" or value == int(value or 0))
         if not good:
             problems.append(f"{place}.{key}: expected {_WORDS[str(f.type)]}, got {value!r}")
-        elif f.name == "name" and not _NAME.fullmatch(value):
+        elif f.name == "name" and not _NAME.fullmatch(str(value)):
             # it becomes the name of files, and a word of commands
             problems.append(
-                f"{place}.name: {printable(value)!r} is no name of a pool: letters, digits, blanks and -, at most 40"
+                f"{place}.name: {printable(str(value))!r} is no name of a pool: letters, digits, blanks and -, at most 40"
             )
         elif (
             f.name in ("replicas", "slots", "tp", "pp", "dp", "ep", "token_budget") and value is not None and value < 1
