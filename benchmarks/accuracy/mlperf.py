@@ -42,7 +42,7 @@ the last of these lives are not judged."""
 MOST = 20_000
 """Requests of a replay at most."""
 TIMES = ("t0", "w", "b", "c", "g", "h", "e", "a", "x", "w_experts", "h_m", "e_m")
-STEPS = 7
+STEPS = 9
 MODELS_61 = {"deepseek-r1": "deepseek-v3", "llama2-70b-99.9": "llama-2-70b"}
 
 

@@ -249,6 +249,7 @@ def _rules(clients: Clients | None, cache: PrefixCache | None) -> Iterator[str]:
                 ("host_tokens", cache.host_tokens, not_negative, "must be >= 0"),
                 ("host_tokens_per_s", cache.host_tokens_per_s, positive, "must be positive"),
                 ("ttl_s", cache.ttl_s, not_negative, "must be >= 0"),
+                ("windows", cache.windows, not_negative, "must be >= 0"),
             ],
         )
 

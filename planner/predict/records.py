@@ -183,11 +183,15 @@ class PrefixCache:
         Speed at which it comes back, one prefix after the other [tokens/s].
     ttl_s
         What was not used for so long is dropped [s].
+    windows
+        Memory that the sliding-window layers of a computed token take among what is kept, over that of the layers that are found
+        again: an engine with one pool of blocks frees blocks behind the window as any others, to be overwritten in their turn [1].
     """
 
     host_tokens: float = 0.0
     host_tokens_per_s: float = math.inf
     ttl_s: float = math.inf
+    windows: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

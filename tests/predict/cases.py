@@ -227,6 +227,12 @@ def _ttl(d: Draft) -> None:
     d.cache.update(ttl_s=d.amount(0, 8, 0.5))
 
 
+def _windows(d: Draft) -> None:
+    d.keeps()
+    assert d.cache is not None
+    d.cache.update(windows=d.one_of(0.5, 1.0, 5.0))
+
+
 def _pieces(d: Draft) -> None:
     d.keeps()
     tokens = [float(t) for t in d.draw(st.lists(st.integers(1, 40), min_size=3, max_size=3))]
@@ -330,6 +336,7 @@ _WITHOUT_SLOTS = (
     "cache",
     "host",
     "ttl",
+    "windows",
     "pieces",
     "sticky",
     "prefix",
@@ -346,7 +353,7 @@ _WITHOUT_SLOTS += (
     "fractional",
 )
 _WITHOUT_SLOTS += (*_CONTEXT, "budget", "slots", "apart", "rows", "central", "wake_s", "request_s", "images")
-_CACHES = ("cache", "host", "ttl", "pieces", "prefix")
+_CACHES = ("cache", "host", "ttl", "windows", "pieces", "prefix")
 _CLIENTS = ("in_flight", "leave", "doors", "time_outs", "retries", "sessions")
 APART: set[frozenset[str]] = {
     *(frozenset((a, b)) for a in ("slots_engine", "slots_shared") for b in _WITHOUT_SLOTS),
