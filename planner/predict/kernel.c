@@ -39,7 +39,7 @@ typedef struct { /* the replicas of a pool and their gateway */
   const double *durations; /* of the slots engine, in place of the model; may be NULL */
   double slots, budget, blocks, request_s, image_s, wake_s, shared_prefix, shared_blocks; /* of `blocks` those that begin every prompt */
   int64_t block, count, engine, one_token, supplied, reserve, floored, apart; /* one_token: prefill; supplied: decode pool */
-  int64_t candidates, looks, in_turn, one_queue, affinity;                 /* candidates 0: all */
+  int64_t candidates, looks, in_turn, one_queue, affinity, gather;         /* candidates 0: all */
 } Pool;
 
 typedef struct {
@@ -683,6 +683,7 @@ static void decide(Sim *p, Replica *r) {
     slots_decide(p, r, now);
     return;
   }
+  int64_t until = 0; /* iterations until waiting prompts may begin */
   int evicts, waits;
   double budget, beside, claimed, chunks, pairs, host, reached;
   do {
@@ -720,8 +721,9 @@ static void decide(Sim *p, Replica *r) {
         }
       }
     }
+    if (c->gather > 1) until = r->n ? (c->gather - (int64_t)r->iterations % c->gather) % c->gather : 0;
     for (int32_t q; !evicts && (q = head_of(p, r)) >= 0;) {
-      if (budget <= 0 || r->residents >= c->slots) {
+      if (budget <= 0 || until || r->residents >= c->slots) {
         waits = 1;
         break;
       }
@@ -802,6 +804,7 @@ static void decide(Sim *p, Replica *r) {
     int64_t j = r->ends[0].step - r->step;
     if (evicts) j = 1; /* the queue is looked at again after it */
     else if (j > 1 && r->free < INFINITY) j = iterations_in_memory(r, j);
+    if (until && waits && j > until) j = until;
     r->prompts = 0;
     r->takes = 1;
     r->base = linear_time(p, c, c->rows * n, n) + c->h * n;

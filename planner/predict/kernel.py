@@ -66,7 +66,7 @@ class _Pool(ctypes.Structure):
         *((n, _DOUBLE) for n in ("slots", "budget", "blocks", "request_s", "image_s", "wake_s")),
         *((n, _DOUBLE) for n in ("shared_prefix", "shared_blocks")),
         *((n, _WHOLE) for n in ("block", "count", "engine", "one_token", "supplied", "reserve", "floored", "apart")),
-        *((n, _WHOLE) for n in ("candidates", "looks", "in_turn", "one_queue", "affinity")),
+        *((n, _WHOLE) for n in ("candidates", "looks", "in_turn", "one_queue", "affinity", "gather")),
     ]
 
 
@@ -239,7 +239,7 @@ def _pool(replicas: Replicas, floored: bool, supplied: bool) -> tuple[_Pool, Flo
     else:
         durations = np.array(model, dtype=np.float64)
         pool.durations, pool.rows = durations.ctypes.data, 1.0
-    prefill = replicas.engine == "prefill"
+    prefill, pool.gather = replicas.engine == "prefill", replicas.gather
     pool.slots, pool.budget = (1.0, math.inf) if prefill else (replicas.slots, replicas.token_budget)
     pool.blocks = replicas.kv_tokens
     if replicas.block > 1 and replicas.kv_tokens < math.inf:

@@ -124,6 +124,9 @@ class Replicas:
         Tokens that begin every longer prompt, whole blocks of which memory keeps once for all [tokens].
     image_s
         Time of the image encoder for each image of a prompt, in the iteration that admits it [s].
+    gather
+        Waiting prompts begin only in every so many-th iteration while anything decodes, not for the slots engines: engines that wait
+        for the prompts of other copies of the attention, or plan several iterations at once.
     """
 
     count: int
@@ -139,6 +142,7 @@ class Replicas:
     wake_s: float = 0.0
     shared_prefix: float = 0.0
     image_s: float = 0.0
+    gather: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,10 @@ def _apart(d: Draft) -> None:
     d.model.update(apart=1.0)
 
 
+def _gather(d: Draft) -> None:
+    d.replicas["gather"] = d.one_of(2, 3, 7)
+
+
 def _rows(d: Draft) -> None:
     d.model.update(rows=d.one_of(2.0, 1.5, 3.25))
     d.replicas.setdefault("token_budget", float(d.whole(4, 24)))
@@ -337,6 +341,7 @@ _WITHOUT_SLOTS = (
     "host",
     "ttl",
     "windows",
+    "gather",
     "pieces",
     "sticky",
     "prefix",
