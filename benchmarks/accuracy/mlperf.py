@@ -127,7 +127,7 @@ def served(entry: MlperfRow, folder: Path, parallel: Parallelism, scale: float =
     row = entry.row
     prompt, output = entry.requests(folder)
     budget, slots, kv = entry.replica(parallel)
-    host = find_engine(entry.engine.removesuffix("_offline"))
+    host = find_engine(entry.engine.replace("_offline", ""))
     model = scaled(roofline(entry.gpu, entry.model, parallel, engine=entry.engine), scale)
     copies = max(float(row["n_gpus"]) * parallel.copies / parallel.gpus, 1.0)
     gather = GATHERS.get(entry.engine, (1, 1))[parallel.dp > 1]
