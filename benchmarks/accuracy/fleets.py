@@ -32,7 +32,7 @@ DRAWS = 5
 PREFILL_KV, FLEET_HBM, FLEET_HOST = 1_630_790.0, 2_384_000.0, 10_496_000.0
 """KV tokens of a prefill replica, and of the whole offloading fleet in GPU and host memory (their READMEs)."""
 LONGEST, CHUNK = 131_072.0, 8192.0
-"""Of gpt-oss: vLLM prints its pool of blocks over what one request of the longest context takes, whose windows hold a chunk [tokens]."""
+"""Of gpt-oss: vLLM prints its blocks over those of one request of the longest context, whose windows hold a chunk [tokens]."""
 HOST_BYTES_PER_S = 25e9
 """Copies from host memory, per GPU: what a PCIe slot sustains [bytes/s]."""
 BELOW = 0.95

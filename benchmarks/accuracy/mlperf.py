@@ -45,8 +45,8 @@ TIMES = ("t0", "w", "b", "c", "g", "h", "e", "a", "x", "w_experts", "h_m", "e_m"
 STEPS = 9
 GATHERS: Mapping[str, tuple[int, int]] = {"trtllm_offline": (2, 14)}
 """Iterations from one begin of prompts to the next, and with copies of the attention: TensorRT-LLM plans an iteration while the one
-before runs, and in NVIDIA's harness copies wait for each other's prompts (``adp_balancing_enable``). TTFT P99 of its systems that are
-not at their limit is 3.4 to 4.5 iterations, and 10.6 to 18.3 of DeepSeek-R1 on B200, B300, GB200 and GB300 (median 16.4)."""
+before runs, and in NVIDIA's harness copies wait for each other's prompts (``adp_balancing_enable``). TTFT P99 of its systems that
+are not at a limit is 3.4 to 4.5 iterations, and 10.6 to 18.3 of DeepSeek-R1 on B200, B300, GB200 and GB300 (median 16.4)."""
 MODELS_61 = {"deepseek-r1": "deepseek-v3", "llama2-70b-99.9": "llama-2-70b"}
 
 
@@ -131,7 +131,9 @@ def served(entry: MlperfRow, folder: Path, parallel: Parallelism, scale: float =
     model = scaled(roofline(entry.gpu, entry.model, parallel, engine=entry.engine), scale)
     copies = max(float(row["n_gpus"]) * parallel.copies / parallel.gpus, 1.0)
     gather = GATHERS.get(entry.engine, (1, 1))[parallel.dp > 1]
-    return Served(Replicas(1, model, slots, budget, kv, request_s=host.request_s, gather=gather), copies, prompt, output)
+    return Served(
+        Replicas(1, model, slots, budget, kv, request_s=host.request_s, gather=gather), copies, prompt, output
+    )
 
 
 def fastest(entry: MlperfRow, folder: Path) -> tuple[float, Parallelism]:

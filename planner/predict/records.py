@@ -125,8 +125,8 @@ class Replicas:
     image_s
         Time of the image encoder for each image of a prompt, in the iteration that admits it [s].
     gather
-        Waiting prompts begin only in every so many-th iteration while anything decodes, not for the slots engines: engines that wait
-        for the prompts of other copies of the attention, or plan several iterations at once.
+        Waiting prompts begin only in every so many-th iteration while anything decodes (not the slots engines): an engine waits for
+        the prompts of other copies of the attention, or plans several iterations at once.
     """
 
     count: int
