@@ -510,7 +510,11 @@ class _Replay:
             sent = self.sent.get(pieces[-1])
             here = sent if sent and not sent.dead else None
         least = min(alive, key=lambda k: k.in_system)
-        if here and here.in_system - least.in_system > records.CROWD and here.in_system > records.CROWDED * least.in_system:
+        if (
+            here
+            and here.in_system - least.in_system > records.CROWD
+            and here.in_system > records.CROWDED * least.in_system
+        ):
             return least
         return here
 
