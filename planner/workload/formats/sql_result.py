@@ -9,7 +9,8 @@ import numpy as np
 from planner.errors import InputError
 from planner.shared.documents import Rows
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_counts
-from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Format, ImportReport, ReadOptions
+from planner.workload.formats.base import MAX_TOKENS, Format, ImportReport, ReadOptions
+from planner.workload.formats.metadata import Metadata
 from planner.workload.formats.totals import law, one_category
 from planner.workload.query import RESULT
 from planner.workload.source import normal_name
@@ -56,9 +57,7 @@ def _rows(source: Source) -> tuple[_Rows, list[str], _Rows]:
             labels += [label] if part == "law" else []
     if not found["law"] and not problems:
         problems.append(f"{source.name}: no row of part 'law': was the query cut short?")
-    if problems:
-        shown = problems if len(problems) <= MAX_PROBLEMS else [*problems[:MAX_PROBLEMS], "... and more"]
-        raise InputError.from_problems(shown)
+    Metadata(source.name).refuse(problems)
     return found["law"], labels, found["second"]
 
 
