@@ -166,3 +166,18 @@ def test_spares_are_owned_beside_what_serves(tmp_path: Path) -> None:
     assert mixed.pools[0].peak_replicas == spare.pools[0].replicas - 1
     # at the cheaper of two terms
     assert mixed.all_owned_usd_per_hour == pytest.approx(2.0 * spare.gpus)
+
+
+def test_no_more_are_under_way_than_the_engines_run(tmp_path: Path) -> None:
+    """Where the promise is so loose that it never says no; the largest number is looked for to 2%."""
+    model = "{id: a, match: {equals: x}, prices: {input_mtok: 0.05, output_mtok: 0.05}}"
+    (tmp_path / "acme.yml").write_text(f"id: acme\nname: Acme\napi_pattern: x\nmodels: [{model}]\n")
+    (tmp_path / "hours.csv").write_text("1\n" * 12 + "2\n" * 12)
+    loose = fo.plan(isl=1500, osl=150, slo=30.0, rate=40.0, rate_is="peak", pools=1, tp=1, max_num_seqs=16)
+    found = fo.cost(
+        loose, hours=tmp_path / "hours.csv", reserved=["h100=1.5@1y"], api_prices=tmp_path / "acme.yml",
+        api_models=["a"], rent_peak=True,
+    )  # fmt: skip
+    (pool,) = next(p for p in found.peaks if p.rent == "acme/a").pools
+    assert pool.replicas > 0 and pool.in_flight is not None
+    assert 0.97 <= pool.in_flight / (16 * pool.replicas) <= 1.0
