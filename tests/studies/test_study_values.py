@@ -181,3 +181,14 @@ def test_no_more_are_under_way_than_the_engines_run(tmp_path: Path) -> None:
     (pool,) = next(p for p in found.peaks if p.rent == "acme/a").pools
     assert pool.replicas > 0 and pool.in_flight is not None
     assert 31.0 / 32.0 - 1.0 / 48.0 <= pool.in_flight / (16 * pool.replicas) <= 1.0
+
+
+def test_energy_that_nobody_pays_is_refused_at_once(plan: fo.Plan) -> None:
+    with pytest.raises(fo.InputError) as told:
+        fo.cost(plan, hours="servegen-m-small", pue=1.5e9, kwh_price=1.5e9, co2=-1.0)
+    assert told.value.problems == (
+        "pue: must lie between 1 and 1e+09, got 1500000000",
+        "kwh_price: must lie between 0 and 1e+09, got 1500000000",
+        "co2: must not be negative, got -1",
+    )
+    assert fo.cost(plan, hours="servegen-m-small", pue=1.0, kwh_price=0.0, co2=1e9).energy
