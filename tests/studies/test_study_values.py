@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import planner as fo
+from planner.catalog.folders import FOLDER
 from planner.question.files import question_of
 from planner.question.options import PlanInputs
 from planner.report import formatter
@@ -192,3 +194,26 @@ def test_energy_that_nobody_pays_is_refused_at_once(plan: fo.Plan) -> None:
         "co2: must not be negative, got -1",
     )
     assert fo.cost(plan, hours="servegen-m-small", pue=1.0, kwh_price=0.0, co2=1e9).energy
+
+
+def test_reserved_prices_are_the_cheapest_of_the_lists_where_none_is_given(plan: fo.Plan) -> None:
+    texts = [file.read_text(encoding="utf-8") for file in (FOLDER / "prices").glob("*.csv")]
+    rows = [row for text in texts for row in csv.DictReader(text.splitlines()) if row["gpu"] == plan.pools[0].gpu]
+    terms = {row["term"] for row in rows if row["term"].startswith("reserved-")}
+    least = {
+        term.removeprefix("reserved-"): min(float(row["usd_per_gpu_hour"]) for row in rows if row["term"] == term)
+        for term in terms
+    }
+    found = fo.cost(plan, hours="servegen-m-small")
+    assert terms and {row.term: row.usd_per_gpu_hour for row in found.commitments} == least
+
+
+def test_a_month_of_growth_in_a_row(plan: fo.Plan) -> None:
+    """Three times as much traffic by the next month."""
+    then = fo.plan("azure", slo=1.0, rate=75.0, cached_share=0.6, osl_scale=1.5, **QUICK)
+    (row,) = fo.growth(plan, 2.0, lead_time="10d", months=1, start="2027-03-01").to_rows()
+    assert row == {
+        "month": "2027-03-01", "rate_per_s": pytest.approx(75.0), "gpus": then.gpus,
+        "order": f"{then.gpus - plan.gpus} h100-80gb", "order_by": "2027-02-19", "late": True,
+        "replicas": f"{then.replicas}", "cost_usd_per_hour": pytest.approx(then.cost_usd_per_hour),
+    }  # fmt: skip
