@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from planner.monitor.result import FleetCheck
     from planner.question.compiled import CompiledQuestion
     from planner.question.files import Question, SavedPool
-    from planner.reproduce.result import Reproduction
+    from planner.reproduce.papers import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
     from planner.studies.batch import BatchRoom

@@ -17,7 +17,7 @@ from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.documents import load_document, printable
 from planner.shared.kept import once
 from planner.shared.paths import READ, at_home, outside
-from planner.workload.remote import is_address, shown
+from planner.workload.resolve import is_address, shown
 from planner.workload.workload import Workload
 
 
@@ -89,7 +89,7 @@ class Question:
         """A workload by its name: the one the plan carries, else beside the file, else as the user would name it."""
         own = name == self.options.get("cdf")
         if "rows" in self.workload and own:
-            from planner.workload.carried import carried_workload
+            from planner.workload.writer import carried_workload
 
             return carried_workload(self.workload, f"{self.source}: workload")
         beside = self.folder / name if self.folder is not None else None
