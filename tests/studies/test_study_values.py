@@ -196,7 +196,7 @@ def test_energy_that_nobody_pays_is_refused_at_once(plan: fo.Plan) -> None:
     assert fo.cost(plan, hours="servegen-m-small", pue=1.0, kwh_price=0.0, co2=1e9).energy
 
 
-def test_reserved_prices_are_the_cheapest_of_the_lists_where_none_is_given(plan: fo.Plan) -> None:
+def test_prices_are_the_cheapest_of_the_lists_where_none_is_given(plan: fo.Plan) -> None:
     texts = [file.read_text(encoding="utf-8") for file in (FOLDER / "prices").glob("*.csv")]
     rows = [row for text in texts for row in csv.DictReader(text.splitlines()) if row["gpu"] == plan.pools[0].gpu]
     terms = {row["term"] for row in rows if row["term"].startswith("reserved-")}
@@ -204,7 +204,9 @@ def test_reserved_prices_are_the_cheapest_of_the_lists_where_none_is_given(plan:
         term.removeprefix("reserved-"): min(float(row["usd_per_gpu_hour"]) for row in rows if row["term"] == term)
         for term in terms
     }
-    found = fo.cost(plan, hours="servegen-m-small")
+    found = fo.cost(plan, hours="servegen-m-small", spot_share=0.5)
+    spot = min(float(row["usd_per_gpu_hour"]) for row in rows if row["term"] == "spot")
+    assert any(note.startswith(f"spot {plan.pools[0].gpu}: ${spot:.4g}/hour") for note in found.notes)
     assert terms and {row.term: row.usd_per_gpu_hour for row in found.commitments} == least
 
 
