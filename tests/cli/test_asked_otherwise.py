@@ -106,9 +106,9 @@ def test_nor_do_the_names_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {to: said(*ASKED, *price, to=to) for to in ("json", "table")}
     shipped = load.shipped
 
-    def renamed(file: str) -> Any:
+    def renamed(file: Path) -> Any:
         found = copy.deepcopy(shipped(file))
-        if file in ("gpus.yaml", "power.yaml"):
+        if file.name in ("gpus.yaml", "power.yaml"):
             entry = found["gpus"]["l40s-48gb"]
             found["gpus"]["zz9s-48gb"] = {**entry, "aliases": ["zz9s"]} if "aliases" in entry else entry
         return found

@@ -16,11 +16,12 @@ from typer.testing import CliRunner
 
 import planner as fo
 from planner.catalog.folders import FOLDER
-from planner.cli.main import app
+from planner.cli.main import app, run
 from planner.question.files import PATHS
 from planner.question.options import OPTIONS
 from planner.shared.paths import READ, outside
 from planner.studies.difference import difference_of
+from tests.question.test_anybodys_plans import ESC, refused
 
 QUICK: dict[str, Any] = {"slo": 1.0, "method": "occupancy", "pools": 1, "rate": 8}
 UNTOLD = "not read unless told"
@@ -246,3 +247,18 @@ def test_where_one_is_counts_but_not_where_that_is_everywhere(tmp_path: Path, mo
     assert not outside("azure", tmp_path / "a/b") and not outside("meta-llama/Llama-3.1-8B", tmp_path / "a/b")
     monkeypatch.setenv(READ, "/")
     assert not outside(tmp_path / "a/day.csv", tmp_path / "a/b")
+
+
+def test_what_is_refused_and_what_services_are_called_moves_no_cursor(
+    places: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs, ours = places
+    (ours / ESC).mkdir()
+    (ours / ESC / "p.yaml").write_text("")
+    (theirs / "plan.yaml").write_text(yaml.safe_dump({**QUICK, "profile": str(ours / ESC / "p.yaml")}))
+    (theirs / "all.yaml").write_text(yaml.safe_dump({"services": {f"chat{ESC}": {**QUICK, "cdf": "azure"}}}))
+    for words, code, said in ((["--config", "plan.yaml"], 3, UNTOLD), (["--services", "all.yaml"], 0, "chat")):
+        with pytest.raises(SystemExit) as ended:
+            run(["plan", words[0], str(theirs / words[1])])
+        told = capsys.readouterr()
+        assert ended.value.code == code and said in told.out + told.err and not refused(told.out + told.err)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import planner as fo
+from planner.catalog.folders import FOLDER
 from planner.question.files import question_of
 from planner.question.options import PlanInputs
 from planner.report import formatter
@@ -166,3 +168,54 @@ def test_spares_are_owned_beside_what_serves(tmp_path: Path) -> None:
     assert mixed.pools[0].peak_replicas == spare.pools[0].replicas - 1
     # at the cheaper of two terms
     assert mixed.all_owned_usd_per_hour == pytest.approx(2.0 * spare.gpus)
+
+
+def test_no_more_are_under_way_than_the_engines_run(tmp_path: Path) -> None:
+    """Where the promise is so loose that it never says no; the largest number is looked for to a 32nd."""
+    model = "{id: a, match: {equals: x}, prices: {input_mtok: 0.05, output_mtok: 0.05}}"
+    (tmp_path / "acme.yml").write_text(f"id: acme\nname: Acme\napi_pattern: x\nmodels: [{model}]\n")
+    (tmp_path / "hours.csv").write_text("1\n" * 12 + "2\n" * 12)
+    loose = fo.plan(isl=1500, osl=150, slo=30.0, rate=40.0, rate_is="peak", pools=1, tp=1, max_num_seqs=16)
+    found = fo.cost(
+        loose, hours=tmp_path / "hours.csv", reserved=["h100=1.5@1y"], api_prices=tmp_path / "acme.yml",
+        api_models=["a"], rent_peak=True,
+    )  # fmt: skip
+    (pool,) = next(p for p in found.peaks if p.rent == "acme/a").pools
+    assert pool.replicas > 0 and pool.in_flight is not None
+    assert 31.0 / 32.0 - 1.0 / 48.0 <= pool.in_flight / (16 * pool.replicas) <= 1.0
+
+
+def test_energy_that_nobody_pays_is_refused_at_once(plan: fo.Plan) -> None:
+    with pytest.raises(fo.InputError) as told:
+        fo.cost(plan, hours="servegen-m-small", pue=1.5e9, kwh_price=1.5e9, co2=-1.0)
+    assert told.value.problems == (
+        "pue: must lie between 1 and 1e+09, got 1500000000",
+        "kwh_price: must lie between 0 and 1e+09, got 1500000000",
+        "co2: must not be negative, got -1",
+    )
+    assert fo.cost(plan, hours="servegen-m-small", pue=1.0, kwh_price=0.0, co2=1e9).energy
+
+
+def test_prices_are_the_cheapest_of_the_lists_where_none_is_given(plan: fo.Plan) -> None:
+    texts = [file.read_text(encoding="utf-8") for file in (FOLDER / "prices").glob("*.csv")]
+    rows = [row for text in texts for row in csv.DictReader(text.splitlines()) if row["gpu"] == plan.pools[0].gpu]
+    terms = {row["term"] for row in rows if row["term"].startswith("reserved-")}
+    least = {
+        term.removeprefix("reserved-"): min(float(row["usd_per_gpu_hour"]) for row in rows if row["term"] == term)
+        for term in terms
+    }
+    found = fo.cost(plan, hours="servegen-m-small", spot_share=0.5)
+    spot = min(float(row["usd_per_gpu_hour"]) for row in rows if row["term"] == "spot")
+    assert any(note.startswith(f"spot {plan.pools[0].gpu}: ${spot:.4g}/hour") for note in found.notes)
+    assert terms and {row.term: row.usd_per_gpu_hour for row in found.commitments} == least
+
+
+def test_a_month_of_growth_in_a_row(plan: fo.Plan) -> None:
+    """Three times as much traffic by the next month."""
+    then = fo.plan("azure", slo=1.0, rate=75.0, cached_share=0.6, osl_scale=1.5, **QUICK)
+    (row,) = fo.growth(plan, 2.0, lead_time="10d", months=1, start="2027-03-01").to_rows()
+    assert row == {
+        "month": "2027-03-01", "rate_per_s": pytest.approx(75.0), "gpus": then.gpus,
+        "order": f"{then.gpus - plan.gpus} h100-80gb", "order_by": "2027-02-19", "late": True,
+        "replicas": f"{then.replicas}", "cost_usd_per_hour": pytest.approx(then.cost_usd_per_hour),
+    }  # fmt: skip
