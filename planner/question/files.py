@@ -119,8 +119,9 @@ class Question:
         return found
 
     def refuse_untold(self, options: Mapping[str, Any], told: Collection[str]) -> None:
-        """Refuse what the file would have read outside its folder; of a plan's traffic :meth:`traffic` is the judge."""
-        if self.folder is not None:
+        """Refuse what a plan would have read outside its folder, of its traffic :meth:`traffic` is the judge; and a configuration,
+        the question of whoever asks, where :data:`planner.shared.paths.READ` says what is read."""
+        if self.folder is not None and (self.pools or READ in os.environ):
             known = {canonical(name) for name in told} | ({"cdf"} if self.pools else set())
             refuse_untold(options, f"{self.source}: ", self.folder, known)
 

@@ -55,7 +55,8 @@ def made() -> str:
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """Where their file lies, and where ours do; whoever asks is somewhere else."""
+    """Where their file lies, and where ours do; whoever asks is somewhere else, and has said what else is read."""
+    monkeypatch.setenv(READ, "/nowhere")
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     for folder in (theirs, ours / "net", tmp_path / "here"):
         folder.mkdir(parents=True)
@@ -107,6 +108,8 @@ def test_nothing_elsewhere_is_opened_unless_told(
     kind: str, key: str, places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs, ours = places
+    if kind == "plan":
+        monkeypatch.delenv(READ)  # without a word
     file = ours / FILES[key]
     (theirs / file.name).symlink_to(file)
     for value in (str(file), f"{theirs}/../ours/{FILES[key]}", str(theirs / file.name)):
@@ -116,10 +119,20 @@ def test_nothing_elsewhere_is_opened_unless_told(
     monkeypatch.setenv(READ, f"/nowhere:{file.parent}")
     assert UNTOLD not in asked(theirs, kind, key, str(file)) and str(file) in OPENED
     # in their own folder it needs no word of ours
-    monkeypatch.delenv(READ)
+    monkeypatch.setenv(READ, "")
     (theirs / file.name).unlink()
     shutil.copy(file, theirs / file.name)
     assert UNTOLD not in asked(theirs, kind, key, str(theirs / file.name)) and str(theirs / file.name) in OPENED
+
+
+def test_a_configuration_asks_as_whoever_wrote_it_does(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, ours = places
+    monkeypatch.delenv(READ)
+    for kind in ("options", "services"):
+        OPENED.clear()
+        assert UNTOLD not in asked(theirs, kind, "cdf", str(ours / "day.csv")) and str(ours / "day.csv") in OPENED
 
 
 def test_every_option_that_names_files_is_tried() -> None:
