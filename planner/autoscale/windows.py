@@ -17,9 +17,8 @@ from planner.methods.replayed import slowed
 from planner.predict.records import Decoders, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
 from planner.promise import MEAN
-from planner.simulate.arrivals import Dispersion, arrival_times
 from planner.simulate.plan import pair_engines, pool_engines
-from planner.simulate.traffic import cached_tokens, requests_of, whole_tokens
+from planner.simulate.traffic import Dispersion, arrival_times, cached_tokens, requests_of, whole_tokens
 from planner.workload.arrivals import Arrivals
 from planner.workload.pools import PoolLaw
 

@@ -189,6 +189,17 @@ def kv_bytes_per_token(
     return per_token + part.state_bytes_per_sequence / context
 
 
+def window_share(model: ModelSpec) -> float:
+    """Cache of a token in layers with sliding windows over that in layers with full attention [1]; 0 where one of them is missing.
+
+    >>> from planner.catalog import model
+    >>> window_share(model("gpt-oss-20b")), window_share(model("llama-3.1-8b"))
+    (1.0, 0.0)
+    """
+    part = shard(model)
+    return part.window_bytes_per_token / part.full_bytes_per_token if part.full_bytes_per_token else 0.0
+
+
 def overhead_bytes(
     model: ModelSpec, tp: int | Parallelism = 1, *, max_num_seqs: int, token_budget: int = DEFAULT_TOKEN_BUDGET
 ) -> float:

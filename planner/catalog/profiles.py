@@ -27,7 +27,9 @@ from planner.engines import DEFAULT_ENGINE, Engine, engines
 from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.shared.documents import printable
 from planner.shared.kept import once
+from planner.shared.paths import READ, outside
 
 
 def _files() -> Iterator[tuple[str, Path]]:
@@ -221,7 +223,15 @@ def profile(
     0.008
     """
     if name is not None:
-        return load_profile(profile_file(name))
+        file = profile_file(name)
+        named = load_profile(file)
+        trusted = file.parent in (FOLDER / "profiles", user_directory())
+        if not trusted and any(outside(f, file.parent) for f in (named.model, f"{named.model}/config.json")):
+            raise InputError(
+                f"{file}: model: {printable(named.model)} is outside its folder, and not read unless told: "
+                f"{READ}={Path(named.model).resolve().parent} in the environment"
+            )
+        return named
     if gpu is None or model is None:
         raise InputError("a profile needs a name, or a GPU and a model")
     device = find_gpu(gpu) if isinstance(gpu, str) else gpu

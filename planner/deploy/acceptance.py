@@ -22,7 +22,7 @@ from planner.shared.documents import printable, refuse_unfed
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.simulate.statistics import Estimate, mean_of_batches
-from planner.simulate.verify import CANNOT_TELL, FAILS, HOLDS, judge, judge_share
+from planner.simulate.verify import CANNOT_TELL, FAILS, HOLDS, judge
 from planner.units import format_count, format_duration, format_percent
 
 LATE_S = 0.05
@@ -268,7 +268,7 @@ def _judged(pool: str, promise: Promise, table: _Columns, predicted_s: float | N
         kept = (worst <= promise.limit_s).astype(np.float64)
         within = _share(kept, number * (1.0 - promise.quantile) >= EXPECTED)
         # the interval is exact for any number of requests
-        verdict, reason = judge_share(replace(within, enough=True), promise.quantile)
+        verdict, reason = judge(replace(within, enough=True), promise.quantile, share=True)
         measured = float(np.quantile(worst, promise.quantile, method="higher"))
     if late_s > LATE_S:
         # the bursts that were planned did not come

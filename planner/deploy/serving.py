@@ -23,6 +23,7 @@ from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
 from planner.question.files import SavedPool
 from planner.question.values import SHARES
 from planner.routing import Routing, find_routing
+from planner.shared.documents import printable
 from planner.shared.templates import refusals, templates
 
 _NOTES = str(Path(__file__).with_name("notes.py"))
@@ -532,4 +533,7 @@ def start_command(
     """
     spread = {setting: getattr(pool, name) for name, setting in SIZES.items()}
     command = [*(word.replace("{model}", weights) for word in host.launch), *host.arguments({**settings, **spread})]
+    # clusters, Compose and systemd put what they know in place of $; a new line would be one of theirs
+    if wrong := next((word for word in command if "$" in word or not word.isprintable()), None):
+        raise InputError(f"pool {pool.name}: {printable(wrong)!r} cannot stand in a start line")
     return (*command, "--host", "0.0.0.0", "--port", str(PORT), *host.always, *flags)

@@ -103,6 +103,9 @@ class Engine:
     api_key
         How its server is told the key that requests must bear: a flag, or the name of an environment variable. Nothing = it asks
         for none.
+    frees_windows
+        First version whose prefix cache does not keep the blocks of sliding-window layers that no prompt can use again; empty =
+        none ever did.
     versions
         Versions measured, oldest first; the first is what is taken where none is asked for.
     version
@@ -131,6 +134,7 @@ class Engine:
     quantizes: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()
+    frees_windows: str = ""
     versions: tuple[Version, ...] = ()
     version: str = ""
 
@@ -147,6 +151,15 @@ class Engine:
             return self.versions[0]
         known = [v for v in self.versions if _parts(v.since) <= _parts(self.version)]
         return known[-1] if known else self.versions[0]
+
+    @property
+    def keeps_windows(self) -> bool:
+        """Whether the version asked for fills its prefix cache with blocks of sliding-window layers that nobody finds again.
+
+        >>> engine("vllm@0.27.1").keeps_windows, engine("vllm@0.29").keeps_windows, engine("vllm").keeps_windows
+        (True, False, False)
+        """
+        return bool(self.version and self.frees_windows) and _parts(self.version) < _parts(self.frees_windows)
 
     @property
     def age(self) -> str:

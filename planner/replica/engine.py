@@ -419,7 +419,7 @@ def memory_safe_slots(
     given = option.max_num_seqs
     if given is None:
         why = reasons.get(safe.limit, safe.limit)
-        return Slots(safe.slots, why, safe.overflow, 1000.0 * safe.preemptions_per_request, warnings)
+        return Slots(safe.slots, why, safe.cost.overflow, 1000.0 * safe.cost.per_request, warnings)
     if given <= safe.slots:
         return Slots(given, "as given", warnings=warnings)
     capacity = option.room(given) / BLOCK_TOKENS

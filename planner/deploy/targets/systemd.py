@@ -8,7 +8,7 @@ from collections.abc import Callable
 from planner.deploy import Rendered, Target
 from planner.deploy.hosts import Placed, placed, router_files
 from planner.deploy.router import ROUTER_PORT, length_notes
-from planner.deploy.serving import EXIT_S, PORT, Serving, ServingPool, note
+from planner.deploy.serving import EXIT_S, Serving, ServingPool, note
 from planner.shared.templates import templates
 
 FOLDER = "/etc/fleetopt"
@@ -44,15 +44,15 @@ def render(serving: Serving) -> Rendered:
 
 def _unit(serving: Serving, pool: ServingPool) -> str:
     """The unit of a pool; %i is the number of the replica."""
-    words = [{str(PORT): "${PORT}", "$(API_KEY)": "${API_KEY}"}.get(w, w) for w in pool.command]
-    started = (w if w.startswith("${") else shlex.quote(w).replace("%", "%%") for w in words)
+    words = ["${API_KEY}" if w == "$(API_KEY)" else shlex.quote(w).replace("%", "%%") for w in pool.command]
+    words[pool.command.index("--port") + 1] = "${PORT}"
     return _filled(
         "unit",
         serving=serving,
         pool=pool,
         folder=FOLDER,
         key=f"EnvironmentFile={FOLDER}/key.env\n" if serving.options.api_key_secret else "",
-        line=" ".join(started),
+        line=" ".join(words),
         patience=serving.patience_s + 60,
         grace=pool.drain_s + EXIT_S,
     )
