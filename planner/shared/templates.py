@@ -18,7 +18,7 @@ _PLACE = re.compile(r"\$(?:(?P<inside>\()?(?P<name>[a-z]\w*(?:\.[a-z]\w*)*)(?(in
 def templates(module: str) -> Callable[..., Any]:
     """What fills the templates of the YAML beside a module: called with a template's name and the values of its places.
 
-    A text that is one place (``$pods``) becomes its value, of any kind; inside a text, and in brackets (``$(port)``), a place becomes
+    A text that is one place (``$pods``) becomes its value, of any kind; inside one, and in brackets (``$(port)``), a place becomes
     words of it. What lies below a value has dots (``$pool.drain_s``); ``$$`` is a dollar. What is filled with ``None`` is left out
     of its mapping, a list in a list gives its items, and a key ``$more:`` of nothing its keys.
 
