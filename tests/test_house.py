@@ -14,7 +14,6 @@ MATHEMATICS = "a published formula, offered to those who read and reuse the math
 REFERENCE = "the reference that approximations and the simulator's engines are tested against"
 
 UNREACHED = {
-    "closed_loop_tpot": REFERENCE,
     "TP_EB": MATHEMATICS,
     "NCorr": MATHEMATICS,
     "N_corr": MATHEMATICS,
@@ -28,8 +27,6 @@ UNREACHED = {
     "deterministic_excess": MATHEMATICS,
     "_kimura": MATHEMATICS,
     "phase_type_wait": REFERENCE,
-    "iteration_time": "the machines of the papers by name, for references and benchmarks of the simulator",
-    "simulate_pool": "the simulator for scripts; benchmarks and accuracy pages are made with it",
 }
 """Definitions that no command, verb or registry reaches -> why they stay."""
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from planner.deploy.kubernetes import dump
-from planner.deploy.templates import templates
 from planner.engines import DEFAULT_ENGINE, engine
 from planner.errors import InputError, did_you_mean
 from planner.fleet.fleet import Fleet
 from planner.monitor.rules import Watched, dashboard, rule_groups
+from planner.shared.templates import templates
 
 _filled: Callable[..., Any] = templates(__file__)
 

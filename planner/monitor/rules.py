@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.deploy.startup import estimated_startup
-from planner.deploy.templates import templates
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.monitor.check import BLIND_IMBALANCE, FEW_IN_FLIGHT
@@ -16,6 +15,7 @@ from planner.monitor.dialects import dialect_of_engine
 from planner.monitor.names import Names, pods_of
 from planner.monitor.policy import Policy
 from planner.promise import MEAN, Promise
+from planner.shared.templates import templates
 
 _filled: Callable[..., dict[str, Any]] = templates(__file__)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from planner.report.blocks import Block, Table, Text
 from planner.report.listings.profiles import value
 from planner.report.pages import cells_of, pages
-from planner.reproduce.result import VERDICTS, Reproduction
+from planner.reproduce.papers import VERDICTS, Reproduction
 from planner.units import format_percent
 
 if TYPE_CHECKING:
