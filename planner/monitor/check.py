@@ -195,7 +195,7 @@ class _Pool:
             moved.append(slower)
             factor = times.value
         levels = tuple(sorted({*real.levels, *MEAN_LEVELS}))
-        plain = _predict(seen, k, self.rate_per_s, self.replicas, levels)
+        usual = _predict(seen, k, self.rate_per_s, self.replicas, levels)
         rising, serving = self.rate_per_s, self.replicas
         if found.last_rate_per_s > RISING * found.rate_per_s.high:
             rising, serving = found.last_rate_per_s, max(found.replicas, 1)
@@ -205,13 +205,13 @@ class _Pool:
         return PoolCheck(
             self.pool.name,
             found,
-            plain,
+            usual,
             self.pool.arrival_rate_per_s,
             expected,
             tuple(moved),
             kept,
             self.size_now(real, factor),
-            tuple(self.rows(real, plain, kept, expected, {x.component for x in moved})),
+            tuple(self.rows(real, usual, kept, expected, {x.component for x in moved})),
             self.scaler is not None,
         )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from planner.report.listing import Listing
 from planner.report.pages import pages, rows_of, told_beside, written
@@ -20,19 +20,69 @@ COUNTED = "arithmetic of the shape, or as published with it"
 DERIVED = "computed from the numbers above"
 
 
-def gpu_list(gpus: Sequence[GpuSpec]) -> Listing:
+class GpuList(Listing):
+    """GPUs as rows."""
+
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("gpus=to_rows",)
+
+
+class ModelList(Listing):
+    """Models as rows."""
+
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("models=to_rows",)
+
+
+class OfferList(Listing):
+    """Offers as rows."""
+
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("offers=to_rows",)
+
+
+class Fact(TypedDict):
+    """A number and where it is from."""
+
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry(Listing):
+    """An entry of the catalog as rows.
+
+    Parameters
+    ----------
+    kind, name
+        ``gpu`` or ``model``, and its canonical name.
+    aliases
+        Other names that mean it.
+    facts
+        Field -> value in SI units and source.
+    """
+
+    kind: str
+    name: str
+    aliases: Sequence[str]
+    facts: Mapping[str, Fact]
+
+    versioned: ClassVar[bool] = True
+
+
+def gpu_list(gpus: Sequence[GpuSpec]) -> GpuList:
     """GPUs as rows, and where to see more."""
     rows = rows_of(
         told_beside(__file__)["gpu_row"], gpus, aliases=lambda g: " ".join(a.replace(" ", "-") for a in g.aliases)
     )
     offered = {g.name: g.sources.get("price_usd_per_hour", "no offer known: --price") for g in gpus}
-    return Listing(rows, _page("gpus", None, gpus=gpus, price_of=lambda g: offered[g.name]), {"gpus": rows})
+    return GpuList(rows, _page("gpus", None, gpus=gpus, price_of=lambda g: offered[g.name]))
 
 
-def model_list(models: Sequence[ModelSpec]) -> Listing:
+def model_list(models: Sequence[ModelSpec]) -> ModelList:
     """Models as rows, and where to see more."""
     rows = rows_of(told_beside(__file__)["model_row"], models, aliases=lambda m: " ".join(m.aliases))
-    return Listing(rows, _page("models", None, models=models, attention=_attention), {"models": rows})
+    return ModelList(rows, _page("models", None, models=models, attention=_attention))
 
 
 def _attention(m: ModelSpec) -> str:
@@ -47,13 +97,13 @@ def _attention(m: ModelSpec) -> str:
     return ", ".join(kinds)
 
 
-def offer_list(offers: Sequence[Offer], used: Collection[Offer] = ()) -> Listing:
+def offer_list(offers: Sequence[Offer], used: Collection[Offer] = ()) -> OfferList:
     """Offers as rows; ``*`` marks those of `used`, which a plan takes without a price, ``stale`` one too old to rely on."""
     rows = [{**offer.to_dict(), "used": offer in used} for offer in offers]
-    return Listing(rows, _page("offers", None, offers=offers, used=lambda offer: offer in used), {"offers": rows})
+    return OfferList(rows, _page("offers", None, offers=offers, used=lambda offer: offer in used))
 
 
-def gpu_entry(spec: GpuSpec, offer: Offer | None) -> Listing:
+def gpu_entry(spec: GpuSpec, offer: Offer | None) -> CatalogEntry:
     """A GPU with the source of every number and the offer a plan takes."""
     sheet = spec.sources.get("flops_per_s", "")
     bought = "no offer known: give --price" if offer is None else f"{offer.describe()}; {offer.source}"
@@ -73,7 +123,7 @@ def gpu_entry(spec: GpuSpec, offer: Offer | None) -> Listing:
     return _entry("gpu", spec, facts)
 
 
-def model_entry(spec: ModelSpec, kv_bytes_per_token: float) -> Listing:
+def model_entry(spec: ModelSpec, kv_bytes_per_token: float) -> CatalogEntry:
     """A model's shape with its source; what a model does not have is left out."""
     facts = []
     for f in fields(spec):
@@ -93,9 +143,8 @@ def _fact(name: str, value: object, shown: str | None, source: str) -> dict[str,
     return {"field": name, "value": value, "shown": shown, "source": source}
 
 
-def _entry(kind: str, spec: GpuSpec | ModelSpec, facts: Sequence[dict[str, Any]]) -> Listing:
+def _entry(kind: str, spec: GpuSpec | ModelSpec, facts: Sequence[dict[str, Any]]) -> CatalogEntry:
     """The name, the facts, and the other names."""
     page = _page("entry", spec, facts=facts, also=", ".join(spec.aliases))
-    numbers = {fact["field"]: {"value": fact["value"], "source": fact["source"]} for fact in facts}
-    content = {"kind": kind, "name": spec.name, "aliases": spec.aliases, "facts": numbers}
-    return Listing(rows_of(("field", "value", "source"), facts), page, content)
+    numbers: dict[str, Fact] = {f["field"]: {"value": f["value"], "source": f["source"]} for f in facts}
+    return CatalogEntry(rows_of(("field", "value", "source"), facts), page, kind, spec.name, spec.aliases, numbers)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from planner.report.blocks import Block, Table, Text
-from planner.report.listing import Listing
+from planner.report.listing import Alone, Listing
 from planner.report.pages import pages, rows_of, told_beside
 from planner.units import format_percent
 
@@ -26,12 +27,31 @@ def _rows(profiles: Sequence[Profile]) -> list[dict[str, Any]]:
     return [{**row, **{f"iteration_{k}": v for k, v in p.iteration.to_dict().items()}} for row, p in rows]
 
 
-def profile_list(profiles: Sequence[Profile]) -> Listing:
+@dataclass(frozen=True, slots=True)
+class ProfileList(Listing):
+    """Profiles as rows.
+
+    Parameters
+    ----------
+    profiles
+        What to list.
+    """
+
+    profiles: Sequence[Profile]
+
+    versioned: ClassVar[bool] = True
+
+
+class ProfileComparison(ProfileList):
+    """Profiles to compare, the first being the base."""
+
+
+def profile_list(profiles: Sequence[Profile]) -> ProfileList:
     """One line per profile."""
-    return Listing(_rows(profiles), _page("profiles", None, profiles=profiles), {"profiles": profiles})
+    return ProfileList(_rows(profiles), _page("profiles", None, profiles=profiles), profiles)
 
 
-def profile_comparison(profiles: Sequence[Profile]) -> Listing:
+def profile_comparison(profiles: Sequence[Profile]) -> ProfileComparison:
     """Parameters beside those of the first, and what they mean: W, H, knee, time of a typical decode batch and of a prompt."""
     from planner.iteration.model import PARAMETER_UNITS
 
@@ -59,7 +79,7 @@ def profile_comparison(profiles: Sequence[Profile]) -> Listing:
     # names are longer than numbers: two of them would leave no room for a second column
     named = [f"{k}: {p.name}" for k, p in enumerate(profiles, start=1)]
     page: list[Block] = [Text(named), Table(["", *map(str, range(1, len(profiles) + 1))], rows, {""})]
-    return Listing(_rows(profiles), page, {"profiles": profiles})
+    return ProfileComparison(_rows(profiles), page, profiles)
 
 
 def value(amount: float | None, unit: str) -> str:
@@ -76,7 +96,7 @@ def value(amount: float | None, unit: str) -> str:
     return f"{amount:.3g} {unit}"
 
 
-def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None) -> Listing:
+def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None) -> Alone:
     """Everything a profile says, and the parameters of every paper's form."""
     from planner.iteration.model import PARAMETER_UNITS
 
@@ -93,7 +113,7 @@ def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None)
         untested_told="; ".join(profile.untested),
         papers=_papers(papers) if papers else [],
     )
-    return Listing(_rows([profile]), page, profile)
+    return Alone(_rows([profile]), page, profile)
 
 
 def _papers(derived: Mapping[str, Derived]) -> Table:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from planner.report.blocks import Table
-from planner.report.listing import Listing
+from planner.report.listing import Alone, Listing
 from planner.report.pages import pages, rows_of, told_beside, written
 
 if TYPE_CHECKING:
@@ -19,7 +20,23 @@ if TYPE_CHECKING:
 _page = pages(__file__)
 
 
-def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals]) -> Listing:
+@dataclass(frozen=True, slots=True)
+class WorkloadList(Listing):
+    """Shipped workloads as rows.
+
+    Parameters
+    ----------
+    workloads, profiles
+        What to list.
+    """
+
+    workloads: Sequence[Workload]
+    profiles: Mapping[str, Arrivals]
+
+    versioned: ClassVar[bool] = True
+
+
+def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals]) -> WorkloadList:
     """Workloads and hourly profiles as rows."""
     told: dict[str, Callable[[Workload], object]] = {
         "categories": lambda w: " ".join(c for c in w.categories if c),
@@ -30,9 +47,7 @@ def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals
     page = _page("workloads", None, workloads=workloads, **told)
     if profiles:
         page += _page("profiles", None, items=[_hours(name, arrivals) for name, arrivals in profiles.items()])
-    return Listing(
-        rows_of(told_beside(__file__)["row"], workloads, **told), page, {"workloads": workloads, "profiles": profiles}
-    )
+    return WorkloadList(rows_of(told_beside(__file__)["row"], workloads, **told), page, workloads, profiles)
 
 
 def _note(w: Workload) -> str:
@@ -50,8 +65,8 @@ def _hours(name: str, arrivals: Arrivals) -> dict[str, object]:
     return {"name": name, "rate": rate, "peak": peak, **dict(zip(("busiest", "quietest"), ends, strict=True))}
 
 
-def drift_listing(found: Drift, names: tuple[str, str]) -> Listing:
+def drift_listing(found: Drift, names: tuple[str, str]) -> Alone:
     """What changed from the first workload to the second."""
     title = f"{names[0]} -> {names[1]}"
     rows = [[written(text, found, {}) or "-" for text in told] for told in told_beside(__file__)["drift"]]
-    return Listing(found.to_rows(), [Table([title, "value", "meaning"], rows, {title, "meaning"})], found)
+    return Alone(found.to_rows(), [Table([title, "value", "meaning"], rows, {title, "meaning"})], found)

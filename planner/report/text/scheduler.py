@@ -47,6 +47,5 @@ def of_batching(result: Batching) -> list[Block]:
 def of_wait_settings(result: WaitSettings) -> list[Block]:
     """Verdict, thresholds by class, nested segments."""
     sure = None if result.nested is None else 1 - result.nested["delta"]
-    over = "Nested WAIT: overloaded at this rate, since it rounds outputs up to the end of their segment"
-    told = over if result.nested is None and result.verdict != "overload" else None
-    return _page("wait_settings", result, d1_ns=1e9 * result.d1_s_per_token, sure=sure, over=told)
+    over = "" if result.nested is None and result.verdict != "overload" else None
+    return _page("wait_settings", result, d1_ns=1e9 * result.d1_s_per_token, sure=sure, over=over)

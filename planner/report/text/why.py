@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from planner.catalog.profiles import engine_of
 from planner.plans import LatencyValue, Plan, PoolPlan
 from planner.report.blocks import Block, Table, rows_table
-from planner.report.pages import pages
+from planner.report.pages import cells_of, pages, told_beside
 from planner.shared.record import Record
 from planner.units import format_band, format_count, format_duration, format_percent, format_share, format_usd
 
@@ -60,10 +60,6 @@ def savings(plan: Plan) -> str:
     return f"{told} (searched: {plan.search.description})."
 
 
-COLUMNS = (
-    "pool", "input tokens", "share", "rate/s", "replicas", "GPUs", "slots", "load", "running",
-)  # fmt: skip
-
 TOTAL = "total tokens"
 """Heads the second column where the pools are not cut by the input alone."""
 
@@ -76,7 +72,7 @@ MANY = 10.0
 
 
 def pool_cells(pool: PoolPlan) -> list[str]:
-    """The cells of one pool, under :data:`COLUMNS` and then its latencies and cost."""
+    """The cells of one pool, before its latencies and cost."""
     top = format_count(round(pool.high_tokens))
     band = f"..{top}" if pool.low_tokens <= 0 else f"{format_count(round(pool.low_tokens))}..{top}"
     if pool.gamma > 1.0:
@@ -88,17 +84,8 @@ def pool_cells(pool: PoolPlan) -> list[str]:
         most = f"more than {MANY:g}x" if high is not None and high > MANY * pool.replicas else format_count(high or 0)
         low = format_count(pool.replicas_low)
         replicas += f" ({low}, at worst no number)" if high is None else f" ({low}-{most})"
-    return [
-        pool.name,
-        band,
-        format_percent(pool.share),
-        format_count(pool.arrival_rate_per_s),
-        replicas,
-        format_count(pool.gpus),
-        format_count(pool.slots),
-        f"{pool.load:.2f}",
-        f"{pool.slot_occupancy * pool.slots:.1f}",
-    ]
+    told = {"band": band, "replicas_told": replicas, "running": pool.slot_occupancy * pool.slots}
+    return cells_of(told_beside(__file__)["pools"].values(), pool, told)
 
 
 def latency_cell(value: LatencyValue) -> str:
@@ -123,7 +110,7 @@ def reported(plan: Plan) -> list[tuple[str, float]]:
 def pool_table(plan: Plan) -> tuple[list[str], list[list[str]]]:
     """Columns and a row per pool; fleets of other shapes, if asked for, below the plan's own."""
     shown = reported(plan)
-    columns = [*COLUMNS, *(LatencyValue(m, q, 0, 0, 0).label for m, q in shown), "cost/hour"]
+    columns = [*told_beside(__file__)["pools"], *(LatencyValue(m, q, 0, 0, 0).label for m, q in shown), "cost/hour"]
     if plan.shape == "disaggregated" or plan.inputs.get("compress") or plan.inputs.get("route_on") == "total":
         columns[1] = TOTAL
     listed = [(plan.shape, pool) for pool in plan.pools]
