@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError, did_you_mean
-from planner.shared.documents import load_document
+from planner.machine.hardware import SIZES
+from planner.shared.documents import shipped
 
 DEFAULT_ENGINE = "vllm"
 
@@ -186,11 +187,9 @@ class Engine:
         >>> engine("trtllm").arguments({"tensor_parallel_size": 2, "max_num_seqs": 64, "kv_cache_dtype": "fp8"})
         ['--tp_size', '2', '--max_batch_size', '64']
         """
-        copies = settings.get("data_parallel_size", 1)
-        beyond = {"pp": "pipeline_parallel_size", "dp": "data_parallel_size", "ep": "expert_parallel_size"}
+        sizes = {name: settings.get(setting, 1) for name, setting in SIZES.items()}
         values: dict[str, object] = {
-            "tp": settings["tensor_parallel_size"],
-            **{short: settings.get(name, 1) if settings.get(name, 1) > 1 else "" for short, name in beyond.items()},
+            **{name: size if name == "tp" or size > 1 else "" for name, size in sizes.items()},
             "slots": settings.get("max_num_seqs", ""),
             "token_budget": settings.get("max_num_batched_tokens", ""),
             "max_model_len": settings.get("max_model_len", ""),
@@ -202,9 +201,9 @@ class Engine:
             "max_lora_rank": settings.get("max_lora_rank", ""),
             "runner": "pooling" if settings.get("batching") == "pooling" else "",
         }
-        if self.dp_inside_tp and copies > 1:
+        if self.dp_inside_tp and sizes["dp"] > 1:
             # its sizes and settings are those of all copies together
-            values |= {name: int(str(values[name])) * copies for name in ("tp", "slots", "token_budget")}
+            values |= {name: int(str(values[name])) * sizes["dp"] for name in ("tp", "slots", "token_budget")}
             values["attention_dp"] = True
         words = []
         for name, value in values.items():
@@ -227,7 +226,7 @@ def engines() -> Mapping[str, Engine]:
     """
     found = {}
     for name in engine_names():
-        read = load_document(Path(__file__).with_name(f"{name}.yaml"))
+        read = shipped(Path(__file__).with_name(f"{name}.yaml"))
         told: dict[str, Any] = {k: tuple(x) if isinstance(x, list) else x for k, x in read.items()}
         versions = tuple(Version(**one) for one in told.pop("versions", ()))
         found[name] = Engine(name=name, versions=versions, **told)

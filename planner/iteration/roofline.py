@@ -309,7 +309,7 @@ def roofline(
     >>> [float(f"{v:.2g}") for v in (p.t0 * 1e3, p.w * 1e3, p.b * 1e6, p.c * 1e6, p.h * 1e6, p.g * 1e9, p.a * 1e9)]
     [1.9, 4.9, 16.0, 7.4, 4.9, 48.0, 0.53]
     """
-    spread = tp if isinstance(tp, Parallelism) else Parallelism(tp)
+    spread = Parallelism.of(tp)
     if spread.tp > gpu.gpus_per_node:
         raise InputError(
             f"tp={spread.tp} exceeds the {gpu.gpus_per_node} GPUs of a {gpu.name} node",

@@ -17,24 +17,9 @@ from typing import Any
 import numpy as np
 
 from planner.iteration.model import IterationModel
+from planner.predict import records
 from planner.predict.checks import check
-from planner.predict.records import (
-    CACHE_BLOCK,
-    CROWD,
-    CROWDED,
-    GAP_BINS,
-    GAP_LEAST_S,
-    GAP_PER_OCTAVE,
-    Clients,
-    Decoders,
-    Limit,
-    Outage,
-    PrefixCache,
-    Replicas,
-    Requests,
-    Run,
-    uniform,
-)
+from planner.predict.records import Clients, Decoders, Limit, Outage, PrefixCache, Replicas, Requests, Run, uniform
 from planner.predict.reference_cache import PrefixMemory
 from planner.predict.reference_replica import Replica, Sending
 from planner.routing import find_routing
@@ -224,7 +209,7 @@ class _Replay:
             **{k: np.full(n, -1, dtype=np.int32) for k in ("replica", "decode_replica")},
             **{k: np.zeros(n) for k in ("found_tokens", "host_tokens")},
         }
-        self.gaps = np.zeros(GAP_BINS) if gaps else None
+        self.gaps = np.zeros(records.GAP_BINS) if gaps else None
 
     def run(self, limits: Sequence[Limit], stop: threading.Event | None) -> Run:
         """Until nothing is left to happen."""
@@ -330,13 +315,10 @@ class _Replay:
 
     def count(self, sending: Sending) -> None:
         """What a sending tells of its stay, if it is its request's last."""
-        if self.calls[sending.row].sending is sending:
-            for name, value in (
-                ("admitted_s", sending.admitted_s),
-                ("found_tokens", sending.found),
-                ("host_tokens", sending.from_host),
-            ):
-                self.out[name][sending.row] = value
+        row, out = sending.row, self.out
+        if self.calls[row].sending is sending:
+            out["admitted_s"][row] = sending.admitted_s
+            out["found_tokens"][row], out["host_tokens"][row] = sending.found, sending.from_host
 
     def moved(self, prefilled: Sending) -> None:
         """A KV cache is there: a decode replica takes it."""
@@ -432,13 +414,8 @@ class _Replay:
         call.sent += 1
         call.sending = None
         self.out["attempts"][row] += 1
-        for name, value in (
-            ("admitted_s", math.nan),
-            ("first_s", math.nan),
-            ("found_tokens", 0.0),
-            ("host_tokens", 0.0),
-        ):
-            self.out[name][row] = value
+        self.out["admitted_s"][row] = self.out["first_s"][row] = math.nan
+        self.out["found_tokens"][row] = self.out["host_tokens"][row] = 0.0
         self.out["replica"][row] = -1
         self.place(row)
 
@@ -527,13 +504,17 @@ class _Replay:
         """The replica that holds most of a prompt, or else to which its last piece was sent, unless it is crowded."""
         alive = self.front.alive()
         found = [sum(k.cache.found(row, self.now).values()) if k.cache else 0.0 for k in alive]
-        near = [k for k, tokens in zip(alive, found, strict=True) if tokens > max(found) - CACHE_BLOCK]
-        here = min(near, key=lambda k: k.in_system) if max(found) >= CACHE_BLOCK else None
+        near = [k for k, tokens in zip(alive, found, strict=True) if tokens > max(found) - records.CACHE_BLOCK]
+        here = min(near, key=lambda k: k.in_system) if max(found) >= records.CACHE_BLOCK else None
         if here is None and (pieces := self.pieces(row)):
             sent = self.sent.get(pieces[-1])
             here = sent if sent and not sent.dead else None
         least = min(alive, key=lambda k: k.in_system)
-        if here and here.in_system - least.in_system > CROWD and here.in_system > CROWDED * least.in_system:
+        if (
+            here
+            and here.in_system - least.in_system > records.CROWD
+            and here.in_system > records.CROWDED * least.in_system
+        ):
             return least
         return here
 
@@ -583,7 +564,9 @@ def gap_bin(gap_s: float) -> int:
     >>> gap_bin(2.0**-20), gap_bin(2.0**-19), gap_bin(0.0), gap_bin(1e9)
     (0, 32, 0, 1023)
     """
-    if gap_s <= GAP_LEAST_S:
+    if gap_s <= records.GAP_LEAST_S:
         return 0
-    half, octave = math.frexp(gap_s / GAP_LEAST_S)  # half in [0.5, 1)
-    return min((octave - 1) * GAP_PER_OCTAVE + int((2.0 * half - 1.0) * GAP_PER_OCTAVE), GAP_BINS - 1)
+    half, octave = math.frexp(gap_s / records.GAP_LEAST_S)  # half in [0.5, 1)
+    return min(
+        (octave - 1) * records.GAP_PER_OCTAVE + int((2.0 * half - 1.0) * records.GAP_PER_OCTAVE), records.GAP_BINS - 1
+    )

@@ -131,7 +131,6 @@ class Replica(Node):
         model = given.iteration
         self.given, self.ranked, self.decodes_only, self.cache = given, ranked, decodes_only, cache
         self.token, self.lost = token, lost
-        self.lost = lost
         self.slotted = given.engine in ("slots", "slots-shared")
         self.shared_blocks = given.shared_prefix // given.block
         policy: Policy
