@@ -1,8 +1,13 @@
 """Plans of sessions: replicas, routing and cache together."""
 
+from types import SimpleNamespace
+
 import pytest
 
 import planner as fo
+from planner.catalog import model
+from planner.fleet.pool import prefix_cache
+from planner.machine.hardware import Parallelism
 from planner.routing import DEFAULT_ROUTING
 
 CHATS = "turns=12,first=4000,growth=900,osl=250,gap=40s"
@@ -129,3 +134,11 @@ def test_copies_of_a_replica_have_caches_of_their_own():
     assert 0.2 < answered[-1] < 0.36
     met = fo.simulate(plan, requests=15_000, max_requests=15_000, seeds=1).results["all"].clients
     assert met["cached_share"] == pytest.approx(facts["cached_share"], abs=0.02)
+
+
+@pytest.mark.parametrize("engine, windows", [("vllm@0.27", 1.0), ("vllm", 0.0), ("sglang", 0.0)])
+def test_old_engines_keep_the_blocks_of_windows(engine, windows):
+    # half of gpt-oss's layers have windows
+    engines = SimpleNamespace(engine=engine, offload_gib=0.0, offload_gbps=400.0, session_ttl_s=None)
+    option = SimpleNamespace(model=model("gpt-oss-120b"), parallel=Parallelism(2))
+    assert prefix_cache(SimpleNamespace(engines=engines), option).windows == windows
