@@ -27,7 +27,6 @@ SETTINGS = "independent settings of one run, most by keyword with a default"
 LONG = {
     "api.py: what_if": SIGNATURE,
     "calibrate/closed_loop.py: loop_times": ONE_FORMULA,
-    "calibrate/layers.py: Layers.__init__": FIELDS,
     "calibrate/microbench.py: measure": SIGNATURE,
     "calibrate/servers.py: fit_server": IN_STEPS,
     "cli/calibrate.py: calibrate": SIGNATURE,
@@ -40,11 +39,8 @@ LONG = {
 """Functions of more than :data:`LINES` code lines -> why."""
 
 WIDE = {
-    "calibrate/layers.py: Layers.__init__": FIELDS,
-    "calibrate/load_generators.py: point": SETTINGS,
     "calibrate/microbench.py: measure": SETTINGS,
     "calibrate/solver.py: minimise": QUANTITIES,
-    "calibrate/solver.py: solve": QUANTITIES,
     "fluid/rad.py: inv_mu_lin": QUANTITIES,
     "methods/disaggregated.py: DecodePool.__init__": FIELDS,
     "predict/kernel.py: replay": SETTINGS,
@@ -58,7 +54,6 @@ WIDE = {
     "simulate/run.py: run_policy": SETTINGS,
     "studies/costs.py: costs_of": FORWARDED,
     "studies/what_if.py: sweep": FORWARDED,
-    "workload/formats/rows.py: table_format": FIELDS,
     "workload/query.py: query": FORWARDED,
     "workload/workload.py: Workload.from_arrays": FIELDS,
 }

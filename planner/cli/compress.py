@@ -103,7 +103,7 @@ def text(
         raise InputError(f"standard input: cannot be read as text ({error})") from None
     settings = _settings(weights, keep_first, keep_last, content, language)
     done = compress(prompt, budget, counter_from(tokenizer, bytes_per_token), settings)
-    emit(done.text, output)
+    emit(done.prompt, output)
     why = {
         "gate": f"left alone: {done.content} is not compressed (--content)",
         "kept": "left alone: what has to be kept is more than the budget",
@@ -146,7 +146,7 @@ def serve(
     request header x-fleetopt-category where it is sent. `x-fleetopt-compress: never` leaves a request alone.
     """
     from planner.cli.output import say
-    from planner.compress.extra import require
+    from planner.compress.tokens import require
     from planner.errors import InputError
     from planner.units import parse_bytes, parse_duration
 

@@ -6,8 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from planner.catalog.kv import kv_bytes_per_token
+from planner.catalog.kv import kv_bytes_per_token, window_share
 from planner.catalog.power import full_w
+from planner.engines import DEFAULT_ENGINE
+from planner.engines import engine as find_engine
 from planner.errors import InputError
 from planner.fleet.margin import MEDIAN, Margin
 from planner.methods import find_method
@@ -222,6 +224,7 @@ def prefix_cache(question: CompiledQuestion, option: EngineOption) -> PrefixCach
         engines.offload_gib * 2.0**30 / bytes_per_token,
         option.parallel.tp * engines.offload_gbps * 1e9 / 8.0 / bytes_per_token,
         math.inf if engines.session_ttl_s is None else engines.session_ttl_s,
+        window_share(option.model) if find_engine(engines.engine or DEFAULT_ENGINE).keeps_windows else 0.0,
     )
 
 

@@ -201,6 +201,7 @@ class _Replay:
         self.held_back: list[tuple[float, int]] = []  # heap of (arrival, row): clients that have too many under way
         self.stranded: dict[int, None] = {}  # rows that wait until a replica is up
         self.homes: dict[int, Replica] = {}
+        self.sent: dict[int, Replica] = {}  # where prompts that end with a piece were sent last
         self.now = 0.0
         self.out: dict[str, Any] = {
             **{k: np.full(n, math.nan) for k in ("sent_s", "admitted_s", "first_s", "done_s", "moved_s")},
@@ -304,7 +305,7 @@ class _Replay:
             return
         row = sending.row
         if replica.cache is not None and replica.cache.knows(row):
-            replica.cache.keep(row, sending.output_tokens, replica.capacity - replica.held, self.now)
+            replica.cache.keep(row, sending.output_tokens, sending.found, replica.capacity - replica.held, self.now)
         if self.decoders is not None and not replica.decodes_only and self.outputs[row] > 1:
             self.schedule(self.now + float(self.decoders.transfer_s[row]), MOVED, sending)
             return
@@ -486,15 +487,36 @@ class _Replay:
                 self.homes[session] = self.front.choose(row, ordinal)
             return self.homes[session]
         if session >= 0 and affinity == "prefix":
-            alive = self.front.alive()
-            found = [sum(k.cache.found(row, self.now).values()) if k.cache else 0.0 for k in alive]
-            if max(found) >= records.CACHE_BLOCK:
-                busy = [k.in_system for k in alive]
-                near = [k for k, tokens in enumerate(found) if tokens > max(found) - records.CACHE_BLOCK]
-                here = min(near, key=lambda k: busy[k])
-                crowded = busy[here] - min(busy) > records.CROWD and busy[here] > records.CROWDED * min(busy)
-                return alive[busy.index(min(busy)) if crowded else here]
+            here = self.by_prefix(row) or self.front.choose(row, ordinal)
+            if pieces := self.pieces(row):
+                self.sent[pieces[-1]] = here
+            return here
         return self.front.choose(row, ordinal)
+
+    def pieces(self, row: int) -> list[int]:
+        """Names of what a row's prompt shares with others."""
+        r = self.requests
+        if self.front.replicas[0].cache is None or r.shared_offset is None or r.shared_name is None:
+            return []
+        return [int(name) for name in r.shared_name[int(r.shared_offset[row]) : int(r.shared_offset[row + 1])]]
+
+    def by_prefix(self, row: int) -> Replica | None:
+        """The replica that holds most of a prompt, or else to which its last piece was sent, unless it is crowded."""
+        alive = self.front.alive()
+        found = [sum(k.cache.found(row, self.now).values()) if k.cache else 0.0 for k in alive]
+        near = [k for k, tokens in zip(alive, found, strict=True) if tokens > max(found) - records.CACHE_BLOCK]
+        here = min(near, key=lambda k: k.in_system) if max(found) >= records.CACHE_BLOCK else None
+        if here is None and (pieces := self.pieces(row)):
+            sent = self.sent.get(pieces[-1])
+            here = sent if sent and not sent.dead else None
+        least = min(alive, key=lambda k: k.in_system)
+        if (
+            here
+            and here.in_system - least.in_system > records.CROWD
+            and here.in_system > records.CROWDED * least.in_system
+        ):
+            return least
+        return here
 
     def reject(self, row: int) -> None:
         """A request is turned away."""

@@ -142,7 +142,7 @@ class Replica(Node):
             assert isinstance(model, IterationModel)
             apart = bool(model.apart) and not decodes_only
             policy = Mixed(
-                slots, budget, by_rank if ranked else by_coming, rows=model.rows, floored=floored, apart=apart
+                slots, budget, by_rank if ranked else by_coming, False, model.rows, floored, apart, given.gather
             )
             capacity = blocks_of(given) - self.shared_blocks
         super().__init__(policy, self, capacity)
