@@ -52,7 +52,6 @@ WIDE = {
     "simulate/policies/eb_star.py: AdaptiveExclusiveBatching.__init__": FIELDS,
     "simulate/pool.py: simulate_pair": SETTINGS,
     "simulate/run.py: run_policy": SETTINGS,
-    "simulate/traffic.py: SampledTraffic.__init__": FIELDS,
     "studies/costs.py: costs_of": FORWARDED,
     "studies/what_if.py: sweep": FORWARDED,
     "workload/query.py: query": FORWARDED,

@@ -196,8 +196,7 @@ class _Replay:
             [(o.end_s, 0, k, o.replica) for k, o in enumerate(outages) if o.end_s < math.inf]
             + [(o.start_s, 1, k, o.replica) for k, o in enumerate(outages)]
         )[::-1]
-        self.sendings = 0
-        self.under_way = 0
+        self.sendings = self.under_way = 0
         self.held_back: list[tuple[float, int]] = []  # heap of (arrival, row): clients that have too many under way
         self.stranded: dict[int, None] = {}  # rows that wait until a replica is up
         self.homes: dict[int, Replica] = {}

@@ -70,7 +70,6 @@ def test_one_token_keeps_any_tpot() -> None:
     half = np.where(np.arange(1000) % 2 == 0, rank, np.nan)
     strict = Promise.joint({"ttft_s": 1e3, "tpot_s": 1e-9}, 0.9)
     assert predicted(Together.of(rank, half, rank)).share(strict) == pytest.approx(0.5, abs=2e-3)
-    assert predicted(apart(0.25)).share(strict) == pytest.approx(0.75, abs=2e-3)
     simulated = Sample(np.array([0.1, 0.2, 0.3]), np.array([0.02]), np.array([0.1, 9.0, 0.3]))
     assert simulated.within({"ttft_s": 0.25, "tpot_s": 0.01}).tolist() == [1.0, 0.0, 0.0]
 
