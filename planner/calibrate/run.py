@@ -180,7 +180,6 @@ def calibrate(**options: Any) -> CalibrationSet:
 
 def _files(asked: Asked) -> CalibrationSet:
     """A fit of every group of measurements in files that was asked for."""
-
     found = read_measurements(asked.files, where=asked.where, assumed=asked.assumed)
     results = [*_iteration_groups(asked, found), *_server_groups(asked, found)]
     if not results:
@@ -248,7 +247,6 @@ def _catalog_pair(gpu: str | None, model: str | None, precision: str = "") -> tu
 
 def _iteration_groups(asked: Asked, found: Measurements) -> Iterator[Calibration]:
     """A calibration of every group of iterations that was asked for."""
-
     for (gpu_here, model_here, tp_here), measured in found.iterations.items():
         size = tp_here if (gpu_here or asked.tp is None) else asked.tp
         prior = None
@@ -317,7 +315,6 @@ def _of_server(
     **details
         Further fields of the profile.
     """
-
     fit = fit_server(measured, None if pair is None else _server_prior(*pair, of[2], details["engine"]), **rules)
     profile = profile_of_server(fit, *of, automatic=pair is not None, **details)
     header = {**_header(profile), "steady": bool(recorded)}
@@ -534,7 +531,6 @@ def _impossible(
     fit: ServerFit, measured: Sequence[ServerPoint], what: tuple[GpuSpec, ModelSpec], tp: int
 ) -> tuple[str, ...]:
     """What about a fit, or the loads behind it, no such hardware can do."""
-
     floor = hardware_limit(*what, tp)
     found: list[tuple[object, str, dict[str, object]]] = []
     for label, batch in (
