@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from planner.monitor.result import FleetCheck
     from planner.question.compiled import CompiledQuestion
     from planner.question.files import Question, SavedPool
-    from planner.reproduce.result import Reproduction
+    from planner.reproduce.papers import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
     from planner.studies.batch import BatchRoom
@@ -554,6 +554,9 @@ def plan_tiers(config: str | Path, **options: Unpack[OwnOptions]) -> TieredPlan:
     if not saved.classes:
         raise InputError(f"{config}: has no classes", "Add `classes:` with a name and options for each.")
     base = {**saved.options, **options}
+    saved.refuse_untold(saved.options, options)
+    for named in saved.classes.values():
+        saved.refuse_untold(named, ())
     return plan_classes(base, saved.classes, lambda name: _beside(name, saved.folder), f"{saved.source}: ")
 
 
@@ -626,7 +629,7 @@ def evaluate(
     from planner.studies.evaluation import evaluation_of
 
     saved = _standing(fleet)
-    question = saved.inputs()
+    question = saved.inputs(told=changes)
     _refuse_bought(changes)
     inputs = question.override(changes) if changes else question
     loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
@@ -885,9 +888,10 @@ def what_if(
         question = saved.inputs()
     else:
         saved = load_question(base)
-        question, named = saved.inputs(), saved.scenarios
+        told = [*values] if workload is None else [*values, "cdf"]
+        question, named = saved.inputs(told=told), saved.scenarios
         for name in scenarios or ():
-            saved.inputs(name)
+            saved.inputs(name, told=told)
     lists = {canonical(k): [*v] if isinstance(v, (list, tuple)) else [v] for k, v in values.items()}
     changes = combinations(lists, zipped)
     origin: list[str] | None = None

@@ -55,7 +55,6 @@ WIDE = {
     "simulate/traffic.py: SampledTraffic.__init__": FIELDS,
     "studies/costs.py: costs_of": FORWARDED,
     "studies/what_if.py: sweep": FORWARDED,
-    "workload/formats/rows.py: table_format": FIELDS,
     "workload/query.py: query": FORWARDED,
     "workload/workload.py: Workload.from_arrays": FIELDS,
 }

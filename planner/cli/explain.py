@@ -31,7 +31,7 @@ def explain(
     Example: fleetopt explain plan.yaml
     """
     from planner.cli.output import writer
-    from planner.report.explained import Explanation
+    from planner.report.text.why import Explanation
 
     write = writer(output_format, output)
     if plan is not None:

@@ -108,9 +108,9 @@ def import_(
     from planner.units import parse_duration, parse_fraction
     from planner.workload.formats.base import ReadOptions
     from planner.workload.importing import import_files
-    from planner.workload.intervals import MOST_REQUESTS
     from planner.workload.resolve import resolve_workload
     from planner.workload.source import Source
+    from planner.workload.trace import MOST_REQUESTS
     from planner.workload.writer import csv_text
 
     roles = ("input", "output", "time", "category", "total", "session", "cached", "duration", "images")
@@ -216,14 +216,14 @@ def show(
     from planner.cli.output import draw, writer
     from planner.errors import InputError
     from planner.units import parse_tokens
-    from planner.workload.summary import summary
+    from planner.workload.summary import WorkloadSummary
 
     write = writer(output_format, output)
     loaded = _load(workload, input_format, output_share)
     split = parse_tokens(boundary, "--boundary")
     if not (split > 0.0 and gamma >= 1.0):
         raise InputError(f"--boundary must be positive and --gamma at least 1, got {boundary} and {gamma:g}")
-    described = summary(loaded, split, gamma, chunk)
+    described = WorkloadSummary(loaded, split, gamma, chunk)
     write(described)
     draw(described, plot)
 

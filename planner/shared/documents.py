@@ -179,6 +179,13 @@ def load_document(path: str | Path, hint: str | None = None) -> Any:
     return parse_document(read_text(path, hint=hint), printable(str(path)))
 
 
+def shipped(path: Path) -> Any:
+    """A YAML file of this package as plain data, read at once; a test reads them all with the checks of :func:`load_document`."""
+    import yaml
+
+    return yaml.load(path.read_bytes(), yaml_loader())
+
+
 def parse_document(text: str, source: str) -> Any:
     """Parse YAML or JSON (text that begins with a brace) as plain data.
 
