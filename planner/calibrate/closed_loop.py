@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,13 +195,12 @@ def iteration_of(theta: FloatArray, like: IterationModel | None) -> IterationMod
     """The iteration-time model of log-parameters, its expert part split as in `like`."""
     t0, w, b, c, g, h, a, more = np.exp(theta[:8]).tolist()
     rows = 1.0 + more if more > LEAST_MORE else 1.0
-    if like is not None and like.w_experts > 0.0:
-        part = like.w_experts / (like.w + like.w_experts)
-        return IterationModel(
-            t0=t0, w=w * (1.0 - part), b=b, c=c, g=g, h=h, a=a, e=g, w_experts=w * part, expert_share=like.expert_share,
-            uneven=like.uneven, rows=rows,
-        )  # fmt: skip
-    return IterationModel(t0=t0, w=w, b=b, c=c, g=g, h=h, a=a, e=g, rows=rows)
+    made = IterationModel(t0=t0, w=w, b=b, c=c, g=g, h=h, a=a, e=g, rows=rows)
+    if like is None or like.w_experts <= 0.0:
+        return made
+    part = like.w_experts / (like.w + like.w_experts)
+    experts = {"w_experts": w * part, "expert_share": like.expert_share, "uneven": like.uneven}
+    return replace(made, w=w * (1.0 - part), **experts)
 
 
 def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArray, FloatArray]:

@@ -231,15 +231,12 @@ def read_iterations_csv(
         rank = float(row.get("design_rank") or line)
         order = float(row["order"]) if row.get("order") else math.nan
         key = ((row.get("gpu") or "").strip(), (row.get("model") or "").strip(), _integer(row.get("tp") or "1"))
+        composed = batch.decodes * batch.prefills > 0 and bool((row.get("composed") or "").strip())
         positive = is_measurable(time_s) and time_s > 0.0
         problems = [] if positive else [f"measured_ms must be positive, got {row['measured_ms']}"]
         if problems := [*problems, *batch_problems(batch)]:
             raise InputError.from_problems([f"{path.name}:{line}: {p}" for p in problems])
-        return key, (
-            rank,
-            batch.decodes * batch.prefills > 0 and bool((row.get("composed") or "").strip()),
-            (batch, time_s, order),
-        )
+        return key, (rank, composed, (batch, time_s, order))
 
     groups = _grouped(reader, path.name, made)
     if not groups:

@@ -265,21 +265,19 @@ def _is_bench(data: Mapping[str, Any]) -> bool:
     return "completed" in data and "total_input_tokens" in data
 
 
-def _is_sglang(data: Mapping[str, Any]) -> bool:
-    return _is_bench(data) and ("server_info" in data or str(data.get("backend", "")).startswith("sglang"))
+Format = tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any], str, Assumed], Iterator[ServerPoint]]]
 
-
-def _is_genai_perf(data: Mapping[str, Any]) -> bool:
-    return "time_to_first_token" in data and _dig(data, "input_config.perf_analyzer") is not None
-
-
-FORMATS: Mapping[
-    str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any], str, Assumed], Iterator[ServerPoint]]]
-] = {
-    "SGLang bench_serving": (_is_sglang, _bench),
+FORMATS: Mapping[str, Format] = {
+    "SGLang bench_serving": (
+        lambda d: _is_bench(d) and ("server_info" in d or str(d.get("backend", "")).startswith("sglang")),
+        _bench,
+    ),
     "vLLM bench serve": (_is_bench, _bench),
     "GuideLLM": (lambda d: isinstance(d.get("benchmarks"), list), _guidellm),
-    "genai-perf": (_is_genai_perf, _aiperf),
+    "genai-perf": (
+        lambda d: "time_to_first_token" in d and _dig(d, "input_config.perf_analyzer") is not None,
+        _aiperf,
+    ),
     "aiperf": (lambda d: "time_to_first_token" in _records(d), _aiperf),
     "inference-perf": (lambda d: isinstance(d.get("successes"), Mapping), _inference_perf),
     "llm-optimizer": (lambda d: next(_benches(d, {}), None) is not None, _wrapped),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,8 +166,7 @@ class Points:
         """The points at these places."""
         chosen = list(keep)
         order = None if self.order is None else self.order[chosen]
-        batches = tuple(self.batches[i] for i in chosen)
-        return Points(batches, self.time_s[chosen], order, self.source, self.composed)
+        return replace(self, batches=tuple(self.batches[i] for i in chosen), time_s=self.time_s[chosen], order=order)
 
 
 def batch_problems(batch: Batch) -> list[str]:

@@ -16,7 +16,7 @@ from planner.calibrate.closed_loop import ServerPoint
 from planner.calibrate.points import Batch, Points
 from planner.catalog.profiles import Profile
 from planner.errors import InputError
-from planner.shared.documents import counted, printable, read_text
+from planner.shared.documents import counted, parse_json, printable, read_text
 from planner.shared.writing import write_text
 
 SCHEMA = "fleetopt-points/1"
@@ -175,25 +175,10 @@ def parse_points(text: str, name: str) -> RawPoints | None:
     kind = header.get("kind")
     if kind not in KINDS:
         raise InputError(f"{name}:1: kind {kind!r} is none of {', '.join(KINDS)}")
-    _writable(header, f"{name}:1")
-    rows = []
-    for number, line in enumerate(lines[1:], 2):
-        try:
-            row = json.loads(line, parse_int=counted)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{name}:{number}: not JSON ({error})") from None
+    header, *rows = [parse_json(line, f"{name}:{number}") for number, line in enumerate(lines, 1)]
+    for number, row in enumerate(rows, 2):
         if not isinstance(row, dict):
-            raise InputError(f"{name}:{number}: expected a mapping, got {line[:60]}")
-        _writable(row, f"{name}:{number}")
-        rows.append(row)
+            raise InputError(f"{name}:{number}: expected a mapping, got {printable(str(row), 60)}")
     if not rows:
         raise InputError(f"{name}: no points in it")
     return RawPoints(kind, {k: v for k, v in header.items() if k not in ("schema", "kind")}, rows, name)
-
-
-def _writable(line: Mapping[str, Any], where: str) -> None:
-    """Refuse numbers that the file of a new fit could not hold."""
-    try:
-        json.dumps(line, allow_nan=False)
-    except ValueError:
-        raise InputError(f"{where}: a number in it is infinite, or none") from None

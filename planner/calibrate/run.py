@@ -180,7 +180,6 @@ def calibrate(**options: Any) -> CalibrationSet:
 
 def _files(asked: Asked) -> CalibrationSet:
     """A fit of every group of measurements in files that was asked for."""
-
     found = read_measurements(asked.files, where=asked.where, assumed=asked.assumed)
     results = [*_iteration_groups(asked, found), *_server_groups(asked, found)]
     if not results:
@@ -218,12 +217,8 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
             raise InputError(
                 f"{raw.name}:1: {model_name} on {gpu_name} is not in the catalog", "Name both in its header."
             )
-        on_cpu = gpu_name == "cpu"
-        one = _of_iterations(
-            raw.iterations(), *pair, raw.tp, on_cpu=on_cpu, engine=text["engine"] or "iterations from a file",
-            automatic=not on_cpu, **details,
-        )  # fmt: skip
-        return replace(one, raw=raw).checked(force)
+        details["engine"] = text["engine"] or "iterations from a file"
+        return replace(_of_iterations(raw.iterations(), (*pair, raw.tp), **details), raw=raw).checked(force)
 
     number = {k: raw.header.get(k) for k in ("token_budget", "slots", "kv_tokens")}
     for key, value in number.items():
@@ -252,7 +247,6 @@ def _catalog_pair(gpu: str | None, model: str | None, precision: str = "") -> tu
 
 def _iteration_groups(asked: Asked, found: Measurements) -> Iterator[Calibration]:
     """A calibration of every group of iterations that was asked for."""
-
     for (gpu_here, model_here, tp_here), measured in found.iterations.items():
         size = tp_here if (gpu_here or asked.tp is None) else asked.tp
         prior = None
@@ -273,7 +267,7 @@ def _iteration_groups(asked: Asked, found: Measurements) -> Iterator[Calibration
             if asked.points is not None:
                 used = measured.select(most_telling(measured, prior, asked.points))
             yield _of_iterations(
-                used, device, network, size, prior=prior, notes=notes, engine="iterations from a file",
+                used, (device, network, size), prior, notes=notes, engine="iterations from a file",
                 command=asked.command, source=asked.source or f"file {measured.source}",
             )  # fmt: skip
 
@@ -321,7 +315,6 @@ def _of_server(
     **details
         Further fields of the profile.
     """
-
     fit = fit_server(measured, None if pair is None else _server_prior(*pair, of[2], details["engine"]), **rules)
     profile = profile_of_server(fit, *of, automatic=pair is not None, **details)
     header = {**_header(profile), "steady": bool(recorded)}
@@ -344,7 +337,6 @@ def _device(asked: Asked) -> Calibration:
     CalibrationError
         Without torch or GPU, on another GPU than named, or when nothing could be fitted.
     """
-
     on_cpu, tp = asked.device == "cpu", asked.tp or 1
     model = asked.model or ("tiny" if on_cpu else "llama-3.1-8b")
     network = TINY_MODEL if model.lower() == "tiny" else known_model(model)
@@ -356,17 +348,16 @@ def _device(asked: Asked) -> Calibration:
     state = GpuState() if on_cpu else read_gpu_state()
     seen_then = [line for line in (state.note(), *state.doubts()) if line]
     one = _of_iterations(
-        measured.points, spec, network, tp, on_cpu=on_cpu,
-        notes=(*measured.notes, *seen_then), recorded={"gpu_state": state.to_dict()} if state != GpuState() else {},
+        measured.points, (spec, network, tp), notes=(*measured.notes, *seen_then),
+        recorded={"gpu_state": state.to_dict()} if state != GpuState() else {},
         engine="fleetopt microbenchmark", engine_version=measured.versions, command=asked.command,
-        source=f"measured on {measured.device} in {measured.seconds:.0f} s", automatic=not on_cpu,
+        source=f"measured on {measured.device} in {measured.seconds:.0f} s",
     )  # fmt: skip
     return one.checked(asked.force)
 
 
 def _named_device(asked: Asked) -> GpuSpec:
     """The GPU that was named, which must be the one that is here, whole."""
-
     if asked.gpu is None:
         raise InputError("which GPU is this?", "Give --gpu, e.g. --gpu a100.")
     spec, torch = find_gpu(asked.gpu), load_torch()
@@ -390,22 +381,17 @@ def _named_device(asked: Asked) -> GpuSpec:
 
 def _of_iterations(
     measured: Points,
-    device: GpuSpec,
-    network: ModelSpec,
-    tp: int,
-    *,
-    on_cpu: bool = False,
-    prior: Any = None,
-    notes: tuple[str, ...] = (),
+    of: tuple[GpuSpec, ModelSpec, int],
+    prior: IterationModel | None = None,
     recorded: Mapping[str, Any] | None = None,
     **details: Any,
 ) -> Calibration:
     """Fit iterations and make their profile; `details` are further fields of it, `recorded` stands with the points."""
-
-    fit = fit_points(
-        measured, prior or roofline(device, network, tp), prior_width=CPU_PRIOR_WIDTH if on_cpu else PRIOR_WIDTH
+    on_cpu, notes = of[0].name == CPU.name, details.pop("notes", ())
+    fit = fit_points(measured, prior or roofline(*of), prior_width=CPU_PRIOR_WIDTH if on_cpu else PRIOR_WIDTH)
+    profile = profile_of_iterations(
+        fit, of[0].name, *of[1:], notes=(*notes, *fit.warnings), automatic=not on_cpu, **details
     )
-    profile = profile_of_iterations(fit, device.name, network, tp, notes=(*notes, *fit.warnings), **details)
     rows: list[dict[str, Any]] = []
     for i, batch in enumerate(measured.batches):
         place = {} if measured.order is None else {"order": float(measured.order[i])}
@@ -545,7 +531,6 @@ def _impossible(
     fit: ServerFit, measured: Sequence[ServerPoint], what: tuple[GpuSpec, ModelSpec], tp: int
 ) -> tuple[str, ...]:
     """What about a fit, or the loads behind it, no such hardware can do."""
-
     floor = hardware_limit(*what, tp)
     found: list[tuple[object, str, dict[str, object]]] = []
     for label, batch in (

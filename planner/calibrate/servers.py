@@ -533,17 +533,15 @@ def server_limits(points: Sequence[ServerPoint]) -> Limits:
 
 def _most_requests(points: Sequence[ServerPoint]) -> float | None:
     """Requests per second that loads of three lengths come to and none exceeds: a limit of the host, not of the GPU [1/s]."""
-    lives = [(p, p.ttft_s + (p.output_tokens - 1.0) * p.tpot_s) for p in points if p.ttft_s is not None]
-    rates = [(p.concurrency / life, p.shape) for p, life in lives]
+    decoding = [(p, p.ttft_s + (p.output_tokens - 1.0) * p.tpot_s) for p in points if p.ttft_s is not None]
+    rates = [(p.concurrency / life, p.shape) for p, life in decoding]
     most = max((rate for rate, _ in rates), default=0.0)
     at_limit = [(rate, shape) for rate, shape in rates if rate > (1.0 - LIMIT_SPREAD) * most]
     unlike: list[tuple[float, float]] = []
     for _, shape in at_limit:
         if all(max(abs(math.log(a / b)) for a, b in zip(shape, one, strict=True)) > UNLIKE_LOG for one in unlike):
             unlike.append(shape)
-    if len(unlike) < SHAPES_AT_LIMIT:
-        return None
-    return float(np.mean([rate for rate, _ in at_limit]))
+    return float(np.mean([rate for rate, _ in at_limit])) if len(unlike) >= SHAPES_AT_LIMIT else None
 
 
 def _warnings(

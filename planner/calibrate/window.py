@@ -170,9 +170,8 @@ def steady_state(streams: Sequence[Stream], workers: int) -> Steady | str:
     usual = statistics.median(seconds / gaps for seconds, gaps in spans)
     spans = [(seconds, gaps) for seconds, gaps in spans if seconds / gaps <= STALLED * usual or gaps < FEWEST_GAPS]
     ended = [s for s in streams if s.output_tokens > 0.0]
-    per_event = (
-        math.fsum(s.output_tokens for s in ended) / sum(len(s.events_s) for s in ended) if ended else 1.0
-    )  # fmt: skip
+    events = sum(len(s.events_s) for s in ended)
+    per_event = math.fsum(s.output_tokens for s in ended) / events if ended else 1.0
     waits = [s.ttft_s for s in starts]
     middle = statistics.median(waits)
     own = [s for s in ended if not s.opening] or ended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import re
 import textwrap
@@ -74,12 +75,9 @@ def content_type(text: str) -> str:
     'structured'
     """
     stripped = text.strip()
-    if stripped[:1] in "{[" and stripped[:1]:
-        try:
+    if stripped.startswith(("{", "[")):
+        with contextlib.suppress(ValueError, RecursionError):
             json.loads(stripped)
-        except (ValueError, RecursionError):
-            pass
-        else:
             return STRUCTURED
     if _parses(text):
         return CODE
