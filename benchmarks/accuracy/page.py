@@ -135,7 +135,7 @@ MLPerf Offline, 85% of TPOT at MLPerf's rates and 82% of decode steps of mixture
   hide are refused by the fit; twice the link's share makes Interactive's TPOT 13 points worse. Limits lowered to .95 or .9 for all,
   as submitters keep off them, gain nothing. DeepSeek speculates there, which is not told.
 - *Prefixes of split fleets.* vLLM before 0.29 keeps blocks of sliding windows that nobody finds again (issue 48435), of gpt-oss as
-  many as can be found, and gateways remember where they sent a prefix. With both, and nothing fitted to the ladder, 22, 23, 23
+  many as can be found, and gateways remember where they sent a prefix. With both, a form chosen on this ladder, 22, 23, 23
   and 24 requests/s are told at 25, 30, 35 and 40/s (measured 23.2, 26.5, 23.9, 22.1); without windows there is no knee. At 25/s
   E2E P90 is told twice too long, as homes of prefixes fall unevenly; homes by load make quiet stages a quarter too fast, and a
   memory of 2 s the knee 18% low. At 45/s without prefixes the first token took 1.16 s on one cloud and 0.52 s on another (llm-d's
