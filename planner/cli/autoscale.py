@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.cli import options as opt
+from planner.cli.output import draw, emit, progress_bar, say, writer
+from planner.errors import InputError
 
 OWN: opt.Table = {
     "": {
@@ -31,7 +33,6 @@ OWN: opt.Table = {
 @opt.has(OWN)
 def autoscale(
     plan: opt.PlanFile,
-    *,
     to: str | None,
     namespace: str | None,
     prometheus: str | None,
@@ -46,8 +47,6 @@ def autoscale(
     """
     from planner import api
     from planner.autoscale import objects
-    from planner.cli.output import draw, emit, progress_bar, say, writer
-    from planner.errors import InputError
     from planner.monitor.names import find_deployed
 
     deployed = given["deployed"]
@@ -58,7 +57,6 @@ def autoscale(
     if given["clock"] and to not in (None, "keda"):
         raise InputError(f"--clock: {to} has no triggers by the clock", "--to keda has.")
     write = writer(output_format, output)
-    given["policy"] = given["policy"] or ()
     with progress_bar("trying scalers"):
         found = api.autoscale(plan, **given)
     if to is None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from planner.cli import options as opt
-from planner.cli.plan import Config, Scenario
+from planner.cli.output import progress_bar
+from planner.errors import InfeasibleError
 
 OWN: opt.Table = {
     "Jobs": {
@@ -22,18 +22,8 @@ OWN: opt.Table = {
 }
 
 
-@opt.asks(hidden=True, table=OWN)
-def batch(
-    plan: Annotated[
-        Path | None, typer.Argument(metavar="PLAN", help="Plan file, whose fleet stands. Default: plan first.")
-    ] = None,
-    config: Config = None,
-    scenario: Scenario = None,
-    change: opt.Set = None,
-    output_format: opt.Format = None,
-    output: opt.OutputFile = None,
-    **given: Any,
-) -> None:
+@opt.verb(table=OWN, about="Plan file, whose fleet stands. Default: plan first.")
+def batch(plan: Path | None, config: Path | None, **given: Any) -> Iterator[Any]:
     """How many batch jobs a fleet takes beside its requests, hour by hour, and the GPUs that the rest needs; options of plan.
 
     Jobs run where nobody waits (vLLM --scheduling-policy priority), as many as leave every promise kept. Exit code 4: not all fit.
@@ -43,15 +33,9 @@ def batch(
     fleetopt batch --slo 0.5 --tokens 60M
     """
     from planner import api
-    from planner.cli.output import progress_bar, writer
-    from planner.errors import InfeasibleError, InputError
 
-    given = opt.settings(given, change)
-    write = writer(output_format, output)
-    if plan is not None and config is not None:
-        raise InputError("a plan file and --config", "Give one of them.")
     with progress_bar("searching"):
-        found = api.batch(plan or config, scenario=scenario, workload=given.pop("cdf"), **given)
-    write(found)
+        found = api.batch(plan or config, **given)
+    yield found
     if not found.fits:
         raise InfeasibleError("not all jobs are done by then")

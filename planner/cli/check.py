@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from planner.cli import options as opt
+from planner.cli.output import emit, emit_files, say
+from planner.errors import CheckFailedError, InputError
 
 OWN: opt.Table = {
     "": {
@@ -35,11 +39,18 @@ OWN: opt.Table = {
     }
 }
 
+OF_REPLAY = {
+    "rate": "rate",
+    "replay_requests": "requests",
+    "replay_for": "seconds",
+    "served_model_name": "served_model",
+}
+"""Options of --replay, and what :func:`planner.api.accept` calls them."""
 
-@opt.has(OWN)
+
+@opt.verb(table=OWN)
 def check(
     plan: opt.PlanFile,
-    *,
     prometheus: str | None,
     window: str,
     selector: str,
@@ -47,44 +58,25 @@ def check(
     save: Path | None,
     emit_rules: Path | None,
     replay: str | None,
-    replay_requests: int,
-    replay_for: str,
-    rate: float | None,
-    served_model_name: str | None,
-    output_format: opt.Format = None,
-    output: opt.OutputFile = None,
     **given: Any,
-) -> None:
+) -> Iterator[Any]:
     """Metrics of a running fleet against its plan at the traffic measured: what moved, which promises hold, what it would be now.
 
     With --replay it accepts a fleet before its users come. Exit code 6 when a promise is broken or about to be, or was not shown
     to be kept. Example: fleetopt check plan.yaml --prometheus http://localhost:9090
     """
-    import os
-
     from planner import api
-    from planner.cli.output import emit, emit_files, say, writer
-    from planner.errors import CheckFailedError, InputError
 
-    write = writer(output_format, output)
-    given["policy"] = given["policy"] or ()
+    sent = {to: given.pop(name) for name, to in OF_REPLAY.items()}
     if emit_rules is not None:
-        files = api.monitoring_rules(plan, selector=selector, **given)
-        emit_files(files, emit_rules)
+        emit_files(api.monitoring_rules(plan, selector=selector, **given), emit_rules)
         if prometheus is None:
             return
     key = None
     if api_key_env is not None and (key := os.environ.get(api_key_env)) is None:
         raise InputError(f"--api-key-env: {api_key_env} is not set")
     if replay is not None:
-        sent: dict[str, Any] = {
-            "rate": rate,
-            "requests": replay_requests,
-            "seconds": replay_for,
-            "served_model": served_model_name,
-        }
-        accepted = api.accept(plan, replay, api_key=key, **sent)
-        write(accepted)
+        yield (accepted := api.accept(plan, replay, api_key=key, **sent))
         say(accepted.lines())
         if accepted.state != "kept":
             raise CheckFailedError(f"the promises are {accepted.state}")
@@ -98,8 +90,7 @@ def check(
         from planner.monitor.prometheus import to_file
 
         emit(to_file(series), save)
-    found = api.check(plan, series, name=given["name"], policy=given["policy"])
-    write(found)
+    yield (found := api.check(plan, series, name=given["name"], policy=given["policy"]))
     say(found.lines())
     if found.state != "kept":
         raise CheckFailedError(f"a promise is {found.state}")

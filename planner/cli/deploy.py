@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli import options as opt
+from planner.cli.output import emit, emit_files, say
+from planner.errors import InputError
 
 OWN: opt.Table = {
     "": {
@@ -37,17 +39,15 @@ OWN: opt.Table = {
 OF_JOB = ("name", "namespace", "image", "api_key_secret")
 """What the Job takes of the fleet's own options."""
 
+OF_JOB_ALONE = {"fleetopt": "program", "url": "url", "replay_requests": "requests", "replay_for": "seconds"}
+"""What it alone takes, and what :func:`planner.api.acceptance_job` calls it."""
+
 
 @opt.has(OWN)
 def deploy(
     plan: opt.PlanFile,
-    *,
     to: str,
     acceptance: str | None,
-    fleetopt: str | None,
-    url: str | None,
-    replay_requests: int,
-    replay_for: str,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="File, or folder where there are several.", rich_help_panel=opt.OUTPUT),
@@ -59,30 +59,18 @@ def deploy(
     Example: fleetopt deploy plan.yaml --to k8s -o fleet.yaml
     """
     from planner import api
-    from planner.cli.output import emit, emit_files, say
-    from planner.errors import InputError
 
-    if acceptance is not None:
-        if fleetopt is None:
-            raise InputError(
-                "--acceptance: what it judges with is missing", "Give --fleetopt IMAGE:TAG, or the address of a wheel."
-            )
-        own = {name: given[name] for name in OF_JOB}
-        job = api.acceptance_job(
-            plan,
-            to,
-            generator=acceptance,
-            program=fleetopt,
-            url=url,
-            requests=replay_requests,
-            seconds=replay_for,
-            **own,
+    job = {to: given.pop(name) for name, to in OF_JOB_ALONE.items()}
+    if acceptance is None:
+        found = api.deploy(plan, to, **given)
+    elif job["program"] is None:
+        raise InputError(
+            "--acceptance: what it judges with is missing", "Give --fleetopt IMAGE:TAG, or the address of a wheel."
         )
-        emit(job.text, output)
-        say(f"note: {line}" for line in job.notes)
-        return
-    found = api.deploy(plan, to, **given)
-    if len(found.files) > 1 and output is not None:
+    else:
+        own = {name: given[name] for name in OF_JOB}
+        found = api.acceptance_job(plan, to, generator=acceptance, **job, **own)
+    if acceptance is None and len(found.files) > 1 and output is not None:
         emit_files(found.files, output)
     else:
         emit(found.text, output)

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli import options as opt
+from planner.cli.output import emit, say
+from planner.errors import InputError
 
 ASKED = ("cdf", "rate", "gpu", "model", "slo", "tpot", "e2e")
 
@@ -26,8 +28,6 @@ def init(
     import sys
 
     from planner.catalog.load import gpu, model
-    from planner.cli.output import emit, say
-    from planner.errors import InputError
     from planner.fleet.types import ANY
     from planner.question.starter import QUESTIONS, answers, as_command, starter_file
 

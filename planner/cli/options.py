@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from types import GenericAlias
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer.models import ArgumentInfo
 
+from planner.cli.output import draw, writer
 from planner.errors import InputError
 from planner.question.options import OPTIONS, PANELS, Option, canonical, unknown_option
 from planner.report import PICTURES, formats
@@ -32,22 +35,30 @@ Row = str | tuple[Any, str] | tuple[Any, str, int]
 Table = Mapping[str, Mapping[str, Row]]
 """Options of a command's own: panel of its help (empty = the first) -> name, and flags where these are not as the name -> row.
 
-``"to -t"`` is written ``--to`` or ``-t``, ``"start --from"`` is ``--from`` alone, and called ``start`` inside.
+``"to -t"`` is written ``--to`` or ``-t``, ``"start --from"`` is ``--from`` alone, and called ``start`` inside; ``"table!"`` has to
+be given.
 """
 
 
 def _of_table(panel: str, key: str, row: Row) -> inspect.Parameter:
     """An option of a table, as a command declares it."""
     first, text, *least = (str, row) if isinstance(row, str) else row
-    without = isinstance(first, (type, GenericAlias))
     name, *flags = key.split()
+    required, name = name.endswith("!"), name.rstrip("!")
     if not any(flag.startswith("--") for flag in flags):
         flags.insert(0, "--" + name.replace("_", "-"))
     facts = told(text, *flags, panel=panel or None, min=least[0] if least else None)
-    written: Any = Annotated[first | None if without else type(first), facts]
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None if without else first, annotation=written
-    )
+    if not isinstance(first, (type, GenericAlias)):
+        return _parameter(name, Annotated[type(first), facts], first)
+    return _parameter(name, Annotated[first if required else first | None, facts], _REQUIRED if required else None)
+
+
+_REQUIRED = inspect.Parameter.empty
+
+
+def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    """An option of a command, or an argument."""
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _format(of: str = "") -> Any:
@@ -78,16 +89,22 @@ Plot = Annotated[
     told("Draw it to this file: .svg; .png and .pdf with matplotlib (extra plot).", panel=OUTPUT, callback=_picture),
 ]
 
+Base = Annotated[Path, typer.Argument(help="Plan or configuration file (YAML or JSON).")]
 PlanFile = Annotated[Path, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")]
-
-Command = TypeVar("Command", bound=Callable[..., None])
-
 
 Set = Annotated[
     list[str] | None,
     told("Any other option by its name, as in a configuration file: max_queue=40 (docs/cli.md lists them). Repeat.", "--set",
          panel=OUTPUT),
 ]  # fmt: skip
+
+
+Config = Annotated[
+    Path | None, told("Configuration or plan file (YAML, JSON) whose options are the base.", panel=OUTPUT)
+]
+Scenario = Annotated[str | None, told("Scenario of the configuration file.", panel=OUTPUT)]
+
+Command = Callable[..., Any]
 
 
 def settings(given: dict[str, Any], change: Sequence[str] | None) -> dict[str, Any]:
@@ -113,9 +130,9 @@ def settings(given: dict[str, Any], change: Sequence[str] | None) -> dict[str, A
 
 
 def asks(
-    names: Collection[str] | None = None, hidden: bool = False, table: Table | None = None
+    names: Collection[str] | None = None, hidden: bool = False, table: Table | None = None, **more: Any
 ) -> Callable[[Command], Command]:
-    """Gives a command, in place of its ``**given``, the options of a plan, and those of a table of its own before them.
+    """Gives a command, in place of its ``**given``, options of a plan, and those of a table of its own before them.
 
     Parameters
     ----------
@@ -125,26 +142,26 @@ def asks(
         Whether help leaves them to that of ``plan``.
     table
         Its own; the command's head names those that it does more with than pass them on.
+    more
+        Further ones: name -> as annotated.
     """
     rows = [_of_table(panel, key, row) for panel, own in (table or {}).items() for key, row in own.items()]
+    rows += [_parameter(name, annotation) for name, annotation in more.items()]
 
     def extended(command: Command) -> Command:
         """The command with a head that names every option, for the framework to read."""
         hints = get_type_hints(command, include_extras=True)
         rowed = {r.name for r in rows}
-        own = [
-            p
+        ours = [
+            _parameter(p.name, hints[p.name], p.default)
             for p in inspect.signature(command).parameters.values()
             if p.kind is not inspect.Parameter.VAR_KEYWORD and p.name not in rowed
         ]
         asked = [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(option, hidden)
-            )
+            _parameter(name, _annotation(option, hidden))
             for name, option in OPTIONS.items()
             if option.spellings and name not in {*hints, *rowed} and (names is None or name in names)
         ]
-        ours = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name]) for p in own]
         parameters = sorted([*ours, *rows, *asked], key=_place)
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
@@ -158,9 +175,67 @@ def has(table: Table) -> Callable[[Command], Command]:
     return asks((), table=table)
 
 
+def fleet(help: str) -> dict[str, Any]:
+    """Options of a command about a fleet that stands or is to be planned: a plan file, or where those of a plan come from."""
+    plan = Annotated[Path | None, typer.Argument(metavar="PLAN", help=help)]
+    return {"plan": plan, "config": Config, "scenario": Scenario, "change": Set}
+
+
+def of_fleet(given: dict[str, Any]) -> dict[str, Any]:
+    """What the verbs take of what such a command was given: the one of plan and configuration file there is, the traffic, options.
+
+    Raises
+    ------
+    InputError
+        There are both; a wrong ``--set``.
+    """
+    given = settings(given, given.pop("change"))
+    if given["plan"] is not None and given["config"] is not None:
+        raise InputError("a plan file and --config", "Give one of them.")
+    given["workload"] = given.pop("cdf")
+    return given
+
+
+def verb(
+    names: Collection[str] = (), table: Table | None = None, plot: bool = False, about: str = ""
+) -> Callable[[Command], Command]:
+    """A command whose answer is written as ``--format`` and ``-o`` ask for, and drawn for ``--plot``.
+
+    It returns the answer, or yields it where it has more to say once that is written. A format that does not exist and a file
+    that cannot be written are refused before anything is computed.
+
+    Parameters
+    ----------
+    names, table
+        As for :func:`asks`; no option of a plan unless named.
+    plot
+        Whether the answer can be drawn.
+    about
+        What help says of the plan file of a command about a :func:`fleet`; it has all options of a plan then.
+    """
+    more = fleet(about) if about else {}
+    more |= {"output_format": Format, "output": OutputFile} | ({"plot": Plot} if plot else {})
+
+    def writing(command: Command) -> Command:
+        @wraps(command)
+        def run(output_format: str | None, output: Path | None, plot: Path | None = None, **given: Any) -> None:
+            asked = of_fleet(given) if about else given
+            write = writer(output_format, output)
+            found = command(**asked)
+            for answer in found if isinstance(found, Iterator) else (found,):
+                write(answer)
+                draw(answer, plot)
+
+        return asks(None if about else names, bool(about), table, **more)(run)
+
+    return writing
+
+
 def _place(parameter: inspect.Parameter) -> int:
-    """What is the command's own first, then the panels of the table, the output last."""
+    """Arguments first, what else is the command's own, then the panels of the table, the output last."""
     facts = getattr(parameter.annotation, "__metadata__", (None,))[0]
+    if isinstance(facts, ArgumentInfo):
+        return -2
     panel = getattr(facts, "rich_help_panel", None)
     return [*PANELS, OUTPUT].index(panel) if panel in (*PANELS, OUTPUT) else -1
 

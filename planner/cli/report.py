@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from planner.cli import options as opt
+from planner.cli.output import emit, progress_bar
+from planner.errors import InputError
 
 PAGES, WORDS = (".html", ".htm"), (".md", ".markdown")
 """What a report can be, by the file's name."""
 
 
 def report(
-    plan: Annotated[Path, typer.Argument(help="Plan or configuration file (YAML or JSON).")],
+    plan: opt.Base,
     output: opt.OutputFile = None,
     no_choices: Annotated[bool, opt.told("Without what other choices would cost.", "--no-options")] = False,
 ) -> None:
@@ -23,8 +22,6 @@ def report(
     Example: fleetopt report plan.yaml -o report.html
     """
     from planner import api
-    from planner.cli.output import emit, progress_bar
-    from planner.errors import InputError
     from planner.report.page import as_html, as_markdown
 
     kind = "" if output is None else output.suffix.lower()

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from planner.cli import options as opt
+from planner.cli.output import emit, page_width, progress_bar, say, writer
 
 
 def reproduce(
@@ -17,7 +18,6 @@ def reproduce(
 ) -> None:
     """Whether the numbers that papers print come out: the verdict by paper, and with --all each beside ours and why it differs."""
     from planner import api
-    from planner.cli.output import emit, page_width, progress_bar, say, writer
     from planner.report.blocks import to_terminal
     from planner.report.text.reproduction import summary
 

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from planner.cli import options as opt
+from planner.cli.output import emit
+from planner.errors import InputError, did_you_mean
 
 FOLDER = Path(__file__).parents[1] / "schemas"
 
@@ -22,9 +24,6 @@ def schema(
 
     Example: fleetopt schema configuration -o configuration-1.json
     """
-    from planner.cli.output import emit
-    from planner.errors import InputError, did_you_mean
-
     known = {path.stem.rpartition("-")[0]: path for path in sorted(FOLDER.glob("*.json"))}
     if name is None:
         return emit("\n".join(known), output)

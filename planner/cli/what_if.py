@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from planner.cli import options as opt
+from planner.cli.output import draw, format_of, progress_bar, refuse_named_twice, writer
+from planner.errors import InputError
 
 OF_ROWS = ("table", "markdown", "csv")
 """Formats that tell of a point no more than its row."""
@@ -31,8 +31,7 @@ OWN: opt.Table = {
 
 @opt.has(OWN)
 def what_if(
-    base: Annotated[Path, typer.Argument(help="Plan or configuration file (YAML or JSON).")],
-    *,
+    base: opt.Base,
     change: list[str] | None,
     scenario: list[str] | None,
     jobs: int,
@@ -47,8 +46,6 @@ def what_if(
     Example: fleetopt what-if plan.yaml --set rate=500,1000,2000 --set gpu=h100,h200 --resume points.jsonl --format csv
     """
     from planner import api
-    from planner.cli.output import draw, format_of, progress_bar, refuse_named_twice, writer
-    from planner.errors import InputError
     from planner.question.files import load_question
     from planner.shared.cores import cores
     from planner.studies.what_if import parse_settings

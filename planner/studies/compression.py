@@ -70,21 +70,8 @@ def with_compression(
     }
     bear = list(_promises(plan, float(times["p99"]))) if "p99" in times else []
     found["promises"] = bear
-    notes = list(_notes(found))
-    warnings = [*_elsewhere(found)] + [
-        Remark("compression_breaks", row) for row in bear if row["limit_s"] < row["with_compression_s"]
-    ]
-    return replace(
-        plan,
-        compression=found,
-        notes=(*plan.notes, *map(str, notes)),
-        warnings=(*plan.warnings, *map(str, warnings)),
-        remarks={
-            **plan.remarks,
-            "notes": (*plan.remarks.get("notes", ()), *notes),
-            "warnings": (*plan.remarks.get("warnings", ()), *warnings),
-        },
-    )
+    breaks = [Remark("compression_breaks", row) for row in bear if row["limit_s"] < row["with_compression_s"]]
+    return replace(plan, compression=found).saying(notes=_notes(found), warnings=[*_elsewhere(found), *breaks])
 
 
 def _elsewhere(found: Mapping[str, Any]) -> Iterator[Remark]:
