@@ -32,8 +32,6 @@ LONG = {
     "calibrate/servers.py: fit_server": IN_STEPS,
     "cli/calibrate.py: calibrate": SIGNATURE,
     "cli/compress.py: serve": SIGNATURE,
-    "cli/plan.py: plan": SIGNATURE,
-    "cli/schedule.py: schedule": SIGNATURE,
     "cli/workload.py: import_": SIGNATURE,
     "iteration/roofline.py: roofline": ONE_FORMULA,
 }

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from planner.cli import options as opt
-
-if TYPE_CHECKING:
-    from planner.compress.extract import CompressorSettings
+from planner.cli.output import emit, say
+from planner.errors import InputError, did_you_mean
+from planner.shared.documents import read_text
+from planner.units import parse_bytes, parse_duration
 
 app = typer.Typer(
     name="compress",
@@ -22,78 +25,65 @@ app = typer.Typer(
 MOST_WORKERS = 256
 """All of them are started at once."""
 
-Boundary = Annotated[int, opt.told("Longest request of the short pool, input + output [tokens].", "--boundary", "-B")]
-Tokenizer = Annotated[
-    Path | None, opt.told("tokenizer.json of the served model: exact counts instead of bytes.", "--tokenizer")
-]
-BytesPerToken = Annotated[
-    float | None, opt.told("Bytes of one token [default: 3, which counts high].", "--bytes-per-token")
-]
-Weights = Annotated[
-    str | None,
-    opt.told("Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05.", "--weights"),
-]
-KeepFirst = Annotated[int, opt.told("Sentences kept at the beginning.", "--keep-first")]
-KeepLast = Annotated[int, opt.told("Sentences kept at the end.", "--keep-last")]
-ContentTypes = Annotated[
-    str, opt.told("What may be compressed, of prose, code, structured; separated by commas.", "--content")
-]
-Language = Annotated[str | None, opt.told("Rules for sentences (ISO 639-1) [default: by script].", "--language")]
+BOUNDARY: Mapping[str, opt.Row] = {"boundary! -B": (int, "Longest request of the short pool, input + output [tokens].")}
+BYTES: Mapping[str, opt.Row] = {"bytes_per_token": (float, "Bytes of one token [default: 3, which counts high].")}
+SHORTENING: Mapping[str, opt.Row] = {
+    "tokenizer": (Path, "tokenizer.json of the served model: exact counts instead of bytes."),
+    "weights": "Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05.",
+    "keep_first": (3, "Sentences kept at the beginning."),
+    "keep_last": (2, "Sentences kept at the end."),
+    "content": ("prose", "What may be compressed, of prose, code, structured; separated by commas."),
+    "language": "Rules for sentences (ISO 639-1) [default: by script].",
+}
+
+MEASURING: opt.Table = {
+    "": {
+        "prompts!": (Path, "JSON lines with prompt, text, messages or conversations."),
+        **BOUNDARY,
+        "gamma": (1.5, "Width of the band: prompts up to gamma times the boundary."),
+        "output_tokens": (256, "Output length of prompts that state none [tokens]."),
+        **BYTES,
+        **SHORTENING,
+    }
+}
 
 
 @app.command()
+@opt.verb(table=MEASURING)
 def measure(
-    prompts: Annotated[Path, opt.told("JSON lines with prompt, text, messages or conversations.", "--prompts")],
-    boundary: Boundary,
-    gamma: Annotated[float, opt.told("Width of the band: prompts up to gamma times the boundary.", "--gamma")] = 1.5,
-    output_tokens: Annotated[
-        int, opt.told("Output length of prompts that state none [tokens].", "--output-tokens")
-    ] = 256,
-    tokenizer: Tokenizer = None,
-    bytes_per_token: BytesPerToken = None,
-    weights: Weights = None,
-    keep_first: KeepFirst = 3,
-    keep_last: KeepLast = 2,
-    content: ContentTypes = "prose",
-    language: Language = None,
-    output_format: opt.Format = None,
-    output: opt.OutputFile = None,
-) -> None:
+    prompts: Path,
+    boundary: int,
+    gamma: float,
+    output_tokens: int,
+    tokenizer: Path | None,
+    bytes_per_token: float | None,
+    **given: Any,
+) -> Any:
     """How many borderline prompts can be compressed (p_c, by category), what is kept of them, and how long it takes here."""
-    from planner.cli.output import writer
     from planner.compress.measure import measure as measured
     from planner.compress.measure import read_prompts
     from planner.compress.tokens import counter_from
 
-    write = writer(output_format, output)
     count = counter_from(tokenizer, bytes_per_token)
     words = f"tokenizer {tokenizer.name}" if tokenizer is not None else f"{bytes_per_token or 3:g} bytes per token"
-    settings = _settings(weights, keep_first, keep_last, content, language)
-    found = measured(read_prompts(prompts), boundary, gamma, count, words, output_tokens, settings)
-    write(found)
+    settings = _settings(**given)
+    return measured(read_prompts(prompts), boundary, gamma, count, words, output_tokens, settings)
 
 
 @app.command()
+@opt.has({"": {"budget -b": (4096, "Tokens the prompt may have."), **BYTES, **SHORTENING}})
 def text(
     file: Annotated[Path | None, typer.Argument(help="The prompt; standard input without it.")] = None,
-    budget: Annotated[int, opt.told("Tokens the prompt may have.", "--budget", "-b")] = 4096,
-    tokenizer: Tokenizer = None,
-    bytes_per_token: BytesPerToken = None,
-    weights: Weights = None,
-    keep_first: KeepFirst = 3,
-    keep_last: KeepLast = 2,
-    content: ContentTypes = "prose",
-    language: Language = None,
+    *,
+    budget: int,
+    tokenizer: Path | None,
+    bytes_per_token: float | None,
     output: opt.OutputFile = None,
+    **given: Any,
 ) -> None:
     """Compress one prompt to a budget; what was done is said on stderr."""
-    import sys
-
-    from planner.cli.output import emit, say
     from planner.compress.extract import compress
     from planner.compress.tokens import counter_from
-    from planner.errors import InputError
-    from planner.shared.documents import read_text
 
     if budget < 0:
         raise InputError(f"budget: must not be negative, got {budget}")
@@ -101,8 +91,7 @@ def text(
         prompt = sys.stdin.read() if file is None else read_text(file)
     except UnicodeDecodeError as error:
         raise InputError(f"standard input: cannot be read as text ({error})") from None
-    settings = _settings(weights, keep_first, keep_last, content, language)
-    done = compress(prompt, budget, counter_from(tokenizer, bytes_per_token), settings)
+    done = compress(prompt, budget, counter_from(tokenizer, bytes_per_token), _settings(**given))
     emit(done.text, output)
     why = {
         "gate": f"left alone: {done.content} is not compressed (--content)",
@@ -114,41 +103,51 @@ def text(
     say([f"{done.tokens_before:,} -> {done.tokens_after:,} tokens, {done.content}; {why}"])
 
 
+SERVING: opt.Table = {
+    "": {
+        "short!": "Base address of the short pool, e.g. http://127.0.0.1:8001.",
+        "long!": "Base address of the long pool.",
+        **BOUNDARY,
+        "gamma": (1.5, "Requests up to gamma times the boundary are compressed."),
+        "host": ("127.0.0.1", "Address to listen on."),
+        "port": (8080, "Port to listen on."),
+        "default_output": (512, "Output length of requests without max_tokens [tokens]."),
+        **SHORTENING,
+        "retries": (1, "Further tries at a pool that cannot be reached."),
+        "fall_back --fall-back/--no-fall-back": (True, "The long pool takes over for the short one."),
+        "max_body": ("16MB", "Largest body and answer held in memory."),
+        "max_in_flight": (1024, "Requests at once; more get a 503."),
+        "read_timeout": ("300s", "Longest silence of an upstream."),
+        "workers": (1, "Processes that compress."),
+    }
+}
+
+
 @app.command()
+@opt.has(SERVING)
 def serve(
-    short: Annotated[str, opt.told("Base address of the short pool, e.g. http://127.0.0.1:8001.", "--short")],
-    long: Annotated[str, opt.told("Base address of the long pool.", "--long")],
-    boundary: Boundary,
-    gamma: Annotated[float, opt.told("Requests up to gamma times the boundary are compressed.", "--gamma")] = 1.5,
-    host: Annotated[str, opt.told("Address to listen on.", "--host")] = "127.0.0.1",
-    port: Annotated[int, opt.told("Port to listen on.", "--port")] = 8080,
-    default_output: Annotated[
-        int, opt.told("Output length of requests without max_tokens [tokens].", "--default-output")
-    ] = 512,
-    tokenizer: Tokenizer = None,
-    weights: Weights = None,
-    keep_first: KeepFirst = 3,
-    keep_last: KeepLast = 2,
-    content: ContentTypes = "prose",
-    language: Language = None,
-    retries: Annotated[int, opt.told("Further tries at a pool that cannot be reached.", "--retries")] = 1,
-    fall_back: Annotated[
-        bool, opt.told("The long pool takes over for the short one.", "--fall-back/--no-fall-back")
-    ] = True,
-    max_body: Annotated[str, opt.told("Largest body and answer held in memory.", "--max-body")] = "16MB",
-    max_in_flight: Annotated[int, opt.told("Requests at once; more get a 503.", "--max-in-flight")] = 1024,
-    read_timeout: Annotated[str, opt.told("Longest silence of an upstream.", "--read-timeout")] = "300s",
-    workers: Annotated[int, opt.told("Processes that compress.", "--workers")] = 1,
+    short: str,
+    long: str,
+    boundary: int,
+    gamma: float,
+    host: str,
+    port: int,
+    default_output: int,
+    tokenizer: Path | None,
+    retries: int,
+    fall_back: bool,
+    max_body: str,
+    max_in_flight: int,
+    read_timeout: str,
+    workers: int,
+    **given: Any,
 ) -> None:
     """Run the paper's gateway: an OpenAI-compatible proxy that compresses what is borderline and routes by length.
 
     Metrics at /metrics. Without --tokenizer, bytes per token are learned from the counts the engines report, by the
     request header x-fleetopt-category where it is sent. `x-fleetopt-compress: never` leaves a request alone.
     """
-    from planner.cli.output import say
     from planner.compress.extra import require
-    from planner.errors import InputError
-    from planner.units import parse_bytes, parse_duration
 
     for module in ("aiohttp", "prometheus_client", "sklearn", "sentencex"):
         require(module)
@@ -178,7 +177,7 @@ def serve(
         gamma=gamma,
         default_output_tokens=default_output,
         tokenizer=None if tokenizer is None else str(tokenizer),
-        compressor=_settings(weights, keep_first, keep_last, content, language),
+        compressor=_settings(**given),
         retries=retries,
         fall_back=fall_back,
         max_body_bytes=int(parse_bytes(max_body, "max-body")),
@@ -196,14 +195,11 @@ def serve(
     serve(settings, sockets)
 
 
-def _settings(
-    weights: str | None, keep_first: int, keep_last: int, content: str, language: str | None
-) -> CompressorSettings:
+def _settings(weights: str | None, keep_first: int, keep_last: int, content: str, language: str | None) -> Any:
     """Settings of the compressor from its options, all problems at once."""
     from planner.compress.extract import CompressorSettings
     from planner.compress.gate import CONTENT_TYPES
     from planner.compress.scores import ScoreWeights
-    from planner.errors import InputError, did_you_mean
 
     kinds = tuple(k.strip() for k in content.split(","))
     problems = [

@@ -90,7 +90,9 @@ Plot = Annotated[
 ]
 
 Base = Annotated[Path, typer.Argument(help="Plan or configuration file (YAML or JSON).")]
-PlanFile = Annotated[Path, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")]
+_WRITTEN = typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")
+PlanFile = Annotated[Path, _WRITTEN]
+AnyPlan = Annotated[Path | None, _WRITTEN]
 
 Set = Annotated[
     list[str] | None,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from planner.cli import options as opt
+from planner.cli.output import emit, say, writer
+from planner.errors import InputError
 
 app = typer.Typer(
     name="profile",
@@ -17,73 +19,66 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_profiles(
-    gpu: Annotated[str | None, opt.told("Only this GPU.", "--gpu", "-g")] = None,
-    model: Annotated[str | None, opt.told("Only this model.", "--model", "-m")] = None,
-    output_format: opt.Format = None,
-    output: opt.OutputFile = None,
-) -> None:
+@opt.verb(table={"": {"gpu -g": "Only this GPU.", "model -m": "Only this model."}})
+def list_profiles(gpu: str | None, model: str | None) -> Any:
     """The profiles `plan` can use: yours first, then the shipped ones."""
     from planner.catalog import gpu as find_gpu
     from planner.catalog import model as find_model
     from planner.catalog.profiles import profile, profile_names
-    from planner.cli.output import writer
     from planner.report.listings.profiles import profile_list
 
-    write = writer(output_format, output)
-
+    gpus = None if gpu is None else {gpu.lower(), find_gpu(gpu).name}
+    models = None if model is None else {model.lower(), find_model(model).name}
     found = [profile(name) for name in profile_names()]
-    if gpu is not None:
-        wanted = {gpu.lower(), find_gpu(gpu).name}
-        found = [p for p in found if p.gpu.lower() in wanted]
-    if model is not None:
-        wanted = {model.lower(), find_model(model).name}
-        found = [p for p in found if p.model.lower() in wanted]
-    write(profile_list(found))
+    kept = [
+        p for p in found if (gpus is None or p.gpu.lower() in gpus) and (models is None or p.model.lower() in models)
+    ]
+    return profile_list(kept)
+
+
+SHOWN: opt.Table = {
+    "": {
+        "gpu -g": "GPU type.",
+        "model -m": "Model.",
+        "tp": (1, "GPUs per replica."),
+        "papers": (False, "Also the parameters of every paper's form (W, H, alpha, beta, d0, d1, ...)."),
+        "context": (1024.0, "Mean context for --papers, tokens."),
+    }
+}
 
 
 @app.command()
+@opt.verb(table=SHOWN)
 def show(
     name: Annotated[
         str | None, typer.Argument(help="Name or file. Without it: what --gpu, --model and --tp would use.")
     ] = None,
-    gpu: Annotated[str | None, opt.told("GPU type.", "--gpu", "-g")] = None,
-    model: Annotated[str | None, opt.told("Model.", "--model", "-m")] = None,
-    tp: Annotated[int, opt.told("GPUs per replica.", "--tp")] = 1,
-    papers: Annotated[
-        bool, opt.told("Also the parameters of every paper's form (W, H, alpha, beta, d0, d1, ...).", "--papers")
-    ] = False,
-    context: Annotated[float, opt.told("Mean context for --papers, tokens.", "--context")] = 1024.0,
-    output_format: opt.Format = None,
-    output: opt.OutputFile = None,
-) -> None:
+    *,
+    papers: bool,
+    context: float,
+    **given: Any,
+) -> Any:
     """One profile: its parameters, where they come from, and how far to trust them."""
     from planner.catalog.profiles import profile
-    from planner.cli.output import writer
     from planner.iteration.derived import every_paper
     from planner.report.listings.profiles import profile_entry
 
-    write = writer(output_format, output)
-    found = profile(name) if name is not None else profile(gpu=gpu, model=model, tp=tp)
-    write(profile_entry(found, every_paper(found.iteration, context) if papers else None))
+    found = profile(name) if name is not None else profile(**given)
+    return profile_entry(found, every_paper(found.iteration, context) if papers else None)
 
 
 @app.command()
+@opt.verb()
 def compare(
     names: Annotated[list[str], typer.Argument(help="Two or more names or files; the first is the base.")],
-    output_format: opt.Format = None,
-    output: opt.OutputFile = None,
-) -> None:
+) -> Any:
     """Profiles side by side, with the time of typical batches."""
     from planner.catalog.profiles import profile
-    from planner.cli.output import writer
-    from planner.errors import InputError
     from planner.report.listings.profiles import profile_comparison
 
-    write = writer(output_format, output)
     if len(names) < 2:
         raise InputError("nothing to compare with", "Give two or more profiles.")
-    write(profile_comparison([profile(name) for name in names]))
+    return profile_comparison([profile(name) for name in names])
 
 
 @app.command()
@@ -100,8 +95,6 @@ def refit(
     from planner.calibrate.result import CalibrationSet
     from planner.calibrate.run import refit as fit_again
     from planner.catalog.profiles import profile, profile_file
-    from planner.cli.output import say, writer
-    from planner.errors import InputError
 
     write = writer(output_format, None)
     if name.endswith(".jsonl"):
@@ -132,8 +125,6 @@ def share(
     from planner.calibrate.making import shareable
     from planner.calibrate.raw import as_measurements, points_of
     from planner.catalog.profiles import profile, profile_file
-    from planner.cli.output import emit, say
-    from planner.errors import InputError
 
     found = profile(name)
     try:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
 from planner.cli import options as opt
+from planner.cli.output import emit, progress_bar, renderer, say, writer
+from planner.errors import CheckFailedError, InputError
 from planner.routing import ROUTINGS
+from planner.shared.documents import parse_yaml
 from planner.simulate.policy import policy_names
-
-if TYPE_CHECKING:
-    from planner.simulate.plan import Verification
+from planner.units import parse_number
 
 OWN: opt.Table = {
     "": {
@@ -55,12 +56,9 @@ OF_PLAN = ("preset", "arrivals", "replay", "growth", "surge", "verify_with")
 
 @opt.has(OWN)
 def simulate(
-    plan: Annotated[
-        Path | None, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")
-    ] = None,
+    plan: opt.AnyPlan = None,
     *,
     rate: str | None,
-    workload: str | None,
     requests: int | None,
     seeds: int | None,
     in_flight: int | None,
@@ -78,14 +76,11 @@ def simulate(
 
     fleetopt simulate --policies sarathi,eb,slai,wait --cdf azure --rates 6,10,14 --format csv
     """
-    from planner.errors import InputError
-    from planner.units import parse_number
-
-    if requests is not None and requests < 1:
-        raise InputError(f"--requests: must be at least 1, got {requests}")
-    if in_flight is not None and in_flight < 1:
-        raise InputError(f"--in-flight: must be at least 1, got {in_flight}")
+    for name, value in (("requests", requests), ("in-flight", in_flight)):
+        if value is not None and value < 1:
+            raise InputError(f"--{name}: must be at least 1, got {value}")
     rates = [parse_number(v, "--rates") for v in rate.split(",")] if rate else None
+    of_plan = {name: given.pop(name) for name in OF_PLAN}
     if policies is None:
         if plan is None:
             raise InputError("nothing to simulate", "Give a plan file, or --policies with --rates.")
@@ -94,42 +89,32 @@ def simulate(
         run: dict[str, Any] = {
             "requests": requests or 50_000,
             "seeds": 6 if seeds is None else seeds,
-            "rate": rates[0] if rates else None,
             "in_flight": in_flight,
-            "workload": workload,
         }
-        _verify(plan, {**run, **{name: given[name] for name in OF_PLAN}}, output_format, output)
+        run |= {"rate": rates[0] if rates else None, "workload": given["workload"], **of_plan}
+        _verify(plan, run, output_format, output)
         return
     if plan is not None:
         raise InputError("give either a plan file or --policies, not both")
     if rates is None:
         raise InputError("--rates is needed with --policies", "For example --rates 6,10,14.")
-    run = {
-        "requests": requests or 4000,
-        "seeds": 2 if seeds is None else seeds,
-        "parameters": _policy_settings(change or []),
-        **{name: value for name, value in given.items() if name not in OF_PLAN},
-    }
+    given |= {"requests": requests or 4000, "seeds": 2 if seeds is None else seeds}
+    given |= {"workload": given["workload"] or "azure", "parameters": _policy_settings(change or [])}
     names = [n.strip() for n in policies.split(",") if n.strip()]
-    _compare(names, rates, workload or "azure", run, output_format, output)
+    _compare({"policies": names, "rates": rates, **given}, output_format, output)
 
 
-def require(result: Verification, hint: str | None = None) -> None:
+def require(result: Any, hint: str | None = None) -> None:
     """Exit code 6 when a promise fails in the simulation."""
-    from planner.errors import CheckFailedError
-
-    failed = [c for c in result.checks if c.verdict == "fails"]
-    if failed:
-        raise CheckFailedError(
-            f"{failed[0].promise.label} of pool {failed[0].where} does not hold in the simulation: {failed[0].reason}",
-            hint,
-        )
+    failed = next((c for c in result.checks if c.verdict == "fails"), None)
+    if failed is not None:
+        told = f"{failed.promise.label} of pool {failed.where} does not hold in the simulation: {failed.reason}"
+        raise CheckFailedError(told, hint)
 
 
 def _verify(plan: Path, given: dict[str, Any], output_format: str | None, output: Path | None) -> None:
     """Simulate a plan, print it, and end with the exit code of its verdict."""
     from planner import api
-    from planner.cli.output import progress_bar, say, writer
 
     write = writer(output_format, output)
     with progress_bar("simulating") as bar:
@@ -145,25 +130,17 @@ def _verify(plan: Path, given: dict[str, Any], output_format: str | None, output
     require(result)
 
 
-def _compare(
-    names: list[str],
-    rates: list[float],
-    workload: str,
-    given: dict[str, Any],
-    output_format: str | None,
-    output: Path | None,
-) -> None:
+def _compare(asked: dict[str, Any], output_format: str | None, output: Path | None) -> None:
     """Simulate several schedulers and print the table; on Ctrl-C what is done goes to a file beside the one asked for."""
     from planner import api
-    from planner.cli.output import emit, progress_bar, renderer, say
 
     render = renderer(output_format, output)
     with progress_bar("simulating") as bar:
-        result = api.compare_policies(names, rates, workload, progress=bar, **given)
+        result = api.compare_policies(progress=bar, **asked)
     if not result.complete:
         if result.rows:
             emit(render(result), output.with_name(output.name + ".partial") if output else None)
-        say([f"interrupted: {len(result.rows)} of {len(names) * len(rates)} rows"])
+        say([f"interrupted: {len(result.rows)} of {len(asked['policies']) * len(asked['rates'])} rows"])
         raise typer.Exit(130)
     emit(render(result), output)
     say([result.about])
@@ -171,9 +148,6 @@ def _compare(
 
 def _policy_settings(changes: Sequence[str]) -> dict[str, dict[str, Any]]:
     """``["eb.k=20"]`` as ``{"eb": {"k": 20}}``; values are YAML."""
-    from planner.errors import InputError
-    from planner.shared.documents import parse_yaml
-
     found: dict[str, dict[str, Any]] = {}
     problems = []
     for item in changes:
