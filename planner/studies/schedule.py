@@ -243,37 +243,11 @@ class Schedule(InNotebooks):
 
     document: ClassVar[str] = "fleetopt-schedule"
     written: ClassVar[tuple[str, ...]] = (
-        *(
-            "inputs",
-            "hours=source",
-            "period_hours=hours",
-            "startup_s=elasticity.startup_s",
-            "dwell_s=elasticity.dwell_s",
-        ),
-        *(
-            "buffer=elasticity.buffer",
-            "mean_rate_per_s",
-            "peak_rate_per_s",
-            "peak_replicas",
-            "mean_replicas",
-            "peak_gpus",
-        ),
-        *(
-            "gpu_hours",
-            "static_gpu_hours",
-            "perfect_autoscaler_gpu_hours=perfect_gpu_hours",
-            "cost_usd",
-            "static_cost_usd",
-        ),
-        *(
-            "perfect_autoscaler_cost_usd=perfect_cost_usd",
-            "saving",
-            "reactive_buffer",
-            "pools",
-            "schedule=to_rows",
-            "notes",
-        ),
-    )
+        "inputs", "hours=source", "period_hours=hours", "startup_s=elasticity.startup_s", "dwell_s=elasticity.dwell_s",
+        "buffer=elasticity.buffer", "mean_rate_per_s", "peak_rate_per_s", "peak_replicas", "mean_replicas", "peak_gpus",
+        "gpu_hours", "static_gpu_hours", "perfect_autoscaler_gpu_hours=perfect_gpu_hours", "cost_usd", "static_cost_usd",
+        "perfect_autoscaler_cost_usd=perfect_cost_usd", "saving", "reactive_buffer", "pools", "schedule=to_rows", "notes",
+    )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<Schedule: {self.hours} hours, {self.peak_replicas} replicas at the peak, {self.mean_replicas:.1f} on average>"
