@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
 from planner.catalog.kv import kv_capacity
 from planner.catalog.load import gpu as find_gpu
@@ -521,11 +521,10 @@ def _scheduled(
     from planner.simulate.scheduled import with_scheduler
 
     fleet = standing_fleet(compile_question(question, loaded), question_of(found).pools)
+    cached = any(p.law.cached_share.any() for p in fleet.pools)
     others = {
         "prefill and decode on pools of their own (--shape)": not find_shape(found.shape).mixes,
-        "sessions and prefix caches (--cached-share 0, --set prefix_cache=off)": any(
-            p.law.cached_share.any() for p in fleet.pools
-        ),
+        "sessions and prefix caches (--cached-share 0, --set prefix_cache=off)": cached,
         "speculation (--speculate)": question.speculate is not None,
     }
     if without := [name for name, asked in others.items() if asked]:
@@ -631,15 +630,11 @@ def evaluate(
     _refuse_bought(changes)
     inputs = question.override(changes) if changes else question
     loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
-    if arrival_rate_per_s is None:
+    rates = [arrival_rate_per_s] if isinstance(arrival_rate_per_s, (int, float)) else arrival_rate_per_s
+    if rates is None:
         new = workload is not None and loaded.arrivals.rate_per_s is not None
         rates = [rate_of(replace(inputs, rate=None) if new and "rate" not in changes else inputs, loaded)]
-    else:
-        rates = (
-            [float(arrival_rate_per_s)]
-            if isinstance(arrival_rate_per_s, (int, float))
-            else [*map(float, arrival_rate_per_s)]
-        )
+    rates = [*map(float, rates)]
     if not rates:
         raise InputError("rate: give one at least, or none for the plan's own")
     if bad := [r for r in rates if not is_rate(r)]:
@@ -702,13 +697,8 @@ def simulate(
     from planner.simulate.plan import Load, verify_fleet
     from planner.simulate.verify import MAX_REQUESTS
 
-    load = Load(
-        arrivals,
-        None if replay is None else _loaded(replay),
-        growth,
-        None if surge is None else Surge.parse(surge),
-        in_flight or float("inf"),
-    )
+    crowd, trace = None if surge is None else Surge.parse(surge), None if replay is None else _loaded(replay)
+    load = Load(arrivals, trace, growth, crowd, in_flight or math.inf)
     saved = _standing(fleet)
     inputs = saved.inputs()
     loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
@@ -785,10 +775,8 @@ def compare_policies(
     traffic = _loaded(workload)
     found_gpu, found_model = find_gpu(gpu), find_model(model)
     profile = find_profile(gpu=found_gpu, model=found_model, tp=tp)
-    memory = (
-        profile.kv_tokens
-        or kv_capacity(found_model, found_gpu, tp, max_num_seqs=slots, token_budget=token_budget).tokens
-    )
+    room = partial(kv_capacity, found_model, found_gpu, tp, max_num_seqs=slots, token_budget=token_budget)
+    memory = profile.kv_tokens or room().tokens
     if memory <= 0:
         raise InputError(
             f"{found_model.name} leaves no KV cache on {found_gpu.name} x TP{tp} with {slots} slots",
@@ -869,25 +857,16 @@ def what_if(
     from planner.studies.journal import Journal
     from planner.studies.what_if import combinations, sweep
 
-    saved: Question | None = None
-    named: Mapping[str, Mapping[str, Any]] = {}
-    if isinstance(base, PlanInputs):
-        question = base
-    elif isinstance(base, Plan):
-        saved = question_of(base)
-        question = saved.inputs()
-    else:
-        saved = load_question(base)
-        question, named = saved.inputs(), saved.scenarios
-        for name in scenarios or ():
-            saved.inputs(name)
+    saved = None if isinstance(base, PlanInputs) else _saved(base)
+    question = base if isinstance(base, PlanInputs) else cast("Question", saved).inputs()
     lists = {canonical(k): [*v] if isinstance(v, (list, tuple)) else [v] for k, v in values.items()}
     changes = combinations(lists, zipped)
     origin: list[str] | None = None
-    if scenarios:
+    if scenarios and saved is not None:
+        for name in scenarios:
+            saved.inputs(name)
         origin = [name for name in scenarios for _ in changes]
-        changes = [{**named[name], **change} for name in scenarios for change in changes]
-
+        changes = [{**saved.scenarios[name], **change} for name in scenarios for change in changes]
     loaded = None if workload is None else _loaded(workload)
 
     def load(name: str) -> Workload:
@@ -907,20 +886,9 @@ def what_if(
 
             executor = opened.enter_context(ThreadPoolExecutor(min(jobs, len(changes))))
         journal = None if resume is None else opened.enter_context(Journal(Path(resume)))
-        return sweep(
-            question,
-            changes,
-            load,
-            progress,
-            origin,
-            executor,
-            in_memory,
-            standing,
-            keep,
-            journal,
-            None if stream is None else Path(stream),
-            plans,
-        )
+        rows = None if stream is None else Path(stream)
+        how = (progress, origin, executor, in_memory, standing, keep, journal, rows, plans)
+        return sweep(question, changes, load, *how)
 
 
 @told_types
@@ -1538,8 +1506,7 @@ def _planned_requests(
 
     if not 1 <= requests <= 1_000_000:
         raise InputError(f"--replay-requests: must lie in [1, 1,000,000], got {requests!r}")
-    if not 1.0 <= (most_s := parse_duration(seconds, "--replay-for")) <= 86_400.0:
-        raise InputError(f"--replay-for: must lie between 1 s and a day, got {seconds!r}")
+    most_s = _within(seconds, "--replay-for", 1.0, 86_400.0, "1 s and a day")
     saved = _standing(fleet)
     inputs = saved.inputs()
     question = compile_question(inputs, saved.traffic(inputs.cdf), rate)
@@ -1711,12 +1678,9 @@ def autoscale(
     flat = hours is None and not loaded.arrivals.hourly_profile
     by_hour = HourlyRates((1.0,) * 24, None, "a constant rate") if flat else hourly_rates(hours, loaded, saved.folder)
     rates = by_hour.rates_per_s(by_hour.mean_rate_per_s or built.rate, "mean" if by_hour.mean_rate_per_s else rate_is)
-    seconds = None if startup is None else parse_duration(startup, "--startup")
-    if seconds is not None and not 0.0 <= seconds <= 86_400.0:
-        raise InputError(f"--startup: must lie between 0 and a day, got {seconds:g} s")
-    idle = None if scale_to_zero is None else parse_duration(scale_to_zero, "--scale-to-zero")
-    if idle is not None and not 1.0 <= idle <= 604_800.0:
-        raise InputError(f"--scale-to-zero: must lie between a second and a week, got {idle:g} s")
+    seconds = None if startup is None else _within(startup, "--startup", 0.0, 86_400.0, "0 and a day")
+    week = 1.0, 604_800.0, "a second and a week"
+    idle = None if scale_to_zero is None else _within(scale_to_zero, "--scale-to-zero", *week)
     asked = Asked(
         repository(inputs.model) or inputs.model,
         name,
@@ -1729,11 +1693,17 @@ def autoscale(
         built,
         rates,
         by_hour.source,
-        lambda pool: (
-            Startup(seconds, {}) if seconds is not None else estimated_startup(pool.option.model, cached=False)
-        ),
+        lambda pool: estimated_startup(pool.option.model, cached=False) if seconds is None else Startup(seconds, {}),
         asked,
     )
+
+
+def _within(given: float | str, option: str, low: float, high: float, told: str) -> float:
+    """A time that has limits [s]."""
+    seconds = parse_duration(given, option)
+    if not low <= seconds <= high:
+        raise InputError(f"{option}: must lie between {told}, got {seconds:g} s")
+    return seconds
 
 
 @told_types
