@@ -12,7 +12,7 @@ import typer
 
 from planner.cli import options as opt
 from planner.cli.output import emit, say
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, did_you_mean, refuse
 from planner.shared.documents import read_text
 from planner.units import parse_bytes, parse_duration
 
@@ -168,8 +168,7 @@ def serve(
     problems += [f"--workers: must be at most {MOST_WORKERS}, got {workers:,}"] if workers > MOST_WORKERS else []
     problems += [f"--gamma: must be at least 1, got {gamma:g}"] if not 1.0 <= gamma < math.inf else []
     problems += [f"--retries: must not be negative, got {retries}"] if retries < 0 else []
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     settings = GatewaySettings(
         short_url=short,
         long_url=long,
@@ -210,7 +209,6 @@ def _settings(weights: str | None, keep_first: int, keep_last: int, content: str
     for name, value in (("keep-first", keep_first), ("keep-last", keep_last)):
         if value < 0:
             problems.append(f"--{name}: must not be negative, got {value}")
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     parsed = ScoreWeights() if weights is None else ScoreWeights.parse(weights)
     return CompressorSettings(parsed, keep_first, keep_last, kinds, language)

@@ -10,7 +10,7 @@ import typer
 
 from planner.cli import options as opt
 from planner.cli.output import emit, progress_bar, renderer, say, writer
-from planner.errors import CheckFailedError, InputError
+from planner.errors import CheckFailedError, InputError, refuse
 from planner.routing import ROUTINGS
 from planner.shared.documents import parse_yaml
 from planner.simulate.policy import policy_names
@@ -160,6 +160,5 @@ def _policy_settings(changes: Sequence[str]) -> dict[str, dict[str, Any]]:
             found.setdefault(policy, {})[parameter] = parse_yaml(text, f"--set {name}")
         except InputError as error:
             problems.append(error.message)
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     return found

@@ -15,7 +15,7 @@ import numpy as np
 from planner.catalog.images import parse_size
 from planner.engines import DEFAULT_ENGINE
 from planner.engines import engine as find_engine
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 from planner.iteration.speculation import Speculation
 from planner.promise import GOODPUT, Promise, Slo
 from planner.question.compressible import category_shares
@@ -515,8 +515,7 @@ def _shared_prefix(inputs: PlanInputs, workload: Workload) -> tuple[float, tuple
             f"shared_prefix: {inputs.shared_prefix:,} tokens are no whole block of {KV_BLOCK} that a prompt begins with; "
             f"the longest prompt has {longest:,.0f}"
         )
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     shorter = float(workload.weight[workload.input_tokens <= tokens].sum() / workload.weight.sum())
     return float(tokens), (Remark("shared_prefix", {"tokens": tokens, "share": shorter}),)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from planner.engines import LORA_RANKS, engine_names
 from planner.engines import engine as find_engine
-from planner.errors import MOST_TOLD, InputError, did_you_mean
+from planner.errors import MOST_TOLD, InputError, did_you_mean, refuse
 from planner.promise import MEAN, Promise, Slo
 from planner.question import values as of
 from planner.question.values import Check, Kind, each, parse_goodput, parse_promise, rule
@@ -437,8 +437,7 @@ class PlanInputs:
         problems += self._users()
         if self.method != "mixed" and any(p.quantile == MEAN for p in self.promises):
             problems.append(f"method {self.method}: knows quantiles alone; means are read off replays (method mixed)")
-        if problems:
-            raise InputError.from_problems(problems, hint)
+        refuse(problems, hint)
 
     def _users(self) -> Iterator[str]:
         """What is wrong with the users, of whom a rate, arrivals and limits come out."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from planner.errors import InfeasibleError, InputError
+from planner.errors import InfeasibleError, InputError, refuse
 from planner.fleet.assemble import make_plan
 from planner.plans import Plan
 from planner.promise import MEAN, Promise
@@ -229,8 +229,7 @@ def _members(
             members.append(RequestClass(name, inputs, workload, rate_of(inputs, workload)))
         except InputError as error:
             problems.extend(error.problems or (f"{place.rstrip('.')}: {error.message}",))
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     return members
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from planner.errors import InfeasibleError, InputError
+from planner.errors import InfeasibleError, refuse
 from planner.fleet.assemble import fleet_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
@@ -54,8 +54,7 @@ class Elasticity:
         ]
         if self.rate_is not in ("mean", "peak"):
             problems.append(f"rate_is: {self.rate_is!r} is none of mean, peak")
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
 
     @property
     def startup_hours(self) -> float:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from planner.errors import InfeasibleError, InputError
+from planner.errors import InfeasibleError, InputError, refuse
 from planner.fleet.assemble import fleet_of, make_plan
 from planner.fleet.shapes import standing_fleet
 from planner.plans import Plan
@@ -166,8 +166,7 @@ def parse_settings(items: Sequence[str]) -> dict[str, list[str]]:
             problems.append(f"--set: {name} is given twice")
         else:
             result[name] = parts
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     return result
 
 
@@ -301,8 +300,7 @@ def _questions(
                 questions.append((base.override(read), "pools"))
         except InputError as error:
             problems.extend(error.problems or (error.message,))
-    if problems:
-        raise InputError.from_problems(list(dict.fromkeys(problems)))
+    refuse(list(dict.fromkeys(problems)))
     return questions
 
 
