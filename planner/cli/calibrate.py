@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from planner.cli import options as opt
@@ -90,14 +91,8 @@ AS_GIVEN = ("gpu", "tp", "engine", "device", "scheduling", "token_budget", "poin
 @opt.has(OWN)
 def calibrate(
     model: str | None,
-    server: str | None,
-    served_model: str | None,
-    launch: bool,
     files: list[Path] | None,
-    dry_run: bool,
-    name: str | None,
     output: Path | None,
-    write: bool,
     output_format: str,
     plot: opt.Plot = None,
     **given: Any,
@@ -107,7 +102,9 @@ def calibrate(
     On the machine with the GPU: fleetopt calibrate --gpu a100 --model llama-3.1-8b. A running server: --server URL --model
     NAME --gpu h100. Measurements you have: --from result.json --gpu h100 --model llama-3.1-8b.
     """
-    render, seconds = renderer(output_format, None), _time(given["max_seconds"], "--max-seconds")
+    asked = SimpleNamespace(**given)
+    server, launch = asked.server, asked.launch
+    render, seconds = renderer(output_format, None), _time(asked.max_seconds, "--max-seconds")
     if seconds is not None and seconds <= 0.0:
         raise InputError("--max-seconds must be positive")
     sources = [name for name, on in (("--server", server), ("--launch", launch), ("--from", files)) if on]
@@ -119,17 +116,19 @@ def calibrate(
         from planner.calibrate.live import Server
         from planner.calibrate.loads import OperatingRange
 
-        if given["for_plan"] is None:
+        if asked.for_plan is None:
             reach = OperatingRange(*(given[f"max_{of}"] for of in ("input", "output", "concurrency", "requests")))
         else:
-            reach = OperatingRange.for_plan(given["for_plan"], given["max_requests"], given["pool"])
-        silence_s, wait_s = parse_duration(given["timeout"], "--timeout"), _time(given["start_wait"], "--start-wait")
+            reach = OperatingRange.for_plan(asked.for_plan, asked.max_requests, asked.pool)
+        silence_s, wait_s = parse_duration(asked.timeout, "--timeout"), _time(asked.start_wait, "--start-wait")
         if server is not None:
-            key = os.environ.get(given["api_key_env"]) or None
-            target = Server(server, served_model or model or "", key, silence_s, 30.0 if wait_s is None else wait_s)
+            key = os.environ.get(asked.api_key_env) or None
+            target = Server(
+                server, asked.served_model or model or "", key, silence_s, 30.0 if wait_s is None else wait_s
+            )
         else:
-            start = _launch(model, served_model, wait_s, given)
-    if dry_run:
+            start = _launch(model, asked.served_model, wait_s, given)
+    if asked.dry_run:
         seen = _what_would_be(target, reach, files or [], seconds, model, given)
         return emit(seen if start is None else shlex.join(start.line(8000)), None)
     from planner.calibrate.load_generators import Assumed
@@ -137,16 +136,16 @@ def calibrate(
 
     with _progress("measuring") as show:
         result = run(
-            server=target, launch=start, files=files or (), reach=reach, where=_selected(given["select"] or []),
-            model=model if served_model or (target is None and start is None) else None,
-            assumed=Assumed(given["isl"], given["osl"], given["concurrency"]), max_seconds=seconds, command=command,
+            server=target, launch=start, files=files or (), reach=reach, where=_selected(asked.select or []),
+            model=model if asked.served_model or (target is None and start is None) else None,
+            assumed=Assumed(asked.isl, asked.osl, asked.concurrency), max_seconds=seconds, command=command,
             progress=show, **{name: given[name] for name in AS_GIVEN},
         )  # fmt: skip
-    if name is not None:
-        result = _renamed(result, name)
+    if asked.name is not None:
+        result = _renamed(result, asked.name)
     several = len(result.calibrations) > 1
     text = render(result if several or output_format in ("table", "markdown") else result.only)
-    if write:
+    if asked.write:
         say(_written(result, output))
     emit(text, None)
     draw(result, plot)

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -93,31 +94,30 @@ def text(
         raise InputError(f"standard input: cannot be read as text ({error})") from None
     done = compress(prompt, budget, counter_from(tokenizer, bytes_per_token), _settings(**given))
     emit(done.text, output)
+    sentences = f"{done.sentences_kept:,} of {done.sentences:,} sentences kept"
     why = {
         "gate": f"left alone: {done.content} is not compressed (--content)",
         "kept": "left alone: what has to be kept is more than the budget",
-        None: f"{done.sentences_kept:,} of {done.sentences:,} sentences kept"
-        if done.compressed
-        else "within the budget",
+        None: sentences if done.compressed else "within the budget",
     }[done.reason]
     say([f"{done.tokens_before:,} -> {done.tokens_after:,} tokens, {done.content}; {why}"])
 
 
 SERVING: opt.Table = {
     "": {
-        "short!": "Base address of the short pool, e.g. http://127.0.0.1:8001.",
-        "long!": "Base address of the long pool.",
+        "short_url! --short": "Base address of the short pool, e.g. http://127.0.0.1:8001.",
+        "long_url! --long": "Base address of the long pool.",
         **BOUNDARY,
         "gamma": (1.5, "Requests up to gamma times the boundary are compressed."),
         "host": ("127.0.0.1", "Address to listen on."),
         "port": (8080, "Port to listen on."),
-        "default_output": (512, "Output length of requests without max_tokens [tokens]."),
+        "default_output_tokens --default-output": (512, "Output length of requests without max_tokens [tokens]."),
         **SHORTENING,
         "retries": (1, "Further tries at a pool that cannot be reached."),
         "fall_back --fall-back/--no-fall-back": (True, "The long pool takes over for the short one."),
-        "max_body": ("16MB", "Largest body and answer held in memory."),
+        "max_body_bytes --max-body": ("16MB", "Largest body and answer held in memory."),
         "max_in_flight": (1024, "Requests at once; more get a 503."),
-        "read_timeout": ("300s", "Longest silence of an upstream."),
+        "read_timeout_s --read-timeout": ("300s", "Longest silence of an upstream."),
         "workers": (1, "Processes that compress."),
     }
 }
@@ -125,23 +125,7 @@ SERVING: opt.Table = {
 
 @app.command()
 @opt.has(SERVING)
-def serve(
-    short: str,
-    long: str,
-    boundary: int,
-    gamma: float,
-    host: str,
-    port: int,
-    default_output: int,
-    tokenizer: Path | None,
-    retries: int,
-    fall_back: bool,
-    max_body: str,
-    max_in_flight: int,
-    read_timeout: str,
-    workers: int,
-    **given: Any,
-) -> None:
+def serve(host: str, port: int, **given: Any) -> None:
     """Run the paper's gateway: an OpenAI-compatible proxy that compresses what is borderline and routes by length.
 
     Metrics at /metrics. Without --tokenizer, bytes per token are learned from the counts the engines report, by the
@@ -153,45 +137,37 @@ def serve(
         require(module)
     from planner.compress.gateway import GatewaySettings, listening, serve
 
+    asked = SimpleNamespace(**given)
     problems = [
         f"--{name}: {value!r} is not an http address"
-        for name, value in (("short", short), ("long", long))
+        for name, value in (("short", asked.short_url), ("long", asked.long_url))
         if not value.startswith(("http://", "https://"))
     ]
-    counts = {
-        "boundary": boundary,
-        "default-output": default_output,
-        "max-in-flight": max_in_flight,
-        "workers": workers,
-    }
-    problems += [f"--{name}: must be at least 1, got {value}" for name, value in counts.items() if value < 1]
-    problems += [f"--workers: must be at most {MOST_WORKERS}, got {workers:,}"] if workers > MOST_WORKERS else []
-    problems += [f"--gamma: must be at least 1, got {gamma:g}"] if not 1.0 <= gamma < math.inf else []
-    problems += [f"--retries: must not be negative, got {retries}"] if retries < 0 else []
+    for name in ("boundary", "default_output_tokens", "max_in_flight", "workers"):
+        if given[name] < 1:
+            flag = name.removesuffix("_tokens").replace("_", "-")
+            problems.append(f"--{flag}: must be at least 1, got {given[name]}")
+    if asked.workers > MOST_WORKERS:
+        problems.append(f"--workers: must be at most {MOST_WORKERS}, got {asked.workers:,}")
+    if not 1.0 <= asked.gamma < math.inf:
+        problems.append(f"--gamma: must be at least 1, got {asked.gamma:g}")
+    if asked.retries < 0:
+        problems.append(f"--retries: must not be negative, got {asked.retries}")
     refuse(problems)
-    settings = GatewaySettings(
-        short_url=short,
-        long_url=long,
-        boundary=boundary,
-        gamma=gamma,
-        default_output_tokens=default_output,
-        tokenizer=None if tokenizer is None else str(tokenizer),
-        compressor=_settings(**given),
-        retries=retries,
-        fall_back=fall_back,
-        max_body_bytes=int(parse_bytes(max_body, "max-body")),
-        max_in_flight=max_in_flight,
-        read_timeout_s=parse_duration(read_timeout, "read-timeout"),
-        workers=workers,
-    )
-    sockets = listening(host, port)
-    say(
-        [
-            f"listening on http://{host}:{port}: up to {boundary:,} tokens to {short}, longer to {long}, "
-            f"compressed up to {gamma:g} times"
-        ]
-    )
+    compressor = _settings(**{name: given.pop(name) for name in COMPRESSOR})
+    given |= {
+        "tokenizer": None if asked.tokenizer is None else str(asked.tokenizer),
+        "max_body_bytes": int(parse_bytes(asked.max_body_bytes, "max-body")),
+        "read_timeout_s": parse_duration(asked.read_timeout_s, "read-timeout"),
+    }
+    settings, sockets = GatewaySettings(compressor=compressor, **given), listening(host, port)
+    told = f"up to {asked.boundary:,} tokens to {asked.short_url}, longer to {asked.long_url}"
+    say([f"listening on http://{host}:{port}: {told}, compressed up to {asked.gamma:g} times"])
     serve(settings, sockets)
+
+
+COMPRESSOR = ("weights", "keep_first", "keep_last", "content", "language")
+"""Options of the compressor."""
 
 
 def _settings(weights: str | None, keep_first: int, keep_last: int, content: str, language: str | None) -> Any:
@@ -206,9 +182,8 @@ def _settings(weights: str | None, keep_first: int, keep_last: int, content: str
         for k in kinds
         if k not in CONTENT_TYPES
     ]
-    for name, value in (("keep-first", keep_first), ("keep-last", keep_last)):
-        if value < 0:
-            problems.append(f"--{name}: must not be negative, got {value}")
+    kept = {"keep-first": keep_first, "keep-last": keep_last}
+    problems += [f"--{name}: must not be negative, got {value}" for name, value in kept.items() if value < 0]
     refuse(problems)
     parsed = ScoreWeights() if weights is None else ScoreWeights.parse(weights)
     return CompressorSettings(parsed, keep_first, keep_last, kinds, language)

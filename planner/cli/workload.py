@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -89,20 +90,6 @@ def import_(
         list[str],
         typer.Argument(help="Files, patterns or addresses, or CATEGORY=FILE; several traces are merged in time."),
     ],
-    columns: list[str] | None,
-    where: list[str] | None,
-    input_format: str | None,
-    name: str | None,
-    rows: int | None,
-    keep_ids: bool,
-    compressible: list[str] | None,
-    rate: float | None,
-    source: str | None,
-    licence: str | None,
-    output_share: str | None,
-    baseline: str | None,
-    interval: str | None,
-    report: Path | None,
     output: opt.OutputFile = None,
     **given: Any,
 ) -> None:
@@ -121,33 +108,30 @@ def import_(
     from planner.workload.source import Source
     from planner.workload.writer import csv_text
 
-    mapped = _pairs(columns, "--map")
+    asked = SimpleNamespace(**given)
+    mapped = _pairs(asked.columns, "--map")
     if wrong := next((role for role in mapped if role not in ROLES), None):
         raise InputError(f"--map: {wrong!r} is none of {', '.join(ROLES)}")
     read = ReadOptions(
         columns=mapped,
-        output_share=None if output_share is None else parse_fraction(output_share, "--output-share"),
-        baseline=None if baseline is None else Source(resolve_workload(baseline)),
-        interval_s=None if interval is None else parse_duration(interval, "--interval"),
-        where=_pairs(where, "--where"),
-        **given,
+        output_share=None if asked.output_share is None else parse_fraction(asked.output_share, "--output-share"),
+        baseline=None if asked.baseline is None else Source(resolve_workload(asked.baseline)),
+        interval_s=None if asked.interval is None else parse_duration(asked.interval, "--interval"),
+        where=_pairs(asked.where, "--where"),
+        **{name: given[name] for name in ("allow_bad_rows", "tokens_per_character", "mean_output", "time_unit")},
     )
-    if rows is not None and rows < 1:
-        raise InputError(f"--rows: must be at least 1, got {rows}")
-    most, labelled = rows or MOST_REQUESTS, [_labelled(file) for file in files]
+    if asked.rows is not None and asked.rows < 1:
+        raise InputError(f"--rows: must be at least 1, got {asked.rows}")
+    most, labelled = asked.rows or MOST_REQUESTS, [_labelled(file) for file in files]
+    how = {"input_format": asked.input_format, "name": asked.name, "most": most}
     with _progress([path for _, path in labelled]) as progress:
-        workload, reports = import_files(
-            labelled, read, input_format=input_format, name=name, progress=progress, most=most
-        )
-    if compressible:
-        shares = {
-            k: parse_fraction(v, f"--compressible {k}") for k, v in _pairs(compressible, "--compressible").items()
-        }
-        workload = workload.with_compressible(shares)
-    if rate is not None:
-        workload = workload.with_rate(rate)
-    if source is not None or licence is not None:
-        workload = workload.renamed(workload.name, source, licence)
+        workload, reports = import_files(labelled, read, progress=progress, **how)
+    if shares := _pairs(asked.compressible, "--compressible"):
+        workload = workload.with_compressible({k: parse_fraction(v, f"--compressible {k}") for k, v in shares.items()})
+    if asked.rate is not None:
+        workload = workload.with_rate(asked.rate)
+    if asked.source is not None or asked.licence is not None:
+        workload = workload.renamed(workload.name, asked.source, asked.licence)
     account = [line for one in reports for line in one.lines()]
     if (trace := workload.recorded) is not None and (parts := trace.stretches) is not None:
         whole = workload.provenance.requests or 0
@@ -156,9 +140,9 @@ def import_(
         )
     elif trace is None:
         workload = workload.fewer_rows(most)
-    if report is not None:
-        emit(json.dumps({"schema_version": 1, "files": [r.to_dict() for r in reports]}, indent=2), report)
-    emit(csv_text(workload, keep_ids), output)
+    if asked.report is not None:
+        emit(json.dumps({"schema_version": 1, "files": [r.to_dict() for r in reports]}, indent=2), asked.report)
+    emit(csv_text(workload, asked.keep_ids), output)
     say(account)
 
 
