@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from importlib import metadata
@@ -72,23 +72,18 @@ class Checkup(InNotebooks):
 
 def checkup() -> Checkup:
     """Look at everything; what fails with one of our errors is bad, anything else is a bug and is raised."""
-    looks: tuple[Callable[[], Iterator[Finding]], ...] = (
-        _python,
-        _packages,
-        _kernel,
-        _extras,
-        _gpu,
-        _profiles,
-        _prices,
-        _plan,
-    )
     found: list[Finding] = []
-    for look in looks:
+    for look in (_python, _packages, _kernel, _extras, _gpu, _profiles, _prices, _plan):
         try:
             found += look()
         except FleetOptError as error:
             found.append(Finding(look.__name__.strip("_"), BAD, error.message))
     return Checkup(tuple(found))
+
+
+def _known(what: str, well: object, told: str, otherwise: str | None = None) -> Finding:
+    """Good where it is well, else worth knowing, in other words where there are some."""
+    return Finding(what, GOOD if well else WORTH_KNOWING, told if well or otherwise is None else otherwise)
 
 
 def _python() -> Iterator[Finding]:
@@ -118,17 +113,15 @@ def _kernel() -> Iterator[Finding]:
     from planner.predict.library import in_use
 
     library, told = in_use()
-    if library is not None:
-        yield Finding("kernel", GOOD, f"compiled, {told}")
-    else:
-        yield Finding("kernel", WORTH_KNOWING, f"replays in Python, about 100 times slower: {told}")
+    slow = f"replays in Python, about 100 times slower: {told}"
+    yield _known("kernel", library is not None, f"compiled, {told}", slow)
 
 
 def _extras() -> Iterator[Finding]:
     for extra, packages in EXTRAS.items():
         missing = [p for p in packages if _version(p) is None]
-        told = "installed" if not missing else f"{', '.join(missing)} missing: install the extra where it is needed"
-        yield Finding(f"extra {extra}", GOOD if not missing else WORTH_KNOWING, told)
+        lacking = f"{', '.join(missing)} missing: install the extra where it is needed"
+        yield _known(f"extra {extra}", not missing, "installed", lacking)
 
 
 def _gpu() -> Iterator[Finding]:
@@ -140,18 +133,14 @@ def _gpu() -> Iterator[Finding]:
 
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        yield Finding(
-            "gpu",
-            WORTH_KNOWING,
-            "no nvidia-smi: plans need no GPU, `calibrate` can measure a server instead (--server)",
-        )
-        return
+        told = "no nvidia-smi: plans need no GPU, `calibrate` can measure a server instead (--server)"
+        return (yield Finding("gpu", WORTH_KNOWING, told))
     try:
         query = [tool, "--query-gpu=name", "--format=csv,noheader"]
         names = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.split("\n")
     except (OSError, subprocess.SubprocessError) as error:
-        yield Finding("gpu", WORTH_KNOWING, f"nvidia-smi does not answer ({error.__class__.__name__})")
-        return
+        told = f"nvidia-smi does not answer ({error.__class__.__name__})"
+        return (yield Finding("gpu", WORTH_KNOWING, told))
     for name in dict.fromkeys(n.strip() for n in names if n.strip()):
         try:
             yield Finding("gpu", GOOD, f"{name}: {find_gpu(name).name} of the catalog")
@@ -166,11 +155,8 @@ def _profiles() -> Iterator[Finding]:
     folder = user_directory()
     files = sorted(folder.glob("*.y*ml")) if folder.is_dir() else []
     if not files:
-        yield Finding(
-            "profiles",
-            WORTH_KNOWING,
-            f"none of your own in {folder}: iteration times are shipped or estimated (fleetopt calibrate)",
-        )
+        told = f"none of your own in {folder}: iteration times are shipped or estimated (fleetopt calibrate)"
+        yield Finding("profiles", WORTH_KNOWING, told)
     for path in files:
         try:
             found = load_profile(path)
@@ -188,7 +174,7 @@ def _prices() -> Iterator[Finding]:
         return
     age = (date.today() - max(days)).days
     told = f"{len(days)} offers, the newest seen {age} days ago"
-    yield Finding("prices", GOOD if age <= OLD_PRICES_DAYS else WORTH_KNOWING, told)
+    yield _known("prices", age <= OLD_PRICES_DAYS, told)
 
 
 def _plan() -> Iterator[Finding]:
@@ -199,4 +185,4 @@ def _plan() -> Iterator[Finding]:
     found: Any = plan(isl=512, osl=128, rate=5, slo=1.0, gpu="h100", model="llama-3.1-8b", price={"h100": 2.0}, pools=1)
     taken = time.perf_counter() - begun
     told = f"{found.replicas} replica{'s' if found.replicas != 1 else ''} for a small question, {taken:.1f} s"
-    yield Finding("plan", GOOD if taken < SLOW_S else WORTH_KNOWING, told)
+    yield _known("plan", taken < SLOW_S, told)

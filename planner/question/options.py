@@ -94,6 +94,11 @@ class Option:
         return ("--" + self.name.replace("_", "-"),) if self.flags is None else self.flags
 
     @property
+    def example(self) -> str:
+        """A value as people write it."""
+        return self.choices[0] if self.choices else self.kind.example
+
+    @property
     def told(self) -> str:
         """Help with the default."""
         return self.help + (f" Default: {self.default}." if self.default else "")
