@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import calendar
 import datetime
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -179,11 +181,10 @@ def _bought(fleet: Fleet, needed: Sequence[int]) -> list[int]:
 
 def _by_type(fleet: Fleet, replicas: Sequence[int]) -> dict[str, int]:
     """GPUs of each type."""
-    found: dict[str, int] = {}
+    found = Counter[str]()
     for pool, n in zip(fleet.pools, replicas, strict=True):
-        name = pool.option.gpu.name
-        found[name] = found.get(name, 0) + n * pool.option.price.gpus_per_replica
-    return found
+        found[pool.option.gpu.name] += n * pool.option.price.gpus_per_replica
+    return dict(found)
 
 
 def _months_after(day: datetime.date, months: int) -> datetime.date:
@@ -193,6 +194,4 @@ def _months_after(day: datetime.date, months: int) -> datetime.date:
     '2027-02-28'
     """
     year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
-    first = datetime.date(year, month + 1, 1)
-    following = datetime.date(year + (month + 1) // 12, (month + 1) % 12 + 1, 1)
-    return first.replace(day=min(day.day, (following - first).days))
+    return datetime.date(year, month + 1, min(day.day, calendar.monthrange(year, month + 1)[1]))

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from planner.errors import InputError
 from planner.fleet.fleet import Fleet
-from planner.shared.record import Record
+from planner.fleet.pool import gpus_by_type
+from planner.methods.base import PoolModel, Prediction
+from planner.methods.replayed import ReplayPool
+from planner.promise import GOODPUT, Promise
+from planner.shared.record import Record, json_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +50,9 @@ class Served(Record):
 
 def served_of(fleet: Fleet) -> Served:
     """Of a fleet with its sizes."""
-    traffic, gpus, trust = fleet.question.traffic, dict[str, int](), dict[str, str]()
+    traffic, trust = fleet.question.traffic, dict[str, str]()
     for pool in fleet.pools:
-        name = pool.option.gpu.name
-        gpus[name] = gpus.get(name, 0) + pool.gpus
-        trust.setdefault(name, pool.option.profile.trust)
+        trust.setdefault(pool.option.gpu.name, pool.option.profile.trust)
     population = traffic.sending.population
     return Served(
         model=fleet.pools[0].option.model.name,
@@ -57,8 +60,48 @@ def served_of(fleet: Fleet) -> Served:
         mean_input_tokens=traffic.workload.mean_input,
         mean_output_tokens=traffic.workload.mean_output,
         promises=tuple(p.told for p in fleet.promises.latency),
-        gpus=gpus,
+        gpus=gpus_by_type(fleet.pools),
         cost_usd_per_hour=math.fsum(p.cost_usd_per_hour for p in fleet.pools),
         trust=trust,
         users_per_rate=None if population is None else population.users / population.asked_per_s,
     )
+
+
+def latencies(promises: Iterable[Promise], found: Prediction) -> dict[str, float | None]:
+    """Promise, as tables call it -> its predicted value [s], of one about several latencies the share that keeps it [1]."""
+    return {
+        p.column: json_number(found.share(p) if p.kind == GOODPUT else found.value(p.metric, p.quantile))
+        for p in promises
+    }
+
+
+def refuse_linked(fleet: Fleet, what: str, limits: bool = False) -> None:
+    """Refuse fleets whose pools do not keep their promises by themselves, or, where asked, whose clients have limits.
+
+    Raises
+    ------
+    InputError
+        It is such a fleet.
+    """
+    together = fleet.linked or (fleet.shared_promises and len(fleet.pools) > 1)
+    limited = fleet.question.traffic.sending.in_flight < math.inf or (limits and fleet.question.clients.stated)
+    if together or limited:
+        more = ", doors, patience and limits in flight" if limits else " and limits in flight"
+        hint = f"Plan without prefill and decode apart, promises over the whole fleet{more}."
+        raise InputError(f"{what} by itself" if limits else f"{what} by themselves", hint)
+
+
+def replayed(model: PoolModel, what: str) -> ReplayPool:
+    """A pool that is replayed by itself.
+
+    Raises
+    ------
+    InputError
+        It is not.
+    """
+    if type(model) is not ReplayPool:
+        raise InputError(
+            f"{what}: knows plans of method mixed without sessions, users who wait, speculation and copies of the attention",
+            "Ask about one without them: --set prefix_cache=off leaves sessions out.",
+        )
+    return model
