@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import planner as fo
 from planner.cli import options as opt
 from planner.cli.output import progress_bar
 from planner.errors import InfeasibleError
@@ -32,10 +33,8 @@ def batch(plan: Path | None, config: Path | None, **given: Any) -> Iterator[Any]
 
     fleetopt batch --slo 0.5 --tokens 60M
     """
-    from planner import api
-
     with progress_bar("searching"):
-        found = api.batch(plan or config, **given)
+        found = fo.batch(plan or config, **given)
     yield found
     if not found.fits:
         raise InfeasibleError("not all jobs are done by then")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import planner as fo
 from planner.cli import options as opt
 from planner.cli.output import progress_bar
 
@@ -19,7 +20,5 @@ def capacity(plan: Path | None, config: Path | None, **given: Any) -> Any:
 
     fleetopt capacity plan.yaml
     """
-    from planner import api
-
     with progress_bar("searching"):
-        return api.capacity(plan or config, **given)
+        return fo.capacity(plan or config, **given)

@@ -24,10 +24,14 @@ COMMANDS = (
 )  # fmt: skip
 """In the order of help: ``what-if`` is the function ``what_if`` of planner/cli/what_if.py, or the group ``app`` there."""
 
-BESIDE = {
-    "options": "explain", "stability": "schedulers", "batching": "schedulers", "wait": "schedulers",
-    "gpu": "catalog", "model": "catalog", "prices": "catalog",
-}  # fmt: skip
+TOGETHER = {
+    "explain": ("options",),
+    "plans": ("evaluate", "what-if", "cost", "diff", "report"),
+    "operate": ("deploy", "autoscale", "check"),
+    "schedulers": ("stability", "batching", "wait"),
+    "catalog": ("gpu", "model", "prices"),
+}
+BESIDE = {name: file for file, names in TOGETHER.items() for name in names}
 """Commands that stand in a file with others."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import planner as fo
 from planner.cli import options as opt
 from planner.cli.output import progress_bar
 from planner.errors import InputError, did_you_mean
@@ -60,7 +61,5 @@ def options(plan: Path | None, sort: str | None, why: str | None, **given: Any) 
 
 def _planned(given: dict[str, Any], choices: bool) -> Any:
     """The plan of the options given."""
-    from planner import api
-
     with progress_bar("planning") as progress:
-        return api.plan(choices=choices, progress=progress, **given)
+        return fo.plan(choices=choices, progress=progress, **given)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import planner as fo
 from planner.cli import options as opt
 from planner.cli.output import draw, emit, format_of, page_width, progress_bar, renderer, say, tell, writer
 from planner.errors import InfeasibleError, InputError
@@ -53,7 +54,6 @@ def plan(
 
     fleetopt plan --isl 2000 --osl 300 --rate 40 --tpot 50ms --model llama-3.1-70b --gpu h200 -o plan.yaml
     """
-    from planner import api
     from planner.question.files import load_question
     from planner.report.text.plan import one_line
 
@@ -74,7 +74,7 @@ def plan(
     choices = not (no_choices or quiet) and (output_format or format_of(output)) in WITH_CHOICES
     try:
         with progress_bar("planning") as progress:
-            result = api.plan(given.pop("cdf"), choices=choices, progress=progress, **given)
+            result = fo.plan(given.pop("cdf"), choices=choices, progress=progress, **given)
     except InfeasibleError as error:
         # a file is written after success alone
         if output is None and (error.choices is not None or output_format in FOR_PROGRAMS):
@@ -102,9 +102,8 @@ def _refuse(given: Mapping[str, Any], where: str, what: str) -> None:
 
 def _classes(write: Callable[[Any], None], given: dict[str, Any]) -> None:
     """Plan classes of requests together."""
-    from planner import api
 
-    tiers = api.plan_tiers(**given)
+    tiers = fo.plan_tiers(**given)
     write(tiers)
     for g in tiers.groupings:
         cost = f"infeasible: {g.reason}" if g.cost_usd_per_hour is None else f"${g.cost_usd_per_hour:,.2f}/hour"
@@ -114,10 +113,8 @@ def _classes(write: Callable[[Any], None], given: dict[str, Any]) -> None:
 
 def _services(file: Path, write: Callable[[Any], None], given: dict[str, Any]) -> None:
     """Plan services together; the answer is written before who is not served becomes the exit code."""
-    from planner import api
-
     with progress_bar("planning") as progress:
-        result = api.plan_services(file, progress=progress, **given)
+        result = fo.plan_services(file, progress=progress, **given)
     write(result)
     if result.unserved:
         raise InfeasibleError(f"not served: {', '.join(result.unserved)}")
@@ -125,12 +122,11 @@ def _services(file: Path, write: Callable[[Any], None], given: dict[str, Any]) -
 
 def _verify(plan: Any, program: str) -> None:
     """Simulate the fleet just planned; the verdicts go to stderr, so that stdout stays the plan."""
-    from planner import api
     from planner.cli.simulate import require
     from planner.report.table import render as page
 
     with progress_bar("simulating") as bar:
-        result = api.simulate(plan, verify_with=program, progress=lambda _, share: bar(int(100 * share), 100))
+        result = fo.simulate(plan, verify_with=program, progress=lambda _, share: bar(int(100 * share), 100))
     say(["", "other draws of the same traffic, on the same iteration times:"])
     say([page(result, page_width(sys.stderr)), *(f"warning: {line}" for line in result.warnings)])
     require(result, "Plan with a margin: a stricter promise, or a lower --utilization-cap.")

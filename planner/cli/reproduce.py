@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+import planner as fo
 from planner.cli import options as opt
 from planner.cli.output import emit, page_width, progress_bar, say, writer
 
@@ -17,14 +18,13 @@ def reproduce(
     output: opt.OutputFile = None,
 ) -> None:
     """Whether the numbers that papers print come out: the verdict by paper, and with --all each beside ours and why it differs."""
-    from planner import api
     from planner.report.blocks import to_terminal
     from planner.report.text.reproduction import summary
 
     write = writer(output_format, output)
     brief = not every and output is None and output_format in (None, "table")
     with progress_bar("reproducing") as progress:
-        result = api.reproduce(paper, progress=progress)
+        result = fo.reproduce(paper, progress=progress)
     if brief:
         emit(to_terminal([summary(result)], page_width()), None)
     else:

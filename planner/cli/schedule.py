@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import planner as fo
 from planner.cli import options as opt
 from planner.cli.output import draw, progress_bar, say, writer
 from planner.errors import InputError
@@ -53,8 +54,6 @@ def schedule(
 
     fleetopt schedule plan.yaml --monthly-growth 8% --lead-time 90d
     """
-    from planner import api
-
     asked = opt.of_fleet(given)
     write = writer(output_format, output, of="" if monthly_growth is not None else "schedule")
     plan = asked.pop("plan")
@@ -64,16 +63,16 @@ def schedule(
     }
     if monthly_growth is not None:
         with progress_bar("sizing") as progress:
-            write(api.growth(base, monthly_growth, progress=progress, **asked))
+            write(fo.growth(base, monthly_growth, progress=progress, **asked))
         return
     if policy and plan is None:
         raise InputError("--policy: judges the scaler of a standing fleet", "Give a plan file.")
     with progress_bar("sizing") as progress:
-        result = api.schedule(base, progress=progress, **asked)
+        result = fo.schedule(base, progress=progress, **asked)
     pools: Sequence[Any] = ()
     if policy:
         own = {"hours": asked["hours"], "startup": asked["startup"], "rate_is": result.elasticity.rate_is}
-        pools = api.autoscale(plan, policy=policy, **own).pools
+        pools = fo.autoscale(plan, policy=policy, **own).pools
     write(result)
     draw(result, plot)
     say(f"note: {line}" for line in result.notes)

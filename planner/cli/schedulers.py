@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import planner as fo
 from planner.cli import options as opt
 from planner.cli.output import tell
 from planner.errors import CheckFailedError
@@ -34,9 +35,7 @@ def stability(**given: Any) -> Iterator[Any]:
 
     Example: fleetopt stability --cdf azure --rate 100 --gpu h100 --replicas 4
     """
-    from planner import api
-
-    yield (found := api.stability(given.pop("cdf"), **given))
+    yield (found := fo.stability(given.pop("cdf"), **given))
     tell(found)
     if found.verdict != "stable":
         raise CheckFailedError(f"{found.verdict}: {found.certificate}")
@@ -48,9 +47,7 @@ def batching(**given: Any) -> Iterator[Any]:
 
     Example: fleetopt batching --cdf azure --gpu h100 --model llama-3.1-8b
     """
-    from planner import api
-
-    yield (found := api.batching(given.pop("cdf"), **given))
+    yield (found := fo.batching(given.pop("cdf"), **given))
     tell(found)
 
 
@@ -62,9 +59,7 @@ def wait(**given: Any) -> Iterator[Any]:
 
     Example: fleetopt wait --cdf azure --rate 50 --gpu h100
     """
-    from planner import api
-
-    yield (found := api.wait(given.pop("cdf"), **given))
+    yield (found := fo.wait(given.pop("cdf"), **given))
     tell(found)
     if found.verdict != "stable":
         raise CheckFailedError(f"{found.verdict}: {found.reason}")

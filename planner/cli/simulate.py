@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+import planner as fo
 from planner.cli import options as opt
 from planner.cli.output import emit, progress_bar, renderer, say, writer
 from planner.errors import CheckFailedError, InputError, refuse
@@ -114,11 +115,9 @@ def require(result: Any, hint: str | None = None) -> None:
 
 def _verify(plan: Path, given: dict[str, Any], output_format: str | None, output: Path | None) -> None:
     """Simulate a plan, print it, and end with the exit code of its verdict."""
-    from planner import api
-
     write = writer(output_format, output)
     with progress_bar("simulating") as bar:
-        result = api.simulate(plan, progress=lambda _, share: bar(int(100 * share), 100), **given)
+        result = fo.simulate(plan, progress=lambda _, share: bar(int(100 * share), 100), **given)
     write(result)
     say(f"warning: {line}" for line in result.warnings)
     counts = [
@@ -132,11 +131,9 @@ def _verify(plan: Path, given: dict[str, Any], output_format: str | None, output
 
 def _compare(asked: dict[str, Any], output_format: str | None, output: Path | None) -> None:
     """Simulate several schedulers and print the table; on Ctrl-C what is done goes to a file beside the one asked for."""
-    from planner import api
-
     render = renderer(output_format, output)
     with progress_bar("simulating") as bar:
-        result = api.compare_policies(progress=bar, **asked)
+        result = fo.compare_policies(progress=bar, **asked)
     if not result.complete:
         if result.rows:
             emit(render(result), output.with_name(output.name + ".partial") if output else None)
