@@ -19,9 +19,8 @@ from planner.errors import InputError, refuse
 from planner.iteration.speculation import Speculation
 from planner.promise import GOODPUT, Promise, Slo
 from planner.question.compressible import category_shares
-from planner.question.images import USUAL_SIZE, images_by_category, with_images
 from planner.question.options import AT_RANDOM, PlanInputs
-from planner.question.pooling import read_only
+from planner.question.prompts import USUAL_SIZE, images_by_category, read_only, with_images
 from planner.routing import DEFAULT_ROUTING, Routing, find_routing
 from planner.shared.kept import once
 from planner.shared.remarks import Remark

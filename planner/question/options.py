@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 from planner.engines import LORA_RANKS, engine_names
@@ -124,6 +126,7 @@ _AT_LEAST_1 = rule("must be at least 1", lambda v: v >= 1)
 _EACH_AT_LEAST_1 = each("must be at least 1", lambda v: v >= 1)
 _NOT_NEGATIVE = rule("must not be negative", lambda v: v >= 0)
 _SHARE = rule("must lie in [0, 1]", lambda v: 0.0 <= v <= 1.0)
+_POSITIVE = rule("must be positive", lambda v: 0.0 < v < math.inf)
 _PROPER = rule("must lie between 0 and 1", lambda v: 0.0 < v < 1.0)
 _PRICED = each("must be positive", lambda v: v > 0.0)
 
@@ -138,32 +141,25 @@ def _too_few_up(name: str, value: float) -> Iterator[str]:
         )
 
 
+def _parses(place: str, *before: Any, named: bool = False) -> Check:
+    """A check by the reader of a value, ``module:Class.method``, which is loaded where there is a value: what it says of it."""
+
+    def check(name: str, value: str) -> Iterator[str]:
+        module, _, reader = place.partition(":")
+        try:
+            attrgetter(reader)(import_module(module))(*before, value)
+        except InputError as error:
+            yield f"{name}: {error.message}" if named else error.message
+
+    return check
+
+
 def _bursts(name: str, value: str) -> Iterator[str]:
     """What is wrong with a law of arrivals as written."""
     from planner.workload.sending import paced_clients
 
     if value not in ("auto", "poisson") and paced_clients(value) is None:
         yield f"{name}: {value!r} is none of auto, poisson, paced:N (N clients at constant gaps)"
-
-
-def _crowd(name: str, value: str) -> Iterator[str]:
-    """What is wrong with a flash crowd as written."""
-    from planner.workload.sending import Surge
-
-    try:
-        Surge.parse(value)
-    except InputError as error:
-        yield error.message
-
-
-def _thinking(name: str, value: str) -> Iterator[str]:
-    """What is wrong with a think time as written."""
-    from planner.workload.sending import Population
-
-    try:
-        Population.parse(1, value)
-    except InputError as error:
-        yield error.message
 
 
 def _engine(name: str, value: str) -> Iterator[str]:
@@ -190,26 +186,6 @@ def _rank(name: str, value: int) -> Iterator[str]:
         yield f"{name}: engines make room for ranks {', '.join(map(str, LORA_RANKS))}; write {next_one}"
 
 
-def _picture(name: str, value: str) -> Iterator[str]:
-    """What is wrong with the size of an image as written."""
-    from planner.catalog.images import parse_size
-
-    try:
-        parse_size(value)
-    except InputError as error:
-        yield error.message
-
-
-def _speculation(name: str, value: str) -> Iterator[str]:
-    """What is wrong with a speculation as written."""
-    from planner.iteration.speculation import Speculation
-
-    try:
-        Speculation.parse(value)
-    except InputError as error:
-        yield f"{name}: {error.message}"
-
-
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
     """A question: all options of a plan. ``None`` means "decide for me and say so"."""
@@ -223,15 +199,15 @@ class PlanInputs:
         check=rule(RATE_RULE, is_rate))
     throughput: float | None = _option(None, of.TOKEN_RATE, PROMISES,
         "Output tokens/s that the fleet carries: 2000 or 2k tok/s; in place of --rate, beside it the larger of both.", "none",
-        check=rule("must be positive", lambda v: v > 0.0))
+        check=_POSITIVE)
     users: int | None = _option(None, of.COUNT, WORKLOAD,
         "Users in place of a rate, each waiting for its answer before it asks again; with --think-time or --requests-per-hour.",
         "none", check=_AT_LEAST_1)
     think_time: str | None = _option(None, of.TEXT, WORKLOAD,
-        "From an answer to the user's next request: 60s (exponential), 60s fixed, 60s lognormal 1.5.", check=_thinking)
+        "From an answer to the user's next request: 60s (exponential), 60s fixed, 60s lognormal 1.5.",
+        check=_parses("planner.workload.sending:Population.parse", 1))
     requests_per_hour: float | None = _option(None, of.NUMBER, WORKLOAD,
-        "Requests of each user where answers come at once: 20 is a think time of 3 min.",
-        check=rule("must be positive", lambda v: v > 0.0))
+        "Requests of each user where answers come at once: 20 is a think time of 3 min.", check=_POSITIVE)
     concurrency: int | None = _option(None, of.COUNT, WORKLOAD,
         "Requests always under way, as benchmarks send them: so many users who do not think.", "none", check=_AT_LEAST_1)
     rate_is: str | None = _option(None, of.TEXT, WORKLOAD,
@@ -249,7 +225,7 @@ class PlanInputs:
         "Images of every prompt, whose tokens are added to it and whose encoder works before it.", "the workload's own",
         check=_NOT_NEGATIVE)
     image_size: str | None = _option(None, of.TEXT, WORKLOAD,
-        "Width x height of each image, pixels: 1920x1080.", "1024x1024", check=_picture)
+        "Width x height of each image, pixels: 1920x1080.", "1024x1024", check=_parses("planner.catalog.images:parse_size"))
     windows: float | None = _option(None, of.DURATION, PROMISES,
         "Promises hold in 95% of the windows of this length: 5min. Plan, schedule and autoscale all take it so.",
         "over the whole period", check=rule("must lie between a minute and an hour", lambda v: 60.0 <= v <= 3600.0))
@@ -286,7 +262,7 @@ class PlanInputs:
         check=_AT_LEAST_1, bought=True, flags=())
     speculate: str | None = _option(None, of.TEXT, HARDWARE,
         "Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle, draft or ngram.",
-        "none", check=_speculation)
+        "none", check=_parses("planner.iteration.speculation:Speculation.parse", named=True))
     engine: str | None = _option(None, of.TEXT, HARDWARE,
         f"Engine that serves ({', '.join(engine_names())}; of a version: vllm@0.27): its host's time and its measured profile.",
         "that of --profile, else vllm", check=_engine)
@@ -356,20 +332,17 @@ class PlanInputs:
         "Whether engines keep prompts for sessions that come back; felt by workloads with sessions where --cached-share is 0.",
         choices=("on", "off"), flags=())
     session_ttl: float | None = _option(None, of.DURATION, WORKLOAD,
-        "How long a cached prompt is kept at most after its last use.", "as long as there is room",
-        check=rule("must be positive", lambda v: v > 0.0), flags=())
+        "How long a cached prompt is kept at most after its last use.", "as long as there is room", check=_POSITIVE, flags=())
     offload: float = _option(0.0, of.NUMBER, HARDWARE,
         "Host memory of a replica for cached prompts that the GPU drops, GiB.", "0", check=_NOT_NEGATIVE, flags=())
     offload_gbps: float = _option(200.0, of.NUMBER, HARDWARE,
-        "Link between host memory and a GPU, Gbit/s.", "200",
-        check=rule("must be positive", lambda v: math.isfinite(v) and v > 0.0), flags=())
+        "Link between host memory and a GPU, Gbit/s.", "200", check=_POSITIVE, flags=())
     max_queue: int | None = _option(None, of.COUNT, SEARCH,
         "Requests that may wait at a replica before it turns more away.", "no limit", check=_NOT_NEGATIVE, flags=())
     max_queued_tokens: int | None = _option(None, of.TOKENS, SEARCH,
         "Prompt tokens that may wait at a replica (vLLM --max-num-queued-tokens).", "no limit", check=_AT_LEAST_1, flags=())
     client_timeout: float | None = _option(None, of.DURATION, WORKLOAD,
-        "Clients give up when they have no first token after so long.", "never",
-        check=rule("must be positive", lambda v: v > 0.0))
+        "Clients give up when they have no first token after so long.", "never", check=_POSITIVE)
     retries: int = _option(0, of.COUNT, WORKLOAD,
         "Times clients send a request again that was turned away or given up.", check=_NOT_NEGATIVE, flags=())
     retry_after: float = _option(1.0, of.DURATION, WORKLOAD,
@@ -378,7 +351,7 @@ class PlanInputs:
         "auto: bursts as the trace shows them; poisson: none; paced:N: N clients that send at constant gaps.", check=_bursts)
     surge: str | None = _option(None, of.TEXT, WORKLOAD,
         "Flash crowds, for whose requests alone the promises are kept: 3x/60s, or 3x/60s/30s with a ramp.", "none",
-        check=_crowd, flags=())
+        check=_parses("planner.workload.sending:Surge.parse"), flags=())
     in_flight: int | None = _option(None, of.COUNT, WORKLOAD,
         "Requests of all clients under way at most (closed loop): one beyond waits with its client, where no latency counts.",
         "no limit", check=_AT_LEAST_1, flags=())
@@ -401,8 +374,7 @@ class PlanInputs:
     inventory: Mapping[str, int] = _option({}, of.GPU_COUNTS, HARDWARE,
         "GPUs available of a type: h100=64. Repeat.", "", check=each("must not be negative", lambda v: v >= 0), bought=True)
     max_kw: float | None = _option(None, of.NUMBER, HARDWARE,
-        "Power that all GPUs may draw together with every batch full, kW.", "no limit",
-        check=rule("must be positive", lambda v: v > 0.0), bought=True)
+        "Power that all GPUs may draw together with every batch full, kW.", "no limit", check=_POSITIVE, bought=True)
     price: Mapping[str, float] = _option({}, of.GPU_PRICES, HARDWARE,
         "Price of a GPU, USD/hour: h100=2.5. Repeat.", "the catalog's", check=_PRICED, bought=True)
     spot_price: Mapping[str, float] = _option({}, of.GPU_PRICES, HARDWARE,
@@ -416,8 +388,7 @@ class PlanInputs:
         "colocated, disaggregated (prefill and decode pools of their own) or both (the cheaper, compared).",
         choices=("colocated", "disaggregated", "both"), check=_encoders, bought=True)
     kv_transfer_gbps: float = _option(100.0, of.NUMBER, HARDWARE,
-        "Link per GPU between prefill and decode nodes, Gbit/s.", "100",
-        check=rule("must be positive", lambda v: math.isfinite(v) and v > 0.0), flags=())
+        "Link per GPU between prefill and decode nodes, Gbit/s.", "100", check=_POSITIVE, flags=())
     kv_transfer_base: float = _option(0.002, of.DURATION, HARDWARE,
         "Time of a KV transfer beyond its bytes.", "2ms", check=_NOT_NEGATIVE, flags=())
     # fmt: on
