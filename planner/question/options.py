@@ -406,10 +406,8 @@ class PlanInputs:
         hint = None
         if not self.promises:
             problems.append("no latency promise given")
-            hint = (
-                "Give at least one: --slo 0.5 (P99 TTFT <= 0.5 s), --tpot 50ms, --e2e 20s or "
-                "--goodput 99%:ttft=500ms,tpot=50ms."
-            )
+            several = "--goodput 99%:ttft=500ms,tpot=50ms"
+            hint = f"Give at least one: --slo 0.5 (P99 TTFT <= 0.5 s), --tpot 50ms, --e2e 20s or {several}."
         problems += self._users()
         if self.method != "mixed" and any(p.quantile == MEAN for p in self.promises):
             problems.append(f"method {self.method}: knows quantiles alone; means are read off replays (method mixed)")
@@ -552,6 +550,9 @@ def written(name: str, value: object) -> str:
 _ALIASES = {alias: name for name, option in OPTIONS.items() for alias in option.aliases}
 _LIMITS = ("slo", "ttft", "tpot", "e2e", "goodput")
 
+WRITTEN_LIMITS = (*_LIMITS, "promises")
+"""Options that promise something."""
+
 
 def canonical(name: str) -> str:
     """The option's own name: dashes become underscores, aliases what they stand for.
@@ -629,9 +630,8 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
         except InputError as error:
             for line in error.problems or (error.message,):
                 key = line.partition(":")[0]
-                problems.append(
-                    (given[key][0] + line.removeprefix(key) if key in given else f"{where}{line}", error.hint)
-                )
+                told = given[key][0] + line.removeprefix(key) if key in given else f"{where}{line}"
+                problems.append((told, error.hint))
     if "tp" in values:
         # a size fixes it, a list leaves it to the pools
         sizes = values["tp"]
