@@ -62,7 +62,7 @@ def list_models() -> Any:
 
 
 @model.command("show")
-@opt.verb(table={"": {"like": "Family whose arithmetic to take for an unknown architecture."}})
+@opt.verb()
 def show_model(
     name: Annotated[str, typer.Argument(help="Name, alias, Hugging Face id, or the path of a config.json.")],
     like: str | None,
@@ -70,6 +70,11 @@ def show_model(
     """What a model is understood as: its shape, where that is from, and the KV cache of a token.
 
     Example: fleetopt model show llama-3.1-8b
+
+    Options
+    -------
+    like
+        Family whose arithmetic to take for an unknown architecture.
     """
     from planner.catalog.kv import kv_bytes_per_token
     from planner.catalog.load import model
@@ -79,19 +84,20 @@ def show_model(
     return model_entry(spec, kv_bytes_per_token(spec))
 
 
-OFFERS: opt.Table = {
-    "": {
-        "gpu -g": (list[str], "Only this GPU. Repeat."),
-        "vendor": "Only this vendor.",
-        "term": "Only this term: on-demand, spot, reserved-1y, ...",
-    }
-}
-
-
 @prices.command("show")
-@opt.verb(table=OFFERS)
+@opt.verb()
 def show_prices(gpu: list[str] | None, vendor: str | None, term: str | None) -> Any:
-    """Offers of the shipped lists and of yours, the cheapest first; a star marks what a plan takes."""
+    """Offers of the shipped lists and of yours, the cheapest first; a star marks what a plan takes.
+
+    Options
+    -------
+    gpu -g : list[str]
+        Only this GPU. Repeat.
+    vendor
+        Only this vendor.
+    term
+        Only this term: on-demand, spot, reserved-1y, ...
+    """
     from planner.catalog.load import gpu as find_gpu
     from planner.catalog.load import price_offers
     from planner.catalog.prices import reference_offer
@@ -112,17 +118,8 @@ def show_prices(gpu: list[str] | None, vendor: str | None, term: str | None) -> 
     return offer_list(found, frozenset(o for o in references if o is not None))
 
 
-OF_LIST: opt.Table = {
-    "": {
-        "vendor": "Whose prices; default: the folder (SkyPilot) or the file's name.",
-        "day --date": "Day the prices were seen, 2026-10-01; default: the file's own.",
-        "name": "Name of the list; default: the vendor's.",
-    }
-}
-
-
 @prices.command("import")
-@opt.has(OF_LIST)
+@opt.told_here
 def import_list(
     file: Annotated[
         Path, typer.Argument(help="A price list: SkyPilot's vms.csv, gpuhunt's CSV, or one of our own form.")
@@ -131,7 +128,17 @@ def import_list(
     day: str | None,
     name: str | None,
 ) -> None:
-    """Take a price list in: plans use its offers before the shipped ones. Importing again replaces it."""
+    """Take a price list in: plans use its offers before the shipped ones. Importing again replaces it.
+
+    Options
+    -------
+    vendor
+        Whose prices; default: the folder (SkyPilot) or the file's name.
+    day --date
+        Day the prices were seen, 2026-10-01; default: the file's own.
+    name
+        Name of the list; default: the vendor's.
+    """
     import re
 
     from planner.catalog.price_import import read_price_file

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -26,31 +25,9 @@ app = typer.Typer(
 MOST_WORKERS = 256
 """All of them are started at once."""
 
-BOUNDARY: Mapping[str, opt.Row] = {"boundary! -B": (int, "Longest request of the short pool, input + output [tokens].")}
-BYTES: Mapping[str, opt.Row] = {"bytes_per_token": (float, "Bytes of one token [default: 3, which counts high].")}
-SHORTENING: Mapping[str, opt.Row] = {
-    "tokenizer": (Path, "tokenizer.json of the served model: exact counts instead of bytes."),
-    "weights": "Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05.",
-    "keep_first": (3, "Sentences kept at the beginning."),
-    "keep_last": (2, "Sentences kept at the end."),
-    "content": ("prose", "What may be compressed, of prose, code, structured; separated by commas."),
-    "language": "Rules for sentences (ISO 639-1) [default: by script].",
-}
-
-MEASURING: opt.Table = {
-    "": {
-        "prompts!": (Path, "JSON lines with prompt, text, messages or conversations."),
-        **BOUNDARY,
-        "gamma": (1.5, "Width of the band: prompts up to gamma times the boundary."),
-        "output_tokens": (256, "Output length of prompts that state none [tokens]."),
-        **BYTES,
-        **SHORTENING,
-    }
-}
-
 
 @app.command()
-@opt.verb(table=MEASURING)
+@opt.verb()
 def measure(
     prompts: Path,
     boundary: int,
@@ -60,7 +37,33 @@ def measure(
     bytes_per_token: float | None,
     **given: Any,
 ) -> Any:
-    """How many borderline prompts can be compressed (p_c, by category), what is kept of them, and how long it takes here."""
+    """How many borderline prompts can be compressed (p_c, by category), what is kept of them, and how long it takes here.
+
+    Options
+    -------
+    prompts! : Path
+        JSON lines with prompt, text, messages or conversations.
+    boundary! -B : int
+        Longest request of the short pool, input + output [tokens].
+    gamma : float = 1.5
+        Width of the band: prompts up to gamma times the boundary.
+    output_tokens : int = 256
+        Output length of prompts that state none [tokens].
+    bytes_per_token : float
+        Bytes of one token [default: 3, which counts high].
+    tokenizer : Path
+        tokenizer.json of the served model: exact counts instead of bytes.
+    weights
+        Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05.
+    keep_first : int = 3
+        Sentences kept at the beginning.
+    keep_last : int = 2
+        Sentences kept at the end.
+    content : str = prose
+        What may be compressed, of prose, code, structured; separated by commas.
+    language
+        Rules for sentences (ISO 639-1) [default: by script].
+    """
     from planner.compress.measure import measure as measured
     from planner.compress.measure import read_prompts
     from planner.compress.tokens import counter_from
@@ -72,7 +75,7 @@ def measure(
 
 
 @app.command()
-@opt.has({"": {"budget -b": (4096, "Tokens the prompt may have."), **BYTES, **SHORTENING}})
+@opt.told_here
 def text(
     file: Annotated[Path | None, typer.Argument(help="The prompt; standard input without it.")] = None,
     *,
@@ -82,7 +85,27 @@ def text(
     output: opt.OutputFile = None,
     **given: Any,
 ) -> None:
-    """Compress one prompt to a budget; what was done is said on stderr."""
+    """Compress one prompt to a budget; what was done is said on stderr.
+
+    Options
+    -------
+    budget -b : int = 4096
+        Tokens the prompt may have.
+    bytes_per_token : float
+        Bytes of one token [default: 3, which counts high].
+    tokenizer : Path
+        tokenizer.json of the served model: exact counts instead of bytes.
+    weights
+        Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05.
+    keep_first : int = 3
+        Sentences kept at the beginning.
+    keep_last : int = 2
+        Sentences kept at the end.
+    content : str = prose
+        What may be compressed, of prose, code, structured; separated by commas.
+    language
+        Rules for sentences (ISO 639-1) [default: by script].
+    """
     from planner.compress.extract import compress
     from planner.compress.tokens import counter_from
 
@@ -103,33 +126,54 @@ def text(
     say([f"{done.tokens_before:,} -> {done.tokens_after:,} tokens, {done.content}; {why}"])
 
 
-SERVING: opt.Table = {
-    "": {
-        "short_url! --short": "Base address of the short pool, e.g. http://127.0.0.1:8001.",
-        "long_url! --long": "Base address of the long pool.",
-        **BOUNDARY,
-        "gamma": (1.5, "Requests up to gamma times the boundary are compressed."),
-        "host": ("127.0.0.1", "Address to listen on."),
-        "port": (8080, "Port to listen on."),
-        "default_output_tokens --default-output": (512, "Output length of requests without max_tokens [tokens]."),
-        **SHORTENING,
-        "retries": (1, "Further tries at a pool that cannot be reached."),
-        "fall_back --fall-back/--no-fall-back": (True, "The long pool takes over for the short one."),
-        "max_body_bytes --max-body": ("16MB", "Largest body and answer held in memory."),
-        "max_in_flight": (1024, "Requests at once; more get a 503."),
-        "read_timeout_s --read-timeout": ("300s", "Longest silence of an upstream."),
-        "workers": (1, "Processes that compress."),
-    }
-}
-
-
 @app.command()
-@opt.has(SERVING)
+@opt.told_here
 def serve(host: str, port: int, **given: Any) -> None:
     """Run the paper's gateway: an OpenAI-compatible proxy that compresses what is borderline and routes by length.
 
     Metrics at /metrics. Without --tokenizer, bytes per token are learned from the counts the engines report, by the
     request header x-fleetopt-category where it is sent. `x-fleetopt-compress: never` leaves a request alone.
+
+    Options
+    -------
+    short_url! --short
+        Base address of the short pool, e.g. http://127.0.0.1:8001.
+    long_url! --long
+        Base address of the long pool.
+    boundary! -B : int
+        Longest request of the short pool, input + output [tokens].
+    gamma : float = 1.5
+        Requests up to gamma times the boundary are compressed.
+    host : str = 127.0.0.1
+        Address to listen on.
+    port : int = 8080
+        Port to listen on.
+    default_output_tokens --default-output : int = 512
+        Output length of requests without max_tokens [tokens].
+    tokenizer : Path
+        tokenizer.json of the served model: exact counts instead of bytes.
+    weights
+        Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05.
+    keep_first : int = 3
+        Sentences kept at the beginning.
+    keep_last : int = 2
+        Sentences kept at the end.
+    content : str = prose
+        What may be compressed, of prose, code, structured; separated by commas.
+    language
+        Rules for sentences (ISO 639-1) [default: by script].
+    retries : int = 1
+        Further tries at a pool that cannot be reached.
+    fall_back --fall-back/--no-fall-back : bool = True
+        The long pool takes over for the short one.
+    max_body_bytes --max-body : str = 16MB
+        Largest body and answer held in memory.
+    max_in_flight : int = 1024
+        Requests at once; more get a 503.
+    read_timeout_s --read-timeout : str = 300s
+        Longest silence of an upstream.
+    workers : int = 1
+        Processes that compress.
     """
     from planner.compress.extra import require
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from types import GenericAlias
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -29,31 +29,44 @@ def told(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
     return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
 
 
-Row = str | tuple[Any, str] | tuple[Any, str, int]
-"""What help says of an option; before it its default, or what it takes where it has none; behind it its smallest number."""
+_ROW = re.compile(r"(\w+)(!?)((?: -\S+)*)(?: : (\S+)(?: = (\S+))?(?:, at least (\d+))?)?")
+"""An option as a docstring names it: ``name -n : type = default, at least 1``; with ``!`` it has to be given, without a type it is
+text. Flags are ``--`` and its name unless some are given: ``to -t`` is ``--to`` or ``-t``, ``start --from`` is ``--from`` alone."""
 
-Table = Mapping[str, Mapping[str, Row]]
-"""Options of a command's own: panel of its help (empty = the first) -> name, and flags where these are not as the name -> row.
-
-``"to -t"`` is written ``--to`` or ``-t``, ``"start --from"`` is ``--from`` alone, and called ``start`` inside; ``"table!"`` has to
-be given.
-"""
+_TYPES: Mapping[str | None, Any] = {
+    None: str, "str": str, "int": int, "float": float, "bool": bool, "Path": Path, "list[str]": list[str],
+    "list[Path]": list[Path],
+}  # fmt: skip
 
 
-def _of_table(panel: str, key: str, row: Row) -> inspect.Parameter:
-    """An option of a table, as a command declares it."""
-    first, text, *least = (str, row) if isinstance(row, str) else row
-    name, *flags = key.split()
-    required, name = name.endswith("!"), name.rstrip("!")
+def documented(text: str) -> tuple[str, list[inspect.Parameter]]:
+    """What a docstring says first, and the options of its sections, each a panel of help; that called Options is the first."""
+    head, *sections = re.split(r"\n\n(?=[^\n]+\n---)", inspect.cleandoc(text))
+    found = []
+    for section in sections:
+        panel, _, entries = section.split("\n", 2)
+        for entry in re.split(r"\n(?=\S)", entries):
+            spelled, *lines = entry.split("\n")
+            help = " ".join(map(str.strip, lines))
+            found.append(_documented(None if panel == "Options" else panel, spelled, help))
+    return head, found
+
+
+def _documented(panel: str | None, spelled: str, help: str) -> inspect.Parameter:
+    """An option of a docstring, as a command declares it."""
+    row = _ROW.fullmatch(spelled)
+    assert row is not None, spelled
+    name, required, written, kind, default, least = row.groups()
+    flags = written.split()
     if not any(flag.startswith("--") for flag in flags):
         flags.insert(0, "--" + name.replace("_", "-"))
-    facts = told(text, *flags, panel=panel or None, min=least[0] if least else None)
-    if not isinstance(first, (type, GenericAlias)):
-        return _parameter(name, Annotated[type(first), facts], first)
-    return _parameter(name, Annotated[first if required else first | None, facts], _REQUIRED if required else None)
-
-
-_REQUIRED = inspect.Parameter.empty
+    facts, taken = told(help, *flags, panel=panel, min=None if least is None else int(least)), _TYPES[kind]
+    if default is not None:
+        value = default == "True" if taken is bool else taken(default.strip('"'))
+        return _parameter(name, Annotated[taken, facts], value)
+    if required:
+        return _parameter(name, Annotated[taken, facts], inspect.Parameter.empty)
+    return _parameter(name, Annotated[taken | None, facts])
 
 
 def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
@@ -132,9 +145,9 @@ def settings(given: dict[str, Any], change: Sequence[str] | None) -> dict[str, A
 
 
 def asks(
-    names: Collection[str] | None = None, hidden: bool = False, table: Table | None = None, **more: Any
+    names: Collection[str] | None = None, hidden: bool = False, beside: Command | None = None, **more: Any
 ) -> Callable[[Command], Command]:
-    """Gives a command, in place of its ``**given``, options of a plan, and those of a table of its own before them.
+    """Gives a command, in place of its ``**given``, those of its docstring and behind them options of a plan.
 
     Parameters
     ----------
@@ -142,17 +155,18 @@ def asks(
         Which ones of a plan; default all that have a flag. An option the command has itself stays as it is.
     hidden
         Whether help leaves them to that of ``plan``.
-    table
-        Its own; the command's head names those that it does more with than pass them on.
+    beside
+        What else the command does, whose docstring has options that are the command's too.
     more
         Further ones: name -> as annotated.
     """
-    rows = [_of_table(panel, key, row) for panel, own in (table or {}).items() for key, row in own.items()]
-    rows += [_parameter(name, annotation) for name, annotation in more.items()]
 
     def extended(command: Command) -> Command:
         """The command with a head that names every option, for the framework to read."""
         hints = get_type_hints(command, include_extras=True)
+        command.__doc__, rows = documented(command.__doc__ or "")
+        rows += documented(beside.__doc__ or "")[1] if beside is not None else []
+        rows += [_parameter(name, annotation) for name, annotation in more.items()]
         rowed = {r.name for r in rows}
         ours = [
             _parameter(p.name, hints[p.name], p.default)
@@ -172,9 +186,9 @@ def asks(
     return extended
 
 
-def has(table: Table) -> Callable[[Command], Command]:
-    """Gives a command, in place of its ``**given``, the options of a table."""
-    return asks((), table=table)
+def told_here(command: Command) -> Command:
+    """Gives a command, in place of its ``**given``, the options of its docstring."""
+    return asks(())(command)
 
 
 def fleet(help: str) -> dict[str, Any]:
@@ -199,7 +213,7 @@ def of_fleet(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def verb(
-    names: Collection[str] = (), table: Table | None = None, plot: bool = False, about: str = ""
+    names: Collection[str] = (), plot: bool = False, about: str = "", beside: Command | None = None
 ) -> Callable[[Command], Command]:
     """A command whose answer is written as ``--format`` and ``-o`` ask for, and drawn for ``--plot``.
 
@@ -208,7 +222,7 @@ def verb(
 
     Parameters
     ----------
-    names, table
+    names, beside
         As for :func:`asks`; no option of a plan unless named.
     plot
         Whether the answer can be drawn.
@@ -228,7 +242,7 @@ def verb(
                 write(answer)
                 draw(answer, plot)
 
-        return asks(None if about else names, bool(about), table, **more)(run)
+        return asks(None if about else names, bool(about), beside, **more)(run)
 
     return writing
 

@@ -14,18 +14,20 @@ from planner.cli.output import draw, emit, format_of, progress_bar, refuse_named
 from planner.errors import InputError
 from planner.units import parse_number
 
-LOAD: opt.Table = {
-    "": {
-        "rate": "Rates to try, requests/s: 500 or 500,1000,2000. Default: that of --cdf, else the plan's.",
-        "workload --cdf --workload -w": "Other traffic than the plan's.",
-        "change --set": (list[str], "Any option of plan, changed: cached_share=0.6. Repeat."),
-    }
-}
 
-
-@opt.verb(table=LOAD, plot=True)
+@opt.verb(plot=True)
 def evaluate(plan: opt.PlanFile, rate: str | None, workload: str | None, change: list[str] | None) -> Iterator[Any]:
-    """Latencies of a fixed fleet at other rates or with other options, and which promises still hold."""
+    """Latencies of a fixed fleet at other rates or with other options, and which promises still hold.
+
+    Options
+    -------
+    rate
+        Rates to try, requests/s: 500 or 500,1000,2000. Default: that of --cdf, else the plan's.
+    workload --cdf --workload -w
+        Other traffic than the plan's.
+    change --set : list[str]
+        Any option of plan, changed: cached_share=0.6. Repeat.
+    """
     from planner.studies.what_if import parse_settings
 
     settings = parse_settings(change or [])
@@ -44,23 +46,7 @@ OF_ROWS = ("table", "markdown", "csv")
 """Formats that tell of a point no more than its row."""
 
 
-CHANGES: opt.Table = {
-    "": {
-        "change --set": (
-            list[str],
-            "Option and values: rate=500,1000. Repeat. A value that is a list: gpu=h100,h100+l40s.",
-        ),
-        "scenario": (list[str], "Scenario of the file; repeat. `all` takes every one."),
-        "keep": (False, "Keep the plan's pools, engines and boundaries but for what is changed; rows say so."),
-        "zipped --zip": (False, "One point per position instead of all combinations."),
-        "jobs": (0, "Threads that plan the points; 0 = one for each core."),
-        "resume": (Path, "File of finished points: an interrupted sweep goes on where it stopped. Made when missing."),
-        "stream": (Path, "CSV or Parquet file that gets every row as its point is done, in that order."),
-    }
-}
-
-
-@opt.has(CHANGES)
+@opt.told_here
 def what_if(
     base: opt.Base,
     change: list[str] | None,
@@ -75,6 +61,23 @@ def what_if(
     """Plan again with options changed, searching anew; an infeasible point is a row with its reason, savings are against the base.
 
     Example: fleetopt what-if plan.yaml --set rate=500,1000,2000 --set gpu=h100,h200 --resume points.jsonl --format csv
+
+    Options
+    -------
+    change --set : list[str]
+        Option and values: rate=500,1000. Repeat. A value that is a list: gpu=h100,h100+l40s.
+    scenario : list[str]
+        Scenario of the file; repeat. `all` takes every one.
+    keep : bool = False
+        Keep the plan's pools, engines and boundaries but for what is changed; rows say so.
+    zipped --zip : bool = False
+        One point per position instead of all combinations.
+    jobs : int = 0
+        Threads that plan the points; 0 = one for each core.
+    resume : Path
+        File of finished points: an interrupted sweep goes on where it stopped. Made when missing.
+    stream : Path
+        CSV or Parquet file that gets every row as its point is done, in that order.
     """
     from planner.question.files import load_question
     from planner.shared.cores import cores
@@ -104,43 +107,51 @@ def what_if(
     draw(result, plot)
 
 
-MONEY: opt.Table = {
-    "Time": {
-        "hours": "File with 24 or 168 rates, or a shipped service. Default: the workload's own, else flat.",
-        "rate_is": "The plan's rate is the busiest hour's (peak) or the mean of the hours. Default: as it was planned.",
-        "startup": ("4min", "From starting a replica until it serves."),
-        "dwell": ("1h", "Least time a pool keeps its number of replicas."),
-    },
-    "Paying": {
-        "reserved": (
-            list[str],
-            "Offer of reserved GPUs, GPU=USD@TERM: h100=1.79@1y. Repeat. Default: the price lists.",
-        ),
-        "spot_share": ("0", "Largest share of every hour's GPUs on spot capacity: 30%."),
-        "preemptions_per_hour --preemptions": (0.05, "Times an hour that a spot replica is taken away."),
-        "shortfall": ("1%", "Chance allowed that fewer spot replicas are up than needed; spares are bought for it."),
-        "rent_peak": (False, "How many GPUs to own where others, or each API, take the rest."),
-    },
-    "An API beside it": {
-        "api_prices": (Path, "Prices of model APIs, a file in genai-prices' format (YAML or JSON)."),
-        "api_models --api-model": (
-            list[str],
-            "Which of them, MODEL or PROVIDER/MODEL; repeat. Default: named as the plan's.",
-        ),
-    },
-    "Energy": {
-        "pue": (1.0, "Power at the meter over that of the GPUs: servers, cooling."),
-        "kwh_price": (float, "Price of electricity, USD/kWh."),
-        "co2": (float, "Carbon intensity of electricity, g/kWh."),
-    },
-}
-
-
-@opt.verb(table=MONEY, plot=True)
+@opt.verb(plot=True)
 def cost(plan: opt.Base, **given: Any) -> Any:
     """What a plan costs as finance sees it: reserved, on-demand and spot over its hours, tokens in and out, an API, energy.
 
     Example: fleetopt cost plan.yaml --hours servegen-m-small --reserved h100=1.79@1y --spot-share 30% --co2 350
+
+    Time
+    ----
+    hours
+        File with 24 or 168 rates, or a shipped service. Default: the workload's own, else flat.
+    rate_is
+        The plan's rate is the busiest hour's (peak) or the mean of the hours. Default: as it was planned.
+    startup : str = 4min
+        From starting a replica until it serves.
+    dwell : str = 1h
+        Least time a pool keeps its number of replicas.
+
+    Paying
+    ------
+    reserved : list[str]
+        Offer of reserved GPUs, GPU=USD@TERM: h100=1.79@1y. Repeat. Default: the price lists.
+    spot_share : str = 0
+        Largest share of every hour's GPUs on spot capacity: 30%.
+    preemptions_per_hour --preemptions : float = 0.05
+        Times an hour that a spot replica is taken away.
+    shortfall : str = 1%
+        Chance allowed that fewer spot replicas are up than needed; spares are bought for it.
+    rent_peak : bool = False
+        How many GPUs to own where others, or each API, take the rest.
+
+    An API beside it
+    ----------------
+    api_prices : Path
+        Prices of model APIs, a file in genai-prices' format (YAML or JSON).
+    api_models --api-model : list[str]
+        Which of them, MODEL or PROVIDER/MODEL; repeat. Default: named as the plan's.
+
+    Energy
+    ------
+    pue : float = 1.0
+        Power at the meter over that of the GPUs: servers, cooling.
+    kwh_price : float
+        Price of electricity, USD/kWh.
+    co2 : float
+        Carbon intensity of electricity, g/kWh.
     """
     with progress_bar("pricing"):
         return fo.cost(plan, **given)

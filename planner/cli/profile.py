@@ -19,9 +19,17 @@ app = typer.Typer(
 
 
 @app.command("list")
-@opt.verb(table={"": {"gpu -g": "Only this GPU.", "model -m": "Only this model."}})
+@opt.verb()
 def list_profiles(gpu: str | None, model: str | None) -> Any:
-    """The profiles `plan` can use: yours first, then the shipped ones."""
+    """The profiles `plan` can use: yours first, then the shipped ones.
+
+    Options
+    -------
+    gpu -g
+        Only this GPU.
+    model -m
+        Only this model.
+    """
     from planner.catalog import gpu as find_gpu
     from planner.catalog import model as find_model
     from planner.catalog.profiles import profile, profile_names
@@ -36,19 +44,8 @@ def list_profiles(gpu: str | None, model: str | None) -> Any:
     return profile_list(kept)
 
 
-SHOWN: opt.Table = {
-    "": {
-        "gpu -g": "GPU type.",
-        "model -m": "Model.",
-        "tp": (1, "GPUs per replica."),
-        "papers": (False, "Also the parameters of every paper's form (W, H, alpha, beta, d0, d1, ...)."),
-        "context": (1024.0, "Mean context for --papers, tokens."),
-    }
-}
-
-
 @app.command()
-@opt.verb(table=SHOWN)
+@opt.verb()
 def show(
     name: Annotated[
         str | None, typer.Argument(help="Name or file. Without it: what --gpu, --model and --tp would use.")
@@ -58,7 +55,21 @@ def show(
     context: float,
     **given: Any,
 ) -> Any:
-    """One profile: its parameters, where they come from, and how far to trust them."""
+    """One profile: its parameters, where they come from, and how far to trust them.
+
+    Options
+    -------
+    gpu -g
+        GPU type.
+    model -m
+        Model.
+    tp : int = 1
+        GPUs per replica.
+    papers : bool = False
+        Also the parameters of every paper's form (W, H, alpha, beta, d0, d1, ...).
+    context : float = 1024.0
+        Mean context for --papers, tokens.
+    """
     from planner.catalog.profiles import profile
     from planner.iteration.derived import every_paper
     from planner.report.listings.profiles import profile_entry
