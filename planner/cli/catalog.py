@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -38,10 +39,15 @@ def list_gpus() -> Any:
 
 @gpu.command("show")
 @opt.verb()
-def show_gpu(name: Annotated[str, typer.Argument(help="Name, or any alias: h100, H200 SXM, l40s.")]) -> Any:
+def show_gpu(name: str) -> Any:
     """Every number of a GPU with its source; the price with vendor, term and day.
 
     Example: fleetopt gpu show h100
+
+    Arguments
+    ---------
+    name!
+        Name, or any alias: h100, H200 SXM, l40s.
     """
     from planner.catalog.load import gpu, price_offers
     from planner.catalog.prices import reference_offer
@@ -63,13 +69,15 @@ def list_models() -> Any:
 
 @model.command("show")
 @opt.verb()
-def show_model(
-    name: Annotated[str, typer.Argument(help="Name, alias, Hugging Face id, or the path of a config.json.")],
-    like: str | None,
-) -> Any:
+def show_model(name: str, like: str | None) -> Any:
     """What a model is understood as: its shape, where that is from, and the KV cache of a token.
 
     Example: fleetopt model show llama-3.1-8b
+
+    Arguments
+    ---------
+    name!
+        Name, alias, Hugging Face id, or the path of a config.json.
 
     Options
     -------
@@ -120,15 +128,13 @@ def show_prices(gpu: list[str] | None, vendor: str | None, term: str | None) -> 
 
 @prices.command("import")
 @opt.told_here
-def import_list(
-    file: Annotated[
-        Path, typer.Argument(help="A price list: SkyPilot's vms.csv, gpuhunt's CSV, or one of our own form.")
-    ],
-    vendor: str | None,
-    day: str | None,
-    name: str | None,
-) -> None:
+def import_list(file: Path, vendor: str | None, day: str | None, name: str | None) -> None:
     """Take a price list in: plans use its offers before the shipped ones. Importing again replaces it.
+
+    Arguments
+    ---------
+    file! : Path
+        A price list: SkyPilot's vms.csv, gpuhunt's CSV, or one of our own form.
 
     Options
     -------
@@ -139,8 +145,6 @@ def import_list(
     name
         Name of the list; default: the vendor's.
     """
-    import re
-
     from planner.catalog.price_import import read_price_file
     from planner.catalog.prices import save_offers
 

@@ -6,7 +6,7 @@ import math
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -26,8 +26,41 @@ MOST_WORKERS = 256
 """All of them are started at once."""
 
 
+def _settings(weights: str | None, keep_first: int, keep_last: int, content: str, language: str | None) -> Any:
+    """Settings of the compressor from its options, all problems at once.
+
+    Options
+    -------
+    weights
+        Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05.
+    keep_first : int = 3
+        Sentences kept at the beginning.
+    keep_last : int = 2
+        Sentences kept at the end.
+    content : str = prose
+        What may be compressed, of prose, code, structured; separated by commas.
+    language
+        Rules for sentences (ISO 639-1) [default: by script].
+    """
+    from planner.compress.extract import CompressorSettings
+    from planner.compress.gate import CONTENT_TYPES
+    from planner.compress.scores import ScoreWeights
+
+    kinds = tuple(k.strip() for k in content.split(","))
+    problems = [
+        f"--content: {k!r} is none of {', '.join(CONTENT_TYPES)}{did_you_mean(k, CONTENT_TYPES)}"
+        for k in kinds
+        if k not in CONTENT_TYPES
+    ]
+    kept = {"keep-first": keep_first, "keep-last": keep_last}
+    problems += [f"--{name}: must not be negative, got {value}" for name, value in kept.items() if value < 0]
+    refuse(problems)
+    parsed = ScoreWeights() if weights is None else ScoreWeights.parse(weights)
+    return CompressorSettings(parsed, keep_first, keep_last, kinds, language)
+
+
 @app.command()
-@opt.verb()
+@opt.verb(beside=_settings)
 def measure(
     prompts: Path,
     boundary: int,
@@ -53,16 +86,6 @@ def measure(
         Bytes of one token [default: 3, which counts high].
     tokenizer : Path
         tokenizer.json of the served model: exact counts instead of bytes.
-    weights
-        Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05.
-    keep_first : int = 3
-        Sentences kept at the beginning.
-    keep_last : int = 2
-        Sentences kept at the end.
-    content : str = prose
-        What may be compressed, of prose, code, structured; separated by commas.
-    language
-        Rules for sentences (ISO 639-1) [default: by script].
     """
     from planner.compress.measure import measure as measured
     from planner.compress.measure import read_prompts
@@ -75,10 +98,9 @@ def measure(
 
 
 @app.command()
-@opt.told_here
+@opt.asks((), beside=_settings)
 def text(
-    file: Annotated[Path | None, typer.Argument(help="The prompt; standard input without it.")] = None,
-    *,
+    file: Path | None,
     budget: int,
     tokenizer: Path | None,
     bytes_per_token: float | None,
@@ -86,6 +108,11 @@ def text(
     **given: Any,
 ) -> None:
     """Compress one prompt to a budget; what was done is said on stderr.
+
+    Arguments
+    ---------
+    file : Path
+        The prompt; standard input without it.
 
     Options
     -------
@@ -95,16 +122,6 @@ def text(
         Bytes of one token [default: 3, which counts high].
     tokenizer : Path
         tokenizer.json of the served model: exact counts instead of bytes.
-    weights
-        Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05.
-    keep_first : int = 3
-        Sentences kept at the beginning.
-    keep_last : int = 2
-        Sentences kept at the end.
-    content : str = prose
-        What may be compressed, of prose, code, structured; separated by commas.
-    language
-        Rules for sentences (ISO 639-1) [default: by script].
     """
     from planner.compress.extract import compress
     from planner.compress.tokens import counter_from
@@ -127,7 +144,7 @@ def text(
 
 
 @app.command()
-@opt.told_here
+@opt.asks((), beside=_settings)
 def serve(host: str, port: int, **given: Any) -> None:
     """Run the paper's gateway: an OpenAI-compatible proxy that compresses what is borderline and routes by length.
 
@@ -152,16 +169,6 @@ def serve(host: str, port: int, **given: Any) -> None:
         Output length of requests without max_tokens [tokens].
     tokenizer : Path
         tokenizer.json of the served model: exact counts instead of bytes.
-    weights
-        Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05.
-    keep_first : int = 3
-        Sentences kept at the beginning.
-    keep_last : int = 2
-        Sentences kept at the end.
-    content : str = prose
-        What may be compressed, of prose, code, structured; separated by commas.
-    language
-        Rules for sentences (ISO 639-1) [default: by script].
     retries : int = 1
         Further tries at a pool that cannot be reached.
     fall_back --fall-back/--no-fall-back : bool = True
@@ -212,22 +219,3 @@ def serve(host: str, port: int, **given: Any) -> None:
 
 COMPRESSOR = ("weights", "keep_first", "keep_last", "content", "language")
 """Options of the compressor."""
-
-
-def _settings(weights: str | None, keep_first: int, keep_last: int, content: str, language: str | None) -> Any:
-    """Settings of the compressor from its options, all problems at once."""
-    from planner.compress.extract import CompressorSettings
-    from planner.compress.gate import CONTENT_TYPES
-    from planner.compress.scores import ScoreWeights
-
-    kinds = tuple(k.strip() for k in content.split(","))
-    problems = [
-        f"--content: {k!r} is none of {', '.join(CONTENT_TYPES)}{did_you_mean(k, CONTENT_TYPES)}"
-        for k in kinds
-        if k not in CONTENT_TYPES
-    ]
-    kept = {"keep-first": keep_first, "keep-last": keep_last}
-    problems += [f"--{name}: must not be negative, got {value}" for name, value in kept.items() if value < 0]
-    refuse(problems)
-    parsed = ScoreWeights() if weights is None else ScoreWeights.parse(weights)
-    return CompressorSettings(parsed, keep_first, keep_last, kinds, language)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -15,15 +15,15 @@ ASKED = ("cdf", "rate", "gpu", "model", "slo", "tpot", "e2e")
 
 
 @opt.asks(ASKED)
-def init(
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="File to write; one that exists is kept.", rich_help_panel=opt.OUTPUT)
-    ] = Path("fleetopt.yaml"),
-    **given: Any,
-) -> None:
+def init(output: Path, **given: Any) -> None:
     """A configuration file with comments, from flags, or from four questions where none is given and a terminal is there.
 
     Example: fleetopt init --cdf azure --model qwen3-32b --gpu h200 --slo 500ms -o fleet.yaml
+
+    Output
+    ------
+    output -o --output : Path = fleetopt.yaml
+        File to write; one that exists is kept.
     """
     import sys
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 import planner as fo
 from planner.cli import options as opt
@@ -26,10 +24,7 @@ def deploy(
     plan: opt.PlanFile,
     to: str,
     acceptance: str | None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="File, or folder where there are several.", rich_help_panel=opt.OUTPUT),
-    ] = None,
+    output: Path | None,
     **given: Any,
 ) -> None:
     """Files that start a plan: replicas with resources and probes, the routing the plan relies on, disruption budgets.
@@ -78,6 +73,11 @@ def deploy(
         Requests of the Job at most.
     replay_for : str = 5min
         How long the Job sends at most.
+
+    Output
+    ------
+    output -o --output : Path
+        File, or folder where there are several.
     """
     job = {to: given.pop(name) for name, to in OF_JOB_ALONE.items()}
     if acceptance is None:

@@ -40,7 +40,7 @@ _TYPES: Mapping[str | None, Any] = {
 
 
 def documented(text: str) -> tuple[str, list[inspect.Parameter]]:
-    """What a docstring says first, and the options of its sections, each a panel of help; that called Options is the first."""
+    """What a docstring says first, and the options of its sections, each a panel of help: Arguments, Options, and others."""
     head, *sections = re.split(r"\n\n(?=[^\n]+\n---)", inspect.cleandoc(text))
     found = []
     for section in sections:
@@ -60,7 +60,8 @@ def _documented(panel: str | None, spelled: str, help: str) -> inspect.Parameter
     flags = written.split()
     if not any(flag.startswith("--") for flag in flags):
         flags.insert(0, "--" + name.replace("_", "-"))
-    facts, taken = told(help, *flags, panel=panel, min=None if least is None else int(least)), _TYPES[kind]
+    taken, facts = _TYPES[kind], told(help, *flags, panel=panel, min=None if least is None else int(least))
+    facts = typer.Argument(help=help) if panel == "Arguments" else facts
     if default is not None:
         value = default == "True" if taken is bool else taken(default.strip('"'))
         return _parameter(name, Annotated[taken, facts], value)
@@ -145,7 +146,11 @@ def settings(given: dict[str, Any], change: Sequence[str] | None) -> dict[str, A
 
 
 def asks(
-    names: Collection[str] | None = None, hidden: bool = False, beside: Command | None = None, **more: Any
+    names: Collection[str] | None = None,
+    hidden: bool = False,
+    beside: Command | None = None,
+    words: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> Callable[[Command], Command]:
     """Gives a command, in place of its ``**given``, those of its docstring and behind them options of a plan.
 
@@ -156,7 +161,9 @@ def asks(
     hidden
         Whether help leaves them to that of ``plan``.
     beside
-        What else the command does, whose docstring has options that are the command's too.
+        What the command calls, whose docstring has options that are the command's too.
+    words
+        What stands in its docstring for ``{name}``.
     more
         Further ones: name -> as annotated.
     """
@@ -164,7 +171,8 @@ def asks(
     def extended(command: Command) -> Command:
         """The command with a head that names every option, for the framework to read."""
         hints = get_type_hints(command, include_extras=True)
-        command.__doc__, rows = documented(command.__doc__ or "")
+        told = command.__doc__ or ""
+        command.__doc__, rows = documented(told.format(**words) if words else told)
         rows += documented(beside.__doc__ or "")[1] if beside is not None else []
         rows += [_parameter(name, annotation) for name, annotation in more.items()]
         rowed = {r.name for r in rows}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 import planner as fo
 from planner.cli import options as opt
@@ -158,13 +156,17 @@ def cost(plan: opt.Base, **given: Any) -> Any:
 
 
 @opt.verb()
-def diff(
-    old: Annotated[Path, typer.Argument(help="Plan file.")],
-    new: Annotated[Path, typer.Argument(help="Another, of another question or version.")],
-) -> Any:
+def diff(old: Path, new: Path) -> Any:
     """What changed between two plans, and which input changed it: each difference applied alone.
 
     Example: fleetopt diff old.yaml new.yaml
+
+    Arguments
+    ---------
+    old! : Path
+        Plan file.
+    new! : Path
+        Another, of another question or version.
     """
     from planner.studies.difference import difference_of
 
@@ -176,14 +178,16 @@ PAGES, WORDS = (".html", ".htm"), (".md", ".markdown")
 """What a report can be, by the file's name."""
 
 
-def report(
-    plan: opt.Base,
-    output: opt.OutputFile = None,
-    no_choices: Annotated[bool, opt.told("Without what other choices would cost.", "--no-options")] = False,
-) -> None:
+@opt.told_here
+def report(plan: opt.Base, no_choices: bool, output: opt.OutputFile = None) -> None:
     """One self-contained page (HTML, or Markdown by the file's name) about a plan: answer, choices, pictures, assumptions.
 
     Example: fleetopt report plan.yaml -o report.html
+
+    Options
+    -------
+    no_choices --no-options : bool = False
+        Without what other choices would cost.
     """
     from planner.report.page import as_html, as_markdown
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -47,15 +47,17 @@ def list_profiles(gpu: str | None, model: str | None) -> Any:
 @app.command()
 @opt.verb()
 def show(
-    name: Annotated[
-        str | None, typer.Argument(help="Name or file. Without it: what --gpu, --model and --tp would use.")
-    ] = None,
-    *,
+    name: str | None,
     papers: bool,
     context: float,
     **given: Any,
 ) -> Any:
     """One profile: its parameters, where they come from, and how far to trust them.
+
+    Arguments
+    ---------
+    name
+        Name or file. Without it: what --gpu, --model and --tp would use.
 
     Options
     -------
@@ -80,10 +82,14 @@ def show(
 
 @app.command()
 @opt.verb()
-def compare(
-    names: Annotated[list[str], typer.Argument(help="Two or more names or files; the first is the base.")],
-) -> Any:
-    """Profiles side by side, with the time of typical batches."""
+def compare(names: list[str]) -> Any:
+    """Profiles side by side, with the time of typical batches.
+
+    Arguments
+    ---------
+    names! : list[str]
+        Two or more names or files; the first is the base.
+    """
     from planner.catalog.profiles import profile
     from planner.report.listings.profiles import profile_comparison
 
@@ -93,15 +99,22 @@ def compare(
 
 
 @app.command()
-def refit(
-    name: Annotated[str, typer.Argument(help="Profile (name or file) with its points, or a .points.jsonl file.")],
-    output: Annotated[
-        Path | None, opt.told("Profile file. Default: beside the points; the one before is kept.", "-o", "--output")
-    ] = None,
-    force: Annotated[bool, opt.told("Write a profile that fails its checks.", "--force")] = False,
-    output_format: opt.Format = "table",
-) -> None:
-    """Fit the raw points of a profile again, with the method of this version."""
+@opt.told_here
+def refit(name: str, output: Path | None, force: bool, output_format: opt.Format = "table") -> None:
+    """Fit the raw points of a profile again, with the method of this version.
+
+    Arguments
+    ---------
+    name!
+        Profile (name or file) with its points, or a .points.jsonl file.
+
+    Options
+    -------
+    output -o --output : Path
+        Profile file. Default: beside the points; the one before is kept.
+    force : bool = False
+        Write a profile that fails its checks.
+    """
     from planner.calibrate.raw import points_of, read_points
     from planner.calibrate.result import CalibrationSet
     from planner.calibrate.run import refit as fit_again
@@ -124,11 +137,15 @@ def refit(
 
 
 @app.command()
-def share(
-    name: Annotated[str, typer.Argument(help="Profile: name or file.")],
-    output: opt.OutputFile = None,
-) -> None:
-    """Print one self-contained file, its points in it, without addresses, keys and folders: fit for a pull request."""
+@opt.told_here
+def share(name: str, output: opt.OutputFile = None) -> None:
+    """Print one self-contained file, its points in it, without addresses, keys and folders: fit for a pull request.
+
+    Arguments
+    ---------
+    name!
+        Profile: name or file.
+    """
     from dataclasses import replace
 
     import yaml

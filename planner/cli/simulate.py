@@ -12,14 +12,16 @@ import planner as fo
 from planner.cli import options as opt
 from planner.cli.output import emit, progress_bar, renderer, say, writer
 from planner.errors import CheckFailedError, InputError, refuse
+from planner.routing import ROUTINGS
 from planner.shared.documents import parse_yaml
+from planner.simulate.policy import policy_names
 from planner.units import parse_number
 
 OF_PLAN = ("preset", "arrivals", "replay", "growth", "surge", "verify_with")
 """Options of a run that only a plan's simulation has."""
 
 
-@opt.told_here
+@opt.asks((), words={"policies": ", ".join(policy_names()), "routings": ", ".join(ROUTINGS)})
 def simulate(
     plan: opt.AnyPlan = None,
     *,
@@ -73,8 +75,7 @@ def simulate(
     Comparing policies
     ------------------
     policies
-        Schedulers to compare, by comma: cycle_prefill_all, distserve, eb, eb_plus, eb_star, fcfs_restart, mixed,
-        nested_wait, prefill_first, rad, request_level, slai, wait, or module:Class.
+        Schedulers to compare, by comma: {policies}, or module:Class.
     gpu -g : str = h100
         GPU type.
     model -m : str = llama-3.1-8b
@@ -88,7 +89,7 @@ def simulate(
     replicas : int = 1
         Replicas under one policy.
     routing : str = random
-        random, rr, p2c, least, least-kv, sticky, prefix, central.
+        {routings}.
     ttft : str = 1s
         Objective: TTFT at most this.
     tbt : str = 500ms

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -47,14 +47,7 @@ ROLES = ("input", "output", "time", "category", "total", "session", "cached", "d
 
 @app.command("import")
 @opt.told_here
-def import_(
-    files: Annotated[
-        list[str],
-        typer.Argument(help="Files, patterns or addresses, or CATEGORY=FILE; several traces are merged in time."),
-    ],
-    output: opt.OutputFile = None,
-    **given: Any,
-) -> None:
+def import_(files: list[str], output: opt.OutputFile = None, **given: Any) -> None:
     """A workload file from the data people have: traces, logs, benchmark results, server histograms.
 
     Formats: fleetopt, azure, burstgpt, splitwise, litellm, langfuse, vllm-bench, guidellm, aiperf, inference-perf, prometheus,
@@ -62,6 +55,11 @@ def import_(
     and more are read by DuckDB where it is installed; addresses (s3://, gs://, https://) take the extra `remote`.
 
     Example: fleetopt workload import conv=conv.csv code=code.csv --compressible conv=1,code=0 -o mine.csv
+
+    Arguments
+    ---------
+    files! : list[str]
+        Files, patterns or addresses, or CATEGORY=FILE; several traces are merged in time.
 
     Options
     -------
@@ -191,14 +189,13 @@ def sql(
 
 @app.command()
 @opt.verb(plot=True)
-def show(
-    workload: Annotated[str, typer.Argument(help="A file in any known format, or a shipped name.")],
-    boundary: str,
-    gamma: float,
-    chunk: int,
-    **given: Any,
-) -> Any:
+def show(workload: str, boundary: str, gamma: float, chunk: int, **given: Any) -> Any:
     """Lengths, correlation, burstiness, the split at a boundary and what was assumed.
+
+    Arguments
+    ---------
+    workload!
+        A file in any known format, or a shipped name.
 
     Options
     -------
@@ -228,7 +225,7 @@ def show(
 @app.command()
 @opt.told_here
 def mix(
-    parts: Annotated[list[str], typer.Argument(help="WORKLOAD or WORKLOAD=WEIGHT; without weights the rates decide.")],
+    parts: list[str],
     name: str,
     rate: float | None,
     profile: str | None,
@@ -239,6 +236,11 @@ def mix(
     """Mix workloads, or scale the lengths of one; the result is a workload file.
 
     Example: fleetopt workload mix azure-conv=3 agent-heavy=1 --scale-output 1.3 -o tomorrow.csv
+
+    Arguments
+    ---------
+    parts! : list[str]
+        WORKLOAD or WORKLOAD=WEIGHT; without weights the rates decide.
 
     Options
     -------
@@ -277,11 +279,16 @@ def mix(
 
 @app.command()
 @opt.verb()
-def compare(
-    first: Annotated[str, typer.Argument(help="A workload.")],
-    second: Annotated[str, typer.Argument(help="Another one.")],
-) -> Any:
-    """How far two workloads are apart: has the traffic drifted from what was planned for?"""
+def compare(first: str, second: str) -> Any:
+    """How far two workloads are apart: has the traffic drifted from what was planned for?
+
+    Arguments
+    ---------
+    first!
+        A workload.
+    second!
+        Another one.
+    """
     from planner.report.listings.workloads import drift_listing
     from planner.workload.combine import drift
 
