@@ -16,6 +16,7 @@ from planner.cli.output import draw, writer
 from planner.errors import InputError
 from planner.question.options import OPTIONS, PANELS, Option, canonical, unknown_option
 from planner.report import PICTURES, formats
+from planner.shared.arguments import told_sections
 from planner.shared.writing import refuse_unwritable
 
 OUTPUT = "Output"
@@ -41,15 +42,9 @@ _TYPES: Mapping[str | None, Any] = {
 
 def documented(text: str) -> tuple[str, list[inspect.Parameter]]:
     """What a docstring says first, and the options of its sections, each a panel of help: Arguments, Options, and others."""
-    head, *sections = re.split(r"\n\n(?=[^\n]+\n---)", inspect.cleandoc(text))
-    found = []
-    for section in sections:
-        panel, _, entries = section.split("\n", 2)
-        for entry in re.split(r"\n(?=\S)", entries):
-            spelled, *lines = entry.split("\n")
-            help = " ".join(map(str.strip, lines))
-            found.append(_documented(None if panel == "Options" else panel, spelled, help))
-    return head, found
+    head, sections = told_sections(text)
+    panels = {panel: None if panel == "Options" else panel for panel in sections}
+    return head, [_documented(panels[p], spelled, help) for p, own in sections.items() for spelled, help in own.items()]
 
 
 def _documented(panel: str | None, spelled: str, help: str) -> inspect.Parameter:

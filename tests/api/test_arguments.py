@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import planner as fo
+from planner.errors import InputError
 from planner.shared.arguments import told_types
 
 
