@@ -854,7 +854,7 @@ def what_if(
     """
     from contextlib import ExitStack
 
-    from planner.studies.journal import Journal
+    from planner.studies.points import Journal
     from planner.studies.what_if import combinations, sweep
 
     saved = None if isinstance(base, PlanInputs) else _saved(base)
