@@ -33,11 +33,7 @@ def init(output: Path, **given: Any) -> None:
 
     if output.exists():
         raise InputError(f"{output}: exists already", "Name another file: -o FILE.")
-    told = {
-        name: value[0] if isinstance(value, list) and len(value) == 1 else value
-        for name, value in given.items()
-        if value
-    }
+    told = {k: v[0] if isinstance(v, list) and len(v) == 1 else v for k, v in given.items() if v}
     if not told:
         asking = sys.stdin is not None and sys.stdin.isatty()
         for question, text, default in QUESTIONS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -30,9 +30,10 @@ def told(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
     return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
 
 
-_ROW = re.compile(r"(\w+)(!?)((?: -\S+)*)(?: : (\S+)(?: = (\S+))?(?:, at least (\d+))?)?")
-"""An option as a docstring names it: ``name -n : type = default, at least 1``; with ``!`` it has to be given, without a type it is
-text. Flags are ``--`` and its name unless some are given: ``to -t`` is ``--to`` or ``-t``, ``start --from`` is ``--from`` alone."""
+_ROW = re.compile(r"(\w+)(!?)((?: -\S+)*)(?: : (\S+)(?: = (\S+))?(?:, at least (\d+))?(?:, else (\w+))?)?")
+"""An option as a docstring names it: ``name -n : type = default, at least 1, else VARIABLE`` of the environment; with ``name!`` it
+has to be given, without a type it is text. Flags are ``--`` and its name unless some are given: ``to -t`` is ``--to`` or ``-t``,
+``start --from`` is ``--from`` alone."""
 
 _TYPES: Mapping[str | None, Any] = {
     None: str, "str": str, "int": int, "float": float, "bool": bool, "Path": Path, "list[str]": list[str],
@@ -43,19 +44,20 @@ _TYPES: Mapping[str | None, Any] = {
 def documented(text: str) -> tuple[str, list[inspect.Parameter]]:
     """What a docstring says first, and the options of its sections, each a panel of help: Arguments, Options, and others."""
     head, sections = told_sections(text)
-    panels = {panel: None if panel == "Options" else panel for panel in sections}
-    return head, [_documented(panels[p], spelled, help) for p, own in sections.items() for spelled, help in own.items()]
+    sections.pop("Raises", None)
+    return head, [_documented(panel, spelled, help) for panel, own in sections.items() for spelled, help in own.items()]
 
 
-def _documented(panel: str | None, spelled: str, help: str) -> inspect.Parameter:
+def _documented(panel: str, spelled: str, help: str) -> inspect.Parameter:
     """An option of a docstring, as a command declares it."""
     row = _ROW.fullmatch(spelled)
     assert row is not None, spelled
-    name, required, written, kind, default, least = row.groups()
+    name, required, written, kind, default, least, variable = row.groups()
     flags = written.split()
     if not any(flag.startswith("--") for flag in flags):
         flags.insert(0, "--" + name.replace("_", "-"))
-    taken, facts = _TYPES[kind], told(help, *flags, panel=panel, min=None if least is None else int(least))
+    taken, where = _TYPES[kind], None if panel == "Options" else panel
+    facts = told(help, *flags, panel=where, min=None if least is None else int(least), envvar=variable)
     facts = typer.Argument(help=help) if panel == "Arguments" else facts
     if default is not None:
         value = default == "True" if taken is bool else taken(default.strip('"'))
@@ -103,23 +105,20 @@ _WRITTEN = typer.Argument(help="Plan file written by `fleetopt plan --format yam
 PlanFile = Annotated[Path, _WRITTEN]
 AnyPlan = Annotated[Path | None, _WRITTEN]
 
-Set = Annotated[
-    list[str] | None,
-    told("Any other option by its name, as in a configuration file: max_queue=40 (docs/cli.md lists them). Repeat.", "--set",
-         panel=OUTPUT),
-]  # fmt: skip
-
-
-Config = Annotated[
-    Path | None, told("Configuration or plan file (YAML, JSON) whose options are the base.", panel=OUTPUT)
-]
-Scenario = Annotated[str | None, told("Scenario of the configuration file.", panel=OUTPUT)]
-
 Command = Callable[..., Any]
 
 
-def settings(given: dict[str, Any], change: Sequence[str] | None) -> dict[str, Any]:
+def settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options given, with those of ``--set`` under their own names.
+
+    Output
+    ------
+    config : Path
+        Configuration or plan file (YAML, JSON) whose options are the base.
+    scenario
+        Scenario of the configuration file.
+    change --set : list[str]
+        Any other option by its name, as in a configuration file: max_queue=40 (docs/cli.md lists them). Repeat.
 
     Raises
     ------
@@ -127,7 +126,7 @@ def settings(given: dict[str, Any], change: Sequence[str] | None) -> dict[str, A
         One that is no ``NAME=VALUE``, or is given twice.
     """
     result = dict(given)
-    for item in change or ():
+    for item in result.pop("change") or ():
         name, equals, value = item.partition("=")
         key = canonical(name.strip())
         if not (name and equals and value):
@@ -142,7 +141,7 @@ def settings(given: dict[str, Any], change: Sequence[str] | None) -> dict[str, A
 
 def asks(
     names: Collection[str] | None = None,
-    hidden: bool = False,
+    about: str = "",
     beside: Command | None = None,
     words: Mapping[str, str] | None = None,
     **more: Any,
@@ -153,8 +152,8 @@ def asks(
     ----------
     names
         Which ones of a plan; default all that have a flag. An option the command has itself stays as it is.
-    hidden
-        Whether help leaves them to that of ``plan``.
+    about
+        What help says of the plan file that may stand for them: help then leaves them to that of ``plan``.
     beside
         What the command calls, whose docstring has options that are the command's too.
     words
@@ -168,7 +167,10 @@ def asks(
         hints = get_type_hints(command, include_extras=True)
         told = command.__doc__ or ""
         command.__doc__, rows = documented(told.format(**words) if words else told)
-        rows += documented(beside.__doc__ or "")[1] if beside is not None else []
+        for other in (beside, settings if names is None else None):
+            rows += [] if other is None else documented(other.__doc__ or "")[1]
+        if about:
+            rows.append(_parameter("plan", Annotated[Path | None, typer.Argument(metavar="PLAN", help=about)]))
         rows += [_parameter(name, annotation) for name, annotation in more.items()]
         rowed = {r.name for r in rows}
         ours = [
@@ -177,7 +179,7 @@ def asks(
             if p.kind is not inspect.Parameter.VAR_KEYWORD and p.name not in rowed
         ]
         asked = [
-            _parameter(name, _annotation(option, hidden))
+            _parameter(name, _annotation(option, bool(about)))
             for name, option in OPTIONS.items()
             if option.spellings and name not in {*hints, *rowed} and (names is None or name in names)
         ]
@@ -194,13 +196,7 @@ def told_here(command: Command) -> Command:
     return asks(())(command)
 
 
-def fleet(help: str) -> dict[str, Any]:
-    """Options of a command about a fleet that stands or is to be planned: a plan file, or where those of a plan come from."""
-    plan = Annotated[Path | None, typer.Argument(metavar="PLAN", help=help)]
-    return {"plan": plan, "config": Config, "scenario": Scenario, "change": Set}
-
-
-def of_fleet(given: dict[str, Any]) -> dict[str, Any]:
+def of_fleet(given: Mapping[str, Any]) -> dict[str, Any]:
     """What the verbs take of what such a command was given: the one of plan and configuration file there is, the traffic, options.
 
     Raises
@@ -208,11 +204,10 @@ def of_fleet(given: dict[str, Any]) -> dict[str, Any]:
     InputError
         There are both; a wrong ``--set``.
     """
-    given = settings(given, given.pop("change"))
-    if given["plan"] is not None and given["config"] is not None:
+    asked = settings(given)
+    if asked["plan"] is not None and asked["config"] is not None:
         raise InputError("a plan file and --config", "Give one of them.")
-    given["workload"] = given.pop("cdf")
-    return given
+    return {"workload": asked.pop("cdf"), **asked}
 
 
 def verb(
@@ -230,10 +225,9 @@ def verb(
     plot
         Whether the answer can be drawn.
     about
-        What help says of the plan file of a command about a :func:`fleet`; it has all options of a plan then.
+        What help says of the plan file of a command about a fleet that stands or is to be planned, with all options of a plan.
     """
-    more = fleet(about) if about else {}
-    more |= {"output_format": Format, "output": OutputFile} | ({"plot": Plot} if plot else {})
+    more: dict[str, Any] = {"output_format": Format, "output": OutputFile} | ({"plot": Plot} if plot else {})
 
     def writing(command: Command) -> Command:
         @wraps(command)
@@ -245,7 +239,7 @@ def verb(
                 write(answer)
                 draw(answer, plot)
 
-        return asks(None if about else names, bool(about), beside, **more)(run)
+        return asks(None if about else names, about, beside, **more)(run)
 
     return writing
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import planner as fo
 from planner.cli import options as opt
@@ -20,18 +20,12 @@ FOR_PROGRAMS = ("json", "yaml")
 """Formats in which a question without an answer is a document too."""
 
 
-@opt.asks(config=opt.Config, scenario=opt.Scenario, change=opt.Set)
+@opt.asks()
 def plan(
     services: Path | None,
     verify: str | None,
     quiet: bool,
-    change: list[str] | None,
-    no_choices: Annotated[
-        bool,
-        opt.told(
-            "Without what other choices would cost.", "--no-options", panel=opt.OUTPUT, envvar="FLEETOPT_NO_OPTIONS"
-        ),
-    ] = False,
+    no_choices: bool,
     output_format: opt.PlanFormat = None,
     output: opt.OutputFile = None,
     plot: opt.Plot = None,
@@ -52,13 +46,15 @@ def plan(
     verify
         Replay other draws of the traffic and judge every promise (exit 6 when one fails); with kernel (the default) or
         python, its reference.
+    no_choices --no-options : bool = False, else FLEETOPT_NO_OPTIONS
+        Without what other choices would cost.
     quiet -q : bool = False
         The answer in one line.
     """
     from planner.question.files import load_question
     from planner.report.text.plan import one_line
 
-    given = opt.settings(given, change)
+    given = opt.settings(given)
     config, own = given["config"], {name: given[name] for name in ("scenario", "current")} | {"verify": verify}
     # several fleets have no start line of one
     tiered = services is None and config is not None and load_question(config).classes

@@ -15,10 +15,7 @@ OF_MONTHS, OF_HOURS = ("lead_time", "months", "start"), ("startup", "dwell")
 """What only the months ahead take, and what only the hours do."""
 
 
-@opt.asks(
-    hidden=True,
-    **opt.fleet("Plan file, whose pools are scaled, or configuration file. Default: plan first."),
-)
+@opt.asks(about="Plan file, whose pools are scaled, or configuration file. Default: plan first.")
 def schedule(
     monthly_growth: str | None,
     policy: list[Path] | None,

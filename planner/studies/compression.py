@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.errors import InfeasibleError
 from planner.fleet.assemble import make_plan
-from planner.plans import Plan, PoolPlan
+from planner.plans import Plan
 from planner.question.compressible import span_of
 from planner.question.files import engines_of, saved_pools
 from planner.question.options import PlanInputs
@@ -85,17 +85,11 @@ def _elsewhere(found: Mapping[str, Any]) -> Iterator[Remark]:
 
 def _promises(plan: Plan, p99_s: float) -> Iterator[dict[str, Any]]:
     """Promised times of pools that get compressed prompts, the compressor's P99 added: no more than so much can be reached."""
-    pools: list[PoolPlan] = [p for p in plan.pools if p.compressed_share > 0.0]
-    for pool in pools:
-        for value in pool.latency:
-            if value.metric in ("ttft_s", "e2e_s") and value.limit_s is not None and value.value_s is not None:
-                yield {
-                    "pool": pool.name,
-                    "promise": value.label,
-                    "limit_s": value.limit_s,
-                    "value_s": value.value_s,
-                    "with_compression_s": value.value_s + p99_s,
-                }
+    for pool in plan.pools:
+        for value in pool.latency if pool.compressed_share > 0.0 else ():
+            if value.metric in ("ttft_s", "e2e_s") and value.limit_s is not None:
+                row = {"pool": pool.name, "promise": value.label, "limit_s": value.limit_s, "value_s": value.value_s}
+                yield {**row, "with_compression_s": value.value_s + p99_s}
 
 
 def _notes(found: Mapping[str, Any]) -> Iterator[Remark]:

@@ -247,9 +247,9 @@ def sweep(
         if found is not None and not (plans and found["row"]["feasible"] and found["plan"] is None):
             points[k] = SweepPoint(asked[k].change, None, found["reason"], found)
     open_points = [k for k in range(len(asked)) if k not in points]
-    if progress is not None:
-        # a bar that counts by itself until then ends here: a process with threads cannot be copied
-        progress(len(points), len(asked))
+    tell = progress or (lambda done, total: None)
+    # a bar that counts by itself until then ends here: a process with threads cannot be copied
+    tell(len(points), len(asked))
     with ExitStack() as opened:
         rows = None if stream is None else opened.enter_context(_row_file(stream, asked))
         if rows is not None:
@@ -261,8 +261,7 @@ def sweep(
                 journal.add(keys[k], point.to_row(), point.document(), point.error)
             if rows is not None:
                 rows.add(point.to_row())
-            if progress is not None:
-                progress(len(points), len(asked))
+            tell(len(points), len(asked))
     return Sweep(base, tuple(points[k] for k in range(len(asked))), cost)
 
 
