@@ -782,20 +782,11 @@ def compare_policies(
             f"{found_model.name} leaves no KV cache on {found_gpu.name} x TP{tp} with {slots} slots",
             "Take more GPUs per replica (--tp), a larger GPU, or fewer --slots.",
         )
+    lengths = traffic.input_tokens, traffic.output_tokens, traffic.weight
+    setting = compare.Setting(slots, token_budget, memory, *limits, share)
+    how: dict[str, Any] = {"parameters": parameters, "requests": requests, "seeds": seeds, "replicas": replicas}
     result = compare.compare_policies(
-        policies,
-        rates,
-        traffic.input_tokens,
-        traffic.output_tokens,
-        traffic.weight,
-        profile.iteration,
-        compare.Setting(slots, token_budget, memory, *limits, share),
-        parameters=parameters,
-        requests=requests,
-        seeds=seeds,
-        replicas=replicas,
-        routing=routing,
-        progress=progress,
+        policies, rates, *lengths, profile.iteration, setting, **how, routing=routing, progress=progress
     )
     result.about = f"{found_gpu.name} x TP{tp}, {found_model.name}, {profile.trust}, {memory:,} tokens of KV cache"
     return result

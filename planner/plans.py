@@ -90,7 +90,7 @@ class LatencyValue(Record):
         return values if self.share is not None else {k: v for k, v in values.items() if not k.startswith("share")}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings(Record):
     """How the engines of a pool are to be started, in the words of vLLM, each with its reason.
 
@@ -122,22 +122,16 @@ class EngineSettings(Record):
     max_num_seqs: int
     max_num_batched_tokens: int
     tensor_parallel_size: int
-    gpu_memory_utilization: float
-    kv_cache_dtype: str
-    batching: str
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     expert_parallel_size: int = 1
     speculative: str = ""
+    gpu_memory_utilization: float
+    kv_cache_dtype: str
+    batching: str
     max_loras: int = 0
     max_lora_rank: int = 0
     reasons: Mapping[str, str] = field(default_factory=dict)
-
-    written: ClassVar[tuple[str, ...]] = (
-        "max_model_len", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "pipeline_parallel_size",
-        "data_parallel_size", "expert_parallel_size", "speculative", "gpu_memory_utilization", "kv_cache_dtype", "batching",
-        "max_loras", "max_lora_rank", "reasons",
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -637,16 +637,12 @@ def _table() -> dict[str, Option]:
         name: (panel, *text.partition(" Default: ")[::2]) for panel, own in _TOLD.items() for name, text in own.items()
     }
     names = {"engines": ", ".join(engine_names()), "routings": ", ".join(ROUTABLE), "usual": DEFAULT_ROUTING}
-    return {
-        name: replace(
-            option,
-            name=name,
-            panel=told[name][0],
-            help=told[name][1].format(**names),
-            default=told[name][2].rstrip("."),
-        )
-        for name, option in table.items()
-    }
+    for name, option in table.items():
+        # nothing is said under python -OO, which leaves docstrings out
+        panel, help, default = told.get(name, ("", "", ""))
+        words = {"panel": panel, "help": help.format(**names), "default": default.rstrip(".")}
+        table[name] = replace(option, name=name, **words)
+    return table
 
 
 _, _TOLD = told_sections(PlanInputs.__doc__ or "")

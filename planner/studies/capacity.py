@@ -15,7 +15,7 @@ from planner.fleet.pool import Pool, Shortfall
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
-from planner.studies.served import Served, latencies, served_of
+from planner.studies.evaluation import Served, latencies, served_of
 
 PRECISION = 1.0 / 256.0
 """Share to which a largest rate is known: the first rate that is refused lies no further above it [1]."""

@@ -18,8 +18,8 @@ from planner.predict.records import Floats
 from planner.question.compiled import JOINT_LEVELS
 from planner.shared.record import Record
 from planner.studies.capacity import largest, pool_keeps
+from planner.studies.evaluation import latencies, refuse_linked, replayed
 from planner.studies.schedule import HOUR_S, Elasticity, Schedule, ScheduledPool, scheduled_pool
-from planner.studies.served import latencies, refuse_linked, replayed
 from planner.units import format_duration, format_percent
 
 ON_DEMAND = "GPUs on demand"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.plans import HOURS_PER_YEAR
 from planner.report.text.plan import unmeasured, usd
-from planner.studies.served import Served
+from planner.studies.evaluation import Served
 from planner.units import format_count
 
 
