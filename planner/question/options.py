@@ -640,7 +640,7 @@ def _table() -> dict[str, Option]:
     for name, option in table.items():
         # nothing is said under python -OO, which leaves docstrings out
         panel, help, default = told.get(name, ("", "", ""))
-        words = {"panel": panel, "help": help.format(**names), "default": default.rstrip(".")}
+        words: dict[str, Any] = {"panel": panel, "help": help.format(**names), "default": default.rstrip(".")}
         table[name] = replace(option, name=name, **words)
     return table
 
