@@ -28,10 +28,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import planner as fo
 from planner.autoscale.backtest import clock_counts, perfect_counts, run_policy, serving_of
 from planner.autoscale.derive import LLM_D, USUAL, derive_policy
-from planner.autoscale.path import STEP_S, WINDOW_S, hourly_path, swings
 from planner.autoscale.signals import Signals, peak_prefill, signals_of
 from planner.autoscale.thresholds import Capacity, Threshold, capacity_of, threshold_of
-from planner.autoscale.windows import arrivals_along, drawn_requests, latencies, served
+from planner.autoscale.windows import (
+    STEP_S,
+    WINDOW_S,
+    arrivals_along,
+    drawn_requests,
+    hourly_path,
+    latencies,
+    served,
+    swings,
+)
 from planner.fleet.fleet import Fleet
 from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.monitor.policy import Pace, Policy, Scaler

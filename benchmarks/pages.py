@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.cli.main import run
-from planner.report import table
+from planner.report import output
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "page.md"
 
@@ -53,20 +53,20 @@ PAGES = (
 def pages(widths: tuple[int, ...], command: str) -> list[str]:
     """What a command prints at the first width, stdout before stderr; the same result laid out at the others."""
     out, err, code = io.StringIO(), io.StringIO(), 0
-    laid_out, shown = table.render, []
+    laid_out, shown = output.table, []
 
     def render(result: Any, width: int | None = None) -> str:
         shown.append(result)
         return laid_out(result, width)
 
-    table.render = render
+    output.table = render
     os.environ["COLUMNS"] = str(widths[0])
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             run(command.split())
         except SystemExit as end:
             code = int(end.code or 0)
-    table.render = laid_out
+    output.table = laid_out
     told = f" (exit {code})" if code else ""
     printed = [out.getvalue() + err.getvalue(), *(laid_out(shown[0], width) + "\n" for width in widths[1:])]
     return [

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from planner.report.blocks import to_markdown
-from planner.report.text.reproduction import summary
+from planner.report.text.measured import agreement
 from planner.reproduce.papers import reproduce
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -25,7 +25,7 @@ def written() -> dict[Path, str]:
     table.writeheader()
     table.writerows(found.to_rows())
     page = DOCS / "papers.md"
-    block = f"<!-- reproduce all -->\n{to_markdown([summary(found)]).strip()}\n<!-- end -->"
+    block = f"<!-- reproduce all -->\n{to_markdown([agreement(found)]).strip()}\n<!-- end -->"
     text = re.sub(
         r"<!-- reproduce all -->.*?<!-- end -->", lambda _: block, page.read_text(encoding="utf-8"), flags=re.DOTALL
     )

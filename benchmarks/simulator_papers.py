@@ -9,13 +9,14 @@ import sys
 
 import numpy as np
 
+from benchmarks.machines import Exclusive
 from planner.catalog.kv import kv_capacity
 from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
 from planner.fluid.rad import rad_lambda_max
 from planner.fluid.wait import wait_min_thresholds
 from planner.predict.engine import Request
-from planner.reproduce.machines import Exclusive, KvLinear, Staircase
+from planner.reproduce.machines import KvLinear, Staircase
 from planner.simulate.compare import Setting, compare_policies
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches, summarize

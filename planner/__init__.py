@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from planner.monitor.result import FleetCheck
     from planner.plans import Plan, PoolPlan
     from planner.promise import Promise, Slo
-    from planner.reproduce.result import Reproduction
+    from planner.reproduce.papers import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
     from planner.studies.batch import BatchRoom
@@ -57,7 +57,7 @@ _HOME = {
     "Comparison": "simulate.compare", "Costs": "studies.costs", "Evaluation": "studies.evaluation", "FleetCheck": "monitor.result",
     "Growth": "studies.growth",
     "Plan": "plans", "PoolPlan": "plans",
-    "Promise": "promise", "Rendered": "deploy", "Reproduction": "reproduce.result", "Schedule": "studies.schedule",
+    "Promise": "promise", "Rendered": "deploy", "Reproduction": "reproduce.papers", "Schedule": "studies.schedule",
     "ServicesPlan": "studies.services",
     "Slo": "promise", "Stability": "advice.stability", "Sweep": "studies.what_if", "SweepPoint": "studies.what_if",
     "TieredPlan": "studies.classes", "Verification": "simulate.plan", "WaitSettings": "advice.wait",

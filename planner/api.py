@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from planner.monitor.policy import Policy
     from planner.monitor.prometheus import Series
     from planner.monitor.result import FleetCheck
-    from planner.reproduce.result import Reproduction
+    from planner.reproduce.papers import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
     from planner.studies.batch import BatchRoom
@@ -555,6 +555,9 @@ def plan_tiers(config: str | Path, **options: Unpack[OwnOptions]) -> TieredPlan:
     if not saved.classes:
         raise InputError(f"{config}: has no classes", "Add `classes:` with a name and options for each.")
     base = {**saved.options, **options}
+    saved.refuse_untold(saved.options, options)
+    for named in saved.classes.values():
+        saved.refuse_untold(named, ())
     return plan_classes(base, saved.classes, lambda name: _beside(name, saved.folder), f"{saved.source}: ")
 
 
@@ -626,7 +629,7 @@ def evaluate(
     from planner.studies.evaluation import evaluation_of
 
     saved = _standing(fleet)
-    question = saved.inputs()
+    question = saved.inputs(told=changes)
     _refuse_bought(changes)
     inputs = question.override(changes) if changes else question
     loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
@@ -849,13 +852,14 @@ def what_if(
     from planner.studies.what_if import combinations, sweep
 
     saved = None if isinstance(base, PlanInputs) else _saved(base)
-    question = base if isinstance(base, PlanInputs) else cast("Question", saved).inputs()
+    told = [*values] if workload is None else [*values, "cdf"]
+    question = base if isinstance(base, PlanInputs) else cast("Question", saved).inputs(told=told)
     lists = {canonical(k): [*v] if isinstance(v, (list, tuple)) else [v] for k, v in values.items()}
     changes = combinations(lists, zipped)
     origin: list[str] | None = None
     if scenarios and saved is not None:
         for name in scenarios:
-            saved.inputs(name)
+            saved.inputs(name, told=told)
         origin = [name for name in scenarios for _ in changes]
         changes = [{**saved.scenarios[name], **change} for name in scenarios for change in changes]
     loaded = None if workload is None else _loaded(workload)

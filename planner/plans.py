@@ -18,6 +18,7 @@ from planner.shared.record import Record, json_number
 from planner.shared.remarks import Remark
 
 HOURS_PER_YEAR = 8760.0
+HOURS_PER_MONTH = HOURS_PER_YEAR / 12.0
 """Hours of a year as the FleetOpt paper and most price sheets count them."""
 
 POOL_COLUMNS = (

@@ -106,7 +106,7 @@ ROUTINGS: Mapping[str, Routing] = {
         ),
         Routing(
             "prefix",
-            "the replica whose cache holds the longest prefix of the prompt, any where none does (llm-d, SGLang's router)",
+            "the replica whose cache holds most of the prompt, else where such went before, else any (llm-d, SGLang's router)",
             candidates=1,
             law="random",
             affinity="prefix",

@@ -50,7 +50,7 @@ def few_replayed() -> Iterator[None]:
         "predict.traffic": {"POOLED": 30_000, "DRAWN": 12_000, "DRAWN_EACH": 600},
         "methods.sessions": {"FEW_CALLS": 2_500, "MOST_CALLS": 5_000},
         "methods.replayed": {"SAMPLE": 30_000},
-        "methods.population": {"SAMPLE": 15_000},
+        "methods.mixed": {"SAMPLE": 15_000},
     }
     with pytest.MonkeyPatch.context() as patch:
         for module, numbers in few.items():

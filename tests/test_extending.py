@@ -96,7 +96,7 @@ KINDS: dict[str, tuple[tuple[Callable[[Path], list[str]], ...], int, str]] = {
     ),
     "export of a plan": (
         (copied("planner/report/exports/plan/vllm.py", "planner/report/exports/plan/dummy.py"),), 1,
-        "from planner.report.exports import export, export_names; assert 'dummy' in export_names('plan'); export('plan', 'dummy')",
+        "from planner.report import formats, formatter; assert 'dummy' in formats('plan'); formatter('dummy', 'plan')",
     ),
     "latency method": (
         (

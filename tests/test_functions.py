@@ -26,7 +26,6 @@ SETTINGS = "independent settings of one run, most by keyword with a default"
 
 LONG = {
     "calibrate/closed_loop.py: loop_times": ONE_FORMULA,
-    "calibrate/layers.py: Layers.__init__": FIELDS,
     "calibrate/microbench.py: measure": SIGNATURE,
     "calibrate/servers.py: fit_server": IN_STEPS,
     "iteration/roofline.py: roofline": ONE_FORMULA,
@@ -34,11 +33,8 @@ LONG = {
 """Functions of more than :data:`LINES` code lines -> why."""
 
 WIDE = {
-    "calibrate/layers.py: Layers.__init__": FIELDS,
-    "calibrate/load_generators.py: point": SETTINGS,
     "calibrate/microbench.py: measure": SETTINGS,
     "calibrate/solver.py: minimise": QUANTITIES,
-    "calibrate/solver.py: solve": QUANTITIES,
     "fluid/rad.py: inv_mu_lin": QUANTITIES,
     "methods/disaggregated.py: DecodePool.__init__": FIELDS,
     "predict/kernel.py: replay": SETTINGS,
@@ -53,7 +49,6 @@ WIDE = {
     "simulate/traffic.py: SampledTraffic.__init__": FIELDS,
     "studies/costs.py: costs_of": FORWARDED,
     "studies/what_if.py: sweep": FORWARDED,
-    "workload/formats/rows.py: table_format": FIELDS,
     "workload/query.py: query": FORWARDED,
     "workload/workload.py: Workload.from_arrays": FIELDS,
 }

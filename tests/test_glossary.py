@@ -16,7 +16,7 @@ from planner.iteration.model import IterationModel
 from planner.methods.base import Prediction
 from planner.plans import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, SearchReport
 from planner.promise import Promise
-from planner.reproduce.result import Finding
+from planner.reproduce.papers import Finding
 from planner.studies.batch import BatchHour, BatchRoom
 from planner.studies.capacity import Capacity, CapacityPool
 from planner.studies.classes import Grouping, TieredPlan

@@ -14,7 +14,6 @@ MATHEMATICS = "a published formula, offered to those who read and reuse the math
 REFERENCE = "the reference that approximations and the simulator's engines are tested against"
 
 UNREACHED = {
-    "closed_loop_tpot": REFERENCE,
     "TP_EB": MATHEMATICS,
     "NCorr": MATHEMATICS,
     "N_corr": MATHEMATICS,
@@ -28,8 +27,6 @@ UNREACHED = {
     "deterministic_excess": MATHEMATICS,
     "_kimura": MATHEMATICS,
     "phase_type_wait": REFERENCE,
-    "iteration_time": "the machines of the papers by name, for references and benchmarks of the simulator",
-    "simulate_pool": "the simulator for scripts; benchmarks and accuracy pages are made with it",
 }
 """Definitions that no command, verb or registry reaches -> why they stay."""
 
@@ -57,7 +54,7 @@ OTHER_MEANINGS = {
     "calibrate/servers.py": "a kind of measured batch is called mixed",
     "calibrate/points.py": "a kind of measured batch is called mixed",
     "calibrate/closed_loop.py": "how a measured server schedules is called mixed",
-    "report/explained.py": "how a plan of a shape is laid out on a page",
+    "report/text/why.py": "how a plan of a shape is laid out on a page",
     "report/text/plan.py": "how a plan of a shape is laid out on a page",
 }
 
@@ -142,8 +139,8 @@ def test_names_are_compared_in_their_own_place() -> None:
     assert not strangers
 
 
-FOUND_BY_FOLDER = ("blocks", "render")
-"""What registries call of every file of their folder."""
+FOUND_BY_NAME = re.compile(r"planner\.report\.(exports\..*:render|text\..*:of_\w+)")
+"""What registries call by its name (tests/report/test_registries.py holds that nothing else is called so)."""
 
 Definition = tuple[str, str]
 """Module and name."""
@@ -187,7 +184,7 @@ class House:
                 if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                     command = module.startswith("planner.cli.") and (node.name[0] != "_" or bool(node.decorator_list))
                     verb = command or module == "planner.api"
-                    if verb or (module.startswith("planner.report.") and node.name in FOUND_BY_FOLDER):
+                    if verb or FOUND_BY_NAME.fullmatch(f"{module}:{node.name}"):
                         yield module, node.name
                 else:
                     exported = isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 import planner as fo
 from planner.catalog.folders import FOLDER as CATALOG
-from planner.catalog.load import shipped
 from planner.catalog.profile_files import READERS, REQUIRED, parse_profile
 from planner.cli.commands import Built
 from planner.cli.main import app
@@ -24,6 +23,7 @@ from planner.errors import InputError
 from planner.question.files import load_question
 from planner.question.options import OPTIONS, PlanInputs
 from planner.question.services import read_services
+from planner.shared.documents import shipped
 from tests.test_docs import _script
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
@@ -216,7 +216,11 @@ def test_the_reader_of_profiles_and_their_schema_are_of_one_mind() -> None:
 
 
 def test_the_catalog_is_as_its_schemas_say() -> None:
-    found = [f"{name}: {line}" for name, entry in shipped("gpus.yaml")["gpus"].items() for line in wrong("gpu", entry)]
+    found = [
+        f"{name}: {line}"
+        for name, entry in shipped(CATALOG / "gpus.yaml")["gpus"].items()
+        for line in wrong("gpu", entry)
+    ]
     for path in sorted((CATALOG / "models").glob("*.json")):
         found += [f"{path.name}: {line}" for line in wrong("model", json.loads(path.read_text(encoding="utf-8")))]
     assert not found

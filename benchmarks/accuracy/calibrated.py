@@ -15,10 +15,10 @@ from benchmarks.accuracy.cases import NO_ALLREDUCE, possible, server_system
 from benchmarks.accuracy.rows import Pair, band_of
 from benchmarks.accuracy.serving import FloatArray
 from planner.calibrate.closed_loop import Loads, ServerPoint, loop_times
+from planner.calibrate.files import read_iterations_csv, read_servers_csv
 from planner.calibrate.fit import fit_points
-from planner.calibrate.points import Points, read_iterations_csv
+from planner.calibrate.points import Points
 from planner.calibrate.servers import ENOUGH_SHAPES, fit_server
-from planner.calibrate.tables import read_servers_csv
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy.serving import table
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
-from planner.calibrate.points import Points, read_iterations_csv
+from planner.calibrate.files import read_iterations_csv, read_servers_csv
+from planner.calibrate.points import Points
 from planner.calibrate.servers import faster_than_hardware, hardware_limit
-from planner.calibrate.tables import read_servers_csv
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.iteration.model import IterationModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +13,10 @@ import numpy as np
 from benchmarks.accuracy.mixtures import LADDER, RATIO, Workers, ratio_runs, served
 from benchmarks.accuracy.rows import Pair
 from benchmarks.accuracy.serving import Load, completed_per_s, poisson, quantile, random, table, through, tpot_s
-from planner.catalog.kv import kv_bytes_per_token, kv_capacity
+from planner.catalog.kv import kv_bytes_per_token, kv_capacity, window_share
 from planner.catalog.profile_record import Profile
 from planner.catalog.profiles import estimated_profile
+from planner.engines import engine as find_engine
 from planner.iteration.roofline import NODE_LINK_BYTES_PER_S
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.predict.records import PrefixCache, Replicas, Run
@@ -24,9 +25,14 @@ STAGE_S, APART_S = 60.0, 600.0
 """A stage's length, and how far apart their begins are replayed: each has ended before the next, the cache stays [s]."""
 PREFIX, QUESTION, ANSWER = 16_000.0, 256.0, 256.0
 """Load of both ladders: tokens that prompts of a group share, their own, and of an answer."""
-GROUPS = {"pd": 1000, "offload": 250}
+GROUPS, EACH = {"pd": 1000, "offload": 250}, 5
+"""Prompts of a ladder, so many to each group: mixed once, then sent one after the other again and again (inference-perf)."""
+DRAWS = 5
+"""Ladders that are averaged, each with arrivals and an order of its own: one run of a minute tells P90 to a tenth or two."""
 PREFILL_KV, FLEET_HBM, FLEET_HOST = 1_630_790.0, 2_384_000.0, 10_496_000.0
 """KV tokens of a prefill replica, and of the whole offloading fleet in GPU and host memory (their READMEs)."""
+LONGEST, CHUNK = 131_072.0, 8192.0
+"""Of gpt-oss: vLLM prints its blocks over those of one request of the longest context, whose windows hold a chunk [tokens]."""
 HOST_BYTES_PER_S = 25e9
 """Copies from host memory, per GPU: what a PCIe slot sustains [bytes/s]."""
 BELOW = 0.95
@@ -44,14 +50,17 @@ class Stage:
     e2e_p90_s: float
 
 
-def climb(rates: Sequence[float], groups: int, overhead_s: float, play: Callable[[Load], Run]) -> list[Stage]:
+def climb(
+    rates: Sequence[float], groups: int, overhead_s: float, play: Callable[[Load], Run], draw: int = 0
+) -> list[Stage]:
     """A ladder of Poisson stages, played one after the other against caches that stay."""
     arrivals, stage = [], []
     for number, rate in enumerate(rates):
-        at = poisson(rate, round(rate * STAGE_S), seed=number + 1) + number * APART_S
+        at = poisson(rate, round(rate * STAGE_S), seed=100 * draw + number + 1) + number * APART_S
         arrivals.append(at)
         stage.append(np.full(at.size, number))
-    group = random(7).integers(0, groups, sum(a.size for a in arrivals))
+    order = random(7 + draw).permutation(np.repeat(np.arange(groups), EACH))
+    group = np.resize(order, sum(a.size for a in arrivals))
     load = Load(np.concatenate(arrivals), PREFIX + QUESTION, ANSWER, group=group, shared_tokens=PREFIX)
     run = play(load)
     which = np.concatenate(stage)
@@ -62,6 +71,12 @@ def climb(rates: Sequence[float], groups: int, overhead_s: float, play: Callable
         e2e, ttft = run.e2e_s[own] + overhead_s, run.ttft_s[own] + overhead_s
         found.append(Stage(float(own.sum() / span), quantile(ttft, 0.9), quantile(e2e, 0.9)))
     return found
+
+
+def climbs(rates: Sequence[float], groups: int, overhead_s: float, play: Callable[[Load], Run]) -> list[Stage]:
+    """The mean of several ladders, stage by stage."""
+    several = zip(*(climb(rates, groups, overhead_s, play, draw) for draw in range(DRAWS)), strict=True)
+    return [Stage(*map(float, np.mean([astuple(stage) for stage in same], axis=0))) for same in several]
 
 
 def _profiles(engine: str, device: GpuSpec, model: ModelSpec, tp: int, decode_tp: int) -> tuple[Profile, Profile]:
@@ -93,13 +108,16 @@ def disaggregated(data: Path) -> Iterator[Pair]:
         own = [r for r in rows if r["arm"] == arm]
         (prefills, tp), (decodes, decode_tp) = (map(int, own[0][k].split("xTP")) for k in ("prefill", "decode"))
         device, model, _ = served(own[0]["gpu"], own[0]["model"], tp)
-        profiles = _profiles(own[0]["engine"].replace(" ", "@"), device, model, tp, decode_tp)
-        first, second = split(profiles, (prefills, decodes), (PREFILL_KV, _room(device, model, decode_tp)), "prefix")
+        engine, windows = own[0]["engine"].replace(" ", "@"), window_share(model)
+        profiles = _profiles(engine, device, model, tp, decode_tp)
+        pool = PREFILL_KV * (1.0 + windows * (model.sliding_window + CHUNK) / LONGEST)
+        cache = PrefixCache(windows=windows if find_engine(engine).keeps_windows else 0.0)
+        first, second = split(profiles, (prefills, decodes), (pool, _room(device, model, decode_tp)), "prefix")
         moves = transfer_s(model, PREFIX + QUESTION, min(tp, decode_tp))
         rates = [float(r["target_qps"]) for r in own]
-        stages = climb(
+        stages = climbs(
             rates, GROUPS["pd"], profiles[0].api_overhead_s,
-            partial(through, replicas=first, cache=PrefixCache(), decoders=second, transfer_s=moves),
+            partial(through, replicas=first, cache=cache, decoders=second, transfer_s=moves),
         )  # fmt: skip
         knee = max(float(r["achieved_per_s"]) for r in own)
         band = profiles[0].band
@@ -179,7 +197,7 @@ def offload(data: Path) -> Iterator[Pair]:
         )  # fmt: skip
         speed = tp * HOST_BYTES_PER_S / (tp * kv_bytes_per_token(model, tp))
         cache = PrefixCache(FLEET_HOST / count, speed) if hosted else PrefixCache()
-        stages = climb(
+        stages = climbs(
             [float(r["target_qps"]) for r in own], GROUPS["offload"], profile.api_overhead_s,
             partial(through, replicas=server, cache=cache),
         )  # fmt: skip

@@ -8,7 +8,7 @@ settings are those of the same GPU, model and scenario of `real/mlperf` where it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -42,7 +42,11 @@ the last of these lives are not judged."""
 MOST = 20_000
 """Requests of a replay at most."""
 TIMES = ("t0", "w", "b", "c", "g", "h", "e", "a", "x", "w_experts", "h_m", "e_m")
-STEPS = 7
+STEPS = 9
+GATHERS: Mapping[str, tuple[int, int]] = {"trtllm_offline": (2, 14)}
+"""Iterations from one begin of prompts to the next, and with copies of the attention: TensorRT-LLM plans an iteration while the one
+before runs, and in NVIDIA's harness copies wait for each other's prompts (``adp_balancing_enable``). TTFT P99 of its systems that
+are not at a limit is 3.4 to 4.5 iterations, and 10.6 to 18.3 of DeepSeek-R1 on B200, B300, GB200 and GB300 (median 16.4)."""
 MODELS_61 = {"deepseek-r1": "deepseek-v3", "llama2-70b-99.9": "llama-2-70b"}
 
 
@@ -123,10 +127,13 @@ def served(entry: MlperfRow, folder: Path, parallel: Parallelism, scale: float =
     row = entry.row
     prompt, output = entry.requests(folder)
     budget, slots, kv = entry.replica(parallel)
-    host = find_engine(entry.engine.removesuffix("_offline"))
+    host = find_engine(entry.engine.replace("_offline", ""))
     model = scaled(roofline(entry.gpu, entry.model, parallel, engine=entry.engine), scale)
     copies = max(float(row["n_gpus"]) * parallel.copies / parallel.gpus, 1.0)
-    return Served(Replicas(1, model, slots, budget, kv, request_s=host.request_s), copies, prompt, output)
+    gather = GATHERS.get(entry.engine, (1, 1))[parallel.dp > 1]
+    return Served(
+        Replicas(1, model, slots, budget, kv, request_s=host.request_s, gather=gather), copies, prompt, output
+    )
 
 
 def fastest(entry: MlperfRow, folder: Path) -> tuple[float, Parallelism]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -34,6 +35,8 @@ submitters' configs (MLPerf Inference v6.0, closed/HPE/configs/*/Offline/mixtral
 MLPERF_SEQUENCES = 1024
 MLPERF_BUDGET = 8192
 """Engine settings of a result whose configuration is not published."""
+OF_V60 = "0.14"
+"""vLLM of MLPerf Inference v6.0 (AMD's build and Krai's)."""
 VLLM_SEQUENCES = 256
 """What vLLM takes at most where nobody says (its default, V0 and V1)."""
 
@@ -220,7 +223,7 @@ def mlperf_rows(folder: Path, file: str) -> Iterator[MlperfRow]:
         name = row["engine"].lower()
         # what names neither is a build of TensorRT-LLM on NVIDIA and of vLLM on AMD
         by_vllm = "vllm" in name or "sglang" in name or device.gpu_class == "amd"
-        engine = "vllm_offline" if by_vllm else "trtllm_offline"
+        engine = _vllm_build(row) if by_vllm else "trtllm_offline"
         spec = find_model(row["model"])
         if spec.weight_dtype != "mxfp4":
             spec = replace(spec, weight_dtype="fp4" if row["precision"] == "mxfp4" else row["precision"])
@@ -230,6 +233,14 @@ def mlperf_rows(folder: Path, file: str) -> Iterator[MlperfRow]:
                 spec = replace(spec, dense_dtype="fp8")
         spec = replace(spec, kv_dtype=row["kv_dtype"] if row["kv_dtype"] in ("fp8", "bf16", "fp16") else "fp8")
         yield MlperfRow(row, device, spec, engine, tuple(_spreads(row, spec, device)))
+
+
+def _vllm_build(row: dict[str, str]) -> str:
+    """vLLM with the version a result names; those of v6.0 that name none run as the others of that round."""
+    named = re.search(r"vllm v?(\d+\.\d+)", row["engine"].lower())
+    if not named and row["round"] < "v6.0":
+        return "vllm_offline"
+    return f"vllm_offline@{named[1] if named else OF_V60}"
 
 
 def _spreads(row: dict[str, str], model: ModelSpec, gpu: GpuSpec) -> Iterator[Parallelism]:

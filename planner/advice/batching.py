@@ -13,10 +13,11 @@ from planner.advice.replica import SchedulerReplica, mixed_cost_known
 from planner.fluid import crossover as cross
 from planner.fluid import exclusive as eb
 from planner.fluid.exclusive_memory import ExclusiveSlots, exclusive_slots
-from planner.iteration.derived import Derived, exclusive_parameters, interference_parameters, mixed_parameters
+from planner.iteration.derived import exclusive_parameters, interference_parameters, mixed_parameters
 from planner.iteration.model import IterationModel
 from planner.predict.bounds import max_throughput
-from planner.shared.record import Record
+from planner.shared.record import Record, json_number
+from planner.shared.remarks import said
 
 FloatArray = NDArray[np.float64]
 
@@ -147,72 +148,25 @@ def _exclusive_throughput(
     return completed / total if total > 0.0 else math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class _Exclusive:
-    """Exclusive batching as it would be set, and what a phase costs in the papers' linear form."""
-
-    params: Derived
-    choice: eb.AgeAware
-    memory: ExclusiveSlots
-    slots: int
-    throughput_per_s: float
-    fixed_s: float  # of a prefill phase
-    alpha_p: float
-    alpha_d: float
-    beta_p: float
-    beta_d: float
-
-    @property
-    def k(self) -> int:
-        return self.choice.k(self.slots)
-
-    def row(self, mean_input: float, mean_output: float) -> dict[str, Any]:
-        """Settings and throughput."""
-        refilled = max(1.0, self.choice.theta * self.slots)
-        phase = self.fixed_s + self.alpha_d * self.choice.T
-        per_request = phase / refilled + self.beta_d * mean_output + self.beta_p * mean_input
-        known = self.fixed_s + self.alpha_d > 0.0
-        constant = eb.theta0_of_costs(self.fixed_s, self.alpha_d, mu_O=mean_output) if known else eb.theta0(0)
-        return {
-            "N": self.slots,
-            "k": self.k,
-            "theta": self.choice.theta,
-            "phase_iterations": self.choice.T,
-            "throughput_per_s": self.throughput_per_s,
-            "throughput_linear_form_per_s": 1.0 / per_request if per_request > 0.0 else None,
-            "theta0_constant_hazard": float(constant.theta0),
-            "overflow_share": self.memory.share,
-            "guards": list(self.memory.guards),
-        }
-
-    def costs(self, context: float) -> dict[str, Any]:
-        """Its costs in the linear form, where they hold, and how far they stray."""
-        return {
-            "alpha_p_s": self.alpha_p,
-            "alpha_p_per_phase_s": self.fixed_s,
-            "beta_p_s_per_token": self.beta_p,
-            "alpha_d_s": self.alpha_d,
-            "beta_d_s_per_sequence": self.beta_d,
-            "context_tokens": context,
-            "covers": {name: list(span) for name, span in self.params.covers.items()},
-            "form_error": self.params.form_error,
-        }
-
-
-def _exclusive(replica: SchedulerReplica, linear: IterationModel, attention: float) -> _Exclusive:
-    """Threshold and slots that suit each other: the memory of a threshold, and the threshold of so many slots."""
-    mean_input, budget = replica.workload.mean_input, float(replica.token_budget)
-    chunk_range = (min(256.0, budget / 2.0), budget)
+def _exclusive(
+    replica: SchedulerReplica, linear: IterationModel, attention: float
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Exclusive batching with threshold and slots that suit each other (the memory of a threshold, and the threshold of so many
+    slots), and what a phase costs in the papers' linear form, where that holds, and how far it strays."""
+    mean_input, mean_output, budget = (
+        replica.workload.mean_input,
+        replica.workload.mean_output,
+        float(replica.token_budget),
+    )
     inputs, outputs, weight = _lengths(replica)
     outputs = np.maximum(1.0, np.rint(outputs))
     slots, theta = replica.slots, 0.5
-    choice: eb.AgeAware | None = None
     memory: ExclusiveSlots | None = None
     for _ in range(4):
-        params = exclusive_parameters(linear, replica.context, chunk_range, slots=float(max(slots, 2)))
-        alpha_d = params["alpha_d"]
+        chunks = (min(256.0, budget / 2.0), budget)
+        params = exclusive_parameters(linear, replica.context, chunks, slots=float(max(slots, 2)))
         fixed, _ = _prefill_cost(params["alpha_p"], theta * slots * mean_input, budget)
-        ratio = math.inf if alpha_d <= 0.0 else fixed / alpha_d
+        ratio = math.inf if params["alpha_d"] <= 0.0 else fixed / params["alpha_d"]
         choice = eb.theta_age_aware(outputs=outputs, weights=weight, alpha_ratio=ratio)
         if memory is None or choice.T != memory.T:
             memory = exclusive_slots(replica.kv_tokens, OVERFLOW, inputs, outputs, min(1.0, choice.theta), weight)
@@ -220,12 +174,34 @@ def _exclusive(replica: SchedulerReplica, linear: IterationModel, attention: flo
         theta, slots = choice.theta, max(1, min(memory.N, replica.option.max_num_seqs or 1024))
         if settled:
             break
-    assert choice is not None
     assert memory is not None
-    a_p, a_d, b_p, b_d = (max(0.0, params[n]) for n in ("alpha_p", "alpha_d", "beta_p", "beta_d"))
-    fixed, per_token = _prefill_cost(a_p, choice.k(slots) * mean_input, budget)
-    throughput = _exclusive_throughput(replica, outputs, weight, slots, choice.T, a_p)
-    return _Exclusive(params, choice, memory, slots, throughput, fixed, a_p, a_d, b_p + (per_token + attention), b_d)
+    alpha_p, alpha_d, beta_p, beta_d = (max(0.0, params[n]) for n in ("alpha_p", "alpha_d", "beta_p", "beta_d"))
+    fixed, per_token = _prefill_cost(alpha_p, choice.k(slots) * mean_input, budget)
+    beta_p += per_token + attention
+    per_request = (fixed + alpha_d * choice.T) / max(1.0, theta * slots) + beta_d * mean_output + beta_p * mean_input
+    known = fixed + alpha_d > 0.0
+    constant = eb.theta0_of_costs(fixed, alpha_d, mu_O=mean_output) if known else eb.theta0(0)
+    settings = {
+        "N": slots,
+        "k": choice.k(slots),
+        "theta": theta,
+        "phase_iterations": choice.T,
+        "throughput_per_s": _exclusive_throughput(replica, outputs, weight, slots, choice.T, alpha_p),
+        "throughput_linear_form_per_s": 1.0 / per_request if per_request > 0.0 else None,
+        "theta0_constant_hazard": float(constant.theta0),
+        "overflow_share": memory.share,
+        "guards": list(memory.guards),
+    }
+    return settings, {
+        "alpha_p_s": alpha_p,
+        "alpha_p_per_phase_s": fixed,
+        "beta_p_s_per_token": beta_p,
+        "alpha_d_s": alpha_d,
+        "beta_d_s_per_sequence": beta_d,
+        "context_tokens": replica.context,
+        "covers": {name: list(span) for name, span in params.covers.items()},
+        "form_error": params.form_error,
+    }
 
 
 def batching(replica: SchedulerReplica) -> Batching:
@@ -239,7 +215,8 @@ def batching(replica: SchedulerReplica) -> Batching:
     # prefill attention grows with the pairs of real prompts, not of a chunk: it is added per token afterwards
     linear = replace(model, a=0.0)
     attention = model.a * replica.pairs / mu_L if mu_L > 0.0 else 0.0
-    exclusive = _exclusive(replica, linear, attention)
+    exclusive, form = _exclusive(replica, linear, attention)
+    per_s = exclusive["throughput_per_s"]
     budget, share = float(replica.token_budget), mu_O / (mu_L + mu_O)
     # the token budget admits no more sequences than this on average, whatever N is
     mixed_slots = max(1, min(replica.slots, math.floor(budget * (1.0 + mu_O) / (mu_L + mu_O))))
@@ -247,86 +224,66 @@ def batching(replica: SchedulerReplica) -> Batching:
     derived = mixed_parameters(linear, share, replica.context, token_range=(low, max(high, 2 * low)))
     alpha_MB, beta_MB = max(0.0, derived["alpha_MB"]), max(0.0, derived["beta_MB"]) + attention * (1.0 - share)
     # mixed wins iff its throughput is higher: beta_MB below this
-    break_even = (1.0 / exclusive.throughput_per_s - alpha_MB * (1.0 + mu_O) / mixed_slots) / (mu_L + mu_O)
-    costs = (exclusive.fixed_s, exclusive.alpha_d, alpha_MB)
-    beta_exclusive = cross.beta_EB(exclusive.beta_p, exclusive.beta_d, mu_L, mu_O)
+    break_even = (1.0 / per_s - alpha_MB * (1.0 + mu_O) / mixed_slots) / (mu_L + mu_O)
+    costs = (form["alpha_p_per_phase_s"], form["alpha_d_s"], alpha_MB)
+    betas = (form["beta_p_s_per_token"], form["beta_d_s_per_sequence"], mu_L, mu_O)
+    beta_exclusive = cross.beta_EB(*betas)
+    verdict, certainty, reason, to_run, throughput = _judged(replica, per_s, break_even)
+    known = throughput is not None
+    crossing = cross.N_crossover(*costs, beta_MB, *betas) if known else math.inf
     mixed: dict[str, Any] = {"N": mixed_slots, "k": None, "theta": None, "alpha_MB_s": alpha_MB, "decode_share": share}
-    where: dict[str, Any] = {
-        "beta_EB_s_per_token": beta_exclusive,
-        "rhs_s_per_token": cross.crossover_rhs_closed(exclusive.slots, *costs, mu_L, mu_O),
-        "break_even_beta_MB_s_per_token": break_even,
-    }
-    to_run = None
-    if not mixed_cost_known(replica.profile):
-        verdict, certainty, reason, to_run = _not_measured(replica, break_even)
-        mixed |= {"beta_MB_s_per_token": None, "throughput_per_s": None, "kappa": None}
-        where |= {"gap_s_per_token": None, "N_crossover": None}
-    else:
-        # the engine's own limit (within 1% of simulation) decides; the paper's linear form stands beside it
-        throughput = max_throughput(replica.lengths, replica.engine).per_s
-        verdict, certainty, reason = _faster(throughput, exclusive.throughput_per_s, replica.profile.band)
-        mixed |= {
-            "beta_MB_s_per_token": beta_MB,
-            "throughput_per_s": throughput,
-            "throughput_linear_form_per_s": cross.TP_MB(mixed_slots, alpha_MB, beta_MB, mu_L, mu_O),
-            "kappa": interference_parameters(model, replica.context, budget, max(1.0, mu_L))["kappa"],
-        }
-        crossing = cross.N_crossover(*costs, beta_MB, exclusive.beta_p, exclusive.beta_d, mu_L, mu_O)
-        where |= {
-            "gap_s_per_token": beta_MB - beta_exclusive,
-            "N_crossover": crossing if math.isfinite(crossing) else None,
-        }
+    mixed |= {"beta_MB_s_per_token": beta_MB if known else None, "throughput_per_s": throughput}
+    if known:
+        mixed["throughput_linear_form_per_s"] = cross.TP_MB(mixed_slots, alpha_MB, beta_MB, mu_L, mu_O)
+    interference = interference_parameters(model, replica.context, budget, max(1.0, mu_L))
+    mixed["kappa"] = interference["kappa"] if known else None
     return Batching(
         about=replica.describe(),
         verdict=verdict,
         certainty=certainty,
         reason=reason,
         to_run=to_run,
-        exclusive=exclusive.row(mu_L, mu_O),
+        exclusive=exclusive,
         mixed=mixed,
-        crossover=where,
-        parameters=exclusive.costs(replica.context),
+        crossover={
+            "beta_EB_s_per_token": beta_exclusive,
+            "rhs_s_per_token": cross.crossover_rhs_closed(exclusive["N"], *costs, mu_L, mu_O),
+            "break_even_beta_MB_s_per_token": break_even,
+            "gap_s_per_token": beta_MB - beta_exclusive if known else None,
+            "N_crossover": json_number(crossing),
+        },
+        parameters=form,
         assumptions=(
             *replica.assumptions(),
-            *(("outputs vary geometrically around the assumed mean",) if work.provenance.length_split else ()),
-            f"exclusive batching refills {exclusive.k} of {exclusive.slots} slots at a time, with a backlog",
+            *((said("geometric"),) if work.provenance.length_split else ()),
+            said("refills", **exclusive),
         ),
-        warnings=_warnings(replica, exclusive),
+        warnings=_warnings(replica, exclusive, form["form_error"]),
     )
 
 
-def _not_measured(replica: SchedulerReplica, break_even: float) -> tuple[str, str, str, str]:
-    """Verdict, certainty, reason and what to run, where nothing is known of mixed batches."""
-    to_run = (
-        f"fleetopt calibrate --gpu {replica.option.gpu.name} --model {replica.option.model.name} "
-        f"--tp {replica.option.tp}   # measures batches of prefill and decode together (x, kappa)"
-    )
-    reason = (
-        f"profile {replica.profile.name} ({replica.profile.trust}) holds no measurement of mixed batches; mixed "
-        f"batching is faster where a token of a mixed batch costs less than {1e6 * break_even:.3g} us"
-    )
-    return "not measured", "unknown", reason, to_run
+def _judged(
+    replica: SchedulerReplica, exclusive_per_s: float, break_even: float
+) -> tuple[str, str, str, str | None, float | None]:
+    """Verdict, certainty and reason, what to run where nothing is known of mixed batches, and their throughput where it is."""
+    profile, option = replica.profile, replica.option
+    if not mixed_cost_known(profile):
+        reason = said("mixed_not_measured", profile=profile.name, trust=profile.trust, us=1e6 * break_even)
+        to_run = said("run_mixed", gpu=option.gpu.name, model=option.model.name, tp=option.tp)
+        return "not measured", "unknown", reason, to_run, None
+    # the engine's own limit (within 1% of simulation) decides; the paper's linear form stands beside it
+    per_s = max_throughput(replica.lengths, replica.engine).per_s
+    verdict = "mixed" if per_s > exclusive_per_s else "exclusive"
+    margin = abs(math.log(per_s / exclusive_per_s)) if per_s > 0.0 else math.inf
+    certainty = "beyond the profile's error" if margin > profile.band + FORM_ERROR else "within the profile's error"
+    reason = said("faster", verdict=verdict, by=math.expm1(margin), band=profile.band, error=FORM_ERROR)
+    return verdict, certainty, reason, None, per_s
 
 
-def _faster(mixed_per_s: float, exclusive_per_s: float, band: float) -> tuple[str, str, str]:
-    """Verdict, certainty and reason from the two throughputs."""
-    verdict = "mixed" if mixed_per_s > exclusive_per_s else "exclusive"
-    margin = abs(math.log(mixed_per_s / exclusive_per_s)) if mixed_per_s > 0.0 else math.inf
-    certainty = "beyond the profile's error" if margin > band + FORM_ERROR else "within the profile's error"
-    reason = (
-        f"{verdict} batching is {math.expm1(margin):.1%} faster at saturation; the profile may be off by "
-        f"{band:.0%} and the closed forms by {FORM_ERROR:.0%}"
-    )
-    return verdict, certainty, reason
-
-
-def _warnings(replica: SchedulerReplica, exclusive: _Exclusive) -> tuple[str, ...]:
+def _warnings(replica: SchedulerReplica, exclusive: dict[str, Any], form_error: float) -> tuple[str, ...]:
     """What the profile does not cover, and where the linear form strays."""
-    outside = replica.profile.outside(decodes=float(exclusive.slots), context_tokens=replica.context)
-    warnings = [*replica.warnings, *exclusive.memory.guards, *outside]
-    if exclusive.params.form_error > 0.2:
-        warnings.append(
-            f"alpha + beta n strays up to {exclusive.params.form_error:.0%} from the iteration model on the range used; "
-            "the throughputs do not rest on it, k and the crossover do"
-        )
+    outside = replica.profile.outside(decodes=float(exclusive["N"]), context_tokens=replica.context)
+    warnings = [*replica.warnings, *exclusive["guards"], *outside]
+    if form_error > 0.2:
+        warnings.append(said("line_strays", error=form_error))
     return tuple(dict.fromkeys(warnings))

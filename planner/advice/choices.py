@@ -241,13 +241,9 @@ def _schedulers(plan: Plan, inputs: PlanInputs, workload: Workload) -> Iterator[
     if inputs.scheduler != "engine" or not find_shape(plan.shape).mixes or plan.caches or inputs.speculate is not None:
         return
     fleet = standing_fleet(compile_question(inputs, workload), question_of(plan).pools)
-    ratios = [r.mixed_per_s / capacity(r, "eb")[0] for r in pooled_replicas(fleet)]
-    counts = [
-        math.ceil(p.replicas * max(r, 1e-9) / (1.0 - SCHEDULER_ERROR)) for p, r in zip(plan.pools, ratios, strict=True)
-    ]
-    if all(count >= p.replicas for p, count in zip(plan.pools, counts, strict=True)):
-        return
-    yield _choice("scheduler", "prefills and decodes in batches of their own (exclusive batching)", scheduler="eb")
+    ratios = [max(r.mixed_per_s / capacity(r, "eb")[0], 1e-9) / (1.0 - SCHEDULER_ERROR) for r in pooled_replicas(fleet)]
+    if any(math.ceil(p.replicas * ratio) < p.replicas for p, ratio in zip(plan.pools, ratios, strict=True)):
+        yield _choice("scheduler", "prefills and decodes in batches of their own (exclusive batching)", scheduler="eb")
 
 
 def _engines(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:
@@ -294,25 +290,19 @@ def _near(profiles: Sequence[Profile], inputs: PlanInputs, workload: Workload, p
 
 def _types(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterator[Choice]:
     """Other GPU types: each one asked for by itself, of ``any`` all that can, else the cheapest by their bounds."""
-    if inputs.profile is not None:
-        return
-    if plan is None and ANY in inputs.gpu:
-        # none of them keeps the promises
+    if inputs.profile is not None or (plan is None and ANY in inputs.gpu):
+        # with no plan none of them keeps the promises
         return
     asked = [find_gpu(name).name for name in inputs.gpu if name != ANY]
-    alone = set() if plan is None else {p.gpu for p in plan.pools}
-    if plan is not None and (len(asked) > 1 or ANY in inputs.gpu):
-        every = len(gpus())
-        names = asked if ANY not in inputs.gpu else cheapest_types(compile_question(inputs, workload), every)
-        names = [name for name in names if {name} != alone]
-    else:
-        names = [
-            n for n in cheapest_types(compile_question(inputs, workload), MOST_TYPES + len(asked)) if n not in asked
-        ]
-        names = names[:MOST_TYPES]
-    yield from (
-        _choice("gpu", f"{name} alone" if plan is not None and len(asked) > 1 else name, gpu=[name]) for name in names
-    )
+    several = plan is not None and (len(asked) > 1 or ANY in inputs.gpu)
+    names: Sequence[str] = asked
+    if not several or ANY in inputs.gpu:
+        most = len(gpus()) if several else MOST_TYPES + len(asked)
+        names = cheapest_types(compile_question(inputs, workload), most)
+    alone = {p.gpu for p in plan.pools} if plan is not None else set()
+    names = [n for n in names if {n} != alone] if several else [n for n in names if n not in asked][:MOST_TYPES]
+    word = " alone" if plan is not None and len(asked) > 1 else ""
+    yield from (_choice("gpu", f"{name}{word}", gpu=[name]) for name in names)
 
 
 def _risks(inputs: PlanInputs, plan: Plan) -> Iterator[Choice]:
@@ -334,12 +324,9 @@ def _on_a_node(pool: PoolPlan) -> int:
 
 def _binding(plan: Plan, inputs: PlanInputs) -> Promise:
     """The promise that fixes the largest pool, else the first."""
-    by_size = sorted(plan.pools, key=lambda pool: -pool.cost_usd_per_hour)
-    for pool in by_size:
-        for promise in inputs.promises:
-            if pool.reason is not None and pool.reason.values.get("promise") == promise.label:
-                return promise
-    return inputs.promises[0]
+    reasons = [p.reason for p in sorted(plan.pools, key=lambda pool: -pool.cost_usd_per_hour) if p.reason is not None]
+    fixing = (p for reason in reasons for p in inputs.promises if reason.values.get("promise") == p.label)
+    return next(fixing, inputs.promises[0])
 
 
 def _limits(inputs: PlanInputs, promise: Promise, limits: Sequence[float]) -> Iterator[Choice]:
@@ -353,10 +340,7 @@ def _limits(inputs: PlanInputs, promise: Promise, limits: Sequence[float]) -> It
         if limit == promise.limit_s:
             continue
         written = [p.scaled(limit / base).spelled for p in alike]
-        changes: Mapping[str, Any] = {promise.kind.removesuffix("_s"): written}
-        if promise.scope == "fleet":
-            changes = {**changes, "scope": "fleet"}
-        told = f"{promise.label} {format_duration(limit)}"
-        if promise.kind == GOODPUT:
-            told = promise.scaled(limit / promise.limit_s).told
+        changes = {promise.kind.removesuffix("_s"): written, **({"scope": "fleet"} if promise.scope == "fleet" else {})}
+        joint = promise.kind == GOODPUT
+        told = promise.scaled(limit / promise.limit_s).told if joint else f"{promise.label} {format_duration(limit)}"
         yield replace(_choice("promise", told, **changes), limit_s=limit)

@@ -20,6 +20,8 @@ from planner.predict.records import Replicas
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.replica.engine import USUAL_TOKEN_BUDGET, EngineOption, set_up
+from planner.shared.record import taken
+from planner.shared.remarks import said
 from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
 
@@ -28,12 +30,63 @@ FloatArray = NDArray[np.float64]
 UTILIZATION = 0.85
 """Share of the maximum throughput a fleet is meant to use when its number of replicas is not given (as in a plan)."""
 
+DESCRIBED = (
+    "workload=workload.name", "arrival_rate_per_s=rate_per_s", "mean_input_tokens=workload.mean_input",
+    "mean_output_tokens=workload.mean_output", "gpu=option.gpu.name", "model=option.model.name", "tensor_parallel_size=option.tp",
+    "profile=profile.name", "profile_trust=profile.trust", "max_num_seqs=slots", "max_num_batched_tokens=token_budget", "kv_tokens",
+)  # fmt: skip
+"""What is told of a replica, and where it lies."""
+
 _NO_PROMISE = "1e9s"
 """These commands ask what can be sustained, not how fast: the promise a question must carry is out of reach [s]."""
 
 
+class Working:
+    """Means over the lengths of the requests that a replica works on, as the papers' formulas take them."""
+
+    law: Any
+    """What has ``input_tokens`` and ``output_tokens`` [tokens] and ``weight``, a row per kind of request."""
+
+    @cached_property
+    def decodes(self) -> FloatArray:
+        """Decode iterations of every row, max(O - 1, 0) [1]."""
+        decodes: FloatArray = np.maximum(self.law.output_tokens - 1.0, 0.0)
+        return decodes
+
+    def mean(self, values: FloatArray) -> float:
+        """Weighted mean over the rows."""
+        return float(self.law.weight @ values)
+
+    @cached_property
+    def mean_decodes(self) -> float:
+        """Mean decode iterations of a request [1]."""
+        return self.mean(self.decodes)
+
+    @cached_property
+    def kv_iterations(self) -> float:
+        """Mean sum of contexts over a request's decodes, E[D(L + (D+1)/2)] [tokens x iterations]."""
+        return self.mean(self.decodes * (self.law.input_tokens + 0.5 * (self.decodes + 1.0)))
+
+    @property
+    def work(self) -> FloatArray:
+        """Token-iterations of every row, (D+1)(L + D/2) [tokens x iterations]."""
+        work: FloatArray = (self.decodes + 1.0) * (self.law.input_tokens + 0.5 * self.decodes)
+        return work
+
+    @cached_property
+    def pairs(self) -> float:
+        """Mean query-key pairs of a prefill, E[L(L+1)/2] [1]."""
+        L = self.law.input_tokens
+        return self.mean(0.5 * L * (L + 1.0))
+
+    @property
+    def context(self) -> float:
+        """Mean context of a decode [tokens]."""
+        return self.kv_iterations / self.mean_decodes if self.mean_decodes > 0.0 else self.mean(self.law.input_tokens)
+
+
 @dataclass(frozen=True, eq=False)
-class SchedulerReplica:
+class SchedulerReplica(Working):
     """Engine, memory-safe slots and request lengths of one replica that serves the whole workload.
 
     Parameters
@@ -81,60 +134,20 @@ class SchedulerReplica:
         return Replicas(1, self.profile.iteration, slots, budget, float(self.kv_tokens))
 
     @cached_property
-    def decodes(self) -> FloatArray:
-        """Decode iterations of every row, max(O - 1, 0) [1]."""
-        return np.maximum(self.workload.output_tokens - 1.0, 0.0)
-
-    def mean(self, values: FloatArray) -> float:
-        """Weighted mean over the workload's rows."""
-        return float(self.workload.weight @ values)
-
-    @cached_property
-    def mean_decodes(self) -> float:
-        """Mean decode iterations of a request [1]."""
-        return self.mean(self.decodes)
-
-    @cached_property
-    def kv_iterations(self) -> float:
-        """Mean sum of contexts over a request's decodes, E[D(L + (D+1)/2)] [tokens x iterations]."""
-        return self.mean(self.decodes * (self.workload.input_tokens + 0.5 * (self.decodes + 1.0)))
-
-    @cached_property
-    def pairs(self) -> float:
-        """Mean query-key pairs of a prefill, E[L(L+1)/2] [1]."""
-        L = self.workload.input_tokens
-        return self.mean(0.5 * L * (L + 1.0))
-
-    @property
-    def context(self) -> float:
-        """Mean context of a decode [tokens]."""
-        return self.kv_iterations / self.mean_decodes if self.mean_decodes > 0.0 else self.workload.mean_input
+    def law(self) -> Workload:
+        """Whose lengths it works on."""
+        return self.workload
 
     def describe(self) -> dict[str, Any]:
         """What was asked about, JSON-ready."""
-        return {
-            "workload": self.workload.name,
-            "arrival_rate_per_s": self.rate_per_s,
-            "mean_input_tokens": self.workload.mean_input,
-            "mean_output_tokens": self.workload.mean_output,
-            "gpu": self.option.gpu.name,
-            "model": self.option.model.name,
-            "tensor_parallel_size": self.option.tp,
-            "profile": self.profile.name,
-            "profile_trust": self.profile.trust,
-            "max_num_seqs": self.slots,
-            "max_num_batched_tokens": self.token_budget,
-            "kv_tokens": self.kv_tokens,
-        }
+        return taken(self, DESCRIBED)
 
     def assumptions(self) -> tuple[str, ...]:
         """What was decided on the user's behalf."""
-        lines = [
-            f"{self.option.gpu.name} x {self.option.parallel}, {self.option.model.name}; iteration times from profile "
-            f"{self.profile.name} ({self.profile.trust})",
-            f"one kind of replica serves the whole workload: {self.slots:,} sequences, {self.token_budget:,} tokens per "
-            f"iteration, KV for {self.kv_tokens:,.0f} tokens",
-        ]
+        option, profile = self.option, self.profile
+        held = {"slots": self.slots, "budget": self.token_budget, "kv": self.kv_tokens}
+        kind = {"gpu": option.gpu.name, "parallel": str(option.parallel), "model": option.model.name}
+        lines = [said("replica_is", **kind, profile=profile.name, trust=profile.trust), said("replica_holds", **held)]
         if self.workload.provenance.length_split:
             lines.append(f"input and output lengths: {self.workload.provenance.length_split}")
         return tuple(lines)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import Context
 from typing import TypeVar
 
 from planner.shared.cores import cores
@@ -41,27 +41,19 @@ def answers(
     """
     tell = progress or (lambda done, total: None)
     tell(0, len(tasks))
+    count = min(workers or min(cores(), MOST_WORKERS), max(len(tasks), 1))
     own = threading.local()
     # what the caller keeps is read once, before any thread changes it
-    contexts = iter(
-        [branched(NOT_SHARED) for _ in range(min(workers or min(cores(), MOST_WORKERS), max(len(tasks), 1)))]
-    )
-    lock = threading.Lock()
+    contexts = deque(branched(NOT_SHARED) for _ in range(count))
 
     def begin() -> None:
-        with lock:
-            own.context = next(contexts)
+        own.context = contexts.popleft()
 
-    def answer(task: Callable[[], T]) -> T:
-        context: Context = own.context
-        return context.run(task)
-
-    count = workers or min(cores(), MOST_WORKERS)
-    pool = ThreadPoolExecutor(min(count, max(len(tasks), 1)), "row", begin)
+    pool = ThreadPoolExecutor(count, "row", begin)
     waiting: list[Future[T]] = []
     found: list[T | None] = [None] * len(tasks)
     try:
-        waiting = [pool.submit(answer, task) for task in tasks]
+        waiting = [pool.submit(lambda task=task: own.context.run(task)) for task in tasks]  # type: ignore[misc]
         for k, future in enumerate(waiting):
             found[k] = future.result()
             tell(k + 1, len(tasks))

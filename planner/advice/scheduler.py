@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.advice.replica import Working
 from planner.fleet.fleet import Fleet
 from planner.fluid.exclusive import TP_EB_opt
 from planner.fluid.wait import load_scale_max
@@ -14,8 +15,8 @@ from planner.iteration.model import IterationModel
 from planner.workload.pools import PoolLaw
 
 
-@dataclass(frozen=True, slots=True)
-class PooledReplica:
+@dataclass(frozen=True, eq=False)
+class PooledReplica(Working):
     """One replica of a pool as theory and simulation look at it.
 
     Parameters
@@ -43,12 +44,12 @@ class PooledReplica:
     @property
     def mean_input(self) -> float:
         """Mean prompt [tokens]."""
-        return float(self.law.weight @ self.law.input_tokens)
+        return self.mean(self.law.input_tokens)
 
     @property
     def mean_output(self) -> float:
         """Mean output [tokens]."""
-        return float(self.law.weight @ self.law.output_tokens)
+        return self.mean(self.law.output_tokens)
 
 
 def capacity(replica: PooledReplica, scheduler: str) -> tuple[float, str]:
@@ -66,43 +67,29 @@ def capacity(replica: PooledReplica, scheduler: str) -> tuple[float, str]:
     tuple
         Capacity [1/s] and where it comes from.
     """
-    law, model = replica.law, replica.iteration
-    prompt, output = replica.mean_input, replica.mean_output
+    model, prompt, output = replica.iteration, replica.mean_input, replica.mean_output
     decodes = max(output - 1.0, 0.0)
     if scheduler == "eb":
         budget = float(replica.token_budget)
         # attention grows with the pairs of real prompts, not of a chunk: it is added per token
         chunks = (min(256.0, budget / 2.0), budget)
-        lines = exclusive_parameters(replace(model, a=0.0), _context(law), chunks).values
+        lines = exclusive_parameters(replace(model, a=0.0), replica.context, chunks).values
         costs = [max(lines[name], 0.0) for name in ("alpha_p", "alpha_d", "beta_p", "beta_d")]
-        costs[2] += model.a * float(law.weight @ (0.5 * law.input_tokens * (law.input_tokens + 1.0))) / prompt
+        costs[2] += model.a * replica.pairs / prompt
         return float(TP_EB_opt(replica.slots, *costs, prompt, output)), "exclusive batching, eq. 4"
     if scheduler == "wait":
         low, high = 0.05 * replica.kv_tokens, replica.kv_tokens
         lines = wait_parameters(model, prompt, max(decodes, 1.0), (low, high)).values
         # the token-iterations of the law itself, in one type that has them: the mean lengths would lose those of long outputs
-        own = np.maximum(law.output_tokens - 1.0, 0.0)
-        work = float(law.weight @ ((own + 1.0) * (law.input_tokens + 0.5 * own)))
-        return load_scale_max(
-            [(1, work, 0)], lines["d0"], max(lines["d1"], 0.0), replica.kv_tokens
-        ), "WAIT, proposition 1 with its memory"
+        one_type = [(1, replica.mean(replica.work), 0)]
+        most = load_scale_max(one_type, lines["d0"], max(lines["d1"], 0.0), replica.kv_tokens)
+        return most, "WAIT, proposition 1 with its memory"
     if scheduler == "rad":
-        chunk = float(replica.token_budget)
-        n = float(replica.slots)
-        mean_context = _context(law)
-        decode_s = decodes * float(model.time(n, n * mean_context, context_max=mean_context)) / n
-        return 1.0 / (
-            _prefill_s(law, model, chunk) + decode_s
-        ), "RAD, theorem 2: prompts alone, decodes in full columns"
+        n, context = float(replica.slots), replica.context
+        decode_s = decodes * float(model.time(n, n * context, context_max=context)) / n
+        prefill_s = _prefill_s(replica.law, model, float(replica.token_budget))
+        return 1.0 / (prefill_s + decode_s), "RAD, theorem 2: prompts alone, decodes in full columns"
     return replica.mixed_per_s, "the engine's own mixed batching, which it does not change"
-
-
-def _context(law: PoolLaw) -> float:
-    """Mean context of a decode [tokens]."""
-    decodes = np.maximum(law.output_tokens - 1.0, 0.0)
-    if not decodes.any():
-        return float(law.weight @ law.input_tokens)
-    return float(law.weight @ (decodes * (law.input_tokens + 0.5 * (decodes + 1.0))) / (law.weight @ decodes))
 
 
 def _prefill_s(law: PoolLaw, model: IterationModel, chunk: float) -> float:

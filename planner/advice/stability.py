@@ -12,13 +12,8 @@ from planner.advice.replica import UTILIZATION, SchedulerReplica
 from planner.errors import InputError
 from planner.predict.bounds import MaxThroughput, max_throughput, mean_running
 from planner.shared.record import Record
+from planner.shared.remarks import said
 
-_BINDING = {
-    "budget": "tokens per iteration",
-    "slots": "sequences at once",
-    "kv": "KV memory",
-    "prompt": "the longest prompt does not fit",
-}
 _CHUNKS = (128, 256, 512, 1024, 2048, 4096, 8192)
 ENGINE_ERROR = 0.01
 """Error of the engine's maximum throughput against simulation, given the iteration times (18 of 18 within 0.7%)."""
@@ -145,14 +140,11 @@ def stability(replica: SchedulerReplica, replicas: int | None = None, burst: flo
         until = math.inf
     else:
         until = count * max(0.0, replica.slots - busy) / growth
-    spare = engine.fleet_per_s - rate
-    warnings = list(replica.warnings)
+    spare, warnings = engine.fleet_per_s - rate, list(replica.warnings)
     if not sure:
         band = replica.profile.band
-        warnings.append(
-            f"the verdict depends on the profile: iteration times may be off by {band:.0%}, which moves the limit to "
-            f"{engine.fleet_per_s / (1 + band):,.4g}..{engine.fleet_per_s / max(1 - band, 0.05):,.4g} requests/s"
-        )
+        ends = (engine.fleet_per_s / (1 + band), engine.fleet_per_s / max(1 - band, 0.05))
+        warnings.append(said("stability_depends", band=band, low=ends[0], high=ends[1]))
     return Stability(
         about=replica.describe(),
         replicas=count,
@@ -178,59 +170,35 @@ def _bounds(replica: SchedulerReplica, count: int, limit: MaxThroughput) -> list
         fleet = count * per_s
         return Bound(name, kind, per_s, fleet, replica.rate_per_s / fleet if fleet > 0.0 else math.inf, because)
 
-    chunk, batch, work = _best_separate(replica)
-    tile = max(1, replica.profile.iteration.tau)
+    batch, tile = replica.slots, max(1, replica.profile.iteration.tau)
+    work, chunk = min((_separate_work(replica, c, batch), c) for c in _CHUNKS)
+    binding, hard = said(f"bound_by_{limit.binding}"), said("bound_of_any")
     bounds = [
         bound(
-            f"engine, mixed batching, {replica.token_budget:,} tokens per iteration",
+            said("bound_engine_name", budget=replica.token_budget),
             "engine",
             limit.per_s,
-            f"bound by {_BINDING[limit.binding]}; within {ENGINE_ERROR:.0%} of simulation for these iteration times",
+            said("bound_engine", binding=binding, error=ENGINE_ERROR),
         ),
-        bound(
-            f"separate batches, chunks of {chunk:,}",
-            "achieved",
-            1.0 / work,
-            f"RAD's rule with {batch:,} decodes per batch: pure prefill and pure decode iterations, a prompt at a time",
-        ),
+        bound(said("bound_apart_name", chunk=chunk), "achieved", 1.0 / work, said("bound_apart", batch=batch)),
     ]
     if tile > 1:
-        bounds.append(
-            bound(
-                f"RAD of the paper, t_col = {tile}",
-                "achieved",
-                1.0 / _separate_work(replica, tile, min(tile, replica.slots)),
-                "decode batches and chunks of one matrix tile: optimal where weights need not be streamed",
-            )
-        )
-    hard = bound(
-        "any scheduler on this memory",
-        "limit",
-        1.0 / _least_work(replica),
-        "work no scheduler can avoid: every token's compute and attention, and weights read once per KV-load of decodes",
-    )
-    return [*bounds, hard]
+        per_s = 1.0 / _separate_work(replica, tile, min(tile, replica.slots))
+        bounds.append(bound(f"RAD of the paper, t_col = {tile}", "achieved", per_s, said("bound_tiles")))
+    return [*bounds, bound("any scheduler on this memory", "limit", 1.0 / _least_work(replica), hard)]
 
 
 def _verdict(engine: Bound, hard: Bound, rate: float, band: float) -> tuple[str, Bound, bool, str]:
     """Verdict, the bound that decides, whether it holds all over the profile's band, and the certificate."""
+    most = {"rate": rate, "load": engine.load, "limit": engine.fleet_per_s}
     if hard.load > 1.0:
-        text = (
-            f"{rate:,.4g} requests/s are {hard.load:.1%} of the limit of any scheduler on this memory "
-            f"({hard.fleet_per_s:,.4g}/s): proven overload"
-        )
+        text = said("overload_proven", rate=rate, load=hard.load, limit=hard.fleet_per_s)
         return "impossible", hard, hard.load * (1.0 - band) > 1.0, text
     if engine.load < 1.0:
         sure = engine.load * (1.0 + band) * (1.0 + ENGINE_ERROR) < 1.0
-        text = (
-            f"{rate:,.4g} requests/s are {engine.load:.1%} of what the engines sustain; slack {1.0 - engine.load:.1%}"
-        )
-        return "stable", engine, sure, text
-    text = (
-        f"{rate:,.4g} requests/s are {engine.load:.1%} of what the engines sustain "
-        f"({engine.fleet_per_s:,.4g}/s); the queue grows by {rate - engine.fleet_per_s:,.3g} requests/s"
-    )
-    return "unstable", engine, engine.load * (1.0 - band) > 1.0 + ENGINE_ERROR, text
+        return "stable", engine, sure, said("stable", **most, slack=1.0 - engine.load)
+    sure = engine.load * (1.0 - band) > 1.0 + ENGINE_ERROR
+    return "unstable", engine, sure, said("unstable", **most, growth=rate - engine.fleet_per_s)
 
 
 def _separate_work(replica: SchedulerReplica, chunk: int, batch: int) -> float:
@@ -248,13 +216,6 @@ def _separate_work(replica: SchedulerReplica, chunk: int, batch: int) -> float:
     n = float(max(1, batch))
     decode = float(time(n, n * replica.context, context_max=replica.context)) / n
     return replica.mean(np.asarray(prefill, dtype=np.float64)) + replica.mean_decodes * decode
-
-
-def _best_separate(replica: SchedulerReplica) -> tuple[int, int, float]:
-    batch = replica.slots
-    tried = [(_separate_work(replica, c, batch), c) for c in _CHUNKS]
-    work, chunk = min(tried)
-    return chunk, batch, work
 
 
 def _least_work(replica: SchedulerReplica) -> float:

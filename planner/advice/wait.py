@@ -14,9 +14,13 @@ from planner.errors import InputError
 from planner.fluid import nested_wait as nested
 from planner.fluid import wait as fluid
 from planner.iteration.derived import wait_parameters
-from planner.shared.record import Record, json_number
+from planner.shared.record import Record, json_number, taken
+from planner.shared.remarks import said
 
 FloatArray = NDArray[np.float64]
+
+NESTED = ("segments", "ends", "thresholds=thresholds.n", "iteration_s=thresholds.dT", "memory_tokens=memory")
+"""What is told of the segments of Nested WAIT, and where it lies."""
 
 _LENGTHS = 48
 """Output lengths the segment design starts from: quantiles of the workload, so that 300 rows do not make 300 queues."""
@@ -78,11 +82,6 @@ class WaitSettings(Record):
         return [dict(t) for t in self.types]
 
 
-def _work(replica: SchedulerReplica) -> FloatArray:
-    # token-iterations of every row, (l'+1)(l + l'/2)
-    return (replica.decodes + 1.0) * (replica.workload.input_tokens + 0.5 * replica.decodes)
-
-
 def _classes(replica: SchedulerReplica, count: int) -> list[tuple[float, float, float]]:
     """(share, input, decode iterations) of classes of about equal share, by output length.
 
@@ -94,7 +93,6 @@ def _classes(replica: SchedulerReplica, count: int) -> list[tuple[float, float, 
     # the class of a row is that of its middle, so that equal shares stay equal whatever the rows
     middle = np.cumsum(weight) - 0.5 * weight
     index = np.minimum((middle * count).astype(np.int64), count - 1)
-    work = _work(replica)
     result = []
     for j in range(count):
         rows = order[index == j]
@@ -102,7 +100,7 @@ def _classes(replica: SchedulerReplica, count: int) -> list[tuple[float, float, 
         if share <= 0.0:
             continue
         w = replica.workload.weight[rows] / share
-        l, mean_work = float(w @ replica.workload.input_tokens[rows]), float(w @ work[rows])
+        l, mean_work = float(w @ replica.workload.input_tokens[rows]), float(w @ replica.work[rows])
         # (o + 1)(l + o/2) = W
         excess = max(0.0, mean_work - l)
         o = 2.0 * excess / (l + 0.5 + math.sqrt((l + 0.5) ** 2 + 2.0 * excess)) if excess else 0.0
@@ -159,7 +157,7 @@ def wait_settings(
     )
     d0, d1 = _round(max(derived["d0"], 1e-9)), _round(max(derived["d1"], 0.0))
     # one prefill-only type with the mean work has the same S
-    work = _round(replica.mean(_work(replica)))
+    work = _round(replica.mean(replica.work))
     growth = fluid.load_scale_max([(_round(replica.rate_per_s), work, 0)], d0, d1, C)
     count = replicas or max(1, math.ceil(1.0 / (UTILIZATION * growth)))
     rate = replica.rate_per_s / count
@@ -169,10 +167,8 @@ def wait_settings(
     own, found = _classes_that_fit(replica, rate, types, d0, d1)
     warnings = list(replica.warnings)
     if derived.form_error > 0.2:
-        warnings.append(
-            f"d0 + d1 M strays up to {derived.form_error:.0%} from the iteration model (measured: 35% median): compare "
-            "schedulers with it, do not promise latencies"
-        )
+        warnings.append(said("wait_strays", error=derived.form_error))
+    asked = {"horizon_s": horizon_s, "delta": delta}
     design = _nested(replica, rate, d0, d1, segments, horizon_s, delta) if found.stable else None
     verdict, reason = _verdict(found, fluid_state, scale, rate, C)
     return WaitSettings(
@@ -181,23 +177,18 @@ def wait_settings(
         d0_s=d0,
         d1_s_per_token=d1,
         form_error=derived.form_error,
-        equilibrium={
-            "memory_tokens": json_number(fluid_state.M),
-            "iteration_s": json_number(fluid_state.dT),
-            "slack": fluid_state.slack,
-            "load_scale": json_number(scale),
-            "output_tokens_per_s": rate * replica.mean_decodes,
-        },
+        equilibrium=taken(fluid_state, ("memory_tokens=M", "iteration_s=dT", "slack"))
+        | {"load_scale": json_number(scale), "output_tokens_per_s": rate * replica.mean_decodes},
         types=_rows(own, found, d0, d1),
         memory_tokens=json_number(found.M_pi),
         fits=found.stable and found.fits,
-        nested=None if design is None else _nested_row(design, C, horizon_s, delta),
+        nested=None if design is None else taken(design, NESTED) | {"fits": design.memory <= C, **asked},
         verdict=verdict,
         reason=reason,
         assumptions=(
             *replica.assumptions(),
-            f"each of {count} replicas gets {rate:.4g} requests/s; {len(own)} output classes at their mean input and work",
-            "Nested WAIT: every prompt at the mean input, outputs rounded up to the end of their class",
+            said("wait_classes", replicas=count, rate=rate, classes=len(own)),
+            said("nested_rounded"),
         ),
         warnings=tuple(warnings),
     )
@@ -227,17 +218,11 @@ def _classes_that_fit(
 
 def _rows(own: list[_Class], found: fluid.WaitThresholds, d0: float, d1: float) -> tuple[dict[str, Any], ...]:
     """A row per class; thresholds and bounds where the queue is stable."""
-    bounds = fluid.wait_bounds(found.n, own, d0, d1) if found.stable else None
+    bounds = fluid.wait_bounds(found.n, own, d0, d1) if found.stable else [None] * len(own)
+    at_most = ("queue_mean_at_most=queue", "ttft_mean_at_most_s=ttft_s", "latency_mean_at_most_s=latency_s")
     return tuple(
-        {
-            "input_tokens": l,
-            "output_tokens": o + 1.0,
-            "rate_per_s": lam,
-            "threshold": found.n[j] if bounds else None,
-            "queue_mean_at_most": json_number(bounds[j].queue) if bounds else None,
-            "ttft_mean_at_most_s": json_number(bounds[j].ttft_s) if bounds else None,
-            "latency_mean_at_most_s": json_number(bounds[j].latency_s) if bounds else None,
-        }
+        {"input_tokens": l, "output_tokens": o + 1.0, "rate_per_s": lam, "threshold": found.n[j] if bounds[j] else None}
+        | taken(bounds[j], at_most)
         for j, (lam, l, o) in enumerate(own)
     )
 
@@ -247,27 +232,10 @@ def _verdict(
 ) -> tuple[str, str]:
     """Verdict, and why in a sentence."""
     if not found.stable:
-        return "overload", (
-            f"{rate:.4g} requests/s per replica exceed what any policy sustains (1 - d1 S = {state.slack:.3g})"
-        )
+        return "overload", said("wait_overload", rate=rate, slack=state.slack)
     if scale <= 1.0 or not found.fits:
-        need = found.M_pi if scale > 1.0 else state.M
-        return "memory too small", f"{need:,.0f} KV tokens are needed, {C:,.0f} are there"
-    return "stable", f"the rate may grow {scale:.2f} times before {C:,.0f} KV tokens are exceeded"
-
-
-def _nested_row(design: nested.NestedDesign, C: float, horizon_s: float, delta: float) -> dict[str, Any]:
-    """The segments, and whether their memory is there."""
-    return {
-        "segments": design.segments,
-        "ends": list(design.ends),
-        "thresholds": list(design.thresholds.n),
-        "iteration_s": design.thresholds.dT,
-        "memory_tokens": json_number(design.memory),
-        "fits": design.memory <= C,
-        "horizon_s": horizon_s,
-        "delta": delta,
-    }
+        return "memory too small", said("wait_memory", need=found.M_pi if scale > 1.0 else state.M, there=C)
+    return "stable", said("wait_stable", scale=scale, there=C)
 
 
 def _nested(

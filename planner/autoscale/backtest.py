@@ -5,20 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import numpy as np
 
-from planner.autoscale.path import STEP_S, WINDOW_S
 from planner.autoscale.signals import Signals
 from planner.autoscale.thresholds import Capacity
+from planner.autoscale.windows import STEP_S, WINDOW_S, Floats, Ints
 from planner.monitor.policy import Policy, Scaler
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 LAG_S = 15.0
 """Age of what a scaler sees: half a scrape and the query [s]."""
@@ -51,20 +45,25 @@ class Outcome:
 
 def serving_of(paid: Ints, startup_s: float) -> Ints:
     """Replicas that serve when each takes `startup_s` from being paid, shape (steps,); those of the first step serve already."""
-    late = round(startup_s / STEP_S)
-    if late == 0:
-        return paid
-    padded = np.concatenate((np.full(late, paid[0]), paid))
-    return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, late + 1).min(axis=1))
+    return np.asarray(_around(paid, before=round(startup_s / STEP_S)).min(axis=1))
+
+
+def _around(values: Ints, before: int = 0, after: int = 0, mode: Literal["edge", "wrap"] = "edge") -> Ints:
+    """Every step with so many before and after it, the first and the last going on beyond the ends, shape (steps, window)."""
+    padded = np.pad(values, (before, after), mode)
+    return np.lib.stride_tricks.sliding_window_view(padded, before + after + 1)
+
+
+def _means(rates: Floats, window_s: float) -> Floats:
+    """Means of every whole window, shape (windows,)."""
+    size = round(window_s / STEP_S)
+    return np.asarray(rates[: rates.size // size * size].reshape(-1, size).mean(axis=1))
 
 
 def by_window(rates: Floats, serving: Ints, capacity: Capacity) -> tuple[Floats, Floats]:
     """What came in every whole window, and what its replicas are sized for [1/s], shapes (windows,)."""
-    size = round(capacity.window_s / STEP_S)
-    windows = rates.size // size
     room = np.array([capacity.rate_per_s(n) for n in range(int(serving.max()) + 1)])[serving]
-    came, held = (x[: windows * size].reshape(windows, size).mean(axis=1) for x in (rates, room))
-    return came, held
+    return _means(rates, capacity.window_s), _means(room, capacity.window_s)
 
 
 def run_policy(policy: Policy, rates: Floats, startup_s: float, signals: Signals, tokens: float = 0.0) -> Ints:
@@ -118,9 +117,7 @@ def fast_counts(policy: Policy, rates: Floats) -> Ints:
     seen[known] = (total[end[known]] - total[begin[known]]) / (end - begin)[known]
     asked = np.ceil(np.maximum(0.0, seen + policy.offset_per_s) / policy.targets["requests"] - 1e-9)
     wanted = np.clip(asked, policy.least, policy.most).astype(np.int64)
-    back = max(1, round(policy.down_window_s / STEP_S))
-    padded = np.concatenate((np.full(back - 1, wanted[0]), wanted))
-    return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, back).max(axis=1))
+    return np.asarray(_around(wanted, before=max(0, round(policy.down_window_s / STEP_S) - 1)).max(axis=1))
 
 
 def _seen(
@@ -135,33 +132,21 @@ def _seen(
 
 def window_mean(rates: Floats) -> float:
     """Mean of the busiest whole window of five minutes [1/s]."""
-    size = round(WINDOW_S / STEP_S)
-    return float(rates[: rates.size // size * size].reshape(-1, size).mean(axis=1).max())
-
-
-def window_needs(rates: Floats, capacity: Capacity) -> Ints:
-    """Replicas that every window needs, shape (windows,)."""
-    size = round(capacity.window_s / STEP_S)
-    windows = rates.size // size
-    means = rates[: windows * size].reshape(windows, size).mean(axis=1)
-    return np.array([capacity.needed(float(r)) for r in means])
+    return float(_means(rates, WINDOW_S).max())
 
 
 def perfect_counts(rates: Floats, capacity: Capacity, startup_s: float) -> Ints:
     """Paid replicas of a scaler that knows the path: every window's need, started ahead, shape (steps,)."""
-    size = round(capacity.window_s / STEP_S)
-    needs = np.repeat(window_needs(rates, capacity), size)
-    needs = np.concatenate((needs, np.full(rates.size - needs.size, needs[-1])))
-    ahead = round(startup_s / STEP_S)
-    padded = np.concatenate((needs, np.full(ahead, needs[-1])))
-    return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, ahead + 1).max(axis=1))
+    needs = np.array([capacity.needed(float(r)) for r in _means(rates, capacity.window_s)])
+    needs = np.repeat(needs, round(capacity.window_s / STEP_S))
+    needs = np.pad(needs, (0, rates.size - needs.size), "edge")
+    return np.asarray(_around(needs, after=round(startup_s / STEP_S)).max(axis=1))
 
 
 def clock_counts(by_hour: Sequence[int], steps: int, startup_s: float) -> Ints:
     """Paid replicas that the clock alone holds: those of every hour, started ahead, shape (steps,)."""
-    held, ahead = np.repeat(np.asarray(by_hour, dtype=np.int64), round(3600.0 / STEP_S)), math.ceil(startup_s / STEP_S)
-    padded = np.concatenate((held, held[:ahead]))
-    return np.resize(np.lib.stride_tricks.sliding_window_view(padded, ahead + 1).max(axis=1), steps)
+    held = np.repeat(np.asarray(by_hour, dtype=np.int64), round(3600.0 / STEP_S))
+    return np.resize(_around(held, after=math.ceil(startup_s / STEP_S), mode="wrap").max(axis=1), steps)
 
 
 def outcome(

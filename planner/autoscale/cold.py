@@ -6,19 +6,13 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.autoscale.path import STEP_S
+from planner.autoscale.windows import STEP_S, Floats
 from planner.promise import MEAN, Promise
 from planner.shared.record import Record
 from planner.units import format_count, format_duration, format_percent
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 DAY_S, HOUR_S = 86_400.0, 3600.0
 
@@ -69,22 +63,16 @@ class Cold(Record):
 
     def told(self) -> str:
         """In words."""
-        found = (
+        keeps = self.keeps_after_s
+        kept = "the promise takes a replica that is kept"
+        if keeps is not None:
+            loaded = format_percent(self.keeps_up_share or 0.0)
+            kept = f"the promise is kept from {format_duration(keeps)} on (loaded {loaded} of the time)"
+        shared = ", ".join(f"{places:,} for {models:,}" for places, models in self.models.items())
+        return (
             f"unloaded after {format_duration(self.idle_s)} without requests: {format_count(self.starts_per_day)} starts a day, "
             f"loaded {format_percent(self.up_share)} of the time, {format_percent(self.late_share)} of the requests wait for a "
-            f"start ({format_percent(self.allowed_share)} may); "
-        )
-        if self.keeps_after_s is None:
-            found += "the promise takes a replica that is kept"
-        else:
-            after = format_duration(self.keeps_after_s)
-            found += (
-                f"the promise is kept from {after} on (loaded {format_percent(self.keeps_up_share or 0.0)} of the time)"
-            )
-        return (
-            found
-            + "; replicas and models like it that share them: "
-            + ", ".join(f"{places:,} for {models:,}" for places, models in self.models.items())
+            f"start ({format_percent(self.allowed_share)} may); {kept}; replicas and models like it that share them: {shared}"
         )
 
 

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,9 +21,9 @@ from planner.autoscale.backtest import (
     window_mean,
 )
 from planner.autoscale.cold import Cold, cold_of
-from planner.autoscale.path import STEP_S, hourly_path, swings
 from planner.autoscale.signals import PeakPrefill, Signals, peak_prefill, signals_of
 from planner.autoscale.thresholds import UTILIZATION, Capacity, Threshold, capacity_of, threshold_of
+from planner.autoscale.windows import STEP_S, Floats, hourly_path, swings
 from planner.catalog.load import gpu as find_gpu
 from planner.deploy.startup import Startup
 from planner.fleet.caches import sessions_of
@@ -35,11 +35,6 @@ from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.studies.schedule import needs_of
 from planner.units import format_count, format_duration, format_percent
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 HEADROOMS = (*(0.2 + 0.025 * k for k in range(53)), 1.6, 1.8, 2.0)
 """Thresholds over what a rule aims at that are tried, ascending [1]."""
@@ -134,17 +129,16 @@ class PoolScaler(Record):
         """In words."""
         t, perfect = self.threshold, next(o for o in self.outcomes if o.name == "perfect")
         reached = "the utilization cap is reached" if t.binding == UTILIZATION else f"{t.binding} breaks"
+        aims = f"{format_percent(abs(self.headroom))} {'above' if self.headroom < 0 else 'below'} it"
         told = [
             f"{self.pool}: {reached} at {format_count(t.requests_per_s)} requests/s per replica ({t.running:.3g} running, "
-            f"{format_percent(t.kv_usage)} of the KV cache, load {format_percent(t.load)}); the rule aims "
-            f"{format_percent(abs(self.headroom))} {'above' if self.headroom < 0 else 'below'} it"
+            f"{format_percent(t.kv_usage)} of the KV cache, load {format_percent(t.load)}); the rule aims {aims}"
         ]
-        for o in self.outcomes:
-            told.append(
-                f"{self.pool}, {o.name}: {format_percent(o.attained)} of {self.judged}, "
-                f"{o.replica_hours:,.0f} replica-hours ({o.replica_hours / perfect.replica_hours:.2f} of a perfect scaler's), "
-                f"{o.starts:,} starts"
-            )
+        told += [
+            f"{self.pool}, {o.name}: {format_percent(o.attained)} of {self.judged}, {o.replica_hours:,.0f} replica-hours "
+            f"({o.replica_hours / perfect.replica_hours:.2f} of a perfect scaler's), {o.starts:,} starts"
+            for o in self.outcomes
+        ]
         return told if self.cold is None else [*told, f"{self.pool}: {self.cold.told()}"]
 
 
@@ -195,9 +189,7 @@ class Autoscaling(InNotebooks):
                 "cost_usd": o.replica_hours * p.usd_per_replica_hour,
                 "most_replicas": o.most,
                 "starts": o.starts,
-                "threshold_requests_per_s": p.threshold.requests_per_s,
-                "threshold_running": p.threshold.running,
-                "threshold_kv_usage": p.threshold.kv_usage,
+                **{f"threshold_{n}": getattr(p.threshold, n) for n in ("requests_per_s", "running", "kv_usage")},
             }
             for p in self.pools
             for o in p.outcomes
@@ -332,11 +324,8 @@ def autoscaling(
         most = max(most, window_mean(paths[-1]) / pool.law.share)
         hours = tuple(pool.option.price.bought(needs[rate][k]) for rate in rates_per_s)
         found.append(_scaler(fleet, k, paths, hours, startup(pool), asked))
-    told = {
-        "mean": math.fsum(rates_per_s) / len(rates_per_s),
-        "busiest_hour": max(rates_per_s),
-        "busiest_five_minutes": most,
-    }
+    mean = math.fsum(rates_per_s) / len(rates_per_s)
+    told = {"mean": mean, "busiest_hour": max(rates_per_s), "busiest_five_minutes": most}
     notes = [_rates_told(told), found[0].startup.told, *_path_told(fleet, source)]
     engine = fleet.pools[0].option.profile.engine
     return Autoscaling(asked.model, asked.prefix, source, tuple(found), engine, told, tuple(notes))
@@ -359,12 +348,6 @@ def _path_told(fleet: Fleet, source: str) -> Iterator[str]:
     yield f"path: {source}, {swings_told}"
     if fleet.linked and sessions_of(fleet.pools[0]) is not None:
         yield "windows of pools whose prompts come back are taken to break where the promises about all requests do"
-
-
-def _judged(capacity: Capacity) -> str:
-    """What is within the promise, in words."""
-    told = f"windows of {format_duration(capacity.window_s)}" if capacity.windows_s else "requests"
-    return f"{told} within the promise"
 
 
 def most_in_stock(fleet: Fleet, pool: Pool) -> float:
@@ -413,6 +396,7 @@ def _scaler(
     if (own := asked.own.get(pool.name)) is not None:
         courses["yours"] = run_policy(own, path, begin.seconds, signals, tokens)
     drain_s = signals.at("in_flight", aimed_at(policy)) / aimed_at(policy)
+    judged = f"windows of {format_duration(capacity.window_s)}" if capacity.windows_s else "requests"
     return PoolScaler(
         pool.name,
         threshold,
@@ -424,7 +408,7 @@ def _scaler(
         pool.bought,
         guard_values(policy, signals),
         velocity,
-        _judged(capacity),
+        f"{judged} within the promise",
         hours if asked.clock else (),
         pool.option.gpu.nodes(pool.option.parallel.gpus),
         ("prefill", "decode")[k] if isinstance(fleet, Disaggregated) else "both",

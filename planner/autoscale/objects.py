@@ -14,7 +14,11 @@ from planner.errors import InputError, did_you_mean
 from planner.monitor.dialects import dialect_of_engine
 from planner.monitor.names import Names, pods_of, scaled_by
 from planner.monitor.policy import Pace
+from planner.shared.templates import refusals, templates
 from planner.studies.schedule import cron_spans
+
+_filled: Callable[..., dict[str, Any]] = templates(__file__)
+_refusal = refusals(__file__)
 
 TIMEZONE = "UTC"
 """Of the hours; to be set where they are in another."""
@@ -58,12 +62,9 @@ def find_kind(to: str, deployed: str, to_zero: bool) -> Callable[..., list[dict[
     if to not in KINDS:
         raise InputError(f"--to: {to!r} is none of {', '.join(KINDS)}{did_you_mean(to, KINDS)}")
     if deployed == "kserve" and to != "keda":
-        raise InputError(f"--to {to}: KServe scales its services itself, by spec.scaling.keda", "Use --to keda.")
+        raise _refusal("itself", to=to)
     if to_zero and (to != "keda" or deployed not in BY_GATEWAY):
-        raise InputError(
-            "--scale-to-zero: without a replica nothing tells of requests but a gateway that holds them",
-            f"Use --to keda with --deployed {' or '.join(BY_GATEWAY)}.",
-        )
+        raise _refusal("to_zero", gateways=" or ".join(BY_GATEWAY))
     return KINDS[to]
 
 
@@ -86,102 +87,108 @@ def render(found: Autoscaling, to: str, place: Place | None = None) -> str:
     """
     place = place or Place()
     make = find_kind(to, place.deployed, any(p.policy.idle_s is not None for p in found.pools))
-    documents = [document for pool in found.pools for document in make(found, pool, place)]
+    documents = [document for pool in found.pools for document in make(_Scaled(found, pool, place))]
     if place.deployed == "kserve":
         documents = _services(documents)
     for document in documents if place.namespace else ():
         document["metadata"]["namespace"] = place.namespace
     head = [line for pool in found.pools for line in pool.lines()]
-    for p in found.pools:
-        head.append(
-            f"{p.pool}: peakPrefillThroughput {p.peak.tokens_per_s:.6g} tokens/s at chunks of {p.peak.chunk_tokens:g}, "
-            f"fingerprint {p.peak.fingerprint} ({p.peak.model} on {p.peak.gpu}, {p.peak.engine})"
-        )
-    if to == "keda" and any(pool.clock for pool in found.pools):
-        head.append(f"the hours of the cron triggers are in {TIMEZONE}: set timezone to that of the rates")
-    if to == "hpa":
-        head.append(
-            "external metrics come from prometheus-adapter: its rules are the ConfigMap's; tolerance needs Kubernetes 1.35"
-        )
-    if to == "wva":
-        head.append("llm-d has deprecated this scaler: its successor is --to keda --deployed llm-d")
-    if place.deployed == "kserve":
-        head.append("merge with the service of `deploy`: scaling and replicas exclude each other")
-    if place.deployed == "dynamo":
-        head.append("the adapters are there where a worker of the graph has scalingAdapter")
-    if not place.namespace:
-        head.append("without --namespace the queries count pods of these names in every namespace")
+    head += [
+        str(_filled("peak", pool=p, tokens=f"{p.peak.tokens_per_s:.6g}", chunk=f"{p.peak.chunk_tokens:g}"))
+        for p in found.pools
+    ]
+    remarks = {
+        "hours": to == "keda" and any(pool.clock for pool in found.pools),
+        "adapter": to == "hpa",
+        "deprecated": to == "wva",
+        "merge": place.deployed == "kserve",
+        "adapters": place.deployed == "dynamo",
+        "everywhere": not place.namespace,
+    }
+    head += [str(_filled(name, zone=TIMEZONE)) for name, holds in remarks.items() if holds]
     return dump(documents, [*head, *found.notes])
 
 
-def _names(found: Autoscaling, pool: PoolScaler, place: Place) -> Names:
-    """Expressions over the engines of a pool."""
-    dialect = dialect_of_engine(found.engine)
-    pods = pods_of(place.deployed, found.prefix, pool.pool, pool.role, pool.nodes)
-    return Names(dialect, {**_inside(place), dialect.model_label: f'="{found.model}"', "pod": f'=~"{pods}"'})
+@dataclass(frozen=True, slots=True)
+class _Scaled:
+    """A pool's scaler, and where it works."""
 
+    found: Autoscaling
+    pool: PoolScaler
+    place: Place
 
-def _inside(place: Place) -> dict[str, str]:
-    return {"namespace": f'="{place.namespace}"'} if place.namespace else {}
+    @property
+    def name(self) -> str:
+        """Of the pool's objects."""
+        return object_name(self.pool.pool, self.found.prefix)
 
+    @property
+    def target(self) -> dict[str, str]:
+        """What is scaled."""
+        return scaled_by(self.place.deployed, self.found.prefix, self.pool.pool, self.pool.role, self.pool.nodes)
 
-def queries(found: Autoscaling, pool: PoolScaler, place: Place) -> dict[str, str]:
-    """What to ask Prometheus for, by metric of the rule: sums over the replicas, saturation as it is."""
-    names, window = _names(found, pool, place), f"{pool.policy.rate_window_s:.0f}s"
-    plus = f" + {pool.policy.offset_per_s:.6g}" if pool.policy.offset_per_s > 0.0 else ""
-    known = {
-        "requests": names.rate("requests", window) + plus,
-        # one look at the running requests is noise: their mean over the window of the rate
-        "running": f"sum(avg_over_time({names.gauge('running')}[{window}]))",
-    }
-    if set(pool.policy.targets) & set(GATEWAY_GUARDS):
-        owner = found.prefix if place.deployed == "llm-d" else object_name(pool.pool, found.prefix)
-        picker, inference = (
-            (f"{owner}-epp-.+", owner)
-            if place.deployed == "llm-d"
-            else (f"{owner}-kserve-router-scheduler-.+", f"{owner}-inference-pool")
+    @property
+    def behavior(self) -> dict[str, Any]:
+        """How fast it goes either way."""
+        policy = self.pool.policy
+
+        def way(window_s: float, pace: Pace) -> dict[str, Any]:
+            kinds = (("Percent", pace.by_percent), ("Pods", pace.by_pods))
+            return _filled(
+                "way",
+                window=int(window_s),
+                tolerance=f"{policy.tolerance:g}",
+                select="Max" if pace.widest else "Min",
+                policies=[
+                    {"type": kind, "value": int(value), "periodSeconds": int(period)}
+                    for kind, given in kinds
+                    for value, period in given
+                ],
+            )
+
+        return {"scaleUp": way(policy.up_window_s, policy.up), "scaleDown": way(policy.down_window_s, policy.down)}
+
+    def names(self, **matchers: str) -> Names:
+        """Expressions over series of the place with these labels."""
+        inside = {"namespace": f'="{self.place.namespace}"'} if self.place.namespace else {}
+        return Names(dialect_of_engine(self.found.engine), inside | matchers)
+
+    def queries(self) -> dict[str, str]:
+        """What to ask Prometheus for, by metric of the rule."""
+        found, pool, deployed = self.found, self.pool, self.place.deployed
+        window = f"{pool.policy.rate_window_s:.0f}s"
+        pods = pods_of(deployed, found.prefix, pool.pool, pool.role, pool.nodes)
+        label = dialect_of_engine(found.engine).model_label
+        names = self.names(**{label: f'="{found.model}"', "pod": f'=~"{pods}"'})
+        plus = f" + {pool.policy.offset_per_s:.6g}" if pool.policy.offset_per_s > 0.0 else ""
+        known = _filled(
+            "queries", rate=names.rate("requests", window), plus=plus, running=names.gauge("running"), window=window
         )
-        whose = Names(
-            names.dialect, {**_inside(place), "pod": f'=~"{picker}"', "model_name": f'="{found.model}"'}
-        ).braces
-        of_pool = Names(names.dialect, {**_inside(place), "inference_pool": f'="{inference}"'}).braces
-        endpoints = pods_of(place.deployed, found.prefix, pool.pool, pool.role, pool.nodes)
-        ends = Names(names.dialect, {**_inside(place), "endpoint_name": f'=~"{endpoints}"'}).braces
-        known |= {
-            # every replica may be gone: the gateway counts what comes
-            "requests": f"sum(rate(llm_d_epp_request_total{whose}[{window}]))" + plus,
-            "in_flight": f"sum(avg_over_time(llm_d_epp_request_running{whose}[{window}]))",
-            "saturation": f"max(llm_d_epp_flow_control_pool_saturation{of_pool})",
-            "queued": f"sum(llm_d_epp_flow_control_queue_size{of_pool})",
-            "backlog_s": f"sum(llm_d_epp_inflight_tokens{ends}) / {pool.peak.tokens_per_s:.6g}",
-        }
-    return {name: known[name] for name in pool.policy.targets}
+        if _by_gateway(pool):
+            picker, inference = f"{self.name}-kserve-router-scheduler-.+", f"{self.name}-inference-pool"
+            if deployed == "llm-d":
+                picker, inference = f"{found.prefix}-epp-.+", found.prefix
+            known |= _filled(
+                "gateway",
+                whose=self.names(pod=f'=~"{picker}"', model_name=f'="{found.model}"').braces,
+                of_pool=self.names(inference_pool=f'="{inference}"').braces,
+                ends=self.names(endpoint_name=f'=~"{pods}"').braces,
+                peak=f"{pool.peak.tokens_per_s:.6g}",
+                plus=plus,
+                window=window,
+            )
+        return {name: known[name] for name in pool.policy.targets}
 
 
-def _behavior(pool: PoolScaler) -> dict[str, Any]:
-    policy = pool.policy
-
-    def way(window_s: float, pace: Pace) -> dict[str, Any]:
-        kinds = (("Percent", pace.by_percent), ("Pods", pace.by_pods))
-        return {
-            "stabilizationWindowSeconds": int(window_s),
-            "tolerance": f"{policy.tolerance:g}",
-            "selectPolicy": "Max" if pace.widest else "Min",
-            "policies": [
-                {"type": kind, "value": int(value), "periodSeconds": int(period)}
-                for kind, given in kinds
-                for value, period in given
-            ],
-        }
-
-    return {"scaleUp": way(policy.up_window_s, policy.up), "scaleDown": way(policy.down_window_s, policy.down)}
+def _by_gateway(pool: PoolScaler) -> bool:
+    """Whether the rule watches what an endpoint picker counts."""
+    return bool(set(pool.policy.targets) & set(GATEWAY_GUARDS))
 
 
 def _external(name: str, labels: Mapping[str, str], value: str, kind: str = "AverageValue") -> dict[str, Any]:
-    """A metric of the pool from outside the cluster's own, and what a replica may have of it."""
-    target = {"type": kind, "averageValue" if kind == "AverageValue" else "value": value}
-    metric = {"name": name, "selector": {"matchLabels": dict(labels)}}
-    return {"type": "External", "external": {"metric": metric, "target": target}}
+    """A metric of the pool, and what a replica may have of it."""
+    each, whole = (value, None) if kind == "AverageValue" else (None, value)
+    return _filled("external", name=name, labels=labels, kind=kind, each=each, whole=whole)
 
 
 def _kind_of(metric: str) -> str:
@@ -189,83 +196,47 @@ def _kind_of(metric: str) -> str:
     return "Value" if metric == "saturation" else "AverageValue"
 
 
-def _scaler(found: Autoscaling, pool: PoolScaler, place: Place, metrics: list[dict[str, Any]]) -> dict[str, Any]:
-    """A HorizontalPodAutoscaler of the pool."""
-    spec = {
-        "scaleTargetRef": scaled_by(place.deployed, found.prefix, pool.pool, pool.role, pool.nodes),
-        "minReplicas": pool.policy.least,
-        "maxReplicas": pool.policy.most,
-        "metrics": metrics,
-        "behavior": _behavior(pool),
-    }
-    name = object_name(pool.pool, found.prefix)
-    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name}, "spec": spec}
-
-
-def _config_map(name: str, data: Mapping[str, str]) -> dict[str, Any]:
-    """Files for who reads them in the cluster."""
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(data)}
-
-
-def _hpa(found: Autoscaling, pool: PoolScaler, place: Place) -> list[dict[str, Any]]:
+def _hpa(scaled: _Scaled) -> list[dict[str, Any]]:
     """A HorizontalPodAutoscaler on the pool's own metrics, with the steps and waits of the rule."""
-    name = object_name(pool.pool, found.prefix)
     # two fleets in one cluster have metrics of their own names
-    stem = "_".join(filter(None, (place.namespace, name))).replace("-", "_")
-    labels = {"fleet": found.prefix, "pool": pool.pool.replace(" ", "-")}
+    stem = "_".join(filter(None, (scaled.place.namespace, scaled.name))).replace("-", "_")
+    labels = {"fleet": scaled.found.prefix, "pool": scaled.pool.pool.replace(" ", "-")}
     metrics, rules = [], []
-    for metric, query in queries(found, pool, place).items():
-        value = f"{round(1000.0 * pool.policy.targets[metric])}m"
+    for metric, query in scaled.queries().items():
+        value = f"{round(1000.0 * scaled.pool.policy.targets[metric])}m"
         metrics.append(_external(f"{stem}_{metric}", labels, value, _kind_of(metric)))
-        rules.append(
-            {
-                "seriesQuery": query.partition("(")[2].split("(")[-1].partition("{")[0],
-                "name": {"as": f"{stem}_{metric}"},
-                "resources": {"namespaced": False},
-                "metricsQuery": f'label_replace({query}, "pool", "{labels["pool"]}", "", "")',
-            }
-        )
+        series = query.partition("(")[2].split("(")[-1].partition("{")[0]
+        rules.append(_filled("rule", series=series, name=f"{stem}_{metric}", query=query, pool=labels["pool"]))
     config = {"config.yaml": dump([{"externalRules": rules}])}
-    return [_scaler(found, pool, place, metrics), _config_map(f"{name}-adapter-rules", config)]
+    shown = _filled("config_map", scaled=scaled, what="adapter-rules", data=config)
+    return [_filled("hpa", scaled=scaled, metrics=metrics), shown]
 
 
-def _keda(found: Autoscaling, pool: PoolScaler, place: Place) -> list[dict[str, Any]]:
+def _keda(scaled: _Scaled) -> list[dict[str, Any]]:
     """Prometheus triggers, and cron triggers that hold what each hour's mean needs: KEDA takes the largest."""
-    policy, least = pool.policy, pool.policy.least
+    pool, policy, least = scaled.pool, scaled.pool.policy, scaled.pool.policy.least
     spans: list[tuple[str, str, int]] = []
     if pool.clock:
         held, spans = cron_spans(pool.clock, pool.startup.seconds)
         least = max(least, held)
-    by_gateway = bool(set(policy.targets) & set(GATEWAY_GUARDS))
     triggers = [
-        {
-            "type": "prometheus",
-            "name": metric.replace("_", "-"),
-            "metricType": _kind_of(metric),
-            "metadata": {
-                "serverAddress": place.server,
-                "query": query,
-                "threshold": f"{policy.targets[metric]:.10g}",
-                # no answer is not an idle fleet: keep what there is; a gauge that a gateway has not shown yet is nothing
-                "ignoreNullValues": "true" if by_gateway and (metric != "requests" or policy.idle_s) else "false",
-            },
-        }
-        for metric, query in queries(found, pool, place).items()
+        _filled(
+            "trigger",
+            scaled=scaled,
+            name=metric.replace("_", "-"),
+            kind=_kind_of(metric),
+            query=query,
+            threshold=f"{policy.targets[metric]:.10g}",
+            # no answer is not an idle fleet: keep what there is; a gauge that a gateway has not shown yet is nothing
+            ignored="true" if _by_gateway(pool) and (metric != "requests" or policy.idle_s) else "false",
+        )
+        for metric, query in scaled.queries().items()
     ]
     triggers += [cron_trigger(*span, timezone=TIMEZONE) for span in spans if span[2] > least]
-    idle = {} if policy.idle_s is None else {"idleReplicaCount": 0, "cooldownPeriod": int(policy.idle_s)}
-    spec = {
-        "scaleTargetRef": scaled_by(place.deployed, found.prefix, pool.pool, pool.role, pool.nodes),
-        "minReplicaCount": least,
-        "maxReplicaCount": policy.most,
-        **idle,
-        "pollingInterval": 15,
-        # where nobody knows what comes, what was planned for it
-        "fallback": {"failureThreshold": 3, "replicas": min(max(pool.planned, least), policy.most)},
-        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(pool)}},
-        "triggers": triggers,
-    }
-    return [scaled_object(object_name(pool.pool, found.prefix), spec)]
+    none, idle = (None, None) if policy.idle_s is None else (0, int(policy.idle_s))
+    fallback = min(max(pool.planned, least), policy.most)
+    spec = _filled("keda", scaled=scaled, least=least, none=none, idle=idle, fallback=fallback, triggers=triggers)
+    return [scaled_object(scaled.name, spec)]
 
 
 def _services(scaled: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -283,42 +254,28 @@ def _services(scaled: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [*found.values()]
 
 
-def _wva(found: Autoscaling, pool: PoolScaler, place: Place) -> list[dict[str, Any]]:
+def _wva(scaled: _Scaled) -> list[dict[str, Any]]:
     """Its own saturation rule, with the plan's numbers: spare capacity is counted below what breaks a promise."""
-    name = object_name(pool.pool, found.prefix)
-    t = pool.threshold
+    pool, t = scaled.pool, scaled.pool.threshold
     room = max(0.02, pool.headroom / (1.0 + pool.headroom))
     kv = min(0.98, max(0.01, t.kv_usage))
     # what waits for a decode slot is not told
     queue = 2 if math.isnan(t.waiting) else max(2, math.ceil(t.waiting))
     thresholds = {
-        "model_id": found.model,
+        "model_id": scaled.found.model,
         "kvCacheThreshold": round(kv, 4),
         "queueLengthThreshold": queue,
         "kvSpareTrigger": round(kv * room, 4),
         "queueSpareTrigger": max(1, math.ceil(queue * room)),
     }
-    metric = _external("wva_desired_replicas", {"variant_name": name}, "1")
-    scaler = _scaler(found, pool, place, [metric])
+    metric = _external("wva_desired_replicas", {"variant_name": scaled.name}, "1")
+    data = {scaled.name: dump([thresholds])}
     return [
-        {
-            "apiVersion": "llmd.ai/v1alpha1",
-            "kind": "VariantAutoscaling",
-            "metadata": {"name": name},
-            "spec": {
-                "scaleTargetRef": scaler["spec"]["scaleTargetRef"],
-                "modelID": found.model,
-                "variantCost": f"{pool.usd_per_replica_hour:.4f}",
-            },
-        },
-        scaler,
-        _config_map(f"{name}-saturation-scaling-config", {name: dump([thresholds])}),
+        _filled("wva", scaled=scaled, cost=f"{pool.usd_per_replica_hour:.4f}"),
+        _filled("hpa", scaled=scaled, metrics=[metric]),
+        _filled("config_map", scaled=scaled, what="saturation-scaling-config", data=data),
     ]
 
 
-KINDS: Mapping[str, Callable[[Autoscaling, PoolScaler, Place], list[dict[str, Any]]]] = {
-    "hpa": _hpa,
-    "keda": _keda,
-    "wva": _wva,
-}
+KINDS: Mapping[str, Callable[[_Scaled], list[dict[str, Any]]]] = {"hpa": _hpa, "keda": _keda, "wva": _wva}
 """Kinds of objects by name."""

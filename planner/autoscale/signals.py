@@ -7,21 +7,16 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from planner.autoscale.path import STEP_S
-from planner.autoscale.windows import MOST_REPLICAS, arrivals_along, drawn_requests, served
+from planner.autoscale.windows import MOST_REPLICAS, STEP_S, Floats, arrivals_along, drawn_requests, served
 from planner.engines import DEFAULT_ENGINE
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.shared.record import Record
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 LOADS = (0.05, 0.15, 0.3, 0.45, 0.6, 0.75, 0.85, 0.92)
 """Shares of the largest throughput that are replayed [1]."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.autoscale.path import WINDOW_S
-from planner.autoscale.windows import Windows, as_sized, kept_windows
+from planner.autoscale.windows import WINDOW_S, Windows, as_sized, kept_windows
 from planner.errors import InfeasibleError
 from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet

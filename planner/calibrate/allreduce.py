@@ -5,7 +5,6 @@ Run as a program it is one of these processes.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -21,8 +20,8 @@ from planner.errors import CalibrationError
 SIZES = (1, 16, 128, 1024, 8192)
 """Tokens whose hidden states are summed."""
 
-CALLS, REPEATS = 20, 10
-"""Calls in a row that are timed together, and how often; the fastest is what the links allow."""
+CALLS = 20
+"""Calls in a row that are timed together; the fastest of some is what the links allow."""
 
 WAIT_S = 120.0
 """Starting the processes included."""
@@ -57,13 +56,12 @@ def allreduce_seconds(
         When a process fails, ends or does not answer in time.
     """
     with tempfile.TemporaryDirectory() as folder:
-        store = str(Path(folder) / "store")
-        command = [sys.executable, "-m", "planner.calibrate.allreduce", str(tp), str(hidden), device, store]
-        command += [str(s) for s in sizes]
+        job = {"world": tp, "hidden": hidden, "device": device, "store": str(Path(folder) / "store"), "sizes": sizes}
         running = [
             subprocess.Popen(
-                [*command, "--rank", str(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                stdin=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"},
+                [sys.executable, "-m", "planner.calibrate.allreduce", json.dumps({**job, "rank": rank})],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
             )
             for rank in range(tp)
         ]  # fmt: skip
@@ -80,47 +78,11 @@ def allreduce_seconds(
             raise CalibrationError(f"an all-reduce over {tp} processes took more than {wait_s:g} s") from None
         finally:
             for process in running:
-                process.kill()
-                process.wait()
-                for pipe in (process.stdout, process.stderr):
-                    with contextlib.suppress(OSError, ValueError):
-                        if pipe is not None:
-                            pipe.close()
+                with contextlib.suppress(OSError, ValueError), process:
+                    process.kill()
     # the group is as fast as its slowest member
     parts = [json.loads(answer) for answer in answers]
     return {size: max(part[str(size)] for part in parts) for size in sizes}
-
-
-def _timed(torch: Any, distributed: Any, part: Any) -> float:
-    """Seconds of one call, the calls in a CUDA graph where there is a GPU [s]."""
-    if not part.is_cuda:
-        times = []
-        for _ in range(REPEATS):
-            begun = time.perf_counter()
-            for _ in range(CALLS):
-                distributed.all_reduce(part)
-            times.append(time.perf_counter() - begun)
-        return min(times) / CALLS
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            distributed.all_reduce(part)
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(CALLS):
-            distributed.all_reduce(part)
-    times = []
-    for _ in range(REPEATS):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(float(begin.elapsed_time(end)) * 1e-3)
-    return min(times) / CALLS
 
 
 def main() -> None:
@@ -128,27 +90,29 @@ def main() -> None:
     import torch
     import torch.distributed as distributed
 
-    parser = argparse.ArgumentParser()
-    for name, kind in (("world", int), ("hidden", int), ("device", str), ("store", str)):
-        parser.add_argument(name, type=kind)
-    parser.add_argument("sizes", type=int, nargs="+")
-    parser.add_argument("--rank", type=int, required=True)
-    given = parser.parse_args()
-    cuda = given.device == "cuda"
-    if cuda:
-        torch.cuda.set_device(given.rank)
+    from planner.calibrate.device import Device
+
+    given = json.loads(sys.argv[1])
+    world, rank, machine = given["world"], given["rank"], Device(torch, given["device"])
+    if machine.cuda:
+        torch.cuda.set_device(rank)
     distributed.init_process_group(
-        "nccl" if cuda else "gloo", init_method=f"file://{given.store}", rank=given.rank, world_size=given.world
+        "nccl" if machine.cuda else "gloo", init_method=f"file://{given['store']}", rank=rank, world_size=world
     )
-    place = f"cuda:{given.rank}" if cuda else "cpu"
+    place = f"cuda:{rank}" if machine.cuda else "cpu"
     ones = torch.ones(8, device=place)
     distributed.all_reduce(ones)
-    if not bool((ones == given.world).all()):
+    if not bool((ones == world).all()):
         raise SystemExit("the sum of ones is not the number of processes")
     found = {}
-    for tokens in given.sizes:
-        part = torch.zeros(tokens, given.hidden, device=place, dtype=torch.bfloat16)
-        found[tokens] = _timed(torch, distributed, part)
+    for tokens in given["sizes"]:
+        part = torch.zeros(tokens, given["hidden"], device=place, dtype=torch.bfloat16)
+
+        def call(_: int, part: Any = part) -> None:
+            distributed.all_reduce(part)
+
+        # all take part in every call: as many from each, whatever they take
+        found[tokens] = machine.seconds(call, CALLS, 0.0, min)
         distributed.barrier()
     print(json.dumps(found), flush=True)
     distributed.destroy_process_group()

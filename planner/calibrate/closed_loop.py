@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,17 +75,12 @@ class ServerPoint:
 
     def problems(self) -> list[str]:
         """What cannot be; empty when usable."""
-        most = {"tpot_s": MOST_SECONDS, "ttft_s": MOST_SECONDS}
-        values = {
-            name: getattr(self, name) for name in ("input_tokens", "output_tokens", "concurrency", "tpot_s", "ttft_s")
-        }
-        found = [
-            f"{name} must be positive, got {value!r}"
-            if not value > 0.0
-            else f"{name} must lie in [{LEAST:g}, {most.get(name, MOST):g}], got {value!r}"
-            for name, value in values.items()
-            if value is not None and not LEAST <= value <= most.get(name, MOST)
-        ]
+        found = []
+        for name, value in ((f.name, getattr(self, f.name)) for f in fields(self)):
+            most = MOST_SECONDS if name.endswith("_s") else MOST
+            if value is not None and not LEAST <= value <= most:
+                bounds = f"lie in [{LEAST:g}, {most:g}]" if value > 0.0 else "be positive"
+                found.append(f"{name} must {bounds}, got {value!r}")
         if not found and self.output_tokens <= 1.0:
             found.append(f"output_tokens must exceed 1 (there is no TPOT of one token), got {self.output_tokens!r}")
         if not found and self.concurrency < 1.0:
@@ -335,44 +330,3 @@ def log_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArray
     tpot, ttft = loop_times(moved, loads, rules)
     logs = np.log(np.concatenate([tpot, ttft[:, loads.alone]], axis=1)).reshape(1 + size, problems, -1)
     return logs[0], np.moveaxis((logs[1:] - logs[0]) / STEP, 0, -1)
-
-
-def closed_loop_tpot(
-    model: IterationModel,
-    input_tokens: float,
-    output_tokens: float,
-    concurrency: float,
-    *,
-    rules: Rules | None = None,
-    request_s: float = 0.0,
-    overhead_s: float = 0.0,
-) -> float:
-    """Mean TPOT of a closed loop of equal requests, the number decoding worked out with it; see :func:`loop_times`.
-
-    Parameters
-    ----------
-    model
-        Iteration-time model.
-    input_tokens, output_tokens
-        Lengths [tokens].
-    concurrency
-        Requests in flight [requests].
-    rules
-        Of the engine; mixed batches with a budget of 8,192 tokens when ``None``.
-    request_s, overhead_s
-        Time lost per request in the engine and outside it [s].
-
-    Returns
-    -------
-    float
-        [s].
-
-    Examples
-    --------
-    >>> m = IterationModel(t0=5e-3, c=10e-6, g=50e-9)
-    >>> round(closed_loop_tpot(m, 1000, 101, 1), 9)       # alone: 5 ms + 10 us + 52.5 us
-    0.005062525
-    """
-    loads = Loads([ServerPoint(input_tokens, output_tokens, concurrency, 1.0)]).with_experts(model)
-    theta = log_parameters(model, request_s, overhead_s)[None]
-    return float(loop_times(theta, loads, rules or Rules())[0][0, 0])

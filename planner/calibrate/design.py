@@ -4,48 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from planner.calibrate.fit import log_slopes
+from planner.calibrate.fit import log_slopes, times
 from planner.calibrate.points import Batch, Points
 from planner.errors import CalibrationError
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import shard_shape
 from planner.machine.hardware import ModelSpec
+from planner.shared.documents import load_document
 
 POINT_SD = 0.02
 """What one measured iteration is off by [1]."""
 
 SENTINEL = Batch(decodes=32, context=1024)
 """The batch repeated through a run: its times show whether the machine drifts."""
-
-_WISHES: tuple[Batch, ...] = (
-    Batch(decodes=1, context=128),  # t0 + w
-    Batch(prefills=1, new_tokens=512),  # b, c
-    Batch(prefills=1, new_tokens=4096),  # b, c, a
-    Batch(decodes=128, context=1024),  # g
-    Batch(decodes=128, context=64),  # h, b under the plateau
-    Batch(decodes=1, context=32768),  # g of one sequence, e
-    Batch(decodes=64, context=1024, prefills=1, new_tokens=512),  # x
-    Batch(prefills=1, new_tokens=512, past_tokens=8192),  # a
-    Batch(prefills=8, new_tokens=1024),  # b without a
-    Batch(decodes=32, context=4096),
-    Batch(prefills=1, new_tokens=128),  # the knee and the tile
-    Batch(decodes=16, context=64),
-    Batch(prefills=1, new_tokens=256),
-    Batch(decodes=256, context=256),
-    Batch(decodes=16, context=4096, prefills=1, new_tokens=512),
-    Batch(prefills=1, new_tokens=8192),
-    Batch(decodes=8, context=8192),
-    Batch(prefills=1, new_tokens=1024),
-    Batch(decodes=64, context=256),
-    Batch(decodes=128, context=256, prefills=1, new_tokens=256),
-    Batch(prefills=1, new_tokens=2048),
-    Batch(decodes=4, context=1024, prefills=1, new_tokens=2048),
-    Batch(prefills=1, new_tokens=64),
-    Batch(decodes=64, context=4096),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +78,8 @@ def designed_batches(
     per_token = max(1.0, shard_shape(model, tp).kv_bytes_per_token)
     room = int(kv_bytes / per_token)
     found: dict[Batch, None] = {}
-    for wish in _WISHES:
-        fitted = _fitted(wish, room, longest, max_tokens)
+    for wish in load_document(Path(__file__).with_suffix(".yaml")):
+        fitted = _fitted(Batch(**wish), room, longest, max_tokens)
         if fitted is not None:
             found.setdefault(fitted, None)
     if len(found) < 6:
@@ -212,15 +187,4 @@ def most_telling(points: Points, prior: IterationModel, count: int) -> list[int]
 
 def expected_duration(model: IterationModel, batches: Sequence[Batch], repeats: int) -> float:
     """Rough time to measure the batches, from the prior [s]."""
-    total = sum(
-        model.time(
-            b.decodes,
-            b.decodes * b.context,
-            b.prefills * b.new_tokens,
-            b.pairs,
-            b.context,
-            b.past_tokens + b.new_tokens,
-        )
-        for b in batches
-    )
-    return float(total) * repeats
+    return repeats * float(times(model, Points(tuple(batches), np.ones(len(batches)))).sum())

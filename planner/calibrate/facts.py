@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.calibrate.http import Connection, Endpoint, HttpError, parse_json
+from planner.calibrate.http import Endpoint, HttpError, page, parse_json
 
 ASKING_S = 2.0
 """Longest wait for one page; a server that has none answers at once [s]."""
@@ -18,11 +18,14 @@ MOST_SAMPLES = 100_000
 _SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
-HITS = ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits_total")
-QUERIES = ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries_total")
-RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
-WAITING = ("vllm:num_requests_waiting", "sglang:num_queue_reqs")
-PREEMPTED = ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total")
+COUNTED: Mapping[str, tuple[str, ...]] = {
+    "running": ("vllm:num_requests_running", "sglang:num_running_reqs"),
+    "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits_total"),
+    "prefix_queries": (
+        *("vllm:prefix_cache_queries_total", "vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries_total"),
+    ),
+}
+"""What is counted -> its names, of which the first that is there is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +34,15 @@ class Counters:
 
     Parameters
     ----------
-    running, waiting
+    running
         Requests, all ranks together [requests].
     prefix_hits, prefix_queries
         Prompt tokens found in the prefix cache, and looked for, since the start [tokens].
-    preempted
-        Requests thrown out of the batch since the start [requests].
     """
 
     running: float | None = None
-    waiting: float | None = None
     prefix_hits: float | None = None
     prefix_queries: float | None = None
-    preempted: float | None = None
 
     def cached_share(self, before: Counters) -> float | None:
         """Share of the prompt tokens since `before` that came from the prefix cache [1].
@@ -76,8 +75,6 @@ class ServerFacts:
         Prompt tokens of one iteration at most [tokens].
     prefix_caching
         Whether prompts are kept.
-    kv_dtype
-        Of the cache, as the engine names it.
     max_context
         Longest sequence [tokens].
     counters
@@ -91,7 +88,6 @@ class ServerFacts:
     slots: int | None = None
     token_budget: int | None = None
     prefix_caching: bool | None = None
-    kv_dtype: str | None = None
     max_context: int | None = None
     counters: Counters = field(default_factory=Counters)
 
@@ -127,34 +123,24 @@ def _total(samples: Samples, names: tuple[str, ...], largest: bool = False) -> f
     return None
 
 
-def _counters(samples: Samples) -> Counters:
-    return Counters(
-        running=_total(samples, RUNNING),
-        waiting=_total(samples, WAITING),
-        prefix_hits=_total(samples, HITS),
-        prefix_queries=_total(samples, QUERIES),
-        preempted=_total(samples, PREEMPTED),
-    )
-
-
-def _page(endpoint: Endpoint, path: str, seconds: float) -> bytes | None:
-    """Body of a page, ``None`` where there is none: everything here is asked for, nothing is needed."""
-    connection = Connection(endpoint, seconds)
+def _page(endpoint: Endpoint, path: str, seconds: float) -> str:
+    """A page, empty where there is none: everything here is asked for, nothing is needed."""
     try:
-        return connection.get(path, seconds)[1]
+        return page(endpoint, path, seconds).decode("utf-8", "replace")
     except HttpError:
-        return None
-    finally:
-        connection.close()
+        return ""
 
 
 def _mapping(endpoint: Endpoint, path: str, seconds: float) -> Mapping[str, Any]:
-    body = _page(endpoint, path, seconds)
     try:
-        data = parse_json(body) if body is not None else {}
+        data = parse_json(_page(endpoint, path, seconds))
     except HttpError:
         return {}
     return data if isinstance(data, Mapping) else {}
+
+
+def _counters(samples: Samples) -> Counters:
+    return Counters(**{key: _total(samples, names) for key, names in COUNTED.items()})
 
 
 def read_counters(endpoint: Endpoint, seconds: float = ASKING_S) -> Counters:
@@ -167,8 +153,7 @@ def read_counters(endpoint: Endpoint, seconds: float = ASKING_S) -> Counters:
     seconds
         Longest wait [s].
     """
-    body = _page(endpoint, "/metrics", seconds)
-    return _counters(parse_metrics(body.decode("utf-8", "replace"))) if body else Counters()
+    return _counters(parse_metrics(_page(endpoint, "/metrics", seconds)))
 
 
 def _whole(value: Any) -> int | None:
@@ -200,25 +185,24 @@ def read_facts(endpoint: Endpoint, seconds: float = ASKING_S) -> ServerFacts:
     names = tuple(str(m["id"])[:200] for m in models if m.get("id"))
     owners = {str(m.get("owned_by", "")).lower() for m in models}
     context = next((c for c in (_whole(m.get("max_model_len")) for m in models) if c), None)
-    body = _page(endpoint, "/metrics", seconds)
-    samples = parse_metrics(body.decode("utf-8", "replace")) if body else {}
+    samples = parse_metrics(_page(endpoint, "/metrics", seconds))
     engine = next((e for e in ("vllm", "sglang") if e in owners or any(n.startswith(e + ":") for n in samples)), None)
-    common: dict[str, Any] = {"models": names, "max_context": context, "counters": _counters(samples)}
+    common: dict[str, Any] = {"models": names, "max_context": context, "counters": _counters(samples), "engine": engine}
     if engine == "sglang":
         return _sglang(endpoint, seconds, samples, common)
-    version = _mapping(endpoint, "/version", seconds).get("version")
     labels = next((labels for labels, _ in samples.get("vllm:cache_config_info", ())), {})
     blocks, block = _whole(labels.get("num_gpu_blocks")), _whole(labels.get("block_size"))
-    kv = _whole(labels.get("kv_cache_size_tokens")) or (blocks * block if blocks and block else None)
-    caching = {"true": True, "false": False}.get(str(labels.get("enable_prefix_caching", "")).lower())
     return ServerFacts(
-        engine=engine,
-        version=str(version)[:60] if isinstance(version, str) else None,
-        kv_tokens=kv,
-        prefix_caching=caching,
-        kv_dtype=labels.get("cache_dtype"),
+        version=_version(_mapping(endpoint, "/version", seconds)),
+        kv_tokens=_whole(labels.get("kv_cache_size_tokens")) or (blocks * block if blocks and block else None),
+        prefix_caching={"true": True, "false": False}.get(str(labels.get("enable_prefix_caching", "")).lower()),
         **common,
     )
+
+
+def _version(page: Mapping[str, Any]) -> str | None:
+    found = page.get("version")
+    return found[:60] if isinstance(found, str) else None
 
 
 def _sglang(endpoint: Endpoint, seconds: float, samples: Samples, common: Mapping[str, Any]) -> ServerFacts:
@@ -227,14 +211,11 @@ def _sglang(endpoint: Endpoint, seconds: float, samples: Samples, common: Mappin
     state = states[0] if isinstance(states, list) and states and isinstance(states[0], Mapping) else {}
     no_radix = info.get("disable_radix_cache")
     kv = _whole(info.get("max_total_num_tokens")) or _whole(state.get("max_total_num_tokens"))
-    version = info.get("version")
     return ServerFacts(
-        engine="sglang",
-        version=str(version)[:60] if isinstance(version, str) else None,
+        version=_version(info),
         kv_tokens=kv or _whole(_total(samples, ("sglang:max_total_num_tokens",), largest=True)),
         slots=_whole(info.get("max_running_requests")) or _whole(state.get("max_running_requests")),
         token_budget=_whole(info.get("chunked_prefill_size")),
         prefix_caching=None if not isinstance(no_radix, bool) else not no_radix,
-        kv_dtype=str(info["kv_cache_dtype"])[:20] if isinstance(info.get("kv_cache_dtype"), str) else None,
         **common,
     )

@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from planner.calibrate.closed_loop import ServerPoint
-from planner.calibrate.load_generators import Assumed, is_mlperf, mlperf_point, recognised
-from planner.calibrate.points import Points, read_iterations_csv
+from planner.calibrate.load_generators import TIMES, Assumed, is_mlperf, mlperf_point, point, recognised
+from planner.calibrate.points import Batch, Points, batch_problems
 from planner.calibrate.raw import UNKNOWN_GPU, parse_points
-from planner.calibrate.tables import GROUP_COLUMNS, read_servers_csv
-from planner.errors import InputError
-from planner.shared.documents import counted, read_text
+from planner.errors import InputError, did_you_mean
+from planner.shared.documents import counted, read_text, rows_by_column
+from planner.units import is_measurable
+
+Key = TypeVar("Key")
+Made = TypeVar("Made")
+Row = Mapping[str, str]
+
+COLUMNS = (
+    "n_decode", "decode_ctx", "prefill_seqs", "prefill_new_tokens_per_seq", "prefill_past_tokens", "measured_ms",
+)  # fmt: skip
+"""Columns a CSV of iterations needs; `gpu`, `model`, `tp`, `design_rank`, `order` and `composed`
+(mixed batches added up from separate kernels) are used where present."""
+
+_ALIASES: Mapping[str, tuple[str, ...]] = {
+    "isl": ("isl", "input_tokens", "input_len", "prompt_tokens"),
+    "osl": ("osl", "output_tokens", "output_len"),
+    "concurrency": ("concurrency", "max_concurrency"),
+    "tpot_s": ("tpot_ms", "silicon_tpot_ms", "mean_tpot_ms"),
+    "tokens_per_s": ("output_tokens_per_s", "tokens_per_s", "output_throughput"),
+    "ttft_s": ("ttft_ms", "silicon_ttft_ms", "mean_ttft_ms"),
+}
+GROUP_COLUMNS = ("model_path", "system", "backend", "backend_version", "precision", "tp_size")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,8 +65,6 @@ def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
     try:
         data = json.loads(text, parse_int=counted)
         found = data if isinstance(data, list) else [data]
-    except RecursionError:
-        raise InputError(f"{where}: nested too deeply") from None
     except ValueError as whole:
         found = []
         for number, line in enumerate(text.splitlines(), 1):  # `--append-result` writes one document per line
@@ -62,15 +82,11 @@ def _read_results(text: str, where: str, assumed: Assumed) -> tuple[list[ServerP
     """Points and format of a load generator's result, or of an MLPerf summary."""
     if is_mlperf(text):
         return [mlperf_point(text, where, assumed)], "MLPerf summary"
-    points: list[ServerPoint] = []
-    name = ""
     try:
-        for document in _json_documents(text, where):
-            name, found = recognised(document, where, assumed)
-            points += found
+        found = [recognised(document, where, assumed) for document in _json_documents(text, where)]
     except RecursionError:
         raise InputError(f"{where}: nested too deeply") from None
-    return points, name
+    return [point for _, points in found for point in points], found[-1][0]
 
 
 def _engine_settings(text: str, where: str) -> Mapping[str, Any]:
@@ -126,10 +142,6 @@ def read_measurements(
     iterations: dict[tuple[str, str, int], Points] = {}
     servers: dict[tuple[str, ...], list[ServerPoint]] = {}
     formats = []
-
-    def add(key: tuple[str, str, int], points: Points) -> None:
-        iterations[key] = _joined(iterations[key], points) if key in iterations else points
-
     for entry in paths:
         path = Path(entry)
         text = read_text(path)
@@ -137,15 +149,13 @@ def read_measurements(
             raise InputError(f"{path}: is empty")
         raw = parse_points(text, path.name)
         if raw is not None:
-            named = tuple(
-                str(raw.header.get(k) or "") for k in ("model", "gpu", "engine", "engine_version", "weight_dtype")
-            )
-            if named[1] == UNKNOWN_GPU:
-                named = (named[0], "", *named[2:])
+            said = {key: str(value or "") for key, value in raw.header.items()}
+            of = said.get("model", ""), "" if said.get("gpu") == UNKNOWN_GPU else said.get("gpu", "")
             if raw.kind == "server":
-                servers.setdefault((*named, str(raw.header.get("tp") or "")), []).extend(raw.server_points())
+                rest = (said.get(key, "") for key in ("engine", "engine_version", "weight_dtype", "tp"))
+                servers.setdefault((*of, *rest), []).extend(raw.server_points())
             else:
-                add((named[1], named[0], raw.tp), raw.iterations())
+                _add(iterations, {(of[1], of[0], raw.tp): raw.iterations()})
             formats.append("raw points")
         elif text.lstrip()[0] in "{[" or is_mlperf(text):
             points, name = _read_results(text, path.name, assumed)
@@ -158,23 +168,174 @@ def read_measurements(
                 servers.setdefault(group, []).extend(found)
             formats.append("server points")
         else:
-            for key, points_of in read_iterations_csv(path, where=where, text=text).items():
-                add(key, points_of)
+            _add(iterations, read_iterations_csv(path, where=where, text=text))
             formats.append("iterations")
     return Measurements(iterations, servers, tuple(formats))
 
 
+def _add(known: dict[tuple[str, str, int], Points], found: Mapping[tuple[str, str, int], Points]) -> None:
+    """Groups of another file, with those that are known; two runs of one machine have no common clock."""
+    for key, new in found.items():
+        if key in known:
+            old = known[key]
+            times, composed = np.concatenate([old.time_s, new.time_s]), old.composed or new.composed
+            new = Points(old.batches + new.batches, times, None, old.source, composed)
+        known[key] = new
+
+
 def _is_server_csv(text: str) -> bool:
+    """Whether a table is one of server points."""
     header = {c.strip() for c in text.splitlines()[0].split(",")}
     return "measured_ms" not in header and bool({"isl", "osl", "input_tokens", "output_tokens"} & header)
 
 
-def _joined(first: Points, second: Points) -> Points:
-    """Two runs of one machine; they have no common clock."""
-    return Points(
-        first.batches + second.batches,
-        np.concatenate([first.time_s, second.time_s]),
-        None,
-        first.source,
-        first.composed or second.composed,
+def read_iterations_csv(
+    path: Path, *, where: Mapping[str, str] | None = None, text: str | None = None
+) -> dict[tuple[str, str, int], Points]:
+    """Read a CSV of iterations: one row per iteration, columns :data:`COLUMNS`, grouped by (gpu, model, tp).
+
+    Parameters
+    ----------
+    path
+        The file.
+    where
+        Keep only rows whose column equals the value (compared case-insensitively).
+    text
+        Its content, when already read.
+
+    Returns
+    -------
+    dict
+        Points by (gpu, model, tp); empty strings and 1 where the file has no such columns. Rows come in the order of
+        `design_rank` where the file has it; an `order` column is the order of measuring, otherwise it is not known.
+
+    Raises
+    ------
+    InputError
+        With every problem of the file: missing columns, rows that are not numbers, times that are not positive.
+    """
+    reader, header = _opened(path, text)
+    missing = [c for c in COLUMNS if c not in header]
+    _refuse_missing(path.name, missing, header, f"A CSV of iterations has the columns {', '.join(COLUMNS)}.")
+    wanted = {key: value.lower() for key, value in (where or {}).items()}
+    absent = [key for key in wanted if key not in header]
+    if absent:
+        raise InputError(f"{path.name}: there is no column {absent[0]!r} to select by")
+
+    def made(row: Row, line: int) -> tuple[tuple[str, str, int], tuple[float, bool, tuple[Batch, float, float]]] | None:
+        """Group of a row, its rank, whether it was added up from kernels, and the iteration."""
+        if any((row.get(key) or "").strip().lower() != value for key, value in wanted.items()):
+            return None
+        batch = Batch(*(_integer(row[c]) for c in COLUMNS[:-1]))
+        time_s = float(row["measured_ms"]) * 1e-3
+        rank = float(row.get("design_rank") or line)
+        order = float(row["order"]) if row.get("order") else math.nan
+        key = ((row.get("gpu") or "").strip(), (row.get("model") or "").strip(), _integer(row.get("tp") or "1"))
+        positive = is_measurable(time_s) and time_s > 0.0
+        problems = [] if positive else [f"measured_ms must be positive, got {row['measured_ms']}"]
+        if problems := [*problems, *batch_problems(batch)]:
+            raise InputError.from_problems([f"{path.name}:{line}: {p}" for p in problems])
+        return key, (
+            rank,
+            batch.decodes * batch.prefills > 0 and bool((row.get("composed") or "").strip()),
+            (batch, time_s, order),
+        )
+
+    groups = _grouped(reader, path.name, made)
+    if not groups:
+        chosen = ", ".join(f"{k}={v}" for k, v in wanted.items())
+        raise InputError(f"{path.name}: no iterations in it" + (f" with {chosen}" if chosen else ""))
+    ranked = {key: sorted(rows, key=lambda row: row[0]) for key, rows in groups.items()}
+    return {
+        key: Points.of([row[2] for row in rows], path.name, any(row[1] for row in rows)) for key, rows in ranked.items()
+    }
+
+
+def read_servers_csv(
+    path: Path, *, text: str | None = None, assumed: Assumed | None = None
+) -> dict[tuple[str, ...], list[ServerPoint]]:
+    """Read a CSV of server points: ``isl, osl, concurrency, tpot_ms`` and, if measured, ``ttft_ms``.
+
+    Parameters
+    ----------
+    path
+        The file. Instead of ``tpot_ms`` it may have ``output_tokens_per_s`` of a server that is kept full.
+    text
+        Its content, when already read.
+    assumed
+        Lengths and load of files without such columns.
+
+    Returns
+    -------
+    dict
+        Points by (model_path, system, backend, backend_version, precision, tp_size), empty where there is no such column.
+
+    Raises
+    ------
+    InputError
+        With every problem of the file.
+    """
+    assumed = assumed or Assumed()
+    reader, header = _opened(path, text)
+    found = {key: next((n for n in names if n in header), None) for key, names in _ALIASES.items()}
+    spare = {"ttft_s", "tokens_per_s"} | ({"tpot_s"} if found["tokens_per_s"] else set())
+    spare |= {key for key, value in assumed.known.items() if value is not None}
+    missing = [names[0] for key, names in _ALIASES.items() if found[key] is None and key not in spare]
+    _refuse_missing(
+        path.name, missing, header, "A CSV of server points has isl, osl, concurrency, tpot_ms and ttft_ms."
     )
+
+    def made(row: Row, line: int) -> tuple[tuple[str, ...], ServerPoint]:
+        values = {
+            key: float(row[name]) * (1e-3 if key in TIMES else 1.0) if name and row.get(name) else None
+            for key, name in found.items()
+        }
+        group = tuple((row.get(c) or "").strip() for c in GROUP_COLUMNS)
+        return group, point(f"{path.name}:{line}", assumed, values)
+
+    groups = _grouped(reader, path.name, made)
+    if not groups:
+        raise InputError(f"{path.name}: no server points in it")
+    return groups
+
+
+def _opened(path: Path, text: str | None) -> tuple[csv.DictReader[str], list[str]]:
+    """Rows of a CSV, of its content where that is already read, and the names of its columns without blanks around them."""
+    reader = rows_by_column(read_text(path) if text is None else text, path.name)
+    reader.fieldnames = header = [name.strip() for name in reader.fieldnames or ()]
+    return reader, header
+
+
+def _refuse_missing(name: str, missing: Sequence[str], header: Sequence[str], hint: str) -> None:
+    if missing:
+        told = [f"{name}: column {m!r} is missing{did_you_mean(m, header)}" for m in missing]
+        raise InputError.from_problems(told, hint)
+
+
+def _grouped(
+    reader: csv.DictReader[str], name: str, made: Callable[[Row, int], tuple[Key, Made] | None]
+) -> dict[Key, list[Made]]:
+    """What is made of the rows, by group; all that is wrong with them as one error, the first twenty told."""
+    groups: dict[Key, list[Made]] = {}
+    problems: list[str] = []
+    for line, row in enumerate(reader, 2):
+        try:
+            found = made(row, line)
+        except InputError as error:
+            problems += error.problems or (error.message,)
+        except (TypeError, ValueError, OverflowError):
+            problems.append(f"{name}:{line}: not numbers: {dict(row)!r}"[:200])
+        else:
+            if found is not None:
+                groups.setdefault(found[0], []).append(found[1])
+    if problems:
+        more = [f"... and {len(problems) - 20} more"] if len(problems) > 20 else []
+        raise InputError.from_problems([*problems[:20], *more], heading=f"{name}: {len(problems)} problems")
+    return groups
+
+
+def _integer(text: str) -> int:
+    value = float(text)
+    if not value.is_integer() or not is_measurable(value):
+        raise ValueError
+    return int(value)

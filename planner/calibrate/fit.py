@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.calibrate.points import Batch, Points
-from planner.calibrate.solver import PARAMETERS, Design, Solution, predict, solve
+from planner.calibrate.solver import PARAMETERS, B, C, Design, E, G, X, minimise, predict
 from planner.errors import CalibrationError
 from planner.iteration.derived import Derived, with_uncertainty
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
 from planner.shared.record import Record
-from planner.shared.remarks import Remark
+from planner.shared.remarks import those_that_hold
 
 FloatArray = NDArray[np.float64]
 
@@ -78,39 +79,7 @@ DRIFT_WARNING = 0.02
 LEAVE_ONE_OUT_WARNING = 0.10
 """Left-out error from which on it is told: about three times what 24 designed batches reach [1]."""
 
-_X = PARAMETERS.index("x")
-_B = PARAMETERS.index("b")
-_C = PARAMETERS.index("c")
-_G = PARAMETERS.index("g")
-_E = PARAMETERS.index("e")
 _OFF = -60.0  # log of a parameter that is switched off
-
-
-@dataclass(frozen=True, slots=True)
-class Range(Record):
-    """What the measured points cover; outside of it the model extrapolates."""
-
-    decodes: tuple[float, float]
-    context: tuple[float, float]
-    prefill_tokens: tuple[float, float]
-    tokens: tuple[float, float]
-
-    def outside(self, *, decodes: float = 0.0, context: float = 0.0, prefill_tokens: float = 0.0) -> list[str]:
-        """What about a batch was not measured, one phrase each; empty when it lies inside.
-
-        >>> Range((1, 128), (64, 8192), (0, 8192), (1, 8192)).outside(decodes=256, context=1024)
-        ['256 sequences decoding (measured: 1-128)']
-        """
-        checks = (
-            (decodes, self.decodes, "sequences decoding"),
-            (context, self.context, "tokens of context"),
-            (prefill_tokens, self.prefill_tokens, "prompt tokens in one iteration"),
-        )
-        return [
-            f"{value:g} {what} (measured: {low:g}-{high:g})"
-            for value, (low, high), what in checks
-            if value > high * 1.001 or 0.0 < value < low * 0.999
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +146,7 @@ class Fit(Record):
     kinds: tuple[KindError, ...]
     drift: float | None
     outliers: tuple[int, ...]
-    covered: Range
+    covered: Mapping[str, tuple[float, float]]
     warnings: tuple[str, ...]
     points: int
     prior_error: float
@@ -196,10 +165,7 @@ class Fit(Record):
 
     def interval(self, quantity: Callable[[IterationModel], float]) -> tuple[float, float]:
         """90% interval of any function of the model by resampling, in its unit."""
-        values = np.array([quantity(m) for m in self.sample_models])
-        tail = 50.0 * (1.0 - LEVEL)
-        low, high = np.percentile(values, [tail, 100.0 - tail])
-        return float(low), float(high)
+        return _ends(np.array([quantity(m) for m in self.sample_models]))
 
     def derive(self, derive: Callable[..., Derived], **options: Any) -> Derived:
         """Parameters of a paper's form with intervals and flags.
@@ -251,53 +217,83 @@ class _Search:
     sd: FloatArray
     position: FloatArray | None
 
-    @property
-    def drift_sd(self) -> float:
-        return DRIFT_SD if self.position is not None else 0.0
-
     def mean(self, free: NDArray[np.bool_]) -> FloatArray:
         """The prior's mean; interference is off where it is not free."""
         mean = self.prior_theta.copy()
-        mean[_X] = self.prior_theta[_X] if free[_X] else _OFF
+        mean[X] = self.prior_theta[X] if free[X] else _OFF
         return mean
 
     def best_start(self, has_mixed: bool, rng: np.random.Generator) -> _At:
         """The best of several starts for every tile, with interference only where it pays."""
-        points, sd, width = self.points, self.sd, len(PARAMETERS)
-        count, log_times, scale = len(points), np.log(points.time_s), RESIDUAL_SCALE[1]
-        best: tuple[float, _At] | None = None
+        count, width = len(self.points), len(PARAMETERS)
+        found: list[tuple[float, _At]] = []
         dispersion = 1.0
-        for tile in dict.fromkeys([self.prior.tau, *TILES]):
-            design = _design(points, self.prior, tile, self.position)
-            for with_x in (False, True) if has_mixed else (False,):
-                free = np.ones(width, dtype=bool)
-                free[_X] = with_x
-                start = np.tile(self.prior_theta, (STARTS, 1))
-                start[1:] += 0.7 * sd * rng.standard_normal((STARTS - 1, width))
-                if not with_x:
-                    start[:, _X] = _OFF
-                found = solve(
-                    design, log_times, np.ones((STARTS, count)), start, self.mean(free), sd,
-                    scale=scale, free=free, drift_sd=self.drift_sd,
-                )  # fmt: skip
-                i = int(np.argmin(found.cost))
-                if best is None:
-                    dispersion = max(1.0, float(found.cost[i]) / count)
-                margin = (TILE_MARGIN if tile != self.prior.tau else 0.0) + (INTERFERENCE_MARGIN if with_x else 0.0)
-                cost = float(found.cost[i]) + margin * dispersion
-                if best is None or cost < best[0]:
-                    at = _At(tile, design, found.theta[i], float(found.drift[i]), free, np.ones(count), scale)
-                    best = cost, at
-        assert best is not None
-        return best[1]
+        tiles = dict.fromkeys([self.prior.tau, *TILES])
+        for tile, with_x in itertools.product(tiles, (False, True) if has_mixed else (False,)):
+            free = np.ones(width, dtype=bool)
+            free[X] = with_x
+            start = np.tile(self.prior_theta, (STARTS, 1))
+            start[1:] += 0.7 * self.sd * rng.standard_normal((STARTS - 1, width))
+            if not with_x:
+                start[:, X] = _OFF
+            design = Design(self.points, self.prior, tile, self.position)
+            at = _At(tile, design, start[0], 0.0, free, np.ones(count), RESIDUAL_SCALE[1])
+            theta, drift, costs = self.solve(at, start, np.ones((STARTS, count)), self.mean(free))
+            i = int(np.argmin(costs))
+            if not found:
+                dispersion = max(1.0, float(costs[i]) / count)
+            margin = (TILE_MARGIN if tile != self.prior.tau else 0.0) + (INTERFERENCE_MARGIN if with_x else 0.0)
+            at = replace(at, theta=theta[i], drift=float(drift[i]))
+            found.append((float(costs[i]) + margin * dispersion, at))
+        return min(found, key=lambda one: one[0])[1]
 
-    def again(self, at: _At, weights: FloatArray, mean: FloatArray) -> Solution:
+    def solve(
+        self, at: _At, start: FloatArray, weights: FloatArray, mean: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """R problems of the same iterations, with a linear drift over the run where their order is known.
+
+        Parameters
+        ----------
+        at
+            Whose design, free parameters and precision count.
+        start
+            [log SI], shape (R, 9).
+        weights
+            Of the points [1], shape (R, P).
+        mean
+            Of the prior [log SI], shape (9,) or (R, 9).
+
+        Returns
+        -------
+        theta, drift, cost
+            Log-parameters [log SI], shape (R, 9); relative slowdown from the first to the last point and robust loss, the prior's
+            included [1], shape (R,).
+        """
+        problems, size = start.shape
+        mean, sd, free = np.broadcast_to(mean, start.shape), self.sd, at.free
+        drifts = self.position is not None
+        if drifts:
+            nothing = np.zeros((problems, 1))
+            start, mean = np.concatenate([start, nothing], axis=1), np.concatenate([mean, nothing], axis=1)
+            sd, free = np.append(sd, DRIFT_SD), np.append(free, True)
+
+        def model(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+            time, slope = predict(at.design, values[:, :size])
+            logs, jacobian = np.log(time), slope / time[..., None]
+            if drifts:
+                logs = logs + values[:, size:] * at.design.position
+                place = np.broadcast_to(at.design.position, time.shape)
+                jacobian = np.concatenate([jacobian, place[..., None]], axis=-1)
+            return logs, jacobian
+
+        theta, cost = minimise(
+            model, np.log(self.points.time_s), weights, start, mean, np.diag(1.0 / sd**2), scale=at.scale, free=free
+        )
+        return theta[:, :size], theta[:, size] if drifts else np.zeros(problems), cost
+
+    def again(self, at: _At, weights: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Solved anew from where the fit stands, for every row of weights."""
-        start = np.tile(at.theta, (weights.shape[0], 1))
-        return solve(
-            at.design, np.log(self.points.time_s), weights * at.counted, start, mean, self.sd,
-            scale=at.scale, free=at.free, drift_sd=self.drift_sd,
-        )  # fmt: skip
+        return self.solve(at, np.tile(at.theta, (weights.shape[0], 1)), weights * at.counted, mean)
 
     def settled(self, at: _At, has_mixed: bool) -> _At:
         """Without points far off, at the precision of the others, and with interference where it shows only then."""
@@ -310,18 +306,18 @@ class _Search:
             counted[list(_far(gaps, REJECT_FACTOR))] = 0.0
             scale = float(np.clip(1.5 * _spread(gaps), *RESIDUAL_SCALE)) if count >= ENOUGH_POINTS else at.scale
             at = replace(at, counted=counted, scale=scale)
-            found = self.again(at, once, self.mean(at.free)[None])
-            at = replace(at, theta=found.theta[0], drift=float(found.drift[0]))
-        if not has_mixed or at.free[_X]:
+            found, drift, _ = self.again(at, once, self.mean(at.free)[None])
+            at = replace(at, theta=found[0], drift=float(drift[0]))
+        if not has_mixed or at.free[X]:
             return at
         # looked for again at the points' own precision: a few per cent of a mixed batch may be all there is
-        plain = self.again(at, once, self.mean(at.free)[None])
+        plain = self.again(at, once, self.mean(at.free)[None])[2]
         theta = at.theta.copy()
-        theta[_X] = self.prior_theta[_X] - 2.0
+        theta[X] = self.prior_theta[X] - 2.0
         freed = replace(at, theta=theta, free=np.ones(len(PARAMETERS), dtype=bool))
-        found = self.again(freed, once, self.mean(freed.free)[None])
-        if found.cost[0] + INTERFERENCE_MARGIN * max(1.0, plain.cost[0] / count) < plain.cost[0]:
-            return replace(freed, theta=found.theta[0], drift=float(found.drift[0]))
+        found, drift, cost = self.again(freed, once, self.mean(freed.free)[None])
+        if cost[0] + INTERFERENCE_MARGIN * max(1.0, plain[0] / count) < plain[0]:
+            return replace(freed, theta=found[0], drift=float(drift[0]))
         return at
 
 
@@ -342,9 +338,9 @@ def _left_out(search: _Search, at: _At) -> tuple[FloatArray, int]:
     points = search.points
     group = _groups(points)
     groups = int(group.max()) + 1
-    found = search.again(at, 1.0 * (group != np.arange(groups)[:, None]), np.tile(search.mean(at.free), (groups, 1)))
-    times, _ = predict(at.design, found.theta)
-    own = times[group, np.arange(len(points))] * np.exp(found.drift[group] * at.design.position)
+    theta, drift, _ = search.again(at, 1.0 * (group != np.arange(groups)[:, None]), search.mean(at.free))
+    found, _ = predict(at.design, theta)
+    own = found[group, np.arange(len(points))] * np.exp(drift[group] * at.design.position)
     return np.abs(own / points.time_s - 1.0)[at.counted > 0.0], groups
 
 
@@ -408,23 +404,22 @@ def fit_points(
     mean = search.mean(free)
     weights = rng.dirichlet(np.full(count, CONCENTRATION), size=resamples) * count
     means = mean + PRIOR_REDRAW * np.where(free, sd, 0.0) * rng.standard_normal((resamples, len(PARAMETERS)))
-    sample_theta = search.again(at, weights, means).theta
+    sample_theta = search.again(at, weights, means)[0]
 
     loo_error, groups = _left_out(search, at)
-    everything = design if given is points else _design(given, prior, tile, _position(given, points))
+    everything = design if given is points else Design(given, prior, tile, _position(given, points))
     fitted = predict(everything, theta[None])[0][0] * np.exp(drift * everything.position)
     residuals = given.time_s / fitted - 1.0
     outliers = _far(residuals, OUTLIER_FACTOR)
     iteration = _model(_absolute(theta), tile, prior)
     samples = np.array([_absolute(values) for values in sample_theta])
-    intervals = _intervals(samples, tile)
-    if not free[_X]:
+    intervals = {name: _ends(samples[:, k]) for k, name in enumerate(PARAMETERS)} | {"tau": (float(tile), float(tile))}
+    if not free[X]:
         intervals["x"] = (0.0, _interference_bound(given, everything, residuals))
-    identified = _identified(points, design, theta, intervals, sample_theta, sd, bool(free[_X]))
+    identified = _identified(design, theta, intervals, sample_theta, sd, bool(free[X]))
     loo_mean, loo_p95 = float(loo_error.mean()), float(np.quantile(loo_error, 0.95))
-    warnings = _warnings(
-        given, identified, has_mixed, outliers, residuals, drift if search.drift_sd else None, loo_mean
-    )
+    drifted = None if search.position is None else drift
+    warnings = _warnings(given, identified, has_mixed, outliers, residuals, drifted, loo_mean)
     if count > LEFT_OUT_ALONE:
         warnings.append(_grouped(given, points, groups))
     return Fit(
@@ -439,12 +434,12 @@ def fit_points(
         leave_one_out_rms=float(np.sqrt(np.mean(loo_error**2))),
         residuals=residuals,
         kinds=_by_kind(given, residuals),
-        drift=math.expm1(drift) if search.drift_sd else None,
+        drift=None if drifted is None else math.expm1(drifted),
         outliers=outliers,
         covered=_covered(points),
         warnings=tuple(warnings),
         points=count,
-        prior_error=float(np.abs(_times(prior, given) / given.time_s - 1.0).mean()),
+        prior_error=float(np.abs(times(prior, given) / given.time_s - 1.0).mean()),
         left_out_groups=groups if count > LEFT_OUT_ALONE else 0,
     )
 
@@ -496,7 +491,7 @@ def log_slopes(points: Points, prior: IterationModel) -> tuple[FloatArray, Float
     slope, sd
         Shapes (P, 9) and (9,) [1].
     """
-    time, slope = predict(_design(points, prior, prior.tau, None), _theta(prior)[None])
+    time, slope = predict(Design(points, prior, prior.tau, None), _theta(prior)[None])
     return slope[0] / time[0][:, None], np.array([PRIOR_LOG_SD[name] for name in PARAMETERS])
 
 
@@ -515,14 +510,12 @@ def scaled_prior(points: Points, reference: IterationModel) -> IterationModel:
     IterationModel
         On eleven measured configurations it does as well as their own roofline with 24 points and with 6.
     """
-    factor = float(np.median(points.time_s / _times(reference, points)))
-    return replace(
-        reference,
-        **{k: getattr(reference, k) * factor for k in ("t0", "w", "b", "c", "g", "h", "e", "a", "h_m", "e_m")},
-    )
+    factor = float(np.median(points.time_s / times(reference, points)))
+    scaled = ("t0", "w", "b", "c", "g", "h", "e", "a", "h_m", "e_m")
+    return replace(reference, **{k: getattr(reference, k) * factor for k in scaled})
 
 
-def _times(model: IterationModel, points: Points) -> FloatArray:
+def times(model: IterationModel, points: Points) -> FloatArray:
     """What a model says of the points, composed ones added up from their parts [s], shape (P,)."""
     return (model.additive if points.composed else model).time(
         points.column("decodes"), points.context_sum, points.prefill_tokens, points.column("pairs"), points.context_max,
@@ -533,18 +526,17 @@ def _times(model: IterationModel, points: Points) -> FloatArray:
 def _theta(prior: IterationModel) -> FloatArray:
     full = prior.at_batch()
     tiny = 1e-15
-    values = {name: max(float(getattr(full, name)), tiny) for name in PARAMETERS}
-    theta = np.log([values[name] for name in PARAMETERS])
-    theta[_E] = 0.0 if prior.e <= prior.g else math.log(prior.e / max(prior.g, tiny))
-    theta[_X] = theta[_B] if prior.x == 0.0 else math.log(prior.x)
+    theta = np.log([max(float(getattr(full, name)), tiny) for name in PARAMETERS])
+    theta[E] = 0.0 if prior.e <= prior.g else math.log(prior.e / max(prior.g, tiny))
+    theta[X] = theta[B] if prior.x == 0.0 else math.log(prior.x)
     return theta
 
 
 def _absolute(theta: FloatArray) -> FloatArray:
     values = np.exp(theta)
     # e below g never binds (l_max <= K): then the points say nothing about it and it is g
-    values[_E] = values[_G] * max(1.0, values[_E])
-    values[_X] = 0.0 if theta[_X] <= _OFF + 1.0 else values[_X]
+    values[E] = values[G] * max(1.0, values[E])
+    values[X] = 0.0 if theta[X] <= _OFF + 1.0 else values[X]
     return values
 
 
@@ -568,52 +560,14 @@ def _position(points: Points, fitted: Points) -> FloatArray | None:
     return position
 
 
-def _design(points: Points, prior: IterationModel, tile: int, position: FloatArray | None) -> Design:
-    n, new = points.column("decodes"), points.prefill_tokens
-    tokens = n + new
-    stairs = tokens if tile == 1 else np.where(tokens <= 0.5 * tile, tokens, tile * np.ceil(tokens / tile))
-    total = prior.w + prior.w_experts
-    share = prior.weight_time(tokens) / total if total > 0.0 else np.ones(len(points))
-    return Design(
-        tokens=tokens,
-        stairs=stairs,
-        decodes=n,
-        context_sum=points.context_sum,
-        context_max=points.context_max,
-        pairs=points.column("pairs"),
-        overlap=n * new / tokens,
-        weight_share=share,
-        position=np.zeros(len(points)) if position is None else position,
-        **_joined(points, prior),
-    )
-
-
-def _joined(points: Points, prior: IterationModel) -> dict[str, NDArray[Any]]:
-    """Regressors of batches whose decodes and prompts one attention kernel takes together; none where batches were
-    added up from separate kernels, or where the prior knows of no such kernel."""
-    nothing = np.zeros(len(points))
-    joined = (points.prefill_tokens > 0.0) & (prior.m > 0.0)
-    if points.composed or not joined.any():
-        return {"joined": nothing > 0.0, "joined_pairs": nothing, "walked_pairs": nothing, "joined_s": nothing}
-    longest = np.maximum(points.context_max, points.prefill_end)
-    return {
-        "joined": joined,
-        "joined_pairs": points.column("pairs") + prior.m * points.context_sum,
-        "walked_pairs": (prior.e_m / prior.a if prior.a > 0.0 else 0.0) * longest,
-        "joined_s": prior.h_m * points.column("decodes"),
-    }
-
-
-def _intervals(samples: FloatArray, tile: int) -> dict[str, tuple[float, float]]:
+def _ends(values: FloatArray) -> tuple[float, float]:
+    """Ends of the interval that samples span."""
     tail = 50.0 * (1.0 - LEVEL)
-    ends = np.percentile(samples, [tail, 100.0 - tail], axis=0)
-    found = {name: (float(ends[0, k]), float(ends[1, k])) for k, name in enumerate(PARAMETERS)}
-    found["tau"] = (float(tile), float(tile))
-    return found
+    low, high = np.percentile(values, [tail, 100.0 - tail])
+    return float(low), float(high)
 
 
 def _identified(
-    points: Points,
     design: Design,
     theta: FloatArray,
     intervals: Mapping[str, tuple[float, float]],
@@ -630,10 +584,10 @@ def _identified(
         learned = float(np.std(sample_theta[:, k])) <= 0.6 * float(sd[k])
         found[name] = touched and narrow and learned
     # e at or below g never binds
-    found["e"] = found["e"] and bool(theta[_E] > 0.0)
+    found["e"] = found["e"] and bool(theta[E] > 0.0)
     # mixed points without a visible interference leave it below a bound; without them nothing is known
     upper = intervals["x"][1]
-    found["x"] = found["x"] if with_x else 0.0 < upper <= float(np.exp(theta[_B]) + np.exp(theta[_C]))
+    found["x"] = found["x"] if with_x else 0.0 < upper <= float(np.exp(theta[B]) + np.exp(theta[C]))
     return found
 
 
@@ -656,17 +610,11 @@ def _spread(residuals: FloatArray) -> float:
     return 1.4826 * float(np.median(np.abs(residuals - np.median(residuals))))
 
 
-def _covered(points: Points) -> Range:
-    def ends(values: FloatArray) -> tuple[float, float]:
-        used = values[values > 0.0]
-        return (float(used.min()), float(used.max())) if used.size else (0.0, 0.0)
-
-    return Range(
-        decodes=ends(points.column("decodes")),
-        context=ends(points.context_max),
-        prefill_tokens=ends(points.prefill_tokens),
-        tokens=ends(points.column("decodes") + points.prefill_tokens),
-    )
+def _covered(points: Points) -> dict[str, tuple[float, float]]:
+    n, new = points.column("decodes"), points.prefill_tokens
+    columns = {"decodes": n, "context": points.context_max, "prefill_tokens": new, "tokens": n + new}
+    used = {name: column[column > 0.0] for name, column in columns.items()}
+    return {name: (float(c.min()), float(c.max())) if c.size else (0.0, 0.0) for name, c in used.items()}
 
 
 def _by_kind(points: Points, residuals: FloatArray) -> tuple[KindError, ...]:
@@ -706,4 +654,4 @@ def _warnings(
         (drift is not None and abs(drift) > DRIFT_WARNING, "drifted", {"drift": math.expm1(drift or 0.0)}),
         (leave_one_out > LEAVE_ONE_OUT_WARNING, "left_out_batches", {"error": leave_one_out}),
     ]
-    return [str(Remark(code, values)) for holds, code, values in found if holds]
+    return list(those_that_hold(found))

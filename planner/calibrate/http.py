@@ -10,29 +10,26 @@ import contextlib
 import http.client
 import json
 import math
+import queue
 import re
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from planner.errors import InputError
-from planner.shared.documents import counted
+from planner.shared.documents import check_depth, counted
 
 LARGEST_BODY = 16 * 2**20
 """Of a page or an answer [bytes]."""
 LARGEST_LINE = 16 * 2**20
 """Of a stream of events [bytes]."""
-DEEPEST_JSON = 64
-"""Levels of JSON from a server nobody vouches for."""
 CHUNK_BYTES = 65536
 """Read at once [bytes]."""
-CUT_S = 0.01
-"""An answer that ends so close to its deadline was cut [s]."""
 GRACE_S = 0.5
 """How long the end of a body may take after its last event [s]."""
 KEPT_S = 2.0
@@ -93,30 +90,16 @@ def parse_json(data: bytes | str, what: str = "the answer") -> Any:
     {'a': [1]}
     >>> parse_json("[" * 100_000)
     Traceback (most recent call last):
-    planner.calibrate.http.HttpError: the answer is nested more than 64 levels deep
+    planner.calibrate.http.HttpError: the answer: nested more than 64 levels deep
     """
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
-    if text.count("[") + text.count("{") > DEEPEST_JSON and _depth(text) > DEEPEST_JSON:
-        raise HttpError(f"{what} is nested more than {DEEPEST_JSON} levels deep")
     try:
+        check_depth(text, what)
         return json.loads(text, parse_int=counted)
-    except (ValueError, RecursionError) as error:
+    except InputError as error:
+        raise HttpError(error.message) from None
+    except ValueError as error:
         raise HttpError(f"{what} is not JSON ({_short(str(error))})") from None
-
-
-def _depth(text: str) -> int:
-    """Deepest nesting of brackets outside strings, counted no further than needed."""
-    deepest = depth = 0
-    for piece in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', text):
-        first = piece.group()[0]
-        if first in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-            if deepest > DEEPEST_JSON:
-                break
-        elif first in "]}":
-            depth -= 1
-    return deepest
 
 
 def _short(text: str) -> str:
@@ -173,17 +156,15 @@ class Endpoint:
             raise InputError("the server address contains blanks or control characters", hint)
         try:
             parts = urlsplit(url)
-            host, port = parts.hostname, parts.port
+            host, port = parts.hostname or "", parts.port
+            host.encode("idna")
         except ValueError as error:
-            raise InputError(f"server address {shown!r}: {error}", hint) from None
+            told = f"{host!r} cannot be a host name" if isinstance(error, UnicodeError) else error
+            raise InputError(f"server address {shown!r}: {told}", hint) from None
         if parts.scheme not in ("http", "https") or not host:
             raise InputError(f"server address {shown!r} is not http(s)://host[:port]", hint)
         if port == 0:
             raise InputError(f"server address {shown!r}: port 0 is not one to connect to", hint)
-        try:
-            host.encode("idna")
-        except UnicodeError:
-            raise InputError(f"server address {shown!r}: {host!r} cannot be a host name", hint) from None
         if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
             raise InputError(
                 "the API key contains characters no header can carry", "Check the variable it is read from."
@@ -214,42 +195,19 @@ class Endpoint:
         return _short(without_credentials(text))
 
 
-class _Watchdog:
-    """Cuts sockets whose time is over, whatever they wait for: a header sent a byte at a time passes every timeout."""
+class _Timed(socket.socket):
+    """A socket whose every read ends with its connection's patience: a header sent a byte at a time passes a fixed timeout."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.watched: dict[int, tuple[float, socket.socket]] = {}
-        self.running = False
+    patience: Callable[[], float]
 
-    def watch(self, key: int, sock: socket.socket, deadline: float) -> None:
-        with self.lock:
-            self.watched[key] = (deadline, sock)
-            if not self.running:
-                self.running = True
-                threading.Thread(target=self._run, daemon=True, name="fleetopt-watchdog").start()
-
-    def release(self, key: int) -> None:
-        with self.lock:
-            self.watched.pop(key, None)
-
-    def _run(self) -> None:
-        """Shut sockets whose time is up, until none is left to watch."""
-        while True:
-            now = time.monotonic()
-            with self.lock:
-                over = [key for key, (deadline, _) in self.watched.items() if deadline <= now]
-                for key in over:
-                    _, sock = self.watched.pop(key)
-                    with contextlib.suppress(OSError):
-                        sock.shutdown(socket.SHUT_RDWR)
-                if not self.watched:
-                    self.running = False
-                    return
-            time.sleep(0.02)
+    def recv_into(self, *given: Any) -> int:
+        """As a socket's."""
+        self.settimeout(self.patience())
+        return super().recv_into(*given)
 
 
-_WATCHDOG = _Watchdog()
+class _TimedTls(_Timed, ssl.SSLSocket):
+    """The same, encrypted."""
 
 
 class Connection:
@@ -309,21 +267,18 @@ class Connection:
 
     def _data_lines(self, response: http.client.HTTPResponse, most_bytes: int) -> Iterator[tuple[float, bytes]]:
         """Lines of a stream, each with the time at which its end arrived."""
-        parts: list[bytes] = []
-        length = 0
+        held = bytearray()
         for piece in self._pieces(response, most_bytes):
             now = time.perf_counter()
-            parts.append(piece)
-            length += len(piece)
+            held += piece
             if b"\n" not in piece:
-                if length > LARGEST_LINE:
+                if len(held) > LARGEST_LINE:
                     raise HttpError(f"a line of the stream is longer than {LARGEST_LINE >> 20} MB")
                 continue
-            *lines, rest = b"".join(parts).split(b"\n")
-            parts, length = [rest], len(rest)
+            *lines, held = held.split(b"\n")
             for line in lines:
                 if line.startswith(b"data:"):
-                    data = line[5:].strip()
+                    data = bytes(line[5:].strip())
                     yield now, data
                     if data == b"[DONE]":
                         self._finish(response)
@@ -331,8 +286,7 @@ class Connection:
 
     def _finish(self, response: http.client.HTTPResponse) -> None:
         """Read what ends the body, so that the connection can be used again; a server that goes on is hung up on."""
-        if self._http is not None and self._http.sock is not None:
-            self._http.sock.settimeout(min(GRACE_S, self._patience()))
+        self._deadline = min(self._deadline, time.monotonic() + GRACE_S)
         try:
             if response.read1(CHUNK_BYTES).strip():
                 self.close()
@@ -342,13 +296,7 @@ class Connection:
     def _pieces(self, response: http.client.HTTPResponse, most_bytes: int) -> Iterator[bytes]:
         """The body as it arrives."""
         got = 0
-        while True:
-            piece = response.read1(CHUNK_BYTES)
-            if not piece:
-                # a cut socket ends like an answer
-                if time.monotonic() >= self._deadline - CUT_S:
-                    raise TimeoutError
-                return
+        while piece := response.read1(CHUNK_BYTES):
             got += len(piece)
             if got > most_bytes:
                 self.close()
@@ -377,7 +325,6 @@ class Connection:
         except (OSError, http.client.HTTPException) as error:
             raise HttpError(self._told(error, seconds)) from None
         finally:
-            _WATCHDOG.release(id(self))
             self._used_at = time.monotonic()
             if not clean or response is None or not response.isclosed():
                 if response is not None:
@@ -388,24 +335,20 @@ class Connection:
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
     ) -> http.client.HTTPResponse:
         """Send it and read the header; on a connection that was used before and is dead by now, once more on a new one."""
-        used = self._http is not None
-        connection = self._connected()
-        try:
-            _WATCHDOG.watch(id(self), connection.sock, self._deadline)
-            connection.request(method, path, body, headers)
-            return connection.getresponse()
-        except (BrokenPipeError, ConnectionResetError, http.client.RemoteDisconnected):
-            if not used or self._aborted or time.monotonic() >= self._deadline:
-                raise
-        self.close()
-        connection = self._connected()
-        _WATCHDOG.watch(id(self), connection.sock, self._deadline)
-        connection.request(method, path, body, headers)
-        return connection.getresponse()
+        while True:
+            used = self._http is not None
+            connection = self._connected()
+            try:
+                connection.request(method, path, body, headers)
+                return connection.getresponse()
+            except (BrokenPipeError, ConnectionResetError, http.client.RemoteDisconnected):
+                if not used or self._aborted or time.monotonic() >= self._deadline:
+                    raise
+            self.close()
 
     def _told(self, error: Exception, seconds: float) -> str:
         """What went wrong, in words without the server's key."""
-        if time.monotonic() >= self._deadline - CUT_S:
+        if time.monotonic() >= self._deadline:
             return f"no complete answer within {seconds:.3g} s"
         if isinstance(error, TimeoutError):
             return f"no answer in time (silent for {self.silence_s:.3g} s)"
@@ -417,13 +360,13 @@ class Connection:
 
     def _refusal(self, response: http.client.HTTPResponse) -> HttpError:
         status = f"HTTP {response.status} {_short(response.reason or '')}".strip()
+        told = self.endpoint.safe(response.read1(500).decode("utf-8", "replace"))
         if 300 <= response.status < 400:
             target = self.endpoint.safe(response.getheader("Location", ""))
-            return HttpError(f"{status}: redirected to {target or 'nowhere'}, which is not followed", response.status)
-        start = response.read1(500)
-        if start.lstrip()[:1] == b"<":
-            return HttpError(f"{status}: an HTML page came back: is this the address of the API?", response.status)
-        return HttpError(f"{status}: {self.endpoint.safe(start.decode('utf-8', 'replace'))}", response.status)
+            told = f"redirected to {target or 'nowhere'}, which is not followed"
+        elif told.startswith("<"):
+            told = "an HTML page came back: is this the address of the API?"
+        return HttpError(f"{status}: {told}", response.status)
 
     def _connected(self) -> http.client.HTTPConnection:
         """The connection kept from before, or a new one where it is old or closed."""
@@ -431,51 +374,52 @@ class Connection:
             self._http.sock.settimeout(self._patience())
             return self._http
         self.close()
-        sock = self._socket()
-        if self.endpoint.scheme == "https":
-            # the handshake reads from the server too
-            _WATCHDOG.watch(id(self), sock, self._deadline)
-            sock = ssl.create_default_context().wrap_socket(sock, server_hostname=self.endpoint.host)
+        sock: socket.socket = self._socket()
         connection = http.client.HTTPConnection(self.endpoint.host, self.endpoint.port)
         if self.endpoint.scheme == "https":
+            context = ssl.create_default_context()
+            context.sslsocket_class = _TimedTls
+            sock = context.wrap_socket(sock, server_hostname=self.endpoint.host)
             connection.default_port = 443
+        sock.patience = self._patience  # type: ignore[attr-defined]
         connection.sock = sock
         self._http = connection
         return connection
 
     def _patience(self) -> float:
-        return max(0.01, min(self.silence_s, self._deadline - time.monotonic()))
+        left = self._deadline - time.monotonic()
+        if left <= 0.0:
+            raise TimeoutError
+        return min(self.silence_s, left)
 
-    def _socket(self) -> socket.socket:
-        """A connected socket; the name is looked up aside, since a resolver keeps no time limit."""
-        found: list[Any] = []
-        failed: list[OSError] = []
+    def _socket(self) -> _Timed:
+        """A connected socket; it is made aside, since a resolver of names keeps no time limit."""
+        made: queue.SimpleQueue[socket.socket | OSError] = queue.SimpleQueue()
+        patience = self._patience()
 
-        def look_up() -> None:
+        def connect() -> None:
             try:
-                found.extend(socket.getaddrinfo(self.endpoint.host, self.endpoint.port, type=socket.SOCK_STREAM))
+                made.put(socket.create_connection((self.endpoint.host, self.endpoint.port), patience))
             except OSError as error:
-                failed.append(error)
+                made.put(error)
 
-        if re.fullmatch(r"[0-9.]+|.*:.*", self.endpoint.host):
-            look_up()
-        else:
-            thread = threading.Thread(target=look_up, daemon=True)
-            thread.start()
-            thread.join(self._patience())
-        if failed:
-            raise failed[0]
-        if not found:
-            raise TimeoutError("the name was not resolved")
-        last: OSError = OSError("no address")
-        for family, kind, protocol, _, address in found:
-            sock = socket.socket(family, kind, protocol)
-            try:
-                sock.settimeout(self._patience())
-                sock.connect(address)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return sock
-            except OSError as error:
-                sock.close()
-                last = error
-        raise last
+        threading.Thread(target=connect, daemon=True).start()
+        try:
+            found = made.get(timeout=patience)
+        except queue.Empty:
+            raise TimeoutError("the name was not resolved") from None
+        if isinstance(found, OSError):
+            raise found
+        sock = _Timed(fileno=found.detach())
+        sock.settimeout(self._patience())
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+
+def page(endpoint: Endpoint, path: str, seconds: float) -> bytes:
+    """Body of a page, on a connection of its own, all within `seconds` [s]."""
+    connection = Connection(endpoint, seconds)
+    try:
+        return connection.get(path, seconds)[1]
+    finally:
+        connection.close()

@@ -7,10 +7,12 @@ said, and nothing stands in for it unsaid.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
+from planner.calibrate.device import NOT_THERE, Device, refuse_full
 from planner.errors import CalibrationError
 
 BLOCK = 128
@@ -31,39 +33,6 @@ AGREES = {"atol": 3e-2, "rtol": 3e-2}
 
 Product = Callable[[Any], Any]
 """From activations, shape (rows, columns), to products with one weight matrix."""
-
-
-class DeviceFull(CalibrationError):
-    """The device had no memory left to try a kernel: that says nothing of the kernel."""
-
-
-NOT_THERE = (ImportError, RuntimeError, TypeError, NotImplementedError, AttributeError, ValueError, AssertionError)
-"""What a kernel that this torch or this device does not have raises."""
-
-
-def device_full(torch: Any, error: BaseException) -> bool:
-    """Whether an error is one of memory; what cuBLAS and Triton allocate fails with messages of their own."""
-    told = str(error).lower()
-    return (
-        isinstance(error, (DeviceFull, torch.cuda.OutOfMemoryError))
-        or "out of memory" in told
-        or "alloc_failed" in told
-    )
-
-
-def refuse_full(torch: Any, error: BaseException, what: str) -> None:
-    """Raise where a kernel was not tried because the device's memory is full.
-
-    Raises
-    ------
-    DeviceFull
-        When `error` says so.
-    """
-    if device_full(torch, error):
-        raise DeviceFull(
-            f"the device ran out of memory while {what} was tried, which says nothing of the kernel",
-            "Free the device (nvidia-smi shows who uses it), or give a larger --tp.",
-        ) from None
 
 
 def wide_product(torch: Any, weight: Any, dtype: Any) -> Product:
@@ -203,13 +172,13 @@ ROUNDING = {"int4": 0.15, "fp4": 0.2}
 """How far rounding may move a product: by 8% of its size, these by more [1]."""
 
 
-def matrix_kernel(torch: Any, device: str, dtype: Any, kind: str) -> tuple[Callable[[Any], Product], str]:
+def matrix_kernel(machine: Device, kind: str) -> tuple[Callable[[Any], Product], str]:
     """What turns a weight matrix, shape (rows, columns) of float32, into a product, and what to call it.
 
     Parameters
     ----------
-    torch, device, dtype
-        The module, ``cuda`` or ``cpu``, and what activations are.
+    machine
+        What it is to run on.
     kind
         One of :data:`PRODUCTS`.
 
@@ -220,9 +189,10 @@ def matrix_kernel(torch: Any, device: str, dtype: Any, kind: str) -> tuple[Calla
         was no memory to try.
     """
     make, called = PRODUCTS[kind]
-    generator = torch.Generator(device=device).manual_seed(0)
-    weight = torch.randn(256, 512, generator=generator, device=device, dtype=torch.float32) / 512**0.5
-    x = torch.randn(20, 512, generator=generator, device=device, dtype=torch.float32).to(dtype)
+    torch, dtype = machine.torch, machine.dtype
+    drawn = {"generator": torch.Generator(device=machine.kind).manual_seed(0), "device": machine.kind}
+    weight = torch.randn(256, 512, dtype=torch.float32, **drawn) / 512**0.5
+    x = torch.randn(20, 512, dtype=torch.float32, **drawn).to(dtype)
     try:
         got, wanted = make(torch, weight, dtype)(x).float(), x.float() @ weight.t()
         # rounding of the weights and activations moves a product by some per cent of its size
@@ -231,13 +201,13 @@ def matrix_kernel(torch: Any, device: str, dtype: Any, kind: str) -> tuple[Calla
         refuse_full(torch, error, f"a matrix product of {kind} weights")
         told = str(error).strip().splitlines()[:1]
         raise CalibrationError(
-            f"torch {torch.__version__} has no matrix product of {kind} weights on {_device_name(torch, device)}"
+            f"torch {torch.__version__} has no matrix product of {kind} weights on {machine}"
             + (f" ({told[0][:120]})" if told else ""),
             "Measure the model with bf16 weights, another GPU, or a running server: fleetopt calibrate --server URL.",
         ) from None
     if not off < ROUNDING.get(kind, 0.08):
         raise CalibrationError(
-            f"torch's product of {kind} weights is {100 * off:.0f}% off the plain one on {_device_name(torch, device)}",
+            f"torch's product of {kind} weights is {100 * off:.0f}% off the plain one on {machine}",
             "Measure a running server instead: fleetopt calibrate --server URL.",
         )
 
@@ -251,10 +221,6 @@ def matrix_kernel(torch: Any, device: str, dtype: Any, kind: str) -> tuple[Calla
             ) from None
 
     return product_of, called
-
-
-def _device_name(torch: Any, device: str) -> str:
-    return str(torch.cuda.get_device_name(0)) if device == "cuda" else "this processor"
 
 
 def plain_attention(torch: Any, q: Any, k: Any, v: Any, window: int = 0) -> Any:
@@ -290,14 +256,7 @@ Joined = Callable[[Any, Any, Any, Any, Any, int, int, int], Any]
 any lengths."""
 
 
-def _windowed(window: int) -> dict[str, tuple[int, int]]:
-    """FlashAttention's option for a sliding window."""
-    return {"window_size": (window - 1, 0)} if window else {}
-
-
-def joined_attention(
-    torch: Any, device: str, dtype: Any, heads: tuple[int, int, int]
-) -> tuple[Joined | None, Any, str]:
+def joined_attention(machine: Device, heads: tuple[int, int, int]) -> tuple[Joined | None, Any, str]:
     """One kernel for decodes and prompts together, one for decodes alone, and what they are called.
 
     FlashAttention 3 where its package is installed and the GPU is a Hopper, else torch's variable-length attention, else
@@ -305,19 +264,22 @@ def joined_attention(
 
     Parameters
     ----------
-    torch, device, dtype
-        As in :func:`matrix_kernel`.
+    machine
+        What it is to run on.
     heads
         Query heads, KV heads and size of a head on this GPU.
     """
-    for find, called in ((_flash3, FLASH_3), (_torch_varlen, "torch varlen_attn"), (_flash2, "FlashAttention 2")):
+    for find, called in (
+        (partial(_flash, "flash_attn_interface"), FLASH_3),
+        (_torch_varlen, "torch varlen_attn"),
+        (partial(_flash, "flash_attn"), "FlashAttention 2"),
+    ):
         try:
-            joined, decode = find(torch, device, heads)
-            if _agrees(torch, device, dtype, heads, joined, decode):
+            joined, decode = find(machine, heads)
+            if _agrees(machine, heads, joined, decode):
                 return joined, decode, called
         except NOT_THERE as error:
-            refuse_full(torch, error, called)
-            continue
+            refuse_full(machine.torch, error, called)
     return None, None, "scaled_dot_product_attention"
 
 
@@ -339,16 +301,16 @@ def other_attention(capability: int, used: str) -> str:
     return "" if wanted == used else f"; engines have {wanted} on this GPU ({told})"
 
 
-def _flash3(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple[Joined, Any]:
-    if device == "cuda" and torch.cuda.get_device_capability(0)[0] != 9:
+def _flash(module: str, machine: Device, heads: tuple[int, int, int]) -> tuple[Joined, Any]:
+    """FlashAttention 2, or 3, which is for Hopper alone."""
+    if module.endswith("interface") and machine.cuda and machine.torch.cuda.get_device_capability(0)[0] != 9:
         raise NotImplementedError
-    flash = import_module("flash_attn_interface")
+    flash = import_module(module)
 
     def joined(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int, window: int) -> Any:
+        options = {"window_size": (window - 1, 0)} if window else {}
         return _first(
-            flash.flash_attn_varlen_func(
-                q, k, v, ends_q, ends_k, longest_q, longest_k, causal=True, **_windowed(window)
-            )
+            flash.flash_attn_varlen_func(q, k, v, ends_q, ends_k, longest_q, longest_k, causal=True, **options)
         )
 
     def decode(q: Any, k: Any, v: Any, lengths: Any) -> Any:
@@ -357,7 +319,7 @@ def _flash3(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple[Joine
     return joined, decode
 
 
-def _torch_varlen(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple[Joined, Any]:
+def _torch_varlen(machine: Device, heads: tuple[int, int, int]) -> tuple[Joined, Any]:
     from torch.nn.attention.varlen import varlen_attn
 
     grouped = heads[0] != heads[1]
@@ -370,29 +332,16 @@ def _torch_varlen(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple
     return joined, None
 
 
-def _flash2(torch: Any, device: str, heads: tuple[int, int, int]) -> tuple[Joined, Any]:
-    flash = import_module("flash_attn")
-
-    def joined(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int, window: int) -> Any:
-        return flash.flash_attn_varlen_func(
-            q, k, v, ends_q, ends_k, longest_q, longest_k, causal=True, **_windowed(window)
-        )
-
-    def decode(q: Any, k: Any, v: Any, lengths: Any) -> Any:
-        return flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, causal=True)
-
-    return joined, decode
-
-
 def _first(found: Any) -> Any:
     """The output of a call that may return its log-sum-exp with it."""
     return found[0] if isinstance(found, tuple) else found
 
 
-def _agrees(torch: Any, device: str, dtype: Any, heads: tuple[int, int, int], joined: Joined, decode: Any) -> bool:
+def _agrees(machine: Device, heads: tuple[int, int, int], joined: Joined, decode: Any) -> bool:
     """Whether both compute what the plain form does: 8 new tokens after 24, in a window and without, and one decode of 32."""
     q_heads, kv_heads, size = heads
-    make = {"device": device, "dtype": dtype}
+    torch, device = machine.torch, machine.kind
+    make = {"device": device, "dtype": machine.dtype}
     q = torch.randn(8, q_heads, size, **make)
     k, v = torch.randn(32, kv_heads, size, **make), torch.randn(32, kv_heads, size, **make)
     ends_q, ends_k = (torch.tensor([0, n], device=device, dtype=torch.int32) for n in (8, 32))
@@ -412,12 +361,20 @@ def _agrees(torch: Any, device: str, dtype: Any, heads: tuple[int, int, int], jo
 class Between:
     """What stands between the products of a layer: RMSNorm with the residual's sum, rotary positions, SiLU times its gate.
 
-    Each is one kernel where torch can compile it (`fused`), as torch has them otherwise.
+    One kernel each on a GPU where torch can compile them (Triton is there) and they compute the same (`fused`); as torch has them
+    otherwise.
+
+    Parameters
+    ----------
+    machine
+        What they run on.
+    hidden, head, inner
+        Width of the residual, size of a head, and width of the gate.
     """
 
-    def __init__(
-        self, torch: Any, compile_with: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
-    ) -> None:
+    def __init__(self, machine: Device, hidden: int, head: int, inner: int) -> None:
+        torch = machine.torch
+
         def norm(x: Any, residual: Any, weight: Any) -> Any:
             total = x + residual
             wide = total.float()
@@ -431,40 +388,34 @@ class Between:
             gate, value = x.chunk(2, dim=-1)
             return torch.nn.functional.silu(gate) * value
 
-        self.fused = compile_with is not None
-        functions: list[Callable[..., Any]] = [norm, rotary, gated]
-        self.norm, self.rotary, self.gated = [compile_with(f) for f in functions] if compile_with else functions
+        self.norm, self.rotary, self.gated = plain = norm, rotary, gated
+        self.fused = False
+        try:
+            if machine.cuda:
+                fast = [torch.compile(f, dynamic=True) for f in plain]
+                self.fused = all(_same(machine, fast, plain, rows, (hidden, head, inner)) for rows in (16, 48))
+                self.norm, self.rotary, self.gated = fast if self.fused else plain
+        except Exception as error:  # whatever a compiler that does not work here raises: the plain ones do
+            refuse_full(torch, error, "what stands between the products")
 
 
-def between(torch: Any, device: str, dtype: Any, hidden: int, head: int, inner: int) -> Between:
-    """Compiled on a GPU where torch can (Triton is there) and it computes the same; as torch has them otherwise."""
-    plain = Between(torch)
-    if device != "cuda":
-        return plain
-    try:
-        fast = Between(torch, lambda f: torch.compile(f, dynamic=True))
-        make = {"device": device, "dtype": dtype}
-        for rows in (16, 48):
-            x = torch.randn(rows, hidden, **make)
-            heads, turn = torch.randn(rows, 4, head, **make), torch.randn(rows, 1, head // 2, **make)
-            given = ((x, x, torch.ones(hidden, **make)), (heads, turn, turn), (torch.randn(rows, 2 * inner, **make),))
-            for name, arguments in zip(("norm", "rotary", "gated"), given, strict=True):
-                got, wanted = getattr(fast, name)(*arguments), getattr(plain, name)(*arguments)
-                pairs = zip(got, wanted, strict=True) if isinstance(got, tuple) else ((got, wanted),)
-                if not all(torch.allclose(a.float(), b.float(), **AGREES) for a, b in pairs):
-                    return plain
-    except Exception as error:  # whatever a compiler that does not work here raises: the plain ones do
-        refuse_full(torch, error, "what stands between the products")
-        return plain
-    return fast
+def _same(machine: Device, fast: Sequence[Any], plain: Sequence[Any], rows: int, sizes: tuple[int, int, int]) -> bool:
+    """Whether both compute the same of so many rows."""
+    torch, (hidden, head, inner) = machine.torch, sizes
+    make = {"device": machine.kind, "dtype": machine.dtype}
+    x, ones = torch.randn(rows, hidden, **make), torch.ones(hidden, **make)
+    heads, turn = torch.randn(rows, 4, head, **make), torch.randn(rows, 1, head // 2, **make)
+    given = ((x, x, ones), (heads, turn, turn), (torch.randn(rows, 2 * inner, **make),))
+    for one, other, arguments in zip(fast, plain, given, strict=True):
+        got, wanted = one(*arguments), other(*arguments)
+        pairs = zip(got, wanted, strict=True) if isinstance(got, tuple) else ((got, wanted),)
+        if not all(torch.allclose(a.float(), b.float(), **AGREES) for a, b in pairs):
+            return False
+    return True
 
 
-def rotations(torch: Any, device: str, dtype: Any, contexts: int, size: int) -> list[Any]:
+def rotations(machine: Device, contexts: int, size: int) -> list[Any]:
     """Cosines and sines by place in a context: positions turn pairs of a head's values; shapes (contexts, size/2)."""
+    torch = machine.torch
     angles = torch.outer(torch.arange(contexts), 1e4 ** (-torch.arange(0, size, 2) / size))
-    return [f(angles).to(dtype).to(device) for f in (torch.cos, torch.sin)]
-
-
-def scale_of(size: int) -> float:
-    """What scores of heads of a size are multiplied by [1]."""
-    return 1.0 / math.sqrt(size)
+    return [f(angles).to(machine.dtype).to(machine.kind) for f in (torch.cos, torch.sin)]

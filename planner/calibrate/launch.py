@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from planner.calibrate.http import Connection, Endpoint, HttpError, without_credentials
+from planner.calibrate.http import Endpoint, HttpError, page, without_credentials
 from planner.engines import Engine
 from planner.errors import CalibrationError, InputError
 from planner.shared.documents import load_document
@@ -138,6 +138,26 @@ class Running:
     seconds: float
 
 
+def plan_pools(path: str | Path, pool: str | None = None) -> list[dict[str, Any]]:
+    """The pools of a plan file, or the one of that name.
+
+    Raises
+    ------
+    InputError
+        No plan, or no such pool.
+    """
+    data = load_document(path)
+    pools = data.get("pools") if isinstance(data, dict) and data.get("kind") == "fleetopt-plan" else None
+    if not isinstance(pools, list) or not all(isinstance(p, dict) for p in pools) or not pools:
+        raise InputError(f"{path}: is not a plan file", "Write one: fleetopt plan ... -f yaml -o plan.yaml.")
+    chosen = [p for p in pools if pool is None or p.get("name") == pool]
+    if not chosen:
+        raise InputError(
+            f"{path}: there is no pool {pool!r}", f"It has: {', '.join(str(p.get('name')) for p in pools)}."
+        )
+    return chosen
+
+
 def plan_settings(path: str | Path, pool: str | None = None) -> dict[str, str | float]:
     """The engine settings of a plan's pool, in the words of an engine's table of flags.
 
@@ -153,27 +173,21 @@ def plan_settings(path: str | Path, pool: str | None = None) -> dict[str, str | 
     InputError
         No plan, no such pool, or several and none named.
     """
-    data = load_document(path)
-    pools = data.get("pools") if isinstance(data, dict) and data.get("kind") == "fleetopt-plan" else None
-    if not isinstance(pools, list) or not all(isinstance(p, dict) for p in pools) or not pools:
-        raise InputError(f"{path}: is not a plan file", "Write one: fleetopt plan ... -f yaml -o plan.yaml.")
-    names = [str(p.get("name")) for p in pools]
-    if pool is None and len(pools) > 1:
+    pools = plan_pools(path, pool)
+    if len(pools) > 1:
         raise InputError(
-            f"{path}: one engine can be started, the plan has {len(pools)} pools", f"Name one: --pool {names[0]}."
+            f"{path}: one engine can be started, the plan has {len(pools)} pools",
+            f"Name one: --pool {pools[0].get('name')}.",
         )
-    if pool is not None and pool not in names:
-        raise InputError(f"{path}: there is no pool {pool!r}", f"It has: {', '.join(names)}.")
-    chosen = pools[0 if pool is None else names.index(pool)].get("settings")
+    chosen = pools[0].get("settings")
     if not isinstance(chosen, dict):
         raise InputError(f"{path}: pools: no settings of an engine in it")
-    found: dict[str, str | float] = {}
-    for key, name in SETTINGS.items():
-        value = chosen.get(key)
-        plain = isinstance(value, bool) or value in PLAIN_DTYPES
-        if isinstance(value, (int, float, str)) and not plain:
-            found[name] = value
-    return found
+    given = {name: chosen.get(key) for key, name in SETTINGS.items()}
+    return {
+        name: value
+        for name, value in given.items()
+        if isinstance(value, (int, float, str)) and not isinstance(value, bool) and value not in PLAIN_DTYPES
+    }
 
 
 def free_port() -> int:
@@ -259,14 +273,9 @@ def _wait(process: subprocess.Popen[bytes], launch: Launch, endpoint: Endpoint, 
         When it ends, or the time does.
     """
     while True:
-        connection = Connection(endpoint, ASKING_S)
-        try:
-            connection.get("/health", ASKING_S)
+        with contextlib.suppress(HttpError):
+            page(endpoint, "/health", ASKING_S)
             return
-        except HttpError:
-            pass
-        finally:
-            connection.close()
         if process.poll() is not None:
             raise CalibrationError(
                 f"{launch.engine.title} ended with exit code {process.returncode} before it answered: {_end_of(log)}",
@@ -304,12 +313,8 @@ def _group_lives(group: int) -> bool:
 def _said(engine: Engine, log: Path) -> dict[str, int]:
     """What the log says of the engine, the last word of it."""
     text = log.read_text(encoding="utf-8", errors="replace")
-    found = {}
-    for name, pattern in engine.logged.items():
-        matches = re.findall(pattern, text)
-        if matches:
-            found[name] = int(matches[-1].replace(",", ""))
-    return found
+    found = {name: re.findall(pattern, text) for name, pattern in engine.logged.items()}
+    return {name: int(matches[-1].replace(",", "")) for name, matches in found.items() if matches}
 
 
 def _end_of(log: Path) -> str:

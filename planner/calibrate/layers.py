@@ -13,17 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from planner.calibrate.device import NOT_THERE, Device, DeviceFull, refuse_full
 from planner.calibrate.kernels import (
-    NOT_THERE,
+    Between,
     Joined,
-    between,
     joined_attention,
     matrix_kernel,
     other_attention,
     plain_attention,
-    refuse_full,
     rotations,
-    scale_of,
 )
 from planner.calibrate.points import Batch
 from planner.errors import CalibrationError, InputError
@@ -48,23 +46,22 @@ def refuse_unsupported(model: ModelSpec) -> None:
     CalibrationError
         Naming what.
     """
-    problem = None
-    if model.sliding_layers and (model.sliding_kv_heads or model.sliding_head_dim or model.kv_lora_rank):
-        problem = "sliding-window layers with heads of their own"
-    elif model.attention_free_layers or model.mlp_free_layers or model.state_layers:
-        problem = "layers without attention or MLP, or with a recurrent state"
-    elif model.index_layers:
-        problem = "sparse attention"
-    elif model.attention_gate or model.tied_values or model.expert_hidden_size or model.mlp_matrices != 3:
-        problem = "this layer's projections"
-    elif not model.kv_lora_rank and model.value_dim != model.head_dim:
-        problem = "values of another size than keys"
-    elif model.weight_dtype not in ("bf16", "fp16", "fp8", "fp4", "int4"):
-        problem = f"{model.weight_dtype} weights"
-    elif model.experts and model.weight_dtype in ("int4", "fp4"):
-        problem = f"experts in {model.weight_dtype}"
-    elif model.kv_dtype not in ("bf16", "fp16"):
-        problem = f"a {model.kv_dtype} KV cache"
+    wide, kv_wide = ("bf16", "fp16"), model.kv_dtype in ("bf16", "fp16")
+    own_heads = model.sliding_kv_heads or model.sliding_head_dim or model.kv_lora_rank
+    other = model.attention_gate or model.tied_values or model.expert_hidden_size or model.mlp_matrices != 3
+    free = model.attention_free_layers or model.mlp_free_layers or model.state_layers
+    known = model.weight_dtype in (*wide, "fp8", "fp4", "int4")
+    problems = {
+        "sliding-window layers with heads of their own": model.sliding_layers and own_heads,
+        "layers without attention or MLP, or with a recurrent state": free,
+        "sparse attention": model.index_layers,
+        "this layer's projections": other,
+        "values of another size than keys": not model.kv_lora_rank and model.value_dim != model.head_dim,
+        f"{model.weight_dtype} weights": not known,
+        f"experts in {model.weight_dtype}": model.experts and model.weight_dtype in ("int4", "fp4"),
+        f"a {model.kv_dtype} KV cache": not kv_wide,
+    }
+    problem = next((what for what, holds in problems.items() if holds), None)
     if problem:
         raise CalibrationError(
             f"the microbenchmark has no kernels for {problem} ({model.name})",
@@ -94,18 +91,11 @@ class Layers:
 
     Parameters
     ----------
-    torch, device, dtype
-        The module, ``cuda`` or ``cpu``, and what activations are.
+    machine
+        What they run on.
     model, tp
-        The model, and the size of the group one GPU stands for [GPUs].
-    seed
-        Of the weights and of which experts tokens go to.
-    free_bytes
-        Memory of the device [bytes].
-    l2_bytes
-        Of its last cache, which a KV cache must not stay in; 0 = do not care [bytes].
-    block_scales
-        Whether fp8 weights have a scale a block.
+        The model, and the size of the group one GPU stands for [GPUs]. fp8 weights have a scale a block where the model's family
+        ships it and torch has the kernel.
 
     Raises
     ------
@@ -115,21 +105,9 @@ class Layers:
         When the heads cannot be divided.
     """
 
-    def __init__(
-        self,
-        torch: Any,
-        device: str,
-        dtype: Any,
-        model: ModelSpec,
-        tp: int,
-        seed: int,
-        *,
-        free_bytes: float,
-        l2_bytes: int = 0,
-        block_scales: bool = False,
-    ) -> None:
-        self.torch, self.device, self.dtype, self.model = torch, device, dtype, model
-        self.l2_bytes, self.seed = l2_bytes, seed
+    def __init__(self, machine: Device, model: ModelSpec, tp: int) -> None:
+        torch, self.machine, self.model = machine.torch, machine, model
+        self.torch, self.device, self.dtype = torch, machine.kind, machine.dtype
         if model.q_heads % tp:
             raise InputError(f"{model.name}: {model.q_heads} attention heads cannot be divided over tp={tp}")
         self.q_heads = model.q_heads // tp
@@ -138,26 +116,22 @@ class Layers:
         if self.q_heads % self.kv_heads:
             raise InputError(f"{model.name}: tp={tp} leaves {self.q_heads} query and {self.kv_heads} KV heads")
         self.notes: list[str] = []
-        kind = "fp8 blocks" if model.weight_dtype == "fp8" and block_scales else model.weight_dtype
-        self.make_product, called = matrix_kernel(torch, device, dtype, kind)
-        if called != "bf16":
-            self.notes.append(f"matrix products: {called}")
-        self.generator = torch.Generator(device=device).manual_seed(seed)
-        self.grouped = _grouped_product(torch, device, dtype, model) if model.experts else None
+        self.generator = torch.Generator(device=self.device).manual_seed(0)
+        self.grouped = _Grouped(machine, model) if model.experts else None
         size = model.qk_rope_head_dim if self.latent else model.head_dim
         self.inner = -(-model.intermediate_size // tp)
         self.expert_inner = -(-model.moe_intermediate_size // tp)
         self.shared_inner = -(-model.shared_width // tp)
-        self.between = between(torch, device, dtype, model.hidden_size, size, max(16, self.inner or self.expert_inner))
-        self.turns = rotations(torch, device, dtype, model.max_context, size)
+        self.between = Between(machine, model.hidden_size, size, max(16, self.inner or self.expert_inner))
+        self.turns = rotations(machine, model.max_context, size)
         heads = (self.q_heads, self.kv_heads, model.head_dim)
         self.joined: Joined | None = None
         self.decode: Any = None
         attention = "two batched products with the compressed cache, which is read twice; engines' kernels read it once"
         if not self.latent:
-            self.joined, self.decode, attention = joined_attention(torch, device, dtype, heads)
+            self.joined, self.decode, attention = joined_attention(machine, heads)
         self.attention_note = f"attention: {attention}"
-        if device == "cuda" and not self.latent:
+        if machine.cuda and not self.latent:
             self.attention_note += other_attention(torch.cuda.get_device_capability(0)[0], attention)
         if self.joined is None and not self.latent:
             self.attention_note += "; decodes and prompts of a mixed batch as two kernels"
@@ -165,19 +139,38 @@ class Layers:
         part = shard(model, tp)
         element = DTYPE_BYTES[model.weight_dtype]
         mixer, rest = part.mixer_parameters / model.layers, part.expert_parameters + part.mlp_parameters
+        free_bytes = machine.free_bytes()
         fits = max(0, int(WEIGHT_SHARE * free_bytes / (element * (mixer + rest / max(1, *self.counts.values())))))
         if fits < 1:
             raise CalibrationError(
                 f"one layer of {model.name} does not fit into {free_bytes / 1e9:.0f} GB", "Give a larger --tp."
             )
-        self.weights = {
-            name: [self._layer(name) for _ in range(min(count, LAYERS_BUILT, fits))]
-            for name, count in self.counts.items()
-        }
+        self.weights = self._weights(min(LAYERS_BUILT, fits))
         # the head stays wide, as engines keep it
-        self.head = self._random(-(-model.vocab_size // tp), model.hidden_size).to(dtype)
+        self.head = self._random(-(-model.vocab_size // tp), model.hidden_size).to(self.dtype)
         self.pools: dict[str, list[Any]] = {}
         self.room = 0
+
+    def _weights(self, most: int) -> dict[str, list[dict[str, Any]]]:
+        """Layers of each kind, so many at most, with the kernels that the model's weights want."""
+        kinds = [self.model.weight_dtype]
+        if kinds == ["fp8"] and (self.model.kv_lora_rank or "qwen3" in self.model.name.lower()):
+            kinds = ["fp8 blocks", "fp8"]
+        for kind in kinds:
+            try:
+                self.make_product, called = matrix_kernel(self.machine, kind)
+                made = {
+                    name: [self._layer(name) for _ in range(min(count, most))] for name, count in self.counts.items()
+                }
+                self.notes += [f"matrix products: {called}"] if called != "bf16" else []
+                return made
+            except CalibrationError as error:
+                if isinstance(error, DeviceFull) or kind == kinds[-1]:
+                    raise
+                self.notes.append(
+                    f"{error.message}: what was timed has one scale a matrix where the model has one a block"
+                )
+        raise AssertionError
 
     @property
     def built(self) -> str:
@@ -253,7 +246,8 @@ class Layers:
         sizes = {kind: (n * b.context + m * (b.past_tokens + new)) * self.kv_values for kind, b in seen.items()}
         layers = max(len(kept) for kept in self.weights.values())
         cached = min(sizes.values()) * self.dtype.itemsize * layers
-        wanted = 1 if not self.l2_bytes else min(8, math.ceil(3 * self.l2_bytes / max(cached, 1)))
+        l2_bytes = self.machine.l2_bytes
+        wanted = 1 if not l2_bytes else min(8, math.ceil(3 * l2_bytes / max(cached, 1)))
         copies = max(1, min(wanted, self.room // max(tokens_kv, 1)))
         hidden = torch.randn(batch.tokens, model.hidden_size, device=self.device).to(self.dtype)
         places = np.concatenate([np.full(n, batch.context - 1), np.tile(np.arange(batch.past_tokens, total), m)])
@@ -317,7 +311,7 @@ class Layers:
     def _route(self, tokens: int) -> _Route:
         """Which experts the tokens of a batch go to: drawn evenly, without one twice for a token."""
         torch, k = self.torch, self.model.experts_per_token
-        rng = np.random.default_rng(self.seed)
+        rng = np.random.default_rng(0)
         drawn = np.argpartition(rng.random((tokens, self.model.experts)), k - 1, axis=1)[:, :k].ravel()
         order = np.argsort(drawn, kind="stable")
         ends = np.cumsum(np.bincount(drawn, minlength=self.model.experts))
@@ -385,7 +379,7 @@ class Layers:
         n, m, new, context = batch.decodes, batch.prefills, batch.new_tokens, batch.context
         total = batch.past_tokens + new
         rank, rope, nope, width = spec.kv_lora_rank, spec.qk_rope_head_dim, spec.qk_nope_head_dim, spec.v_head_dim
-        scale = scale_of(nope + rope)
+        scale = 1.0 / math.sqrt(nope + rope)
         no_residual: dict[str, Any] = {}
 
         def normed(x: Any, weight: Any) -> Any:
@@ -451,11 +445,34 @@ class _Route:
 
 
 class _Grouped:
-    """One product for all experts: bf16, or fp8 with a scale a row where the weights are fp8."""
+    """One product for all experts, checked against one by one: bf16, or fp8 with a scale a row where the weights are fp8.
 
-    def __init__(self, torch: Any, fp8: bool, dtype: Any) -> None:
-        self.torch, self.fp8, self.dtype = torch, fp8, dtype
-        self.function = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
+    Raises
+    ------
+    CalibrationError
+        When torch has none here, or no memory to try it.
+    """
+
+    def __init__(self, machine: Device, model: ModelSpec) -> None:
+        self.torch = torch = machine.torch
+        self.fp8, self.dtype = model.weight_dtype == "fp8", machine.dtype
+        told = "it does not compute the product"
+        try:
+            self.function = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
+            weights = self.weights(lambda: torch.randn(64, 128, device=machine.kind) / 128**0.5, 3)
+            x = torch.randn(48, 128, device=machine.kind).to(self.dtype)
+            got = self(x, weights, torch.tensor([16, 16, 48], device=machine.kind, dtype=torch.int32)).float()
+            wide = weights[0].float()
+            wanted = torch.cat((x[:16].float() @ wide[0].t(), x[16:].float() @ wide[2].t()))
+            if float((got - wanted).norm() / wanted.norm()) < 0.08:
+                return
+        except NOT_THERE as error:
+            refuse_full(torch, error, f"a grouped product of {model.weight_dtype} experts")
+            told = str(error).strip().split("\n")[0][:120]
+        raise CalibrationError(
+            f"torch {torch.__version__} has no grouped product of {model.weight_dtype} experts on this device ({told})",
+            "Measure a running server instead: fleetopt calibrate --server URL --model NAME.",
+        )
 
     def weights(self, make: Callable[[], Any], experts: int) -> tuple[Any, Any]:
         """Matrices of all experts, shape (experts, rows, columns), and their scales."""
@@ -475,31 +492,3 @@ class _Grouped:
         return self.torch._scaled_grouped_mm(
             narrow, kept.transpose(1, 2), ones, scales, offs=ends, out_dtype=self.dtype, use_fast_accum=True
         )  # fmt: skip
-
-
-def _grouped_product(torch: Any, device: str, dtype: Any, model: ModelSpec) -> _Grouped:
-    """The product of all experts, checked against one by one.
-
-    Raises
-    ------
-    CalibrationError
-        When torch has none here, or no memory to try it.
-    """
-    try:
-        found = _Grouped(torch, model.weight_dtype == "fp8", dtype)
-        weights = found.weights(lambda: torch.randn(64, 128, device=device) / 128**0.5, 3)
-        x = torch.randn(48, 128, device=device).to(dtype)
-        ends = torch.tensor([16, 16, 48], device=device, dtype=torch.int32)
-        got = found(x, weights, ends).float()
-        wide = weights[0].float()
-        wanted = torch.cat((x[:16].float() @ wide[0].t(), x[16:].float() @ wide[2].t()))
-        if float((got - wanted).norm() / wanted.norm()) < 0.08:
-            return found
-        told = "it does not compute the product"
-    except NOT_THERE as error:
-        refuse_full(torch, error, f"a grouped product of {model.weight_dtype} experts")
-        told = str(error).strip().split("\n")[0][:120]
-    raise CalibrationError(
-        f"torch {torch.__version__} has no grouped product of {model.weight_dtype} experts on this device ({told})",
-        "Measure a running server instead: fleetopt calibrate --server URL --model NAME.",
-    )

@@ -1,4 +1,9 @@
-"""Measure a running OpenAI-compatible server: closed loops of equal requests, timed at the client."""
+"""Measure a running OpenAI-compatible server: closed loops of equal requests, timed at the client.
+
+Run as a program it is one of several client processes, for a server that one cannot keep up with. Lines go both ways: the process
+gets what to do, says ``ramped`` when all its workers have a first token and ``done`` when they have sent their share, and answers
+``stop``, or the end of its input, with what it saw. Clocks are those of the machine, the same for all.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,13 @@ import contextlib
 import json
 import math
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from planner.calibrate.closed_loop import ServerPoint
@@ -39,6 +47,8 @@ PROBE_TOKENS = 16
 """Answer of the first request, which finds out what the server understands [tokens]."""
 ENDING_S = 2.0
 """How long workers may take to stop after their sockets were cut [s]."""
+STARTING_S = 30.0
+"""How long a client process may take to start [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +103,6 @@ class Load:
     concurrency: int
     requests: int
 
-    @property
-    def sent(self) -> int:
-        """Requests sent at least, warm-up included [requests]."""
-        return self.requests + self.concurrency
-
     def __str__(self) -> str:
         return f"{self.concurrency} x ({self.input_tokens} in, {self.output_tokens} out)"
 
@@ -135,31 +140,6 @@ class LoadResult:
     client_s_per_token: float = 0.0
     tokens_per_event: float = 1.0
     started_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What came of a load.
-
-    Parameters
-    ----------
-    streams
-        Its requests.
-    reasons
-        Of the failures.
-    done
-        Whole requests beyond each worker's first.
-    cpu_s
-        Processor time of each client process [s].
-    interrupted
-        Whether somebody interrupted it.
-    """
-
-    streams: list[Stream]
-    reasons: list[str]
-    done: int
-    cpu_s: list[float]
-    interrupted: bool
 
 
 @dataclass(slots=True)
@@ -355,51 +335,34 @@ class LiveServer:
     def _run(self, load: Load, most_seconds: float, window_s: float) -> tuple[LoadResult, float]:
         """One load, and the cores the clients took [1]."""
         self.loads += 1
-        until = min(self.deadline, time.monotonic() + most_seconds)
         started = time.monotonic()
-        sent = self._send(load, 1_000_003 * self.loads, until, window_s)
-        self.interrupted = sent.interrupted
+        until, processes = min(self.deadline, started + most_seconds), min(self.processes, load.concurrency)
+        crew = Crew(self.server, self.dialect, load, 1_000_003 * self.loads, until, processes=processes)
+        self.interrupted = crew.run(window_s)
         seconds = time.monotonic() - started
-        failed, cpu = len(sent.reasons), sum(sent.cpu_s)
-        busy = max(sent.cpu_s) / seconds
-        events = sum(len(s.events_s) for s in sent.streams)
-        found = steady_state(sent.streams, load.concurrency)
-        good, per_event = sent.done, 1.0
+        with crew.lock:
+            streams, reasons, good = list(crew.streams), list(crew.reasons), crew.done
+        failed, cpu = len(reasons), sum(crew.cpu_s)
+        busy = max(crew.cpu_s) / seconds
+        events = sum(len(s.events_s) for s in streams)
+        found = steady_state(streams, load.concurrency)
+        point, per_event, reason = None, 1.0, reasons[-1] if failed else ""
         if isinstance(found, Steady):
             good, per_event = max(good, found.starts), found.tokens_per_event
-        result = LoadResult(
-            load, None, good, failed, sent.reasons[-1] if failed else "", seconds,
-            cpu / (events * per_event) if events else 0.0, per_event, started - self.born,
-        )  # fmt: skip
         if isinstance(found, str) or failed > FAILED_SHARE * (failed + good):
-            return replace(result, reason=result.reason or str(found)), cpu / seconds
-        if busy > BUSY_CLIENT:
-            told = f"this client was busy for {100 * busy:.0f}% of the time: it was measured, not the server"
-            return replace(result, reason=told), cpu / seconds
-        point = ServerPoint(
-            found.input_tokens, found.output_tokens, float(load.concurrency), found.tpot_s, found.ttft_s
-        )
-        if problems := point.problems():
-            return replace(result, reason="; ".join(problems)), cpu / seconds
-        return replace(result, point=point), cpu / seconds
-
-    def _send(self, load: Load, seed: int, until: float, window_s: float) -> Sent:
-        """Send one load, from here or from processes of their own."""
-        if self.processes > 1:
-            from planner.calibrate.client_process import send_from_processes
-
-            return send_from_processes(
-                self.server, self.dialect, load, seed, until, window_s, min(self.processes, load.concurrency)
-            )
-        cpu = time.process_time()
-        crew = Crew(self.server, self.dialect, load, seed, until)
-        interrupted = crew.run(window_s)
-        with crew.lock:
-            return Sent(list(crew.streams), list(crew.reasons), crew.done, [time.process_time() - cpu], interrupted)
+            reason = reason or str(found)
+        elif busy > BUSY_CLIENT:
+            reason = f"this client was busy for {100 * busy:.0f}% of the time: it was measured, not the server"
+        else:
+            reason = "; ".join(found.point.problems()) or reason
+            point = None if found.point.problems() else found.point
+        per_token = cpu / (events * per_event) if events else 0.0
+        result = LoadResult(load, point, good, failed, reason, seconds, per_token, per_event, started - self.born)
+        return result, cpu / seconds
 
 
 class Crew:
-    """Workers of one load.
+    """Workers of one load, threads of this process or of others.
 
     Parameters
     ----------
@@ -409,8 +372,10 @@ class Crew:
         When they end, on ``time.monotonic`` [s].
     places
         Which of the load's workers they are; ``None`` = all.
-    ramped, finished
-        Called when each has a first token, and when each has sent its share; without `finished` they then stop.
+    processes
+        More than one: that many processes have the workers, one to a thread of this one.
+    tell
+        Told ``ramped`` when each has a first token, and ``done`` when each has sent its share; without it they then stop.
     """
 
     def __init__(
@@ -421,26 +386,43 @@ class Crew:
         seed: int,
         until: float,
         places: Sequence[int] | None = None,
-        ramped: Callable[[], None] = lambda: None,
-        finished: Callable[[], None] | None = None,
+        processes: int = 1,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
-        self.load = load
-        self.until = until
-        self.places = range(load.concurrency) if places is None else places
-        self.ramped, self.finished = ramped, finished
+        self.load, self.until, self.tell = load, until, tell
         self.share = -(-load.requests // load.concurrency)
         self.streams: list[Stream] = []
         self.reasons: list[str] = []
+        self.cpu_s: list[float] = []
         self.done = 0
-        self.lock = threading.Lock()
-        self.stop = threading.Event()
-        self.ramp = threading.Event()
-        self.ramping = self.remaining = len(self.places)
-        self.clients = {i: Client(server, server.endpoint, dialect, seed + i) for i in self.places}
-        self.threads = [threading.Thread(target=self._work, args=(i,), daemon=True) for i in self.places]
+        self.lock, self.stop, self.ramp = threading.Lock(), threading.Event(), threading.Event()
+        places = range(load.concurrency) if places is None else places
+        self.clients: dict[int, Client] = {}
+        self.jobs: list[dict[str, Any]] = []
+        self.processes: list[subprocess.Popen[str]] = []
+        self.threads: list[threading.Thread] = []
+        if processes == 1:
+            self.clients = {i: Client(server, server.endpoint, dialect, seed + i) for i in places}
+        else:
+            told: dict[str, Any] = {"server": asdict(server), "dialect": asdict(dialect), "load": asdict(load)}
+            told |= {"seed": seed, "until": until}
+            self.jobs = [{**told, "places": list(places[k::processes])} for k in range(processes)]
+        self.ramping = self.remaining = len(self.clients) or len(self.jobs)
+        self.cpu_began = time.process_time()
 
     def start(self) -> None:
         """Start all."""
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "planner.calibrate.live"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                # Ctrl-C is for us: they are told to stop
+                start_new_session=True,
+            )
+            for _ in self.jobs
+        ]  # fmt: skip
+        work = [partial(self._work, worker) for worker in self.clients]
+        work += [partial(self._follow, *one) for one in zip(self.processes, self.jobs, strict=True)]
+        self.threads = [threading.Thread(target=one, daemon=True) for one in work]
         for thread in self.threads:
             thread.start()
 
@@ -459,14 +441,31 @@ class Crew:
         return interrupted
 
     def end(self) -> None:
-        """Cut what is under way, and wait for all."""
+        """Cut what is under way, and wait for all.
+
+        Raises
+        ------
+        CalibrationError
+            A client process ended without an answer, or gives none.
+        """
         self.stop.set()
         for client in self.clients.values():
             client.connection.abort()
-        ending = time.monotonic() + ENDING_S
+        for process in self.processes:
+            _say(process, "stop")
+        ending = time.monotonic() + ENDING_S + (STARTING_S if self.processes else 0.0)
         for thread in self.threads:
             if thread.ident is not None:
                 thread.join(max(0.0, ending - time.monotonic()))
+        for process in self.processes:
+            with contextlib.suppress(OSError), process:
+                process.kill()
+        if self.clients:
+            self.cpu_s = [time.process_time() - self.cpu_began]
+        if len(self.cpu_s) < len(self.processes):
+            raise CalibrationError(
+                "a client process ended by itself, or does not answer", "Measure with fewer requests in flight."
+            )
 
     def _began(self) -> None:
         """A worker's first request has its first token."""
@@ -474,7 +473,18 @@ class Crew:
             self.ramping -= 1
             if self.ramping == 0:
                 self.ramp.set()
-                self.ramped()
+                if self.tell is not None:
+                    self.tell("ramped")
+
+    def _sent(self) -> None:
+        """A worker has sent its share."""
+        with self.lock:
+            self.remaining -= 1
+            if self.remaining == 0:
+                if self.tell is not None:
+                    self.tell("done")
+                else:
+                    self.stop.set()
 
     def _work(self, worker: int) -> None:
         """One client: request after request of the current load until told to stop."""
@@ -508,20 +518,56 @@ class Crew:
                     self.stop.wait(0.02)
                 if not reported and (done >= self.share or failed >= self.share + 1):
                     reported = True
-                    with self.lock:
-                        self.remaining -= 1
-                        if self.remaining == 0:
-                            (self.finished or self.stop.set)()
+                    self._sent()
         finally:
             with contextlib.suppress(OSError):
                 client.connection.close()
 
+    def _follow(self, process: subprocess.Popen[str], job: dict[str, Any]) -> None:
+        """A process with some of the workers: what it is to do, how far it is, what it saw."""
+        _say(process, json.dumps(job))
+        began = False
+        for line in process.stdout or ():
+            if line == "ramped\n" and not began:
+                began = True
+                self._began()
+            elif line == "done\n":
+                self._sent()
+            elif line.startswith("{"):
+                seen = json.loads(line)
+                with self.lock:
+                    self.streams += [Stream(**stream) for stream in seen["streams"]]
+                    self.reasons += seen["reasons"]
+                    self.done += seen["done"]
+                    self.cpu_s += seen["cpu_s"]
+                return
+        self.stop.set()
 
-def summary(results: Sequence[LoadResult]) -> dict[str, int]:
-    """How many loads were measured and failed, and how many requests."""
-    return {
-        "loads": sum(r.point is not None for r in results),
-        "loads_failed": sum(r.point is None for r in results),
-        "requests": sum(r.measured for r in results),
-        "requests_failed": sum(r.failed for r in results),
-    }
+
+def _say(process: subprocess.Popen[str], line: str) -> None:
+    with contextlib.suppress(OSError):
+        if process.stdin is not None:
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+
+
+def main() -> None:
+    """One client process."""
+    given: dict[str, Any] = json.loads(sys.stdin.readline() or "{}")
+    if not given:
+        return
+    crew = Crew(
+        Server(**given["server"]), Dialect(**given["dialect"]), Load(**given["load"]), given["seed"], given["until"],
+        given["places"], tell=partial(print, flush=True),
+    )  # fmt: skip
+    crew.start()
+    sys.stdin.readline()
+    crew.end()
+    with crew.lock:
+        seen = {"reasons": crew.reasons, "done": crew.done, "cpu_s": crew.cpu_s}
+        seen["streams"] = [asdict(s) for s in crew.streams]
+    print(json.dumps(seen), flush=True)
+
+
+if __name__ == "__main__":
+    main()

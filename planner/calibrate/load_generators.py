@@ -28,6 +28,11 @@ class Assumed:
     output_tokens: float | None = None
     concurrency: float | None = None
 
+    @property
+    def known(self) -> dict[str, float | None]:
+        """By the names of :func:`point`."""
+        return {"isl": self.input_tokens, "osl": self.output_tokens, "concurrency": self.concurrency}
+
 
 def _dig(data: Any, *paths: str) -> Any:
     """First value found at one of the dotted paths, else ``None``."""
@@ -62,23 +67,29 @@ def _float(value: Any) -> float | None:
     return number if is_measurable(number) else None
 
 
-def _ms(value: Any) -> float | None:
-    number = _float(value)
-    return None if number is None else number * 1e-3
+TIMES = ("tpot_s", "ttft_s", "e2e_s", "each_s")
+_UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9}
 
 
-def point(
-    where: str,
-    assumed: Assumed,
-    *,
-    isl: Any,
-    osl: Any,
-    concurrency: Any,
-    tpot_s: float | None,
-    ttft_s: float | None = None,
-    rate: Any = None,
-    tokens_per_s: Any = None,
-) -> ServerPoint:
+def _means(data: Mapping[str, Any], usual: str, **places: str) -> dict[str, float | None]:
+    """Numbers of a result, each at the first of its places (dotted, with bars between) that has one, or a mean of one.
+
+    Times, see :data:`TIMES`, in seconds, from the unit that stands beside them or the `usual` one.
+    """
+
+    def first(key: str, names: str) -> float | None:
+        for name in names.split("|"):
+            for statistic in ("", ".successful.mean", ".mean", ".avg"):
+                number = _float(_dig(data, name + statistic))
+                if number is not None:
+                    unit = str(_dig(data, f"{name}.unit"))
+                    return number * _UNITS.get(unit, _UNITS[usual]) if key in TIMES else number
+        return None
+
+    return {key: first(key, names) for key, names in places.items()}
+
+
+def point(where: str, assumed: Assumed, found: Mapping[str, Any]) -> ServerPoint:
     """Build a point from what a result says, the user's word filling the gaps.
 
     Concurrency by Little's law (requests/s x time in the server) where none was set; without any TPOT, the time per
@@ -90,25 +101,23 @@ def point(
         For messages.
     assumed
         The user's word.
-    isl, osl, concurrency
-        As found [tokens, tokens, requests].
-    tpot_s, ttft_s
-        Means [s].
-    rate, tokens_per_s
-        Requests and output tokens per second.
+    found
+        What the result says of ``isl``, ``osl`` [tokens], ``concurrency`` [requests], ``tpot_s``, ``ttft_s`` (means) [s], ``rate``
+        [requests/s] and ``tokens_per_s`` (of output).
 
     Raises
     ------
     InputError
         Naming what is missing, or what cannot be.
     """
-    given = _float(isl) or assumed.input_tokens, _float(osl) or assumed.output_tokens
-    level, per_second = _float(concurrency), _float(rate)
-    if level is None and None not in (per_second, ttft_s, tpot_s, given[1]):
-        level = max(1.0, per_second * (ttft_s + tpot_s * max(given[1] - 1.0, 0.0)))  # type: ignore[operator]
+    isl, osl, level, tpot_s, ttft_s, rate, throughput = (
+        _float(found.get(key)) for key in ("isl", "osl", "concurrency", "tpot_s", "ttft_s", "rate", "tokens_per_s")
+    )
+    isl, osl = isl or assumed.input_tokens, osl or assumed.output_tokens
+    if level is None and rate is not None and tpot_s is not None and ttft_s is not None and osl is not None:
+        level = max(1.0, rate * (ttft_s + tpot_s * max(osl - 1.0, 0.0)))
     level = assumed.concurrency if level is None else level
-    throughput = _float(tokens_per_s)
-    missing = [n for n, v in zip(("input length", "output length"), given, strict=True) if v is None]
+    missing = [n for n, v in (("input length", isl), ("output length", osl)) if v is None]
     missing += ["TPOT"] if tpot_s is None and throughput is None else []
     missing += ["concurrency"] if level is None and "TPOT" not in missing else []
     if missing:
@@ -116,20 +125,19 @@ def point(
             f"{where}: no {', '.join(missing)} in it",
             "Was it saved with streaming metrics switched on? Lengths and load can be given: --isl, --osl, --concurrency.",
         )
-    assert given[0] is not None and given[1] is not None and level is not None
+    assert isl is not None and osl is not None and level is not None
     if tpot_s is None:
         assert throughput is not None
-        if throughput <= 0.0 or given[1] <= 1.0:
+        if throughput <= 0.0 or osl <= 1.0:
             raise InputError(
-                f"{where}: no time per token can be had from {throughput:g} tokens/s of {given[1]:g} tokens each"
+                f"{where}: no time per token can be had from {throughput:g} tokens/s of {osl:g} tokens each"
             )
-        found = ServerPoint.from_throughput(given[0], given[1], level, throughput, DEFAULT_BUDGET)
+        made = ServerPoint.from_throughput(isl, osl, level, throughput, DEFAULT_BUDGET)
     else:
-        found = ServerPoint(given[0], given[1], level, tpot_s, ttft_s)
-    problems = found.problems()
-    if problems:
+        made = ServerPoint(isl, osl, level, tpot_s, ttft_s)
+    if problems := made.problems():
         raise InputError.from_problems([f"{where}: {p}" for p in problems])
-    return found
+    return made
 
 
 def _bench(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
@@ -140,20 +148,16 @@ def _bench(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[Se
     completed = _float(data.get("completed"))
     if not completed:
         raise InputError(f"{where}: no request was completed in it")
-    sent, got = _float(data.get("total_input_tokens")), _float(data.get("total_output_tokens"))
-    rate = _dig(data, "request_throughput")
-    duration = _float(data.get("duration"))
-    yield point(
-        where,
-        assumed,
-        isl=None if sent is None else sent / completed,
-        osl=None if got is None else got / completed,
-        concurrency=None if _float(data.get("request_rate")) else data.get("max_concurrency"),
-        tpot_s=_ms(data.get("mean_tpot_ms")),
-        ttft_s=_ms(data.get("mean_ttft_ms")),
-        rate=rate or (completed / duration if duration else None),
-        tokens_per_s=data.get("output_throughput") if assumed.concurrency else None,
-    )
+    sent, got, duration = (_float(data.get(k)) for k in ("total_input_tokens", "total_output_tokens", "duration"))
+    found = _means(data, "ms", tpot_s="mean_tpot_ms", ttft_s="mean_ttft_ms", rate="request_throughput")
+    yield point(where, assumed, {
+        **found,
+        "isl": None if sent is None else sent / completed,
+        "osl": None if got is None else got / completed,
+        "concurrency": None if _float(data.get("request_rate")) else data.get("max_concurrency"),
+        "rate": found["rate"] or (completed / duration if duration else None),
+        "tokens_per_s": data.get("output_throughput") if assumed.concurrency else None,
+    })  # fmt: skip
 
 
 _CLOSED_LOOPS = {"concurrent": "streams", "throughput": "max_concurrency"}
@@ -167,25 +171,16 @@ def _guidellm(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator
         metrics = run.get("metrics") if isinstance(run, Mapping) else None
         if not isinstance(metrics, Mapping):
             raise InputError(f"{here}: no metrics in it", "Save the full JSON output of GuideLLM.")
-
-        def mean(name: str, metrics: Mapping[str, Any] = metrics) -> Any:
-            return _dig(metrics, f"{name}.successful.mean", f"{name}.mean")
-
         strategy = _search({k: v for k, v in run.items() if k not in ("metrics", "requests")}, "strategy") or {}
         kind = str(strategy.get("type_")) if isinstance(strategy, Mapping) else ""
+        # its time_per_output_token has the first token in it
+        found = _means(
+            metrics, "ms", isl="prompt_token_count", osl="output_token_count", tpot_s="inter_token_latency_ms",
+            ttft_s="time_to_first_token_ms", rate="requests_per_second", concurrency="request_concurrency",
+        )  # fmt: skip
         # of a run with a rate `max_concurrency` is a cap that it need not have met
-        streams = _dig(strategy, _CLOSED_LOOPS[kind]) if kind in _CLOSED_LOOPS else None
-        yield point(
-            here,
-            assumed,
-            isl=mean("prompt_token_count"),
-            osl=mean("output_token_count"),
-            concurrency=1 if kind == "synchronous" else (streams or mean("request_concurrency")),
-            # its time_per_output_token has the first token in it
-            tpot_s=_ms(mean("inter_token_latency_ms")),
-            ttft_s=_ms(mean("time_to_first_token_ms")),
-            rate=mean("requests_per_second"),
-        )
+        streams = 1 if kind == "synchronous" else _dig(strategy, _CLOSED_LOOPS.get(kind, ""))
+        yield point(here, assumed, {**found, "concurrency": streams or found["concurrency"]})
 
 
 def _load_of(config: Any) -> Mapping[str, Any]:
@@ -199,9 +194,6 @@ def _load_of(config: Any) -> Mapping[str, Any]:
     return _load_of([value for key, value in config.items() if key != "warmup"])
 
 
-_UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9}
-
-
 def _records(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Where the times of aiperf's results are."""
     found = data.get("records")
@@ -210,24 +202,14 @@ def _records(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _aiperf(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
     """aiperf and its forerunner genai-perf."""
-    records = _records(data)
-
-    def seconds(name: str) -> float | None:
-        number = _float(_dig(records, f"{name}.avg"))
-        unit = _dig(records, f"{name}.unit")
-        return None if number is None else number * _UNITS.get(unit if isinstance(unit, str) else "ms", 1e-3)
-
     load = _load_of(data.get("input_config") or data.get("config"))
+    found = _means(
+        _records(data), "ms", isl="input_sequence_length", osl="output_sequence_length|output_token_count",
+        tpot_s="inter_token_latency", ttft_s="time_to_first_token", rate="request_throughput",
+    )  # fmt: skip
+    # with a request rate it is a cap, and Little's law tells how many were in flight
     yield point(
-        where,
-        assumed,
-        isl=_dig(records, "input_sequence_length.avg"),
-        osl=_dig(records, "output_sequence_length.avg", "output_token_count.avg"),
-        # with a request rate it is a cap, and Little's law tells how many were in flight
-        concurrency=None if _float(load.get("request_rate")) else load.get("concurrency"),
-        tpot_s=seconds("inter_token_latency"),
-        ttft_s=seconds("time_to_first_token"),
-        rate=_dig(records, "request_throughput.avg"),
+        where, assumed, {**found, "concurrency": None if _float(load.get("request_rate")) else load.get("concurrency")}
     )
 
 
@@ -236,27 +218,25 @@ def _inference_perf(data: Mapping[str, Any], where: str, assumed: Assumed) -> It
 
     Later versions call the lengths `prompt_tokens` and, as the server counts them, `output_tokens`.
     """
-    good = data["successes"]
-    osl = _float(_dig(good, "output_tokens.mean", "output_len.mean")) or assumed.output_tokens
-    ttft = _float(_dig(good, "latency.time_to_first_token.mean"))
-    e2e = _float(_dig(good, "latency.request_latency.mean"))
-    if e2e is None and osl is not None:
-        normalized = _float(_dig(good, "latency.normalized_time_per_output_token.mean"))
-        e2e = None if normalized is None else normalized * osl
+    found = _means(
+        data["successes"], "s", isl="prompt_tokens|prompt_len", osl="output_tokens|output_len",
+        ttft_s="latency.time_to_first_token", e2e_s="latency.request_latency",
+        each_s="latency.normalized_time_per_output_token", rate="throughput.requests_per_sec",
+    )  # fmt: skip
+    osl, ttft, e2e, each = found["osl"] or assumed.output_tokens, found["ttft_s"], found["e2e_s"], found["each_s"]
+    if e2e is None and osl is not None and each is not None:
+        e2e = each * osl
     if e2e is None or ttft is None or osl is None or osl <= 1.0 or e2e <= ttft:
         raise InputError(
             f"{where}: no request_latency, time_to_first_token and output length to derive TPOT from",
             "Its own time_per_output_token counts events of the stream, not tokens, and is not used. Run it with streaming.",
         )
+    load = _means(
+        data, "s", level="load_summary.concurrency|load_summary.concurrency_level", rate="load_summary.achieved_rate"
+    )
+    tpot = (e2e - ttft) / (osl - 1.0)
     yield point(
-        where,
-        assumed,
-        isl=_dig(good, "prompt_tokens.mean", "prompt_len.mean"),
-        osl=osl,
-        concurrency=_dig(data, "load_summary.concurrency", "load_summary.concurrency_level"),
-        tpot_s=(e2e - ttft) / (osl - 1.0),
-        ttft_s=ttft,
-        rate=_dig(good, "throughput.requests_per_sec") or _dig(data, "load_summary.achieved_rate"),
+        where, assumed, {**found, "concurrency": load["level"], "tpot_s": tpot, "rate": found["rate"] or load["rate"]}
     )
 
 
@@ -281,15 +261,6 @@ def _wrapped(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[
         yield from _bench({**bench, "max_concurrency": level}, f"{where}: result {number}", assumed)
 
 
-@dataclass(frozen=True, slots=True)
-class ResultFormat:
-    """How one load generator's JSON is recognised and read."""
-
-    name: str
-    recognise: Callable[[Mapping[str, Any]], bool]
-    read: Callable[[Mapping[str, Any], str, Assumed], Iterator[ServerPoint]]
-
-
 def _is_bench(data: Mapping[str, Any]) -> bool:
     return "completed" in data and "total_input_tokens" in data
 
@@ -302,16 +273,18 @@ def _is_genai_perf(data: Mapping[str, Any]) -> bool:
     return "time_to_first_token" in data and _dig(data, "input_config.perf_analyzer") is not None
 
 
-FORMATS: tuple[ResultFormat, ...] = (
-    ResultFormat("SGLang bench_serving", _is_sglang, _bench),
-    ResultFormat("vLLM bench serve", _is_bench, _bench),
-    ResultFormat("GuideLLM", lambda d: isinstance(d.get("benchmarks"), list), _guidellm),
-    ResultFormat("genai-perf", _is_genai_perf, _aiperf),
-    ResultFormat("aiperf", lambda d: "time_to_first_token" in _records(d), _aiperf),
-    ResultFormat("inference-perf", lambda d: isinstance(d.get("successes"), Mapping), _inference_perf),
-    ResultFormat("llm-optimizer", lambda d: next(_benches(d, {}), None) is not None, _wrapped),
-)
-"""Formats of load generators, in the order they are tried."""
+FORMATS: Mapping[
+    str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any], str, Assumed], Iterator[ServerPoint]]]
+] = {
+    "SGLang bench_serving": (_is_sglang, _bench),
+    "vLLM bench serve": (_is_bench, _bench),
+    "GuideLLM": (lambda d: isinstance(d.get("benchmarks"), list), _guidellm),
+    "genai-perf": (_is_genai_perf, _aiperf),
+    "aiperf": (lambda d: "time_to_first_token" in _records(d), _aiperf),
+    "inference-perf": (lambda d: isinstance(d.get("successes"), Mapping), _inference_perf),
+    "llm-optimizer": (lambda d: next(_benches(d, {}), None) is not None, _wrapped),
+}
+"""Formats of load generators, in the order they are tried -> how each one's JSON is recognised, and read."""
 
 
 def recognised(document: Mapping[str, Any], where: str, assumed: Assumed) -> tuple[str, list[ServerPoint]]:
@@ -322,12 +295,12 @@ def recognised(document: Mapping[str, Any], where: str, assumed: Assumed) -> tup
     InputError
         When no format is recognised, or one is and lacks something.
     """
-    for candidate in FORMATS:
-        if candidate.recognise(document):
-            return candidate.name, list(candidate.read(document, where, assumed))
+    for name, (recognise, read) in FORMATS.items():
+        if recognise(document):
+            return name, list(read(document, where, assumed))
     raise InputError(
         f"{where}: no result format recognised",
-        f"Known: {', '.join(f.name for f in FORMATS)}, MLPerf's summary; or raw points, a CSV of iterations or of server points.",
+        f"Known: {', '.join(FORMATS)}, MLPerf's summary; or raw points, a CSV of iterations or of server points.",
     )
 
 
@@ -379,6 +352,4 @@ def mlperf_point(text: str, where: str, assumed: Assumed) -> ServerPoint:
     tokens, samples = _float(found["tokens"]), _float(found["samples"])
     if tokens is None or samples is None or not (tokens > 0.0 and samples > 0.0):
         raise InputError(f"{where}: {found['tokens']} tokens and {found['samples']} samples per second")
-    return point(
-        where, assumed, isl=None, osl=tokens / samples, concurrency=None, tpot_s=None, tokens_per_s=tokens
-    )  # fmt: skip
+    return point(where, assumed, {"osl": tokens / samples, "tokens_per_s": tokens})

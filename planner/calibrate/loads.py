@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, log_times
+from planner.calibrate.launch import plan_pools
 from planner.calibrate.live import LiveServer, Load, LoadResult
 from planner.calibrate.servers import ENOUGH_SHAPES, ServerFit, fit_server
 from planner.calibrate.window import window_s
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
-from planner.shared.documents import load_document
 
 FloatArray = NDArray[np.float64]
 
@@ -82,9 +82,8 @@ class OperatingRange:
 
     def __post_init__(self) -> None:
         if self.max_input < 32 or self.max_output < 16:
-            raise InputError(
-                f"max_input={self.max_input}, max_output={self.max_output}: too short to tell six shapes apart"
-            )
+            lengths = f"max_input={self.max_input}, max_output={self.max_output}"
+            raise InputError(f"{lengths}: too short to tell six shapes apart")
         if self.max_concurrency < FEWEST_LEVELS:
             raise InputError(f"max_concurrency={self.max_concurrency}: at least 2 are needed to see a batch")
         if self.max_requests < 20:
@@ -108,33 +107,20 @@ class OperatingRange:
         InputError
             When the file is no plan, or states no lengths, or has no such pool.
         """
-        data = load_document(path)
-        pools = data.get("pools") if isinstance(data, dict) and data.get("kind") == "fleetopt-plan" else None
-        if not isinstance(pools, list) or not pools:
-            raise InputError(f"{path}: is not a plan file", "Write one: fleetopt plan ... -f yaml -o plan.yaml.")
         typical = []
-        for number, one in enumerate(pools):
+        keys = ("mean_input_tokens", "mean_output_tokens", "slots", "load", "slot_occupancy")
+        for number, one in enumerate(plan_pools(path, pool)):
             try:
-                if pool is not None and one["name"] != pool:
-                    continue
-                isl, osl = float(one["mean_input_tokens"]), float(one["mean_output_tokens"])
-                slots, load = float(one["slots"]), float(one["load"])
-                running = slots * float(one["slot_occupancy"]) / max(load, LEAST_LOAD) * FULL_LOAD
+                isl, osl, slots, load, occupancy = (float(one[key]) for key in keys)
             except (KeyError, TypeError, ValueError) as error:
                 raise InputError(f"{path}: pools[{number}] does not say what runs in it ({error})") from None
+            running = slots * occupancy / max(load, LEAST_LOAD) * FULL_LOAD
             if not (isl >= 1.0 and osl >= 1.0 and slots >= 1.0 and math.isfinite(isl + osl + running)):
                 raise InputError(f"{path}: pools[{number}]: lengths or slots that cannot be")
             typical.append((isl, osl, min(slots, max(FEWEST_RUNNING, running))))
-        if not typical:
-            raise InputError(f"{path}: there is no pool {pool!r}")
         longest = [max(t[k] for t in typical) for k in range(3)]
-        return cls(
-            max_input=max(32, round(2.0 * longest[0])),
-            max_output=max(16, round(2.0 * longest[1])),
-            max_concurrency=max(FEWEST_LEVELS, round(longest[2])),
-            max_requests=max_requests,
-            typical=tuple(typical),
-        )
+        lengths = max(32, round(2.0 * longest[0])), max(16, round(2.0 * longest[1]))
+        return cls(*lengths, max(FEWEST_LEVELS, round(longest[2])), max_requests, tuple(typical))
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -246,15 +232,16 @@ class _Speed:
         extra = max(0.0, point.tpot_s - self.tpot_s) / (point.concurrency - 1.0)
         return _Speed(self.tpot_s, self.prompt_s, max(extra, 0.5 * self.per_sequence_s))
 
+    def _token_s(self, load: Load) -> float:
+        return self.tpot_s + self.per_sequence_s * (load.concurrency - 1)
+
     def life_s(self, load: Load) -> float:
         """How long one of its requests takes: every other one's prompt holds it up once [s]."""
-        token_s = self.tpot_s + self.per_sequence_s * (load.concurrency - 1)
-        return load.output_tokens * token_s + load.input_tokens * self.prompt_s * load.concurrency
+        return load.output_tokens * self._token_s(load) + load.input_tokens * self.prompt_s * load.concurrency
 
     def window_s(self, load: Load) -> float:
         """How long to watch a load once it runs [s]."""
-        token_s = self.tpot_s + self.per_sequence_s * (load.concurrency - 1)
-        return window_s(load.concurrency, load.output_tokens, token_s, self.life_s(load))
+        return window_s(load.concurrency, load.output_tokens, self._token_s(load), self.life_s(load))
 
     def seconds(self, load: Load) -> float:
         """How long a load takes: its prompts go in one after another, then it is watched [s]."""
@@ -303,7 +290,7 @@ class _Measuring:
                 load = results[len(AGAIN_AT)].load
             error = None if self.fit is None else self.fit.tpot_error
             settled = number > ENOUGH_LOADS and error is not None and error < GOOD_ENOUGH
-            if load is None or sent + load.sent > self.reach.max_requests or settled:
+            if load is None or sent + load.requests + load.concurrency > self.reach.max_requests or settled:
                 break
             told = f"{len(self.points)} loads measured"
             if self.fit is not None and error is not None:

@@ -17,6 +17,7 @@ from planner.engines import engines
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
 from planner.machine.hardware import GpuSpec, ModelSpec
+from planner.shared.remarks import those_that_hold
 
 if TYPE_CHECKING:
     from planner.calibrate.fit import Fit
@@ -91,13 +92,7 @@ def today() -> str:
 
 def profile_of_iterations(fit: Fit, gpu: str, model: ModelSpec, tp: int, **details: Any) -> Profile:
     """Profile of measured iterations; `details` are further fields of it."""
-    covered = fit.covered
-    ranges = {
-        "decodes": covered.decodes,
-        "context_tokens": covered.context,
-        "prefill_tokens": covered.prefill_tokens,
-        "batch_tokens": covered.tokens,
-    }
+    named = {"context": "context_tokens", "tokens": "batch_tokens"}
     name = profile_name(gpu, model.name, tp, dtype=model.weight_dtype, kv_dtype=model.kv_dtype)
     return _profile(
         {"name": name, "provenance": "measured", **details}, gpu, model, tp, fit.iteration,
@@ -105,7 +100,7 @@ def profile_of_iterations(fit: Fit, gpu: str, model: ModelSpec, tp: int, **detai
         points=fit.points,
         error_mean=round(fit.leave_one_out_error, 4),
         error_p95=round(fit.leave_one_out_p95, 4),
-        covered={k: v for k, v in ranges.items() if v[1] > 0.0},
+        covered={named.get(k, k): v for k, v in fit.covered.items() if v[1] > 0.0},
         # x = 0 alone cannot tell "no interference seen" from "never looked"
         settings={"mixed_measured": True} if fit.identified["x"] else {},
     )  # fmt: skip
@@ -129,10 +124,7 @@ def profile_of_server(fit: ServerFit, gpu: str, model: ModelSpec, tp: int, engin
         points=fit.points,
         error_mean=None if fit.tpot_error is None else round(fit.tpot_error, 4),
         error_p95=None if fit.tpot_error_p95 is None else round(fit.tpot_error_p95, 4),
-        covered={
-            "decodes": fit.covered["decodes"],
-            "context_tokens": (low_in, high_in + fit.covered["output_tokens"][1]),
-        },
+        covered={"decodes": fit.covered["decodes"], "context_tokens": (low_in, high_in + fit.covered["output_tokens"][1])},
         api_overhead_s=round(overhead or 0.0, 6),
         request_s=round(fit.request_s, 6),
         settings=settings,
@@ -177,23 +169,18 @@ def never_tested(profile: Profile) -> tuple[str, ...]:
         With the ranges it covers; ``fitted`` to a server, else made of iterations.
     """
     served = profile.provenance == "fitted"
-    kinds = {
-        "decodes": "more than {:,.0f} sequences decoding at once",
-        "context_tokens": "contexts beyond {:,.0f} tokens",
-        "prefill_tokens": "more than {:,.0f} new tokens of prompts in an iteration",
-    }
-    told = [f"GPUs other than {profile.gpu}, other forms and slices of it included"]
-    if served:
-        told.append(
-            f"engines and versions other than {' '.join(filter(None, (profile.engine, profile.engine_version)))}"
-        )
-        told.append("requests of unequal lengths, bursts, prompts found in a prefix cache")
-    else:
-        told.append("a running engine: its scheduler and host")
-    told += [words.format(profile.covered[key][1]) for key, words in kinds.items() if key in profile.covered]
-    if not served and not profile.settings.get("mixed_measured"):
-        told.append("decodes and prompts in one batch")
-    return tuple(told)
+    engine = " ".join(filter(None, (profile.engine, profile.engine_version)))
+    most = {key: {"most": ends[1]} for key, ends in profile.covered.items()}
+    return those_that_hold([
+        (True, "other_gpus", {"gpu": profile.gpu}),
+        (served, "other_engines", {"engine": engine}),
+        (served, "other_traffic", {}),
+        (not served, "no_engine", {}),
+        ("decodes" in most, "more_decodes", most.get("decodes", {})),
+        ("context_tokens" in most, "longer_contexts", most.get("context_tokens", {})),
+        ("prefill_tokens" in most, "more_prompts", most.get("prefill_tokens", {})),
+        (not served and not profile.settings.get("mixed_measured"), "not_mixed", {}),
+    ])  # fmt: skip
 
 
 def known_gpu(name: str | None) -> GpuSpec:
@@ -230,13 +217,7 @@ def known_model(name: str | None, precision: str = "") -> ModelSpec:
     text = name.removesuffix("-NVFP4").removesuffix("-FP8")
     if dtype is None and text != name:
         dtype = "fp8" if name.endswith("-FP8") else "fp4"
-    try:
-        return find_model(text, weight_dtype=dtype) if dtype else find_model(text)
-    except InputError:
-        if "/" not in text or Path(text).exists():
-            raise
-        short = text.rsplit("/", 1)[1]
-        return find_model(short, weight_dtype=dtype) if dtype else find_model(short)
+    return find_model(text, weight_dtype=dtype)
 
 
 def shareable(profile: Profile) -> Profile:

@@ -6,7 +6,7 @@ import json
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +54,10 @@ class RawPoints:
         InputError
             Naming every line that is none.
         """
+        lengths = ("input_tokens", "output_tokens", "concurrency", "tpot_s")
         return [
             self._built(line, lambda r: ServerPoint(
-                float(r["input_tokens"]), float(r["output_tokens"]), float(r["concurrency"]), float(r["tpot_s"]),
-                None if r.get("ttft_s") is None else float(r["ttft_s"]),
+                **{k: float(r[k]) for k in lengths}, ttft_s=None if r.get("ttft_s") is None else float(r["ttft_s"])
             ))
             for line in range(len(self.rows))
         ]  # fmt: skip
@@ -72,17 +72,14 @@ class RawPoints:
 
     def iterations(self) -> Points:
         """The rows as iterations."""
-        batches, times, order = [], [], []
-        for line in range(len(self.rows)):
-            batch, time_s, place = self._built(line, lambda r: (
-                Batch(*(int(r.get(k) or 0) for k in ("decodes", "context", "prefills", "new_tokens", "past_tokens"))),
-                float(r["time_s"]), float(r.get("order", np.nan)),
-            ))  # fmt: skip
-            batches.append(batch)
-            times.append(time_s)
-            order.append(place)
-        known = np.array(order) if np.isfinite(order).all() else None
-        return Points(tuple(batches), np.array(times), known, self.name, bool(self.header.get("composed", False)))
+        names = tuple(f.name for f in fields(Batch))
+        rows = [
+            self._built(line, lambda r: (
+                Batch(*(int(r.get(k) or 0) for k in names)), float(r["time_s"]), float(r.get("order", np.nan))
+            ))
+            for line in range(len(self.rows))
+        ]  # fmt: skip
+        return Points.of(rows, self.name, bool(self.header.get("composed", False)))
 
     def _built(self, line: int, build: Any) -> Any:
         try:

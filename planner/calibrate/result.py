@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from planner.calibrate.fit import Fit
 from planner.calibrate.raw import RawPoints, points_path, write_points
+from planner.calibrate.servers import ServerFit
 from planner.catalog.profiles import Profile, save_profile
 from planner.errors import CalibrationError
-from planner.iteration.model import IterationModel
+from planner.iteration.derived import exclusive_parameters, fleetopt_parameters
+from planner.iteration.model import PARAMETER_UNITS, IterationModel
 from planner.shared.record import Record
 from planner.shared.writing import is_stream, keep_copy
-
-if TYPE_CHECKING:
-    from planner.calibrate.fit import Fit
-    from planner.calibrate.servers import ServerFit
 
 WIDEST_BAND = 0.40
 """A profile less certain than this says less than the estimate nobody measured for [1]."""
@@ -77,21 +75,15 @@ class Calibration(Record):
             found.append(
                 f"its band is ±{100 * self.profile.band:.0f}%, wider than the ±{100 * WIDEST_BAND:.0f}% allowed"
             )
-        error, prior, allowed = self._errors()
+        error, allowed = None if self.fit is None else self.fit.leave_one_out_error, 1.0
+        if self.server_fit is not None:
+            error, allowed = self.server_fit.tpot_error, 1.0 if self.server_fit.enough_shapes else FEW_SHAPES_ALLOWED
+        prior = None if self.found is None else self.found.prior_error
         if error is not None and prior is not None and error > allowed * max(prior, SMALL_ERROR):
             found.append(
                 f"it misses left-out measurements by {100 * error:.0f}%, the estimate without any by {100 * prior:.0f}%"
             )
         return tuple(found)
-
-    def _errors(self) -> tuple[float | None, float | None, float]:
-        """Error of left-out measurements, of the estimate alone, and how far the first may exceed the second [1]."""
-        if self.server_fit is not None:
-            fit = self.server_fit
-            return fit.tpot_error, fit.prior_error, 1.0 if fit.enough_shapes else FEW_SHAPES_ALLOWED
-        if self.fit is not None:
-            return self.fit.leave_one_out_error, self.fit.prior_error, 1.0
-        return None, None, 1.0
 
     def checked(self, force: bool) -> Calibration:
         """Itself; with its problems among the notes when forced.
@@ -144,31 +136,25 @@ class Calibration(Record):
 
     def parameters(self) -> list[dict[str, Any]]:
         """One row per canonical parameter and per derived one people plan with, with interval and flag."""
-        from planner.iteration.derived import exclusive_parameters, fleetopt_parameters
-        from planner.iteration.model import PARAMETER_UNITS
-
         model = self.profile.iteration
         intervals: Mapping[str, tuple[float, float]] = self.found.intervals if self.found is not None else {}
         identified: Mapping[str, bool] = self.fit.identified if self.fit is not None else {}
 
-        def row(name: str, unit: str, value: float, low: float, high: float, known: bool | None) -> dict[str, Any]:
-            ends = {"low": None if math.isnan(low) else low, "high": None if math.isnan(high) else high}
-            return {"parameter": name, "unit": unit, "value": value, **ends, "identified": known}
-
-        rows = [
-            row(name, PARAMETER_UNITS[name], value, *intervals.get(name, (math.nan, math.nan)), identified.get(name))
+        rows: list[tuple[object, ...]] = [
+            (name, PARAMETER_UNITS[name], value, *intervals.get(name, (None, None)), identified.get(name))
             for name, value in model.to_dict().items()
         ]
+        derived: tuple[tuple[str, str, Callable[[IterationModel], float]], ...] = (
+            ("W", "s", lambda m: fleetopt_parameters(m, 1024.0)["W"]),
+            ("H(1024)", "s/sequence", lambda m: fleetopt_parameters(m, 1024.0)["H"]),
+            ("beta_p(256-4096)", "s/token", lambda m: exclusive_parameters(m, 1024.0)["beta_p"]),
+        )
         if self.fit is not None:
-            derived: tuple[tuple[str, Callable[[IterationModel], float], str], ...] = (
-                ("W", lambda m: fleetopt_parameters(m, 1024.0)["W"], "s"),
-                ("H(1024)", lambda m: fleetopt_parameters(m, 1024.0)["H"], "s/sequence"),
-                ("beta_p(256-4096)", lambda m: exclusive_parameters(m, 1024.0)["beta_p"], "s/token"),
-            )
-            for name, quantity, unit in derived:
+            for name, unit, quantity in derived:
                 value, (low, high) = quantity(model), self.fit.interval(quantity)
-                rows.append(row(name, unit, value, low, high, high - low <= 0.7 * abs(value)))
-        return rows
+                rows.append((name, unit, value, low, high, high - low <= 0.7 * abs(value)))
+        keys = ("parameter", "unit", "value", "low", "high", "identified")
+        return [dict(zip(keys, row, strict=True)) for row in rows]
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per parameter."""

@@ -9,31 +9,35 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from planner.calibrate.closed_loop import DEFAULT_BUDGET, SCHEDULING, Rules, ServerPoint
+from planner.calibrate.design import most_telling
+from planner.calibrate.device import GpuState, load_torch, read_gpu_state
+from planner.calibrate.files import Measurements, read_measurements
+from planner.calibrate.fit import PRIOR_WIDTH, fit_points, scaled_prior
+from planner.calibrate.load_generators import Assumed
 from planner.calibrate.making import known_gpu, known_model, profile_of_iterations, profile_of_server, same_device
-from planner.calibrate.raw import UNKNOWN_GPU
+from planner.calibrate.microbench import CPU, TINY_MODEL, measure
+from planner.calibrate.points import Points
+from planner.calibrate.raw import UNKNOWN_GPU, RawPoints, clock
 from planner.calibrate.result import Calibration, CalibrationSet, checked_set
+from planner.calibrate.servers import ServerFit, faster_than_hardware, fit_server, hardware_limit
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
+from planner.catalog.profiles import Profile
 from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
 from planner.machine.hardware import GpuSpec, ModelSpec
 from planner.shared.documents import printable
+from planner.shared.remarks import Remark, those_that_hold
 from planner.units import LEAST, MOST
 
 if TYPE_CHECKING:
-    from planner.calibrate.closed_loop import ServerPoint
     from planner.calibrate.facts import ServerFacts
-    from planner.calibrate.files import Measurements
     from planner.calibrate.launch import Launch
     from planner.calibrate.live import LiveServer, LoadResult, Server
-    from planner.calibrate.load_generators import Assumed
     from planner.calibrate.loads import OperatingRange, Progress
-    from planner.calibrate.points import Points
-    from planner.calibrate.raw import RawPoints
-    from planner.calibrate.servers import ServerFit
-    from planner.catalog.profiles import Profile
 
 CPU_PRIOR_WIDTH = 3.0
 """How much wider than for a GPU the prior of a processor is, whose data sheet is a guess [1]."""
@@ -124,14 +128,11 @@ class Asked:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        if self.server is not None and self.files:
-            raise InputError("a server and files are two sources of measurements", "Give one of them.")
+        sources = {"a server": self.server, "files": self.files, "an engine to start": self.launch}
+        if len(given := [name for name, source in sources.items() if source]) > 1:
+            raise InputError(f"{' and '.join(given)} are two sources of measurements", "Give one of them.")
         if self.max_seconds is not None and not 0.0 < self.max_seconds < 1e6:
             raise InputError(f"max_seconds must be positive, got {self.max_seconds!r}")
-        if self.launch is not None and (self.server is not None or self.files):
-            raise InputError(
-                "an engine to start and a server or files are two sources of measurements", "Give one of them."
-            )
 
     def wants(self, device: GpuSpec, network: ModelSpec, size: int) -> bool:
         """Whether a group of measurements is of the GPU, model and parallelism that were named."""
@@ -179,7 +180,6 @@ def calibrate(**options: Any) -> CalibrationSet:
 
 def _files(asked: Asked) -> CalibrationSet:
     """A fit of every group of measurements in files that was asked for."""
-    from planner.calibrate.files import read_measurements
 
     found = read_measurements(asked.files, where=asked.where, assumed=asked.assumed)
     results = [*_iteration_groups(asked, found), *_server_groups(asked, found)]
@@ -206,26 +206,24 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
     for key, value in text.items():
         if value is not None and not isinstance(value, str):
             raise InputError(f"{raw.name}:1: {key} must be text, got {value!r}")
-    tp = raw.tp
     gpu_name, model_name = text["gpu"] or UNKNOWN_GPU, text["model"] or "unknown-model"
-    prior_of = _catalog_pair(gpu_name, model_name, str(raw.header.get("weight_dtype") or ""))
-    shown = prior_of[1] if prior_of is not None else ModelSpec(model_name, 1, 1, 1, 1, 1, 1, 1, 1)
+    pair = _catalog_pair(gpu_name, model_name, str(raw.header.get("weight_dtype") or ""))
     details: dict[str, Any] = {
-        k: v for k, v in (("date", text["date"]), ("name", text["name"]), ("command", command)) if v
+        "source": text["source"] or f"file {raw.name}",
+        "engine_version": text["engine_version"],
+        **{k: v for k, v in (("date", text["date"]), ("name", text["name"]), ("command", command)) if v},
     }
     if raw.kind == "iterations":
-        if prior_of is None:
+        if pair is None:
             raise InputError(
                 f"{raw.name}:1: {model_name} on {gpu_name} is not in the catalog", "Name both in its header."
             )
-        one = _device_calibration(
-            raw.iterations(), prior_of[0], prior_of[1], tp, on_cpu=gpu_name == "cpu",
-            engine=text["engine"] or "iterations from a file", engine_version=text["engine_version"],
-            source=text["source"] or f"file {raw.name}", automatic=gpu_name != "cpu", **details,
+        on_cpu = gpu_name == "cpu"
+        one = _of_iterations(
+            raw.iterations(), *pair, raw.tp, on_cpu=on_cpu, engine=text["engine"] or "iterations from a file",
+            automatic=not on_cpu, **details,
         )  # fmt: skip
         return replace(one, raw=raw).checked(force)
-    from planner.calibrate.closed_loop import SCHEDULING
-    from planner.calibrate.servers import fit_server
 
     number = {k: raw.header.get(k) for k in ("token_budget", "slots", "kv_tokens")}
     for key, value in number.items():
@@ -236,28 +234,15 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
         raise InputError(
             f"{raw.name}:1: scheduling {printable(str(scheduling), 60)!r} is none of {', '.join(SCHEDULING)}"
         )
-    fit = fit_server(
-        raw.server_points(),
-        _server_prior(*prior_of, tp, text["engine"]) if prior_of is not None else None,
-        scheduling=scheduling,
-        token_budget=number["token_budget"],
-        slots=number["slots"],
-        steady=bool(raw.header.get("steady", False)),
-    )
-    profile = profile_of_server(
-        fit, gpu_name, shown, tp, text["engine"] or "server", engine_version=text["engine_version"],
-        kv_tokens=number["kv_tokens"], source=text["source"] or f"file {raw.name}",
-        automatic=prior_of is not None, **details,
-    )  # fmt: skip
-    doubts = _impossible(fit, raw.server_points(), prior_of, tp) if prior_of is not None else ()
-    return Calibration(profile, server_fit=fit, raw=raw, doubts=doubts).checked(force)
+    details |= {"engine": text["engine"] or "server", "kv_tokens": number.pop("kv_tokens")}
+    rules = {"scheduling": scheduling, "steady": bool(raw.header.get("steady", False)), **number}
+    shown = (gpu_name, _named(model_name) if pair is None else pair[1], raw.tp)
+    return replace(_of_server(raw.server_points(), shown, pair, rules, **details), raw=raw).checked(force)
 
 
 def _catalog_pair(gpu: str | None, model: str | None, precision: str = "") -> tuple[GpuSpec, ModelSpec] | None:
     """GPU and model of the catalog, the trial's included; ``None`` where one of them is not there."""
     if gpu == "cpu" and model == "tiny":
-        from planner.calibrate.microbench import CPU, TINY_MODEL
-
         return CPU, TINY_MODEL
     try:
         return known_gpu(gpu), known_model(model, precision)
@@ -267,8 +252,6 @@ def _catalog_pair(gpu: str | None, model: str | None, precision: str = "") -> tu
 
 def _iteration_groups(asked: Asked, found: Measurements) -> Iterator[Calibration]:
     """A calibration of every group of iterations that was asked for."""
-    from planner.calibrate.design import most_telling
-    from planner.calibrate.fit import scaled_prior
 
     for (gpu_here, model_here, tp_here), measured in found.iterations.items():
         size = tp_here if (gpu_here or asked.tp is None) else asked.tp
@@ -289,7 +272,7 @@ def _iteration_groups(asked: Asked, found: Measurements) -> Iterator[Calibration
             used = measured
             if asked.points is not None:
                 used = measured.select(most_telling(measured, prior, asked.points))
-            yield _device_calibration(
+            yield _of_iterations(
                 used, device, network, size, prior=prior, notes=notes, engine="iterations from a file",
                 command=asked.command, source=asked.source or f"file {measured.source}",
             )  # fmt: skip
@@ -297,27 +280,60 @@ def _iteration_groups(asked: Asked, found: Measurements) -> Iterator[Calibration
 
 def _server_groups(asked: Asked, found: Measurements) -> Iterator[Calibration]:
     """A calibration of every group of server points that was asked for."""
-    from planner.calibrate.servers import fit_server
-
     for key, measured in found.servers.items():
         model_here, gpu_here, engine, version, precision, tp_text = (*key, *[""] * 6)[:6]
         if not (gpu_here or asked.gpu) or not (model_here or asked.model):
             raise InputError(
                 "the files do not say what the server ran", "Give --gpu and --model (and --tp) of the measured server."
             )
-        device, network = known_gpu(gpu_here or asked.gpu), known_model(model_here or asked.model, precision)
+        pair = known_gpu(gpu_here or asked.gpu), known_model(model_here or asked.model, precision)
         size = int(float(tp_text)) if tp_text else (asked.tp or 1)
-        if not asked.wants(device, network, size):
-            continue
-        kind = asked.scheduling or SCHEDULING_OF.get(engine)
-        said: dict[str, Any] = {"scheduling": kind, "token_budget": asked.token_budget}
-        fit = fit_server(measured, _server_prior(device, network, size, engine), **said)
-        profile = profile_of_server(
-            fit, device.name, network, size, engine or "server", engine_version=version or None, command=asked.command,
-            source=asked.source or "server measurements from a file",
-        )  # fmt: skip
-        raw, doubts = _raw_server(profile, fit, measured, said), _impossible(fit, measured, (device, network), size)
-        yield Calibration(profile, server_fit=fit, raw=raw, doubts=doubts)
+        if asked.wants(*pair, size):
+            rules = {"scheduling": asked.scheduling or SCHEDULING_OF.get(engine), "token_budget": asked.token_budget}
+            yield _of_server(
+                measured, (pair[0].name, pair[1], size), pair, rules, engine=engine or "server",
+                engine_version=version or None, command=asked.command, source=asked.source or "server measurements from a file",
+            )  # fmt: skip
+
+
+def _of_server(
+    measured: Sequence[ServerPoint],
+    of: tuple[str, ModelSpec, int],
+    pair: tuple[GpuSpec, ModelSpec] | None,
+    rules: Mapping[str, Any],
+    recorded: Sequence[Mapping[str, Any]] = (),
+    **details: Any,
+) -> Calibration:
+    """Fit the points of a server and make its profile.
+
+    Parameters
+    ----------
+    measured
+        The points.
+    of
+        Name of the GPU, model and GPUs per replica, for the profile.
+    pair
+        GPU and model where the catalog knows both; ``None`` = no estimate holds the fit.
+    rules
+        What was said of how the server runs prompts, for the fit and the next one.
+    recorded
+        What was recorded with each point measured here, in steady state.
+    **details
+        Further fields of the profile.
+    """
+
+    fit = fit_server(measured, None if pair is None else _server_prior(*pair, of[2], details["engine"]), **rules)
+    profile = profile_of_server(fit, *of, automatic=pair is not None, **details)
+    header = {**_header(profile), "steady": bool(recorded)}
+    # what a fit chose, the next may choose otherwise
+    header |= {k: rules[k] for k in ("scheduling", "token_budget") if rules[k] is not None}
+    if fit.rules.slots < float("inf"):
+        header["slots"] = fit.rules.slots
+    header |= clock() if recorded else {}
+    rows = [{**asdict(point), **more} for point, more in zip(measured, recorded or [{}] * len(measured), strict=True)]
+    doubts = () if pair is None else _impossible(fit, measured, pair, of[2])
+    raw = RawPoints("server", header, rows)
+    return Calibration(profile, server_fit=fit, raw=raw, notes=details.get("notes", ()), doubts=doubts)
 
 
 def _device(asked: Asked) -> Calibration:
@@ -328,8 +344,6 @@ def _device(asked: Asked) -> Calibration:
     CalibrationError
         Without torch or GPU, on another GPU than named, or when nothing could be fitted.
     """
-    from planner.calibrate.gpu_state import GpuState, read_gpu_state
-    from planner.calibrate.microbench import CPU, TINY_MODEL, measure
 
     on_cpu, tp = asked.device == "cpu", asked.tp or 1
     model = asked.model or ("tiny" if on_cpu else "llama-3.1-8b")
@@ -341,7 +355,7 @@ def _device(asked: Asked) -> Calibration:
     )  # fmt: skip
     state = GpuState() if on_cpu else read_gpu_state()
     seen_then = [line for line in (state.note(), *state.doubts()) if line]
-    one = _device_calibration(
+    one = _of_iterations(
         measured.points, spec, network, tp, on_cpu=on_cpu,
         notes=(*measured.notes, *seen_then), recorded={"gpu_state": state.to_dict()} if state != GpuState() else {},
         engine="fleetopt microbenchmark", engine_version=measured.versions, command=asked.command,
@@ -352,8 +366,6 @@ def _device(asked: Asked) -> Calibration:
 
 def _named_device(asked: Asked) -> GpuSpec:
     """The GPU that was named, which must be the one that is here, whole."""
-    from planner.calibrate.gpu_state import read_gpu_state
-    from planner.calibrate.microbench import load_torch
 
     if asked.gpu is None:
         raise InputError("which GPU is this?", "Give --gpu, e.g. --gpu a100.")
@@ -376,7 +388,7 @@ def _named_device(asked: Asked) -> GpuSpec:
     return spec
 
 
-def _device_calibration(
+def _of_iterations(
     measured: Points,
     device: GpuSpec,
     network: ModelSpec,
@@ -389,8 +401,6 @@ def _device_calibration(
     **details: Any,
 ) -> Calibration:
     """Fit iterations and make their profile; `details` are further fields of it, `recorded` stands with the points."""
-    from planner.calibrate.fit import PRIOR_WIDTH, fit_points
-    from planner.calibrate.raw import RawPoints, clock
 
     fit = fit_points(
         measured, prior or roofline(device, network, tp), prior_width=CPU_PRIOR_WIDTH if on_cpu else PRIOR_WIDTH
@@ -450,11 +460,9 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
     CalibrationError
         When the server does not answer, too few loads were measured, or the profile fails its checks.
     """
-    from planner.calibrate.closed_loop import DEFAULT_BUDGET, Rules
     from planner.calibrate.facts import read_counters, read_facts
     from planner.calibrate.live import LiveServer, Server
     from planner.calibrate.loads import OperatingRange, measure_range
-    from planner.calibrate.servers import fit_server
 
     if isinstance(server, str):
         server = Server(server, asked.model or "")
@@ -464,47 +472,48 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
     facts = None
     if not server.model:
         facts = read_facts(server.endpoint, asking)
-        server = replace(server, model=_served_model(facts, server))
+        server = replace(server, model=_served_model(facts))
     network = _network(asked.model or server.model, required=asked.model is not None)
     live = LiveServer(server, deadline)
     facts = facts or read_facts(server.endpoint, asking)
     facts = replace(facts, **{k: v for k in ("engine", "slots", "kv_tokens") if (v := getattr(asked, k))})
-    what = None if spec is None or network is None else (spec, network)
-    prior = None if what is None else _server_prior(*what, tp, facts.engine)
+    pair = None if spec is None or network is None else (spec, network)
     budget = asked.token_budget or facts.token_budget
     kind = asked.scheduling or SCHEDULING_OF.get(facts.engine or "")
-    said: dict[str, Any] = {"scheduling": kind, "token_budget": budget}
-    rules = Rules(kind or "mixed", budget or DEFAULT_BUDGET)
+    prior = None if pair is None else _server_prior(*pair, tp, facts.engine)
     reach = _within(asked.reach or OperatingRange(), facts)
-    results = measure_range(live, reach, prior, rules, progress=asked.progress)
+    results = measure_range(
+        live, reach, prior, Rules(kind or "mixed", budget or DEFAULT_BUDGET), progress=asked.progress
+    )
     counters = read_counters(server.endpoint, min(asking, max(0.2, live.left_s)))
-    measured = [r.point for r in results if r.point is not None]
     failures = [f"{r.load}: {r.reason}" for r in results if r.point is None]
+    measured = [r.point for r in results if r.point is not None]
+    recorded = [_recorded(r) for r in results if r.point is not None]
+    shown = (UNKNOWN_GPU if spec is None else spec.name, network or _named(server.model), tp)
+    rules = {"scheduling": kind, "token_budget": budget, "slots": facts.slots, "steady": True}
     try:
-        fit = fit_server(measured, prior, slots=facts.slots, steady=True, **said)
+        one = _of_server(
+            measured, shown, pair, rules, recorded, engine=facts.engine or "server", engine_version=facts.version,
+            kv_tokens=facts.kv_tokens, command=asked.command, source=f"measured on a live server serving {server.model}",
+            notes=_notes(live, facts, results),
+        )  # fmt: skip
     except CalibrationError as error:
         raise CalibrationError(error.message, "; ".join(failures[:3]) or error.hint) from None
-    shown = network or ModelSpec(server.model, 1, 1, 1, 1, 1, 1, 1, 1)
-    notes = _notes(live, facts, results, failures)
-    profile = profile_of_server(
-        fit, spec.name if spec is not None else UNKNOWN_GPU, shown, tp,
-        facts.engine or "server", engine_version=facts.version, kv_tokens=facts.kv_tokens, command=asked.command,
-        source=f"measured on a live server serving {server.model}", automatic=prior is not None, notes=notes,
-    )  # fmt: skip
-    doubts = [*_impossible(fit, measured, what, tp)] if what is not None else []
     cached = counters.cached_share(facts.counters)
     if cached is not None and cached > CACHED_SHARE:
-        doubts.append(
-            f"{100 * cached:.0f}% of the prompt tokens came from the prefix cache although no prompt was sent twice: "
-            "others use the server meanwhile, or a proxy rewrites prompts"
-        )
-    raw = _raw_server(profile, fit, measured, said, [_recorded(r) for r in results if r.point is not None])
-    return Calibration(profile, server_fit=fit, raw=raw, notes=notes, doubts=tuple(doubts)).checked(asked.force)
+        doubt = str(Remark("prompts_cached", {"share": 100.0 * cached}))
+        one = replace(one, doubts=(*one.doubts, doubt))
+    return one.checked(asked.force)
 
 
 def _server_prior(device: GpuSpec, network: ModelSpec, tp: int, name: str | None) -> IterationModel:
     """The estimate with the host time of the engine; of the default one where it has another name."""
     return roofline(device, network, tp, engine=name if name in engines() else DEFAULT_ENGINE)
+
+
+def _named(model: str) -> ModelSpec:
+    """A model of which only the name is known."""
+    return ModelSpec(model, 1, 1, 1, 1, 1, 1, 1, 1)
 
 
 def _network(name: str, required: bool) -> ModelSpec | None:
@@ -516,7 +525,7 @@ def _network(name: str, required: bool) -> ModelSpec | None:
         return None
 
 
-def _served_model(facts: ServerFacts, server: Server) -> str:
+def _served_model(facts: ServerFacts) -> str:
     """The one model a server serves."""
     if len(facts.models) != 1:
         served = ", ".join(facts.models) or "it does not say"
@@ -536,57 +545,41 @@ def _impossible(
     fit: ServerFit, measured: Sequence[ServerPoint], what: tuple[GpuSpec, ModelSpec], tp: int
 ) -> tuple[str, ...]:
     """What about a fit, or the loads behind it, no such hardware can do."""
-    from planner.calibrate.servers import faster_than_hardware, hardware_limit
 
     floor = hardware_limit(*what, tp)
-    found = []
+    found: list[tuple[object, str, dict[str, object]]] = []
     for label, batch in (
         ("one sequence", (1.0, 1.0, 0.0, 0.0, 1.0)),
         ("a prompt of 2,048", (0.0, 0.0, 2048.0, 0.0, 0.0)),
     ):
-        got, least = fit.iteration.time(*batch), floor.time(*batch)
-        if got < FLOOR_SLACK * least:
-            found.append(
-                f"an iteration of {label} would take {got * 1e3:.3g} ms where the data sheet allows {least * 1e3:.3g} ms at "
-                "best: a prefix cache, several tokens per step (speculative decoding), or another GPU, model or dtype"
-            )
+        ms, least = fit.iteration.time(*batch) * 1e3, floor.time(*batch) * 1e3
+        found.append((ms < FLOOR_SLACK * least, "iteration_too_fast", {"batch": label, "ms": ms, "least": least}))
     needed = faster_than_hardware(measured, floor)
-    if (beyond := int((needed > 1.0).sum())) > 0:
-        p = measured[int(needed.argmax())]
-        found.append(
-            f"{beyond} of {len(measured)} loads are faster than the data sheet allows: {p.input_tokens:g} in, {p.output_tokens:g} "
-            f"out, {p.concurrency:g} in flight would need {needed.max():.0%} of the GPUs' time at their peak. Their prompts came "
-            "from a prefix cache, or GPU, model or dtype are not the ones named: leave such loads out"
-        )
-    return tuple(found)
+    p, beyond = measured[int(needed.argmax())], int((needed > 1.0).sum())
+    told = {"input": p.input_tokens, "output": p.output_tokens, "level": p.concurrency, "needed": needed.max()}
+    found.append((beyond, "loads_too_fast", {"beyond": beyond, "loads": len(measured), **told}))
+    return those_that_hold(found)
 
 
-def _notes(
-    live: LiveServer, facts: ServerFacts, results: Sequence[LoadResult], failures: Sequence[str]
-) -> tuple[str, ...]:
+def _notes(live: LiveServer, facts: ServerFacts, results: Sequence[LoadResult]) -> tuple[str, ...]:
     """What was sent, what it cost this client, and what failed."""
-    from planner.calibrate.live import summary
-
-    counts = summary(results)
+    failures = [r for r in results if r.point is None]
+    requests, failed = sum(r.measured for r in results), sum(r.failed for r in results)
     cost = max((r.client_s_per_token for r in results), default=0.0)
     many = max((r.tokens_per_event for r in results), default=1.0)
-    notes = [
-        f"{counts['requests']} requests measured in {counts['loads']} loads, {counts['requests_failed']} failed",
-        f"this client spent up to {cost * 1e6:.0f} us of its processor per token",
-    ]
     apart = _repeats_apart(results)
-    if apart is not None:
-        told = f"the same load, sent again, took {apart:.1%} more or less time"
-        notes.append(told + (": the machine does other things meanwhile" if apart > UNSTEADY else ""))
-    if live.interrupted:
-        notes.append("interrupted: fitted to what was measured until then")
-    if many > 1.2:
-        notes.append(f"the server sends up to {many:.1f} tokens per event: TPOT is that of tokens, not of events")
-    if facts.counters.running:
-        notes.append(f"{facts.counters.running:g} other requests were running on the server at the start")
-    if facts.prefix_caching and not live.dialect.token_ids:
-        notes.append("the server keeps prompts; they were sent as words that never repeat")
-    return (*notes, *(f"not used: {f}" for f in failures))
+    running, words = facts.counters.running, not live.dialect.token_ids
+    return those_that_hold([
+        (True, "requests_measured", {"requests": requests, "loads": len(results) - len(failures), "failed": failed}),
+        (True, "client_cost", {"us": cost * 1e6}),
+        (apart is not None and apart <= UNSTEADY, "same_again", {"apart": apart}),
+        (apart is not None and apart > UNSTEADY, "unsteady", {"apart": apart}),
+        (live.interrupted, "interrupted", {}),
+        (many > 1.2, "tokens_together", {"tokens": many}),
+        (running, "others_running", {"requests": running}),
+        (facts.prefix_caching and words, "prompts_kept", {}),
+        *((True, "load_not_used", {"load": r.load, "reason": r.reason}) for r in failures),
+    ])  # fmt: skip
 
 
 def _repeats_apart(results: Sequence[LoadResult]) -> float | None:
@@ -599,34 +592,8 @@ def _repeats_apart(results: Sequence[LoadResult]) -> float | None:
     return statistics.median(spreads) if spreads else None
 
 
-def _raw_server(
-    profile: Profile,
-    fit: ServerFit,
-    measured: Sequence[ServerPoint],
-    said: Mapping[str, Any],
-    extra: Sequence[Mapping[str, Any]] = (),
-) -> RawPoints:
-    """The points of a server, with what was `said` of how it runs prompts (what a fit chose, the next may choose otherwise);
-    with `extra`, what was recorded with each (they were measured here, in steady state)."""
-    from planner.calibrate.raw import RawPoints, clock
-
-    rows = [{**asdict(point), **more} for point, more in zip(measured, extra or [{}] * len(measured), strict=True)]
-    header: dict[str, Any] = {**_header(profile), "steady": bool(extra)}
-    header |= {key: value for key, value in said.items() if value is not None}
-    if fit.rules.slots < float("inf"):
-        header["slots"] = fit.rules.slots
-    if extra:
-        header |= clock()
-    return RawPoints("server", header, rows)
-
-
 def _recorded(result: LoadResult) -> dict[str, Any]:
     """What is kept of a load besides its point."""
-    return {
-        "requests": result.measured,
-        "failed": result.failed,
-        "started_s": round(result.started_s, 3),
-        "seconds": round(result.seconds, 3),
-        "client_s_per_token": result.client_s_per_token,
-        "tokens_per_event": round(result.tokens_per_event, 3),
-    }
+    rounded = {k: round(getattr(result, k), 3) for k in ("started_s", "seconds", "tokens_per_event")}
+    counted = {"requests": result.measured, "failed": result.failed}
+    return {**counted, **rounded, "client_s_per_token": result.client_s_per_token}

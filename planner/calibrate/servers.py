@@ -31,7 +31,7 @@ from planner.iteration.roofline import PRIOR_LOG_SD
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.machine.shard import shard
 from planner.shared.record import Record
-from planner.shared.remarks import Remark
+from planner.shared.remarks import those_that_hold
 
 FloatArray = NDArray[np.float64]
 
@@ -208,45 +208,116 @@ class ServerFit(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Prior:
-    """Mean and precision of the log-parameters, and the starts of a fit.
+class _Search:
+    """Points of a server, and mean and precision of the log-parameters they are fitted with.
 
     A few points are fitted best with a prior that is narrower than estimates are good; what they leave open has the width that
-    estimates really have (`open_precision`).
+    estimates really have (`open_precision`). `shape_of` is the shape of each point.
     """
 
+    x: Loads
+    shape_of: NDArray[np.int_]
     mean: FloatArray
     precision: FloatArray
     open_precision: FloatArray
     starts: FloatArray
-    iteration: IterationModel | None
 
+    @property
+    def target(self) -> FloatArray:
+        """What :func:`log_times` is to give."""
+        return np.concatenate([np.log(self.x.tpot), np.log(self.x.ttft[self.x.alone])])
 
-def _prior(loads: Loads, prior: IterationModel | None, shapes: int, seed: int, more: bool = False) -> _Prior:
-    """Prior of the parameters; `more`: of decodes that may cost more in the linear layers than prompt tokens do."""
-    size = len(PARAMETERS)
-    if prior is None:
-        mean, sd, common = _unknown_prior(loads), np.array(UNKNOWN_LOG_SD), np.ones(size)
-    else:
-        host = engine(DEFAULT_ENGINE)
-        mean = log_parameters(prior, REQUEST_S, host.api_overhead_s)
-        width = PRIOR_WIDTH if shapes >= WIDE_SHAPES else SHORT_WIDTH
-        host_width = 1.0 if shapes >= WIDE_SHAPES else SHORT_HOST_WIDTH
-        sd = np.array(
-            [host_width * HOST_LOG_SD[n] if n in HOST_LOG_SD else width * PRIOR_LOG_SD[n] for n in PARAMETERS]
+    def solve(
+        self, rules: Rules, starts: FloatArray, weights: FloatArray | None = None, mean: Any = None
+    ) -> FloatArray:
+        """Best log-parameters of R weightings of the points, shape (R, 10), each from every start."""
+        weights = np.ones((1, self.shape_of.size)) if weights is None else weights
+        both = np.concatenate([weights, weights[:, self.x.alone]], axis=1)
+        mean = self.mean if mean is None else mean
+        found = [
+            minimise(
+                lambda at: log_times(at, self.x, rules), self.target, both, np.tile(start, (weights.shape[0], 1)),
+                mean, self.precision, scale=SCALE, iterations=40,
+            )
+            for start in starts
+        ]  # fmt: skip
+        best = np.argmin([cost for _, cost in found], axis=0)
+        solved: FloatArray = np.stack([theta for theta, _ in found])[best, np.arange(best.size)]
+        return solved
+
+    def loss(self, theta: FloatArray, rules: Rules) -> float:
+        """What :meth:`solve` minimises, at its result [1]."""
+        gap = (log_times(theta[None], self.x, rules)[0][0] - self.target) / SCALE
+        away = theta - self.mean
+        return float(np.sum(2.0 * (np.sqrt(1.0 + gap**2) - 1.0)) + away @ self.precision @ away)
+
+    def left_out(self, rules: Rules, starts: FloatArray) -> _LeftOut:
+        """Errors of points fitted without those of their shape."""
+        x, group = self.x, self.shape_of
+        weights = (group[None, :] != np.arange(group.max() + 1)[:, None]).astype(float)
+        tpot, ttft = (
+            found[group, np.arange(group.size)] for found in loop_times(self.solve(rules, starts, weights), x, rules)
         )
-        common = np.array([0.0 if name in HOST_LOG_SD else COMMON_LOG_SD for name in PARAMETERS])
+        return _LeftOut(np.abs(tpot / x.tpot - 1.0), np.abs(ttft / x.ttft - 1.0)[x.alone])
+
+    def covariance(self, theta: FloatArray, rules: Rules) -> FloatArray:
+        """Posterior covariance of the log-parameters, Laplace's, with the residuals' own size as their scale."""
+        logs, slope = log_times(theta[None], self.x, rules)
+        scale = max(SCALE, float(np.sqrt(np.mean((logs[0] - self.target) ** 2))))
+        inverse: FloatArray = np.linalg.inv(slope[0].T @ slope[0] / scale**2 + self.open_precision)
+        return 0.5 * (inverse + inverse.T)
+
+    def intervals(
+        self, theta: FloatArray, rules: Rules, covariance: FloatArray, resamples: int, seed: int
+    ) -> dict[str, tuple[float, float]]:
+        """90% intervals: resampled points where there are enough, draws from the posterior otherwise."""
+        rng = np.random.default_rng(seed + 1)
+        count = self.shape_of.size
+        if count >= 2 * len(PARAMETERS):
+            weights = rng.dirichlet(np.ones(count), size=resamples) * count
+            spread = np.linalg.cholesky(np.linalg.inv(self.precision))
+            means = self.mean + 0.85 * rng.standard_normal((resamples, len(PARAMETERS))) @ spread.T
+            draws = self.solve(rules, theta[None], weights, means)
+        else:
+            draws = rng.multivariate_normal(theta, covariance, size=max(resamples, 200), check_valid="ignore")
+        columns = dict(zip(PARAMETERS, np.exp(draws).T, strict=True))
+        columns |= {"W": columns["t0"] + columns["w"], "beta_p": columns["b"] + columns["c"]}
+        ends = {name: np.percentile(column, [5.0, 95.0]) for name, column in columns.items()}
+        return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
+
+    def loaded_overhead(self, theta: FloatArray, rules: Rules) -> float | None:
+        """What TTFT under load has beyond the engine's own time, median over loads whose requests hardly queue [s]."""
+        x = self.x
+        use = (x.concurrency > 1.0) & np.isfinite(x.ttft) & (x.share > FULL_SHARE)
+        if not use.any():
+            return None
+        nothing = theta.copy()
+        nothing[PARAMETERS.index("overhead")] = LOWEST_LOG
+        engine = loop_times(nothing[None], x, rules)[1][0]
+        return max(0.0, float(np.median((x.ttft - engine)[use])))
+
+
+def _search(
+    x: Loads, shape_of: NDArray[np.int_], prior: IterationModel | None, seed: int, more: bool = False
+) -> _Search:
+    """Points with the prior of the parameters; `more`: of decodes that may cost more in the linear layers than prompt tokens do."""
+    size, few = len(PARAMETERS), shape_of.max() + 1 < WIDE_SHAPES
+    host = np.array([name in HOST_LOG_SD for name in PARAMETERS])
+    factor = np.ones(size)
+    if prior is None:
+        mean, sd, common = _unknown_prior(x), np.array(UNKNOWN_LOG_SD), np.ones(size)
+    else:
+        mean = log_parameters(prior, REQUEST_S, engine(DEFAULT_ENGINE).api_overhead_s)
+        factor = np.where(host, SHORT_HOST_WIDTH if few else 1.0, SHORT_WIDTH if few else PRIOR_WIDTH)
+        sd = factor * np.array([HOST_LOG_SD[n] if n in HOST_LOG_SD else PRIOR_LOG_SD[n] for n in PARAMETERS])
+        common = np.where(host, 0.0, COMMON_LOG_SD)
     at = PARAMETERS.index("more")
     mean[at], sd[at] = MORE if more else (LOWEST_LOG, FROZEN_SD)
-    wide = sd
-    if prior is not None and shapes < WIDE_SHAPES:
-        wide = np.array(
-            [sd[k] / (SHORT_HOST_WIDTH if n in HOST_LOG_SD else SHORT_WIDTH) for k, n in enumerate(PARAMETERS)]
-        )
+    wide = sd / factor if few else sd
     precision, opened = (np.asarray(np.linalg.inv(np.diag(s**2) + np.outer(common, common))) for s in (sd, wide))
     rng = np.random.default_rng(seed)
     moved = mean + 0.5 * np.minimum(sd, 1.5) * rng.standard_normal((STARTS - 1, size))
-    return _Prior(mean, precision, opened, np.concatenate([mean[None], moved]), prior)
+    return _Search(x, shape_of, mean, precision, opened, np.concatenate([mean[None], moved]))
 
 
 def _unknown_prior(x: Loads) -> FloatArray:
@@ -255,43 +326,12 @@ def _unknown_prior(x: Loads) -> FloatArray:
     extra = np.maximum(x.tpot - base, 0.1 * x.tpot)
     per_token = float(np.median(extra / (x.concurrency * (1.0 + x.input / x.output))))
     per_kv = 0.3 * float(np.median(extra / (x.concurrency * (x.input + 0.5 * x.output))))
-    host = engine(DEFAULT_ENGINE)
     values = [
-        0.3 * base, 0.7 * base, 0.6 * per_token, 0.2 * per_token, per_kv, 0.2 * per_token,
-        0.1 * per_token / 1000.0, math.exp(LOWEST_LOG), REQUEST_S, host.api_overhead_s,
+        0.3 * base, 0.7 * base, 0.6 * per_token, 0.2 * per_token, per_kv, 0.2 * per_token, 0.1 * per_token / 1000.0,
+        math.exp(LOWEST_LOG), REQUEST_S, engine(DEFAULT_ENGINE).api_overhead_s,
     ]  # fmt: skip
     logs: FloatArray = np.log(np.array(values))
     return logs
-
-
-def _solve(
-    x: Loads, weights: FloatArray, prior: _Prior, rules: Rules, starts: FloatArray, mean: Any = None
-) -> FloatArray:
-    """Best log-parameters of R weightings of the points, shape (R, 10), each from every start."""
-    target = np.concatenate([np.log(x.tpot), np.log(x.ttft[x.alone])])
-    both = np.concatenate([weights, weights[:, x.alone]], axis=1)
-    problems = weights.shape[0]
-    best = cost = None
-    for start in starts:
-        theta, loss = minimise(
-            lambda at: log_times(at, x, rules), target, both, np.tile(start, (problems, 1)),
-            prior.mean if mean is None else mean, prior.precision, scale=SCALE, iterations=40,
-        )  # fmt: skip
-        if best is None or cost is None:
-            best, cost = theta, loss
-        else:
-            best = np.where((loss < cost)[:, None], theta, best)
-            cost = np.minimum(cost, loss)
-    assert best is not None
-    return best
-
-
-def _loss(x: Loads, theta: FloatArray, prior: _Prior, rules: Rules) -> float:
-    """What :func:`_solve` minimises, at its result [1]."""
-    logs, _ = log_times(theta[None], x, rules)
-    gap = (logs[0] - np.log(np.concatenate([x.tpot, x.ttft[x.alone]]))) / SCALE
-    away = theta - prior.mean
-    return float(np.sum(2.0 * (np.sqrt(1.0 + gap**2) - 1.0)) + away @ prior.precision @ away)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -302,47 +342,27 @@ class _LeftOut:
     ttft: FloatArray
 
 
-def _left_out(x: Loads, shape_of: NDArray[np.int_], prior: _Prior, rules: Rules, starts: FloatArray) -> _LeftOut:
-    weights = (shape_of[None, :] != np.arange(shape_of.max() + 1)[:, None]).astype(float)
-    kept = _solve(x, weights, prior, rules, starts)
-    tpot, ttft = loop_times(kept, x, rules)
-    place = np.arange(shape_of.size)
-    own_tpot, own_ttft = tpot[shape_of, place], ttft[shape_of, place]
-    return _LeftOut(np.abs(own_tpot / x.tpot - 1.0), np.abs(own_ttft / x.ttft - 1.0)[x.alone])
-
-
-def _chosen_rules(
-    x: Loads,
-    shape_of: NDArray[np.int_],
-    prior: _Prior,
-    scheduling: str | None,
-    budget: float | None,
-    slots: float,
-    bunched: bool,
-    limits: Limits,
-) -> tuple[Rules, bool]:
+def _chosen_rules(search: _Search, usual: Rules, scheduling: str | None, budget: float | None, bunched: bool) -> Rules:
     """Scheduling and budget: as given, else those that predict left-out shapes best; and whether requests moved together."""
     kinds = (scheduling,) if scheduling else SCHEDULING
-    most = limits.requests_per_s or math.inf
-    usual = Rules(kinds[0], budget or DEFAULT_BUDGET, slots, requests_per_s=most)
     candidates = [usual]
     for kind in kinds:
         budgets = (budget,) if budget else (BUDGETS if kind == "mixed" else (DEFAULT_BUDGET,))
         others = (replace(usual, scheduling=kind, budget=b) for b in budgets)
         candidates += [rules for rules in others if rules != usual]
-    if (len(candidates) == 1 and not bunched) or shape_of.max() + 1 < 3:
-        return usual, False
-    errors = {rules: _left_out(x, shape_of, prior, rules, prior.starts[:1]).tpot.mean() for rules in candidates}
-    if bunched:
-        for kind in kinds:
-            together = replace(
-                min((r for r in candidates if r.scheduling == kind), key=errors.__getitem__), bunched=True
-            )
-            errors[together] = _left_out(x, shape_of, prior, together, prior.starts[:1]).tpot.mean()
+    if (len(candidates) == 1 and not bunched) or search.shape_of.max() + 1 < 3:
+        return usual
+
+    def missed(rules: Rules) -> float:
+        return float(search.left_out(rules, search.starts[:1]).tpot.mean())
+
+    errors = {rules: missed(rules) for rules in candidates}
+    for kind in kinds if bunched else ():
+        apart = min((r for r in candidates if r.scheduling == kind), key=errors.__getitem__)
+        together = replace(apart, bunched=True)
+        errors[together] = missed(together)
     best = min(errors, key=errors.__getitem__)
-    if errors[best] < CHOICE_MARGIN * errors[usual]:
-        return best, True
-    return usual, False
+    return best if errors[best] < CHOICE_MARGIN * errors[usual] else usual
 
 
 def fit_server(
@@ -410,45 +430,45 @@ def fit_server(
     x = Loads(points).with_experts(prior)
     limits = server_limits(points)
     shape_of = np.array([shapes.index(p.shape) for p in points])
-    held = _prior(x, prior, len(shapes), seed)
+    held = _search(x, shape_of, prior, seed)
     # load generators start all requests at once
     herd = not steady and bool(np.isfinite(x.ttft).any())
-    rules, chosen = _chosen_rules(x, shape_of, held, scheduling, token_budget, slots or math.inf, herd, limits)
-    theta = _solve(x, np.ones((1, len(points))), held, rules, held.starts)[0]
-    left_out = None
-    if len(shapes) >= 3:
-        left_out = _left_out(x, shape_of, held, rules, np.stack([theta, held.mean]))
+    most = limits.requests_per_s or math.inf
+    usual = Rules(scheduling or SCHEDULING[0], token_budget or DEFAULT_BUDGET, slots or math.inf, requests_per_s=most)
+    rules = _chosen_rules(held, usual, scheduling, token_budget, herd)
+    theta = held.solve(rules, held.starts)[0]
+    left_out = held.left_out(rules, np.stack([theta, held.mean])) if len(shapes) >= 3 else None
     if left_out is not None and len(shapes) >= ENOUGH_SHAPES:
-        freed = _prior(x, prior, len(shapes), seed, more=True)
-        found_more = _solve(x, np.ones((1, len(points))), freed, rules, freed.starts)[0]
-        left_out_more = _left_out(x, shape_of, freed, rules, np.stack([found_more, freed.mean]))
+        freed = _search(x, shape_of, prior, seed, more=True)
+        found_more = freed.solve(rules, freed.starts)[0]
+        left_out_more = freed.left_out(rules, np.stack([found_more, freed.mean]))
         better = left_out_more.tpot.mean() / left_out.tpot.mean()
-        least = _loss(x, found_more, freed, rules)
-        clearly = _loss(x, theta, held, rules) - least > MORE_MARGIN * max(1.0, least / x.tpot.size)
+        least = freed.loss(found_more, rules)
+        clearly = held.loss(theta, rules) - least > MORE_MARGIN * max(1.0, least / x.tpot.size)
         if better < CHOICE_MARGIN or (better <= 1.0 and clearly):
             held, theta, left_out = freed, found_more, left_out_more
-    covariance = _covariance(x, theta, held, rules)
-    intervals = _intervals(x, theta, held, rules, covariance, resamples, seed)
+    covariance = held.covariance(theta, rules)
     prior_error = None
     if prior is not None:
         prior_error = float(np.abs(loop_times(held.mean[None], x, rules)[0][0] / x.tpot - 1.0).mean())
+    by_shape = {}
+    if left_out is not None:
+        by_shape = {s: float(left_out.tpot[shape_of == i].mean()) for i, s in enumerate(shapes)}
     idle = float(np.exp(theta[PARAMETERS.index("overhead")])) if x.alone.any() else None
     found = ServerFit(
         iteration=iteration_of(theta, prior),
         request_s=float(np.exp(theta[PARAMETERS.index("request")])),
-        api_overhead_s=_loaded_overhead(x, theta, rules) if steady else None,
+        api_overhead_s=held.loaded_overhead(theta, rules) if steady else None,
         api_overhead_idle_s=idle,
-        intervals=intervals,
+        intervals=held.intervals(theta, rules, covariance, resamples, seed),
         tpot_error=None if left_out is None else float(left_out.tpot.mean()),
         tpot_error_p95=None if left_out is None else float(np.quantile(left_out.tpot, 0.95)),
-        tpot_error_by_shape={}
-        if left_out is None
-        else {s: float(left_out.tpot[shape_of == i].mean()) for i, s in enumerate(shapes)},
+        tpot_error_by_shape=by_shape,
         prior_error=prior_error,
         ttft_error=None if left_out is None or not left_out.ttft.size else float(left_out.ttft.mean()),
         error_band=0.0,
         rules=rules,
-        rules_chosen=chosen,
+        rules_chosen=rules != usual,
         limits=limits,
         shapes=len(shapes),
         points=len(points),
@@ -483,48 +503,6 @@ def _with_band(fit: ServerFit, x: Loads, left_out: _LeftOut | None) -> ServerFit
     return replace(fit, error_band=max(BAND_FLOOR, float(np.sqrt(np.mean(half**2)))))
 
 
-def _covariance(x: Loads, theta: FloatArray, prior: _Prior, rules: Rules) -> FloatArray:
-    """Posterior covariance of the log-parameters, Laplace's, with the residuals' own size as their scale."""
-    logs, slope = log_times(theta[None], x, rules)
-    target = np.concatenate([np.log(x.tpot), np.log(x.ttft[x.alone])])
-    gap = logs[0] - target
-    scale = max(SCALE, float(np.sqrt(np.mean(gap**2))))
-    inverse: FloatArray = np.linalg.inv(slope[0].T @ slope[0] / scale**2 + prior.open_precision)
-    return 0.5 * (inverse + inverse.T)
-
-
-def _intervals(
-    x: Loads, theta: FloatArray, prior: _Prior, rules: Rules, covariance: FloatArray, resamples: int, seed: int
-) -> dict[str, tuple[float, float]]:
-    """90% intervals: resampled points where there are enough, draws from the posterior otherwise."""
-    rng = np.random.default_rng(seed + 1)
-    count = x.tpot.size
-    if count >= 2 * len(PARAMETERS):
-        weights = rng.dirichlet(np.ones(count), size=resamples) * count
-        spread = np.linalg.cholesky(np.linalg.inv(prior.precision))
-        means = prior.mean + 0.85 * rng.standard_normal((resamples, len(PARAMETERS))) @ spread.T
-        draws = _solve(x, weights, prior, rules, theta[None], means)
-    else:
-        draws = rng.multivariate_normal(theta, covariance, size=max(resamples, 200), check_valid="ignore")
-    sampled = np.exp(draws)
-    columns = {name: sampled[:, k] for k, name in enumerate(PARAMETERS)}
-    columns["W"] = columns["t0"] + columns["w"]
-    columns["beta_p"] = columns["b"] + columns["c"]
-    ends = {name: np.percentile(column, [5.0, 95.0]) for name, column in columns.items()}
-    return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
-
-
-def _loaded_overhead(x: Loads, theta: FloatArray, rules: Rules) -> float | None:
-    """What TTFT under load has beyond the engine's own time, median over loads whose requests hardly queue [s]."""
-    use = (x.concurrency > 1.0) & np.isfinite(x.ttft) & (x.share > FULL_SHARE)
-    if not use.any():
-        return None
-    nothing = theta.copy()
-    nothing[PARAMETERS.index("overhead")] = -45.0
-    engine = loop_times(nothing[None], x, rules)[1][0]
-    return max(0.0, float(np.median((x.ttft - engine)[use])))
-
-
 def server_limits(points: Sequence[ServerPoint]) -> Limits:
     """Slots or KV cache that the loads ran into: requests in flight grew, those decoding did not.
 
@@ -539,17 +517,18 @@ def server_limits(points: Sequence[ServerPoint]) -> Limits:
     32
     """
     rate = _most_requests(points)
-    waiting = [p for p in points if p.ttft_s is not None and p.running < FULL_SHARE * p.concurrency]
-    waiting = [p for p in waiting if p.ttft_s is not None and p.ttft_s > 20.0 * p.tpot_s]
-    if len(waiting) < 2 or len({p.concurrency for p in waiting}) < 2:
+    waiting = [
+        p
+        for p in points
+        if p.ttft_s is not None and p.running < FULL_SHARE * p.concurrency and p.ttft_s > 20.0 * p.tpot_s
+    ]
+    if len({p.concurrency for p in waiting}) < 2:
         return Limits(requests_per_s=rate)
     running = np.array([p.running for p in waiting])
     held = running * np.array([p.input_tokens + 0.5 * p.output_tokens for p in waiting])
-    if float(np.std(running) / np.mean(running)) < LIMIT_SPREAD:
-        return Limits(slots=round(float(np.median(running))), requests_per_s=rate)
-    if float(np.std(held) / np.mean(held)) < LIMIT_SPREAD:
-        return Limits(kv_tokens=round(float(np.median(held))), requests_per_s=rate)
-    return Limits(requests_per_s=rate)
+    steady = [float(np.std(v) / np.mean(v)) < LIMIT_SPREAD for v in (running, held)]
+    slots, tokens = (round(float(np.median(v))) for v in (running, held))
+    return Limits(slots if steady[0] else None, tokens if steady[1] and not steady[0] else None, rate)
 
 
 def _most_requests(points: Sequence[ServerPoint]) -> float | None:
@@ -586,7 +565,7 @@ def _warnings(
         (not waited and limits.kv_tokens is not None, "kv_full", {"tokens": limits.kv_tokens}),
         (limits.requests_per_s is not None, "front_end_limit", {"rate": limits.requests_per_s}),
     ]
-    return tuple(str(Remark(code, values)) for holds, code, values in found if holds)
+    return those_that_hold(found)
 
 
 def hardware_limit(gpu: GpuSpec, model: ModelSpec, tp: int = 1) -> IterationModel:

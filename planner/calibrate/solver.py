@@ -7,10 +7,12 @@ they start, so one batched Levenberg-Marquardt in numpy solves them together.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from planner.calibrate.points import Points
+from planner.iteration.model import IterationModel
 
 FloatArray = NDArray[np.float64]
 
@@ -26,72 +28,43 @@ LOG_LIMIT = 12.0
 """Parameters stay within e^+-12 of the prior: beyond that a term is nil or the data are of something else."""
 
 
-@dataclass(frozen=True, slots=True)
 class Design:
-    """Regressors of P measured iterations.
+    """Regressors of P measured iterations, arrays of shape (P,).
+
+    ``tokens`` T = n + C and ``stairs``, T rounded up to the tile [tokens]; ``decodes`` n [sequences]; ``context_sum`` K and
+    ``context_max`` [tokens]; ``pairs`` A [pairs]; ``overlap`` n C/T [tokens]; ``weight_share`` that a batch touches, 1 for
+    dense models [1]; ``position`` in the order of measuring [1]; ``joined``: whether one attention kernel takes decodes and
+    prompts together, then ``joined_pairs`` A + m K and ``walked_pairs``, e_m/a times the longest context or prompt [pairs], and
+    ``joined_s`` h_m n [s].
 
     Parameters
     ----------
-    tokens
-        T = n + C [tokens], shape (P,).
-    stairs
-        T rounded up to the tile [tokens], shape (P,).
-    decodes
-        n [sequences], shape (P,).
-    context_sum
-        K [tokens], shape (P,).
-    context_max
-        Longest context [tokens], shape (P,).
-    pairs
-        A [pairs], shape (P,).
-    overlap
-        n C/T [tokens], shape (P,).
-    weight_share
-        Share of the weights the batch touches: 1 for dense models [1], shape (P,).
+    points
+        The iterations.
+    prior
+        Says which experts a batch touches, and whether one kernel takes decodes and prompts.
+    tile
+        tau [tokens].
     position
-        Place in the order of measuring, 0 at the start and 1 at the end [1], shape (P,).
-    joined
-        Whether one attention kernel takes decodes and prompts of the point together, shape (P,).
-    joined_pairs
-        Then, A + m K [pairs], shape (P,).
-    walked_pairs
-        Then, e_m/a times the longest context or prompt [pairs], shape (P,).
-    joined_s
-        Then, h_m n [s], shape (P,).
+        0 at the first of those fitted and 1 at the last, shape (P,); ``None`` = not known.
     """
 
-    tokens: FloatArray
-    stairs: FloatArray
-    decodes: FloatArray
-    context_sum: FloatArray
-    context_max: FloatArray
-    pairs: FloatArray
-    overlap: FloatArray
-    weight_share: FloatArray
-    position: FloatArray
-    joined: NDArray[np.bool_]
-    joined_pairs: FloatArray
-    walked_pairs: FloatArray
-    joined_s: FloatArray
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """Result of R problems.
-
-    Parameters
-    ----------
-    theta
-        Natural logarithms of the parameters [log SI], shape (R, 9).
-    drift
-        Relative slowdown from the first to the last point [1], shape (R,).
-    cost
-        Robust loss including the prior's [1], shape (R,).
-    """
-
-    theta: FloatArray
-    drift: FloatArray
-    cost: FloatArray
+    def __init__(self, points: Points, prior: IterationModel, tile: int, position: FloatArray | None) -> None:
+        n, new = points.column("decodes"), points.prefill_tokens
+        self.tokens = tokens = n + new
+        self.stairs = tokens if tile == 1 else np.where(tokens <= 0.5 * tile, tokens, tile * np.ceil(tokens / tile))
+        self.decodes = n
+        self.context_sum, self.context_max = points.context_sum, points.context_max
+        self.pairs = points.column("pairs")
+        self.overlap = n * new / tokens
+        total = prior.w + prior.w_experts
+        self.weight_share = prior.weight_time(tokens) / total if total > 0.0 else np.ones(len(points))
+        self.position = np.zeros(len(points)) if position is None else position
+        self.joined = (new > 0.0) & (prior.m > 0.0) & (not points.composed)
+        self.joined_pairs = self.pairs + prior.m * self.context_sum
+        walk = prior.e_m / prior.a if prior.a > 0.0 else 0.0
+        self.walked_pairs = walk * np.maximum(self.context_max, points.prefill_end)
+        self.joined_s = prior.h_m * n
 
 
 def predict(design: Design, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -188,19 +161,16 @@ def minimise(
     low, high = mean - LOG_LIMIT, mean + LOG_LIMIT
     current = start.copy()
 
-    def residuals(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def judged(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Residuals, their derivatives, and the loss."""
         predicted, slope = model(values)
-        return (predicted - target) / scale, slope / scale
-
-    def loss(gap: FloatArray, values: FloatArray) -> FloatArray:
+        gap, away = (predicted - target) / scale, values - mean
         data = 2.0 * (np.sqrt(1.0 + gap**2) - 1.0)
-        away = values - mean
         total: FloatArray = (weights * data).sum(axis=1) + np.einsum("ri,ij,rj->r", away, precision, away)
-        return total
+        return gap, slope / scale, total
 
     damping = np.full(problems, 1e-2)
-    gap, jacobian = residuals(current)
-    cost = loss(gap, current)
+    gap, jacobian, cost = judged(current)
     running = np.ones(problems, dtype=bool)
     diagonal = np.arange(size)
     for _ in range(iterations):
@@ -217,8 +187,7 @@ def minimise(
         np.clip(step, -2.0, 2.0, out=step)
         trial = np.clip(current + step, low, high)
         trial[:, held] = current[:, held]
-        trial_gap, trial_jacobian = residuals(trial)
-        trial_cost = loss(trial_gap, trial)
+        trial_gap, trial_jacobian, trial_cost = judged(trial)
         better = running & (trial_cost <= cost)
         gain = np.where(better, cost - trial_cost, 0.0)
         current[better] = trial[better]
@@ -231,65 +200,3 @@ def minimise(
         if not running.any():
             break
     return current, cost
-
-
-def solve(
-    design: Design,
-    log_times: FloatArray,
-    weights: FloatArray,
-    start: FloatArray,
-    prior: FloatArray,
-    prior_sd: FloatArray,
-    *,
-    scale: float,
-    free: NDArray[np.bool_],
-    drift_sd: float = 0.0,
-) -> Solution:
-    """Fit R problems of the same measured iterations, with a linear drift over the run where `drift_sd` allows one.
-
-    Parameters
-    ----------
-    design
-        P points.
-    log_times
-        Measured [log s], shape (P,) or (R, P).
-    weights
-        Of the points [1], shape (R, P).
-    start
-        [log SI], shape (R, 9).
-    prior, prior_sd
-        Mean and standard deviation of the log-parameters [log SI], shapes (9,) or (R, 9), and (9,).
-    scale
-        Relative error up to which a residual counts quadratically [1].
-    free
-        Parameters to fit, shape (9,); the others stay at `start`.
-    drift_sd
-        Prior standard deviation of the drift; 0 = no drift [1].
-
-    Returns
-    -------
-    Solution
-    """
-    size = len(PARAMETERS)
-    problems = start.shape[0]
-    mean = np.broadcast_to(prior, (problems, size))
-    if drift_sd > 0.0:
-        nothing = np.zeros((problems, 1))
-        start, mean = np.concatenate([start, nothing], axis=1), np.concatenate([mean, nothing], axis=1)
-        prior_sd, free = np.append(prior_sd, drift_sd), np.append(free, True)
-
-    def model(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        time, slope = predict(design, values[:, :size])
-        logs, jacobian = np.log(time), slope / time[..., None]
-        if drift_sd > 0.0:
-            logs = logs + values[:, size:] * design.position
-            place = np.broadcast_to(design.position, time.shape)
-            jacobian = np.concatenate([jacobian, place[..., None]], axis=-1)
-        return logs, jacobian
-
-    theta, cost = minimise(
-        model, log_times, weights, start, mean, np.diag(1.0 / prior_sd**2),
-        scale=scale, free=free,
-    )  # fmt: skip
-    drift = theta[:, size] if drift_sd > 0.0 else np.zeros(problems)
-    return Solution(theta=theta[:, :size], drift=drift, cost=cost)

@@ -8,6 +8,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from planner.calibrate.closed_loop import ServerPoint
+
 STALLED = 5.0
 """A request this many times slower than the median one hung in the network: it is not the engine's doing [1]."""
 FEWEST_GAPS = 8
@@ -75,20 +77,15 @@ class Steady:
 
     Parameters
     ----------
-    tpot_s, ttft_s
-        [s].
-    input_tokens, output_tokens
-        As the server counts them [tokens].
+    point
+        Lengths as the server counts them, and times.
     starts
         Requests whose first token came in the window [requests].
     tokens_per_event
         More than 1 where the server sends several tokens at once [1].
     """
 
-    tpot_s: float
-    ttft_s: float
-    input_tokens: float
-    output_tokens: float
+    point: ServerPoint
     starts: int
     tokens_per_event: float
 
@@ -146,7 +143,7 @@ def steady_state(streams: Sequence[Stream], workers: int) -> Steady | str:
     >>> one = Stream(0, 10, 3, 0.0, True, [1.0, 2.0, 3.0], 10, 3)
     >>> two = [Stream(0, 10, 3, s, False, [s + 1 + 0.5 * k for k in range(9)], 10, 9) for s in (3.0, 8.0, 13.0)]
     >>> found = steady_state([one, *two], 1)
-    >>> found.tpot_s, found.ttft_s, found.starts
+    >>> found.point.tpot_s, found.point.ttft_s, found.starts
     (0.5, 1.0, 3)
     """
     opened = [s.events_s[0] for s in streams if s.opening and s.events_s]
@@ -179,14 +176,14 @@ def steady_state(streams: Sequence[Stream], workers: int) -> Steady | str:
     waits = [s.ttft_s for s in starts]
     middle = statistics.median(waits)
     own = [s for s in ended if not s.opening] or ended
-    return Steady(
-        tpot_s=math.fsum(seconds for seconds, _ in spans) / sum(gaps for _, gaps in spans) / per_event,
-        ttft_s=statistics.fmean(w for w in waits if w <= STALLED * middle),
-        input_tokens=_as_asked([(s.input_tokens, s.asked_input) for s in own], starts[0].asked_input),
-        output_tokens=_as_asked([(s.output_tokens, s.asked_output) for s in own], starts[0].asked_output),
-        starts=len(starts),
-        tokens_per_event=per_event,
+    point = ServerPoint(
+        _as_asked([(s.input_tokens, s.asked_input) for s in own], starts[0].asked_input),
+        _as_asked([(s.output_tokens, s.asked_output) for s in own], starts[0].asked_output),
+        float(workers),
+        math.fsum(seconds for seconds, _ in spans) / sum(gaps for _, gaps in spans) / per_event,
+        statistics.fmean(w for w in waits if w <= STALLED * middle),
     )
+    return Steady(point, len(starts), per_event)
 
 
 def _usual_gap(streams: Sequence[Stream], begin: float, end: float) -> float:

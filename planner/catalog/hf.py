@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from planner.catalog.images import encoder_of
 from planner.errors import InputError, did_you_mean
 from planner.machine.hardware import DTYPE_BYTES, ModelSpec
-from planner.shared.documents import load_document, parse_json, read_text
+from planner.shared.documents import parse_json, read_text, shipped
 
-_KNOWN = load_document(Path(__file__).with_name("families.yaml"))
+_KNOWN = shipped(Path(__file__).with_name("families.yaml"))
 
 FAMILIES: Mapping[str, Mapping[str, Any]] = _KNOWN["families"]
 """Model types this reader knows, with the defaults of their configuration class."""
@@ -22,6 +22,7 @@ NOT_MODELLED: Mapping[str, str] = _KNOWN["not_modelled"]
 
 _TEXT_OF: Mapping[str, str] = _KNOWN["text_of"]
 _KINDS: Mapping[str, str] = _KNOWN["kinds"]
+_KEYS: Mapping[str, Sequence[Any]] = _KNOWN["keys"]
 _REQUIRED = ("hidden_size", "num_attention_heads", "vocab_size", "max_position_embeddings")
 
 _STATE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
@@ -79,6 +80,12 @@ def _quantization_beside(path: Path) -> dict[str, Any]:
     return {"quant_method": "modelopt", **found}
 
 
+def _indexer(layers: int, heads: int, size: int, stored: float, top: int) -> dict[str, Any]:
+    """The indexer of sparse attention: layers with one, its shape, bytes it caches of a token, tokens it lets through."""
+    names = ("index_layers", "index_heads", "index_head_dim", "index_bytes", "index_topk")
+    return dict(zip(names, (layers, heads, size, stored, top), strict=True))
+
+
 _MOST = 10**9
 """No dimension of a model is larger."""
 
@@ -98,6 +105,7 @@ class _Reader:
         self.multimodal, self.outer = "vision_config" in raw, outer
         self.prefix = "text_config." if text else ""
         self.values = {**FAMILIES.get(self.family, {}), **raw, **text}
+        self.slides = bool(self.values.get("sliding_window")) and self.values.get("use_sliding_window") is not False
         if text and "tie_word_embeddings" not in text and "tie_word_embeddings" not in raw:
             self.values["tie_word_embeddings"] = FAMILIES.get(self.family, {}).get("tie_word_embeddings", False)
         self.raw = raw
@@ -118,25 +126,22 @@ class _Reader:
             "one's arithmetic, with a wider band.",
         )
 
+    def number(self, name: str) -> int:
+        """A quantity of the table :data:`_KEYS`, under the first of its keys that is present and not null; else its default."""
+        *keys, default = _KEYS[name]
+        return self.whole(*keys, default=default, least=0 if default == 0 else 1)
+
     def whole(self, *keys: str, default: int | None = None, least: int = 1) -> int:
         """The first of these keys that is present and not null, as a whole number."""
-        for key in keys:
-            value = self.values.get(key)
-            if value is None:
-                continue
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, (int, float))
-                or not least <= value <= _MOST
-                or value % 1 != 0
-            ):
-                self.problems.append(f"{self.prefix}{key}: expected a whole number >= {least}, got {value!r}")
-                return max(least, default or 1)
+        key = next((key for key in keys if self.values.get(key) is not None), None)
+        if key is None and default is not None:
+            return default
+        value: Any = None if key is None else self.values[key]
+        if type(value) in (int, float) and least <= value <= _MOST and value % 1 == 0:
             return int(value)
-        if default is None:
-            self.problems.append(f"{self.prefix}{' or '.join(keys)}: missing")
-            return 1
-        return default
+        told = "missing" if key is None else f"expected a whole number >= {least}, got {value!r}"
+        self.problems.append(f"{self.prefix}{key or ' or '.join(keys)}: {told}")
+        return max(least, default or 1)
 
     def kinds(self) -> Counter[str]:
         """How many layers have which mixer: full, sliding, state, or none (mlp, moe)."""
@@ -161,11 +166,9 @@ class _Reader:
             full = layers // self.whole("full_attention_interval")
             found = Counter(full=full, state=layers - full)
         else:
-            found = Counter(full=layers)
-            found.update(sliding=layers)
-            found["full"] = self._full_by_pattern(layers)
-            found["sliding"] -= found["full"]
-        if not v.get("sliding_window") or v.get("use_sliding_window") is False:
+            full = self._full_by_pattern(layers)
+            found = Counter(full=full, sliding=layers - full)
+        if not self.slides:
             found["full"] += found.pop("sliding", 0)
         return found
 
@@ -178,7 +181,7 @@ class _Reader:
     def _full_by_pattern(self, layers: int) -> int:
         """Layers with full attention where only a rhythm of sliding windows is given."""
         v = self.values
-        if not v.get("sliding_window") or v.get("use_sliding_window") is False:
+        if not self.slides:
             return layers
         pattern = v.get("sliding_window_pattern") or v.get("_sliding_window_pattern")
         if isinstance(pattern, str) and pattern:  # "LLLG"
@@ -186,7 +189,7 @@ class _Reader:
         if isinstance(pattern, int) and pattern > 0:
             return layers // pattern
         if self.family.startswith("qwen"):
-            return self.whole("max_window_layers", default=0, least=0)
+            return self.number("max_window_layers")
         return 0
 
     def dense_layers(self, mixers: Counter[str]) -> int:
@@ -197,8 +200,7 @@ class _Reader:
         for key, dense in (("mlp_layer_types", "dense"), ("moe_layer_freq", 0)):
             if isinstance(v.get(key), list):
                 return sum(1 for kind in v[key] if kind == dense)
-        first = self.whole("first_k_dense_replace", "moe_layer_start_index", default=0, least=0)
-        step = self.whole("interleave_moe_layer_step", "decoder_sparse_step", default=1)
+        first, step = self.number("dense_first"), self.number("expert_step")
         if step > 1:
             return layers - layers // step
         named = v.get("mlp_only_layers")
@@ -211,26 +213,27 @@ class _Reader:
             return 0.0, 0.0
         stored = _STATE_BYTES.get(str(v.get("mamba_ssm_cache_dtype") or v.get("mamba_ssm_dtype")), 2.0)
         if "linear_num_value_heads" in v:  # gated delta net
-            keys = self.whole("linear_num_key_heads") * self.whole("linear_key_head_dim")
-            heads, size = self.whole("linear_num_value_heads"), self.whole("linear_value_head_dim")
-            values, kernel = heads * size, self.whole("linear_conv_kernel_dim")
+            key_heads, key_dim, heads, size, kernel = (
+                self.whole(f"linear_{what}")
+                for what in ("num_key_heads", "key_head_dim", "num_value_heads", "value_head_dim", "conv_kernel_dim")
+            )
+            keys, values = key_heads * key_dim, heads * size
             channels = 2 * keys + values
             weights = hidden * (2 * keys + 2 * values + 2 * heads) + channels * kernel + values * hidden
-            kept = heads * self.whole("linear_key_head_dim") * size
+            kept = heads * key_dim * size
         elif isinstance(v.get("linear_attn_config"), dict):  # Kimi delta attention
             delta: Mapping[str, Any] = v["linear_attn_config"]
             heads, size = int(delta.get("num_heads", 0)), int(delta.get("head_dim", 0))
             values, kernel = heads * size, int(delta.get("short_conv_kernel_size", 4))
-            channels = 3 * values
-            gate = hidden * values if delta.get("use_full_rank_gate") else hidden * size + size * values
-            decay = hidden * size + size * values
+            channels, decay = 3 * values, hidden * size + size * values
+            gate = hidden * values if delta.get("use_full_rank_gate") else decay
             weights = hidden * (3 * values + heads) + gate + decay + channels * kernel + values * hidden
             kept, stored = heads * size * size, 4.0
         else:  # Mamba-2
-            heads = self.whole("mamba_num_heads", "mamba_n_heads")
-            inner = heads * self.whole("mamba_head_dim", "mamba_d_head")
-            depth, kernel = self.whole("ssm_state_size", "mamba_d_state"), self.whole("conv_kernel", "mamba_d_conv")
-            channels = inner + 2 * self.whole("n_groups", "mamba_n_groups") * depth
+            names = ("heads", "head_dim", "state", "conv", "groups")
+            heads, size, depth, kernel, shared = (self.number(f"mamba_{what}") for what in names)
+            inner = heads * size
+            channels = inner + 2 * shared * depth
             weights = hidden * (inner + channels + heads) + channels * (kernel + 1) + inner * hidden
             kept = inner * depth
         return float((kernel - 1) * channels * 2 + kept * stored), float(weights)
@@ -275,25 +278,23 @@ class _Reader:
     def attention(self, mixers: Counter[str], q_heads: int) -> dict[str, Any]:
         """Heads, latent ranks, windows and indexers."""
         v = self.values
-        lora = self.whole("kv_lora_rank", default=0, least=0)
-        rope = nope = q_lora = 0
-        value_dim = self.whole("v_head_dim", default=0, least=0)
+        lora, value_dim, rope, nope, q_lora = self.number("kv_lora_rank"), self.number("v_head_dim"), 0, 0, 0
         if lora:
             rope, nope, value_dim = (self.whole(k) for k in ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"))
-            q_lora = self.whole("q_lora_rank", default=0, least=0)
+            q_lora = self.number("q_lora_rank")
         elif v.get("latent"):
             self.problems.append("kv_lora_rank: missing")
         kv_heads = self.whole("num_key_value_heads", default=q_heads)
-        hidden = self.values.get("hidden_size")
+        hidden = v.get("hidden_size")
         even = hidden // q_heads if isinstance(hidden, int) else 1
         head_dim = nope + rope if lora else self.whole("head_dim", "attention_head_dim", default=max(1, even))
-        sliding_heads, sliding_dim = self.whole("swa_num_key_value_heads", default=0, least=0), 0
+        sliding_heads, sliding_dim = self.number("swa_num_key_value_heads"), 0
         if v.get("global_head_dim"):  # full layers with a head of their own (Gemma 4)
             sliding_heads, sliding_dim, head_dim = kv_heads, head_dim, self.whole("global_head_dim")
             kv_heads = self.whole("num_global_key_value_heads", default=kv_heads)
-        for key in ("swa_num_attention_heads", "swa_head_dim", "swa_v_head_dim"):
-            same = {"swa_num_attention_heads": q_heads, "swa_head_dim": head_dim, "swa_v_head_dim": value_dim}[key]
-            if v.get(key) not in (None, same):
+        same = {"swa_num_attention_heads": q_heads, "swa_head_dim": head_dim, "swa_v_head_dim": value_dim}
+        for key in same:
+            if v.get(key) not in (None, same[key]):
                 self.problems.append(f"{self.prefix}{key}: {v[key]!r}, other than in the full layers, is not modelled")
         for key in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
             if v.get(key):
@@ -326,58 +327,42 @@ class _Reader:
         blocks = v.get("sparse_attention_config")
         if isinstance(blocks, dict) and blocks.get("use_sparse_attention"):  # MiniMax: blocks of tokens, 16-bit keys
             which = blocks.get("sparse_attention_freq") or blocks.get("sparse_disable_index_value")
-            size = int(blocks.get("sparse_index_dim", 0))
-            return {
-                "index_layers": sum(map(bool, which)) if isinstance(which, list) else layers,
-                "index_heads": int(blocks.get("sparse_num_index_heads", 0)),
-                "index_head_dim": size,
-                "index_bytes": 2.0 * size,
-                "index_topk": int(blocks.get("sparse_topk_blocks", 0)) * int(blocks.get("sparse_block_size", 0)),
-            }
+            heads, size, each, top = (
+                int(blocks.get(f"sparse_{what}", 0))
+                for what in ("num_index_heads", "index_dim", "block_size", "topk_blocks")
+            )
+            layers = sum(map(bool, which)) if isinstance(which, list) else layers
+            return _indexer(layers, heads, size, 2.0 * size, top * each)
         if not v.get("index_n_heads"):
             return {}
-        which, size = v.get("indexer_types"), self.whole("index_head_dim")
-        return {
-            "index_layers": sum(1 for t in which if t == "full") if isinstance(which, list) else layers,
-            "index_heads": self.whole("index_n_heads"),
-            "index_head_dim": size,
-            # 8-bit keys with one 32-bit scale (DeepSeek-V3.2 in vLLM and SGLang)
-            "index_bytes": size + 4.0,
-            "index_topk": self.whole("index_topk"),
-        }
+        which = v.get("indexer_types")
+        layers = sum(1 for t in which if t == "full") if isinstance(which, list) else layers
+        size = self.whole("index_head_dim")
+        # 8-bit keys with one 32-bit scale (DeepSeek-V3.2 in vLLM and SGLang)
+        return _indexer(layers, self.whole("index_n_heads"), size, size + 4.0, self.whole("index_topk"))
 
     def experts(self, mixers: Counter[str]) -> dict[str, Any]:
         """The mixture, or the dense MLP alone."""
         v, layers = self.values, mixers.total()
-        count = self.whole(
-            "num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts", default=0, least=0
-        )
+        count = self.number("experts")
         if not count:
-            width = self.whole("shared_intermediate_size", default=0, least=0) or self.whole("intermediate_size")
+            width = self.number("shared_width") or self.whole("intermediate_size")
             return {"intermediate_size": width, "dense_layers": mixers["mlp"] or layers}
         width = self.whole("moe_intermediate_size", "intermediate_size")
-        shared = self.whole("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "shared_experts",
-                            default=0, least=0)  # fmt: skip
-        together = self.whole(
-            "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size",
-            default=0, least=0,
-        )  # fmt: skip
+        shared, together = self.number("shared_experts"), self.number("shared_together")
         if v.get("enable_moe_block"):  # a dense MLP beside the experts in every layer (Gemma 4)
             together = self.whole("intermediate_size")
         dense = self.dense_layers(mixers)
         keys = ("intermediate_size_mlp", "dense_intermediate_size") if dense else ()
-        latent = self.whole("moe_latent_size", "routed_expert_hidden_size", default=0, least=0)
         return {
             "intermediate_size": self.whole(*keys, "intermediate_size", default=width),
             "experts": count,
-            "experts_per_token": self.whole(
-                "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts", "moe_k"
-            ),
+            "experts_per_token": self.number("experts_per_token"),
             "moe_intermediate_size": width,
             "shared_experts": shared or (1 if together else 0),
             "shared_intermediate_size": 0 if together == width * shared else together,
             "dense_layers": dense,
-            "expert_hidden_size": latent,
+            "expert_hidden_size": self.number("expert_hidden"),
         }
 
     def spec(self, name: str) -> ModelSpec:
@@ -405,7 +390,7 @@ class _Reader:
                 hidden_size=hidden,
                 q_heads=q_heads,
                 vocab_size=vocab,
-                max_context=context - self.whole("position_offset", default=0, least=0),
+                max_context=context - self.number("position_offset"),
                 tied_embeddings=bool(pooling or self.values.get("tie_word_embeddings", False)),
                 weight_dtype=dtype,
                 dense_dtype=rest if experts.get("experts") else "",
@@ -414,7 +399,7 @@ class _Reader:
                 state_layers=mixers["state"],
                 state_bytes=state_bytes,
                 state_parameters=state_parameters,
-                mlp_matrices=self.whole("mlp_matrices", default=3),
+                mlp_matrices=self.number("mlp_matrices"),
                 pooling=pooling,
                 multimodal=self.multimodal,
                 vision=vision,

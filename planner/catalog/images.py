@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
-from planner.machine.hardware import ModelSpec
-from planner.shared.documents import load_document
+from planner.machine.hardware import GpuSpec, ModelSpec
+from planner.shared.documents import shipped
 
-FAMILIES: Mapping[str, Mapping[str, Any]] = load_document(Path(__file__).with_suffix(".yaml"))
+FAMILIES: Mapping[str, Mapping[str, Any]] = shipped(Path(__file__).with_suffix(".yaml"))
 """How each family cuts images, by the model_type of its config.json."""
 
 MOST_PIXELS, MOST_RATIO = 65_536, 200.0
@@ -165,3 +165,37 @@ def spread_encoder(encoder: ModelSpec, tp: int) -> ModelSpec:
     """The encoder with as many heads more as `tp` GPUs share evenly: engines fill up with heads of zeros."""
     heads = tp * math.ceil(encoder.q_heads / tp)
     return encoder if heads == encoder.q_heads else replace(encoder, q_heads=heads, kv_heads=heads)
+
+
+def image_s(gpu: GpuSpec, model: ModelSpec, tp: int, size: tuple[int, int]) -> float:
+    """Time of the image encoder for one image, by the estimate that text models have.
+
+    The encoder runs in the iteration that admits the prompt, before the text model and not beside it; tensor-parallel groups share
+    it as they share the text model. One image at a time: engines put images of an iteration together, which saves some of the
+    launches. What joins the encoder to the text model is left out.
+
+    Parameters
+    ----------
+    gpu, model
+        What runs on what; the model's encoder is known.
+    tp
+        GPUs of the group [GPUs].
+    size
+        Width and height of the image [pixels].
+
+    Returns
+    -------
+    float
+        [s].
+
+    Raises
+    ------
+    InputError
+        The model has no image encoder that is known.
+    """
+    from planner.iteration.roofline import roofline
+
+    work, encoder = image_work(model, *size), model.vision
+    assert encoder is not None
+    patches, pairs = work.sequences * work.patches, 0.5 * work.sequences * work.patches * (work.patches + 1)
+    return roofline(gpu, spread_encoder(encoder, tp), tp).time(0.0, 0.0, patches, pairs)

@@ -11,8 +11,10 @@ and tokens are those of one copy.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from planner.errors import InputError
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
@@ -41,6 +43,11 @@ FRAGMENTATION_GIB = 0.20
 
 MXFP4_WIDTH = 256
 """mxfp4 expert kernels pad each GPU's share of the expert width to a multiple of this (gpt-oss: 2,880 -> 3,072)."""
+
+
+ADAPTED_S = 2e-3
+"""Of every iteration, "while only adding 2ms latency per token": Chen and others, Punica: Multi-Tenant LoRA Serving, MLSys 2024,
+abstract; Llama-2 7B to 70B on A100s, however many adapters. No other engine's was published with what it hangs on [s]."""
 
 
 def _ceil_to(value: float, multiple: int) -> int:
@@ -86,7 +93,7 @@ def weight_bytes(model: ModelSpec, tp: int | Parallelism = 1) -> float:
     >>> round(weight_bytes(model("llama-3.1-8b")) / 2**30, 2), round(weight_bytes(model("gpt-oss-20b")) / 2**30, 2)
     (14.96, 13.43)
     """
-    spread = _spread(tp)
+    spread = Parallelism.of(tp)
     tp = spread.tp
     part, w = shard(model, tp, spread.stage_gpus), DTYPE_BYTES[model.weight_dtype]
     dense_w = DTYPE_BYTES[model.dense_weight_dtype]
@@ -103,10 +110,6 @@ def weight_bytes(model: ModelSpec, tp: int | Parallelism = 1) -> float:
     # the first pipeline stage holds the embedding, the last one the head
     embeddings = vocabulary * (1 if model.tied_embeddings or spread.pp > 1 else 2)
     return 2.0 * embeddings + (2.0 * part.router_parameters + dense + routed + norms) / spread.pp + tower
-
-
-def _spread(tp: int | Parallelism) -> Parallelism:
-    return tp if isinstance(tp, Parallelism) else Parallelism(tp)
 
 
 def parameter_counts(model: ModelSpec) -> tuple[float, float]:
@@ -177,13 +180,24 @@ def kv_bytes_per_token(
     >>> kv_bytes_per_token(oss), kv_bytes_per_token(oss, context_tokens=math.inf)
     (49152.0, 24576.0)
     """
-    part = shard(model, _spread(tp).tp)
+    part = shard(model, Parallelism.of(tp).tp)
     if context_tokens is None:
         return part.full_bytes_per_token + part.window_bytes_per_token
     context = max(context_tokens, 1.0)
     kept = min(1.0, (model.sliding_window + token_budget) / context)
     per_token = part.full_bytes_per_token + part.window_bytes_per_token * kept
     return per_token + part.state_bytes_per_sequence / context
+
+
+def window_share(model: ModelSpec) -> float:
+    """Cache of a token in layers with sliding windows over that in layers with full attention [1]; 0 where one of them is missing.
+
+    >>> from planner.catalog import model
+    >>> window_share(model("gpt-oss-20b")), window_share(model("llama-3.1-8b"))
+    (1.0, 0.0)
+    """
+    part = shard(model)
+    return part.window_bytes_per_token / part.full_bytes_per_token if part.full_bytes_per_token else 0.0
 
 
 def overhead_bytes(
@@ -219,7 +233,7 @@ def overhead_bytes(
     >>> [round(overhead_bytes(model("llama-3.1-8b"), max_num_seqs=n) / 2**30, 2) for n in (128, 1024)]
     [1.11, 5.04]
     """
-    spread = _spread(tp)
+    spread = Parallelism.of(tp)
     sampler = 0.0 if model.pooling else SAMPLER_BYTES_PER_LOGIT * max_num_seqs * model.vocab_size
     activations = token_budget * (4.0 * model.hidden_size + 6.0 * model.intermediate_size / spread.tp)
     return (COMMUNICATION_GIB[spread.gpus > 1] + FRAGMENTATION_GIB) * GIB + max(sampler, activations)
@@ -312,11 +326,9 @@ def kv_capacity(
     >>> kv_capacity(model("llama-3.1-70b"), gpu("h100"), 4, max_num_seqs=128, token_budget=2048).tokens
     485952
     """
-    problems = [] if isinstance(tp, Parallelism) or tp >= 1 else [f"tp must be at least 1, got {tp}"]
-    if max_num_seqs < 1:
-        problems.append(f"max_num_seqs must be at least 1, got {max_num_seqs}")
-    if token_budget < 1:
-        problems.append(f"token_budget must be at least 1, got {token_budget}")
+    group = tp.tp if isinstance(tp, Parallelism) else tp
+    counts = {"tp": group, "max_num_seqs": max_num_seqs, "token_budget": token_budget}
+    problems = [f"{name} must be at least 1, got {value}" for name, value in counts.items() if value < 1]
     if not 0.0 < memory_utilization <= 1.0:
         problems.append(f"memory_utilization must lie in (0, 1], got {memory_utilization}")
     if problems:
@@ -325,7 +337,7 @@ def kv_capacity(
     weights = weight_bytes(model, tp)
     overhead = overhead_bytes(model, tp, max_num_seqs=max_num_seqs, token_budget=token_budget)
     room = usable - weights - overhead
-    part = shard(model, _spread(tp).tp)
+    part = shard(model, Parallelism.of(tp).tp)
     # a stage keeps its layers of the tokens of all pp copies: as many bytes as all layers of the tokens of one
     full, window, states = part.full_bytes_per_token, part.window_bytes_per_token, part.state_bytes_per_sequence
     kept = max_num_seqs * (model.sliding_window + BLOCK_TOKENS) + token_budget if window else 0
@@ -336,37 +348,24 @@ def kv_capacity(
     else:
         # nothing grows with the context: the sequences fit whatever their length, or they do not
         tokens = max_num_seqs * model.max_context if left >= window * kept else left / window if window else 0.0
+    whole, kept_bytes = (
+        max(0, math.floor(tokens / BLOCK_TOKENS)),
+        window * (model.sliding_window + BLOCK_TOKENS) + states,
+    )
+    off = (5.0 if model.multimodal else 0.5) * GIB
     return KvCapacity(
-        tokens=BLOCK_TOKENS * max(0, math.floor(tokens / BLOCK_TOKENS)),
-        kv_bytes=room,
-        bytes_per_token=full,
-        bytes_per_sequence=window * (model.sliding_window + BLOCK_TOKENS) + states,
-        memory_bytes=gpu.memory_bytes,
-        usable_bytes=usable,
-        weight_bytes=weights,
-        overhead_bytes=overhead,
-        uncertainty_bytes=(5.0 if model.multimodal else 0.5) * GIB,
+        BLOCK_TOKENS * whole, room, full, kept_bytes, gpu.memory_bytes, usable, weights, overhead, uncertainty_bytes=off
     )
 
 
-def fits(
-    model: ModelSpec,
-    gpu: GpuSpec,
-    tp: int | Parallelism,
-    longest_request_tokens: float,
-    *,
-    token_budget: int = DEFAULT_TOKEN_BUDGET,
-    memory_utilization: float = DEFAULT_MEMORY_UTILIZATION,
-) -> bool:
-    """Whether a replica holds one request of that many tokens.
+def fits(model: ModelSpec, gpu: GpuSpec, tp: int | Parallelism, longest_request_tokens: float, **settings: Any) -> bool:
+    """Whether a replica holds one request of that many tokens; `settings` are those of :func:`kv_capacity`.
 
     >>> from planner.catalog import gpu, model
     >>> [fits(model("deepseek-v3"), gpu(name), Parallelism(dp=8), 8192) for name in ("h100", "h200")]
     [False, True]
     """
-    capacity = kv_capacity(
-        model, gpu, tp, max_num_seqs=1, token_budget=token_budget, memory_utilization=memory_utilization
-    )
+    capacity = kv_capacity(model, gpu, tp, max_num_seqs=1, **settings)
     return capacity.tokens >= BLOCK_TOKENS * math.ceil(longest_request_tokens / BLOCK_TOKENS)
 
 
@@ -382,14 +381,7 @@ def tensor_parallel_sizes(model: ModelSpec, gpu: GpuSpec) -> tuple[int, ...]:
     return tuple(tp for tp in (1, 2, 4, 8, 16, 32, 64) if tp <= gpu.gpus_per_node and model.q_heads % tp == 0)
 
 
-def smallest_tp(
-    model: ModelSpec,
-    gpu: GpuSpec,
-    longest_request_tokens: float,
-    *,
-    token_budget: int = DEFAULT_TOKEN_BUDGET,
-    memory_utilization: float = DEFAULT_MEMORY_UTILIZATION,
-) -> int:
+def smallest_tp(model: ModelSpec, gpu: GpuSpec, longest_request_tokens: float, **settings: Any) -> int:
     """Smallest tensor-parallel group whose KV cache holds one request of the longest admitted length.
 
     Parameters
@@ -398,8 +390,8 @@ def smallest_tp(
         What runs on what.
     longest_request_tokens
         Input + output of the longest request [tokens].
-    token_budget, memory_utilization
-        Engine settings, see :func:`kv_capacity`.
+    settings
+        Token budget and share of the memory, see :func:`kv_capacity`.
 
     Returns
     -------
@@ -417,29 +409,71 @@ def smallest_tp(
     >>> smallest_tp(model("llama-3.1-70b"), gpu("h100"), 8192), smallest_tp(model("llama-3.1-8b"), gpu("l4"), 8192)
     (2, 1)
     """
-    need = BLOCK_TOKENS * math.ceil(longest_request_tokens / BLOCK_TOKENS)
-    tried: list[tuple[int, KvCapacity]] = []
-    for tp in tensor_parallel_sizes(model, gpu):
-        capacity = kv_capacity(
-            model, gpu, tp, max_num_seqs=1, token_budget=token_budget, memory_utilization=memory_utilization
-        )
-        if capacity.tokens >= need:
+    sizes = tensor_parallel_sizes(model, gpu)
+    for tp in sizes:
+        if fits(model, gpu, tp, longest_request_tokens, **settings):
             return tp
-        tried.append((tp, capacity))
+    tried = {tp: kv_capacity(model, gpu, tp, max_num_seqs=1, **settings) for tp in sizes}
     raise _does_not_fit(model, gpu, longest_request_tokens, tried)
 
 
-def _does_not_fit(model: ModelSpec, gpu: GpuSpec, longest: float, tried: list[tuple[int, KvCapacity]]) -> InputError:
-    def line(tp: int, c: KvCapacity) -> str:
+def _does_not_fit(model: ModelSpec, gpu: GpuSpec, longest: float, tried: Mapping[int, KvCapacity]) -> InputError:
+    lines = []
+    for tp, c in tried.items():
         taken = f"weights {c.weight_bytes / GIB:.1f} + overhead {c.overhead_bytes / GIB:.1f} GiB per GPU"
         left = f"KV cache for {c.tokens:,} tokens" if c.tokens > 0 else "nothing left for the KV cache"
-        return f"TP{tp}: {taken} of {c.usable_bytes / GIB:.1f} usable, {left}"
-
-    last = tried[-1][1]
-    cache = (last.bytes_per_token * longest + last.bytes_per_sequence) / GIB
+        lines.append(f"TP{tp}: {taken} of {c.usable_bytes / GIB:.1f} usable, {left}")
+    cache = (c.bytes_per_token * longest + c.bytes_per_sequence) / GIB
     return InputError(
         f"{model.name} ({model.weight_dtype}) does not fit on {gpu.name}: one request of {longest:,.0f} tokens needs "
-        f"{cache:.2f} GiB of KV cache per GPU at TP{tried[-1][0]}",
+        f"{cache:.2f} GiB of KV cache per GPU at TP{tp}",
         "Take larger GPUs, quantized weights or KV cache, shorter requests, or several nodes: --pp 2.",
-        [line(tp, c) for tp, c in tried],
+        lines,
     )
+
+
+def adapter_bytes(model: ModelSpec, spread: Parallelism, rank: int) -> float:
+    """What one adapter takes of each GPU [bytes], in 16 bits, for all linear layers: attention and MLP.
+
+    A layer of n inputs and m outputs has rank x (n + m) numbers. Engines cut one of both over a tensor-parallel group, as the layer
+    itself, and copy the other: the input side of what is cut by outputs (queries, keys, values, gate, up), the output side of what
+    is cut by inputs.
+
+    Parameters
+    ----------
+    model
+        A dense model with ordinary attention.
+    spread
+        How a replica spreads it.
+    rank
+        Of the adapter [1].
+
+    Raises
+    ------
+    InputError
+        What adapters of such a model take is not known here.
+
+    Examples
+    --------
+    >>> from planner.catalog import model
+    >>> adapter_bytes(model("llama-3.1-8b"), Parallelism(1), 16) / 2
+    41943040.0
+    """
+    other = (
+        "a mixture of experts" if model.experts
+        else "a model that writes nothing" if model.pooling
+        else "with attention of another kind" if model.kv_lora_rank or model.attention_free_layers or model.sliding_kv_heads
+        else ""
+    )  # fmt: skip
+    if other:
+        raise InputError(
+            f"lora: {model.name} is {other}; adapters are known of dense models alone", "Leave --lora out."
+        )
+    hidden, tp = model.hidden_size, spread.tp
+    queries, values = model.q_heads * model.head_dim, model.q_heads * model.value_dim
+    kept = max(1, math.ceil(model.kv_heads / tp))
+    by_outputs = [queries / tp, kept * model.head_dim, kept * model.value_dim]
+    by_outputs += [model.intermediate_size / tp] * (model.mlp_matrices - 1)
+    by_inputs = [values / tp, model.intermediate_size / tp]
+    numbers = sum(hidden + width for width in by_outputs + by_inputs)
+    return 2.0 * rank * numbers * model.layers / spread.pp

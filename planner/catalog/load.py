@@ -13,9 +13,12 @@ from planner.catalog.folders import FOLDER
 from planner.catalog.prices import Offer, offers, reference_offer
 from planner.errors import InputError, did_you_mean
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
-from planner.shared.documents import yaml_loader
+from planner.shared.documents import shipped
+from planner.shared.templates import refusals
 
 GIB = 2.0**30
+
+_refusal = refusals(__file__)
 
 
 def normalized(name: str) -> str:
@@ -27,16 +30,12 @@ def normalized(name: str) -> str:
     return "-".join(name.strip().rstrip("/").rpartition("/")[2].lower().replace("_", " ").replace(":", " ").split())
 
 
-def shipped(file: str) -> Any:
-    """A YAML file of this package, parsed; a test reads them with the checks of :mod:`planner.shared.documents`."""
-    import yaml
-
-    # safe: builds plain data only; libyaml is ten times faster where it is compiled in
-    return yaml.load(FOLDER.joinpath(file).read_bytes(), yaml_loader())
-
-
 # what the source keys of an entry speak of, in their order
 _SOURCED = ("memory_bytes", "bandwidth_bytes_per_s", "flops_per_s", "link_bytes_per_s")
+
+
+_UNITS = (("_gib", "_bytes", GIB), ("_gb_per_s", "_bytes_per_s", 1e9))
+"""Endings of an entry's keys, those of a GpuSpec's, and one in the other."""
 
 
 class GpuEntry(TypedDict):
@@ -81,7 +80,7 @@ def gpus() -> Mapping[str, GpuSpec]:
     >>> gpus()["l4-24gb"].bandwidth_bytes_per_s
     300000000000.0
     """
-    data, limits = shipped("gpus.yaml"), shipped("power.yaml")["gpus"]
+    data, limits = shipped(FOLDER / "gpus.yaml"), shipped(FOLDER / "power.yaml")["gpus"]
     texts = data["sources"]
     entries: Mapping[str, GpuEntry] = data["gpus"]
     found = offers(tuple(entries))
@@ -91,29 +90,25 @@ def gpus() -> Mapping[str, GpuSpec]:
         offer = reference_offer(found, name)
         if offer is not None:
             sources["price_usd_per_hour"] = offer.describe()
-        specs[name] = GpuSpec(
-            name=name,
-            memory_bytes=e["memory_gib"] * GIB,
-            bandwidth_bytes_per_s=e["bandwidth_gb_per_s"] * 1e9,
-            flops_per_s={dtype: value * 1e12 for dtype, value in e["tflops"].items()},
-            link_bytes_per_s=e["link_gb_per_s"] * 1e9,
-            price_usd_per_hour=None if offer is None else offer.usd_per_gpu_hour,
-            gpus_per_node=e.get("gpus_per_node", 8),
-            aliases=tuple(e["aliases"]),
-            gpu_class=e.get("gpu_class", ""),
-            sm_count=e.get("sm_count", 0),
-            attention_kernel=e.get("attention_kernel", ""),
-            node_link_bytes_per_s=e["node_link_gb_per_s"] * 1e9 if "node_link_gb_per_s" in e else None,
-            pair_bytes_per_s=e["pair_gb_per_s"] * 1e9 if "pair_gb_per_s" in e else None,
-            power_w=float(limits[name]["tdp"]) if name in limits else 0.0,
-            sources=sources,
-        )
+        told: dict[str, Any] = {}
+        for key, value in e.items():
+            ending, own, factor = next((unit for unit in _UNITS if key.endswith(unit[0])), ("", "", None))
+            told[key.removesuffix(ending) + own] = value if factor is None else float(value) * factor  # type: ignore[arg-type]
+        told |= {
+            "name": name,
+            "flops_per_s": {dtype: value * 1e12 for dtype, value in told.pop("tflops").items()},
+            "price_usd_per_hour": None if offer is None else offer.usd_per_gpu_hour,
+            "aliases": tuple(e["aliases"]),
+            "power_w": float(limits[name]["tdp"]) if name in limits else 0.0,
+            "sources": sources,
+        }
+        specs[name] = GpuSpec(**told)
     return specs
 
 
 def price_offers() -> tuple[Offer, ...]:
     """Every price offer, shipped and the user's."""
-    return offers(tuple(shipped("gpus.yaml")["gpus"]))
+    return offers(tuple(shipped(FOLDER / "gpus.yaml")["gpus"]))
 
 
 @cache
@@ -153,10 +148,7 @@ def gpu(name: str) -> GpuSpec:
         count = re.fullmatch(r"(\d+)[-x*]+(.+)|(.+?)[-x*:]+(\d+)", key)
         of, number = (None, None) if count is None else (count[2] or count[3], count[1] or count[4])
         if of is not None and _without_makers(of) in index:
-            raise InputError(
-                f"unknown GPU {name!r}: a type, without how many; did you mean {of!r}?",
-                f"How many there are: --inventory {of}={number}; how many serve one copy of the model: --tp {number}.",
-            )
+            raise _refusal("counted", name=repr(name), meant=repr(of), of=of, number=number)
         raise InputError(f"unknown GPU {name!r}{did_you_mean(key, [*gpus(), *index])}", f"Known: {', '.join(gpus())}.")
     return gpus()[index[key]]
 
@@ -258,21 +250,18 @@ def model(
     spec = _named_model(name, like)
     for option, dtype in (("weight dtype", weight_dtype), ("KV dtype", kv_dtype)):
         if dtype is not None and dtype not in DTYPE_BYTES:
-            raise InputError(
-                f"unknown {option} {dtype!r}{did_you_mean(dtype, DTYPE_BYTES)}", f"Known: {', '.join(DTYPE_BYTES)}."
-            )
+            meant, known = did_you_mean(dtype, DTYPE_BYTES), ", ".join(DTYPE_BYTES)
+            raise _refusal("unknown", what=f"{option} {dtype!r}{meant}", known=f"{known}.")
     if weight_dtype is not None:
         spec = replace(spec, weight_dtype=weight_dtype, dense_dtype="")
     return replace(spec, kv_dtype=kv_dtype or spec.kv_dtype)
 
 
-# how quantized repositories are named after their base: ("Llama-3.1-70B-Instruct-FP8-dynamic")
-_QUANTIZED = {
-    "fp8": ("-fp8", "-fp8-dynamic", "-fp8-block"),
-    "int8": ("-int8", "-w8a8", "-quantized.w8a8", "-gptq-int8"),
-    "int4": ("-int4", "-w4a16", "-quantized.w4a16", "-awq", "-gptq", "-gptq-int4"),
-    "fp4": ("-fp4", "-nvfp4"),
-}
+@cache
+def _spellings() -> Mapping[str, Any]:
+    """How quantized repositories are named after their base, and what stands for models that nobody can host."""
+    found: Mapping[str, Any] = shipped(FOLDER / "load.yaml")
+    return found
 
 
 def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
@@ -289,32 +278,19 @@ def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
     key = key if key in index else key.removeprefix("meta-")
     if key in index:
         return _model(index[key])
-    for dtype, endings in _QUANTIZED.items():
+    for dtype, endings in _spellings()["quantized"].items():
         for base in (key.removesuffix(ending) for ending in endings if key.endswith(ending)):
             if base in index:
                 return replace(_model(index[base]), name=f"{index[base]}-{dtype}", weight_dtype=dtype)
-    closed = next((like for maker, like in _CLOSED.items() if key.startswith(maker) and not path.exists()), None)
-    if closed is not None:
-        raise InputError(
-            f"model {str(name)!r} cannot be hosted: its weights are not published; sized like it: {closed[0]!r}",
-            f"Open models that people host instead: {', '.join(closed)}. What its API costs beside a fleet: fleetopt cost --api.",
-        )
-    raise InputError(
-        f"unknown model {str(name)!r}{did_you_mean(key, index)}",
-        f"Known: {', '.join(_entries())}. Or give the path of a Hugging Face config.json.",
-    )
+    makers = ((size, maker) for size, names in _spellings()["closed"].items() for maker in names)
+    if (
+        size := next((size for size, maker in makers if key.startswith(maker) and not path.exists()), None)
+    ) is not None:
+        closed = _spellings()["hosted"][size]
+        raise _refusal("unhosted", name=repr(str(name)), like=repr(closed[0]), open=", ".join(closed))
+    known = f"{', '.join(_entries())}. Or give the path of a Hugging Face config.json."
+    raise _refusal("unknown", what=f"model {str(name)!r}{did_you_mean(key, index)}", known=known)
 
-
-_LARGE, _SMALL = ("deepseek-v3.2", "kimi-k2", "gpt-oss-120b"), ("gpt-oss-20b", "qwen3-30b-a3b", "llama-3.1-8b")
-# makers publish no sizes: what stands beside them is what is hosted for such work, the larger for the larger
-_CLOSED: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("gpt-3.5", "gpt-4o-mini", "gpt-4.1-mini", "gpt-4.1-nano", "gpt-5-mini", "gpt-5-nano"), _SMALL),
-    **dict.fromkeys(("claude-haiku", "claude-3-haiku", "gemini-flash", "gemini-1.5-flash", "gemini-2.0-flash"), _SMALL),
-    **dict.fromkeys(("gemini-2.5-flash", "mistral-tiny"), _SMALL),
-    **dict.fromkeys(("gpt-4", "gpt-5", "chatgpt", "claude", "opus", "sonnet", "gemini", "o1", "o3", "o4"), _LARGE),
-    **dict.fromkeys(("mistral-large", "mistral-medium", "grok", "command-r", "palm", "nova"), _LARGE),
-}
-"""What the name of a model begins with that nobody can host -> open models instead."""
 
 _REPOSITORY = re.compile(r"huggingface\.co/([\w.-]+/[\w.-]+)")
 

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-from planner.catalog.load import shipped
+from planner.catalog.folders import FOLDER
 from planner.errors import InputError
+from planner.shared.documents import shipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +71,14 @@ def full_w(gpu: str) -> float:
 @cache
 def power_curve(gpu: str) -> PowerCurve | None:
     """The curve of a GPU by its canonical name; ``None`` where not even its TDP is known."""
-    data = shipped("power.yaml")
+    data = shipped(FOLDER / "power.yaml")
     entry, rest = data["gpus"].get(gpu), data["estimate"]
     if entry is None:
         return None
     names = ("idle", "one", "full")
     estimated = tuple(name for name in names if name not in entry)
     idle, one, full = (float(entry.get(name, rest[name] * entry["tdp"])) for name in names)
-    keys = dict.fromkeys(
-        [
-            entry.get("source"),
-            entry.get("sheet", "second-hand"),
-            rest["idle_source"] if "idle" in estimated else None,
-            rest["source"] if "one" in estimated else None,
-        ]
-    )
+    shares = [rest[key] for name, key in (("idle", "idle_source"), ("one", "source")) if name in estimated]
+    keys = dict.fromkeys([entry.get("source"), entry.get("sheet", "second-hand"), *shares])
     source = "; ".join(data["sources"][key] for key in keys if key is not None)
     return PowerCurve(idle, one, full, float(entry.get("middle", rest["middle"])), estimated, source)

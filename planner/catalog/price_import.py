@@ -70,9 +70,7 @@ def match_gpu(name: str, memory_gib: float | None = None, hint: str = "") -> Gpu
     """
 
     def fits(spec: GpuSpec) -> bool:
-        if not memory_gib:
-            return True
-        return abs(spec.memory_bytes / GIB / memory_gib - 1.0) <= MEMORY_TOLERANCE
+        return not memory_gib or abs(spec.memory_bytes / GIB / memory_gib - 1.0) <= MEMORY_TOLERANCE
 
     wanted, low = _squashed(name), hint.lower()
     if not wanted:
@@ -129,24 +127,15 @@ def read_price_file(path: Path, *, vendor: str | None = None, seen: str | None =
         except ValueError as error:
             problems.append(f"{path}:{reader.line_num}: {error}")
             continue
+        who = row.get("provider") or vendor or named(path)
         for entry in entries:
-            spec = match_gpu(entry.gpu, entry.memory_gib, entry.instance)
-            if spec is None:
+            if (spec := match_gpu(entry.gpu, entry.memory_gib, entry.instance)) is None:
                 skipped[entry.gpu] += 1
                 continue
-            who = row.get("provider") or vendor or named(path)
-            offer = Offer(
-                spec.name,
-                who,
-                entry.region,
-                entry.term,
-                entry.usd_per_gpu_hour,
-                day,
-                f"{path.name} ({form}), {entry.instance}",
-                True,
-            )
+            source, price = f"{path.name} ({form}), {entry.instance}", entry.usd_per_gpu_hour
+            offer = Offer(spec.name, who, entry.region, entry.term, price, day, source, True)
             key = (offer.gpu, offer.vendor, offer.region, offer.term)
-            if key not in cheapest or offer.usd_per_gpu_hour < cheapest[key].usd_per_gpu_hour:
+            if key not in cheapest or price < cheapest[key].usd_per_gpu_hour:
                 cheapest[key] = offer
     if problems:
         raise InputError.from_problems(problems)

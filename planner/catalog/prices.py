@@ -150,13 +150,8 @@ def parse_offers(text: str, where: str, gpus: Iterable[str], own: bool = False) 
             wrong = [f"{here}: {p}" for p in _problems(cell, known)]
         problems.extend(wrong)
         if not wrong:
-            found.append(
-                Offer(
-                    **{c: cell[c] for c in COLUMNS if c != "usd_per_gpu_hour"},
-                    usd_per_gpu_hour=float(cell["usd_per_gpu_hour"]),
-                    own=own,
-                )
-            )
+            price = {"usd_per_gpu_hour": float(cell["usd_per_gpu_hour"])}
+            found.append(Offer(**cell | price, own=own))  # type: ignore[arg-type]
     if problems:
         raise InputError.from_problems(problems, f"A price list has the columns {', '.join(COLUMNS)}.")
     return found

@@ -77,16 +77,26 @@ def _report_unknown(keys: Sequence[Any], path: str, report: Report, known: Itera
         report(f"{path}{key}", f"unknown key{guess}")
 
 
+def _numbers(
+    value: Any, path: str, report: Report, known: Iterable[str], required: Iterable[str], low: float = 0.0
+) -> dict[str, float] | None:
+    """Numbers by name, or ``None`` with their problems reported."""
+    entries = _mapping(value, path, report, tuple(known))
+    missing = [name for name in required if name not in entries]
+    for name in missing:
+        report(f"{path}.{name}", "missing")
+    read = {name: _number(entry, f"{path}.{name}", report, low) for name, entry in entries.items()}
+    numbers = {name: number for name, number in read.items() if number is not None}
+    return None if missing or len(numbers) < len(read) else numbers
+
+
 def _iteration(value: Any, path: str, report: Report) -> IterationModel | None:
     """The parameters, or ``None`` with their problems reported."""
-    entries = _mapping(value, path, report, PARAMETER_UNITS)
-    if isinstance(value, dict) and "t0" not in value:
-        report(f"{path}.t0", "missing")
+    numbers = _numbers(value, path, report, PARAMETER_UNITS, ("t0",) if isinstance(value, dict) else ())
+    if not numbers:
         return None
-    numbers = {k: _number(v, f"{path}.{k}", report) for k, v in entries.items()}
-    if too_large := [k for k, v in numbers.items() if v is not None and v > LARGEST_PARAMETER]:
+    if too_large := [name for name, number in numbers.items() if number > LARGEST_PARAMETER]:
         report(f"{path}.{too_large[0]}", f"must be at most {LARGEST_PARAMETER:g}")
-    if not numbers or too_large or None in numbers.values():
         return None
     try:
         return IterationModel.from_dict(numbers)
@@ -102,27 +112,18 @@ def _covered(value: Any, path: str, report: Report) -> dict[str, tuple[float, fl
         here = f"{path}.{key}"
         if not isinstance(pair, list) or len(pair) != 2:
             report(here, f"expected [lowest, highest], got {pair!r}")
-            continue
-        low, high = (_number(v, here, report) for v in pair)
-        if low is not None and high is not None:
-            if low > high:
+        elif None not in (ends := [_number(v, here, report) for v in pair]):
+            if ends[0] > ends[1]:  # type: ignore[operator]
                 report(here, f"lowest above highest: {pair!r}")
-            ranges[key] = (low, high)
-    return ranges
+            ranges[key] = (ends[0], ends[1])
+    return ranges  # type: ignore[return-value]
 
 
 def _reserved(value: Any, path: str, report: Report) -> ReservedSlots | None:
     """Slots of an engine that reserves whole contexts."""
-    entries = _mapping(value, path, report, _RESERVED)
-    for key in (key for key in _RESERVED if key not in entries):
-        report(f"{path}.{key}", "missing")
-    numbers = {key: _number(entry, f"{path}.{key}", report, 1.0) for key, entry in entries.items()}
-    if len(numbers) < len(_RESERVED) or None in numbers.values():
-        return None
-    return ReservedSlots(**numbers)  # type: ignore[arg-type]
-
-
-_RESERVED = ("slots", "context_tokens")
+    names = [f.name for f in fields(ReservedSlots)]
+    numbers = _numbers(value, path, report, names, names, 1.0)
+    return None if numbers is None else ReservedSlots(**numbers)
 
 
 def _settings(value: Any, path: str, report: Report) -> dict[str, Any]:
@@ -240,8 +241,7 @@ def parse_profile(data: Any, where: str = "profile", lines: Mapping[str, int] | 
             if key not in data:
                 report(key, "missing")
     if problems:
-        places = _line_index(lines)
-        told = [f"{where}{places(path)}: {path + ': ' if path else ''}{message}" for path, message in problems]
+        told = [f"{where}{_line(path, lines)}: {path + ': ' if path else ''}{message}" for path, message in problems]
         raise InputError.from_problems(told, heading=f"{where}: not a usable profile")
     kept = values.get("settings", {}).get("request_s")
     if "request_s" not in values and isinstance(kept, float):
@@ -250,21 +250,15 @@ def parse_profile(data: Any, where: str = "profile", lines: Mapping[str, int] | 
     try:
         found.parallel  # noqa: B018 - it is the check
     except InputError as error:
-        raise InputError.from_problems(
-            [f"{where}: {error.message}"], heading=f"{where}: not a usable profile"
-        ) from None
+        raise InputError.from_problems([f"{where}: {error.message}"], None, f"{where}: not a usable profile") from None
     return found
 
 
-def _line_index(lines: Mapping[str, int] | None) -> Callable[[str], str]:
-    def place(path: str) -> str:
-        if not lines:
-            return ""
-        while path and path not in lines:  # a missing key is reported at its parent
-            path = path.rpartition(".")[0]
-        return f":{lines[path]}" if path else ""
-
-    return place
+def _line(path: str, lines: Mapping[str, int] | None) -> str:
+    """Where a key stands; a missing one is told of at its parent."""
+    while path and path not in (lines or ()):
+        path = path.rpartition(".")[0]
+    return f":{lines[path]}" if path and lines else ""
 
 
 def _lines_of(text: str) -> dict[str, int]:

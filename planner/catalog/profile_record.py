@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from planner.iteration.model import PARAMETER_UNITS, IterationModel
+from planner.iteration.model import IterationModel
 from planner.machine.hardware import Parallelism
+from planner.shared.record import Record, plain
 
 SCHEMA = "fleetopt-profile/1"
 """Version of the file format."""
@@ -17,13 +18,11 @@ HOLDS: Mapping[str, float] = {"measured": 0.9, "fitted": 0.9, "estimated": 0.8}
 """Share of the cases that a profile's band holds, by its provenance: nine in ten where :mod:`planner.calibrate` made it, and
 what :data:`planner.iteration.constants.BANDS` hold of systems nobody has fitted [1]."""
 
-_ITERATION_DEFAULTS: Mapping[str, float | None] = {
-    name: {"t0": None, "tau": 1}.get(name, 0.0) for name in PARAMETER_UNITS
-}
+_ITERATION_DEFAULTS = {f.name: f.default for f in fields(IterationModel)}
 
 
 @dataclass(frozen=True, slots=True)
-class ReservedSlots:
+class ReservedSlots(Record):
     """Slots of a replica whose every slot reserves a pool's longest context.
 
     .. math:: n(B) = \\lfloor n_{calib} C_{calib} / B \\rfloor
@@ -188,15 +187,6 @@ class Profile:
             key, value = spec.name, getattr(self, spec.name)
             if value == (spec.default_factory() if spec.default_factory is not MISSING else spec.default):
                 continue
-            if isinstance(value, IterationModel):
-                value = {k: v for k, v in value.to_dict().items() if v != _ITERATION_DEFAULTS[k]}
-            elif isinstance(value, ReservedSlots):
-                value = {"slots": value.slots, "context_tokens": value.context_tokens}
-            elif key == "covered":
-                value = {k: list(v) for k, v in value.items()}
-            elif isinstance(value, tuple):
-                value = [dict(v) if isinstance(v, Mapping) else v for v in value]
-            elif isinstance(value, Mapping):
-                value = dict(value)
-            data[key] = value
+            data[key] = plain(value)
+        data["iteration"] = {k: v for k, v in data["iteration"].items() if v != _ITERATION_DEFAULTS[k]}
         return data

@@ -8,7 +8,8 @@ marked "estimated".
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ from planner.engines import DEFAULT_ENGINE, Engine, engines
 from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.shared.documents import printable
 from planner.shared.kept import once
+from planner.shared.paths import READ, outside
 
 
 def _files() -> Iterator[tuple[str, Path]]:
@@ -94,15 +97,12 @@ def estimated_profile(
     from planner.iteration.roofline import prefill_band, prior_band, roofline
 
     host = find_engine(engine)
-    spread = tp if isinstance(tp, Parallelism) else Parallelism(tp)
+    spread = Parallelism.of(tp)
     return Profile(
         name=f"{model.name}-{gpu.name}-{str(spread).lower().replace(' ', '-')}-estimated",
         gpu=gpu.name,
         model=model.name,
-        tp=spread.tp,
-        pp=spread.pp,
-        dp=spread.dp,
-        ep=spread.ep,
+        **asdict(spread),
         weight_dtype=model.weight_dtype,
         kv_dtype=model.kv_dtype,
         iteration=roofline(gpu, model, spread, engine=engine),
@@ -223,12 +223,20 @@ def profile(
     0.008
     """
     if name is not None:
-        return load_profile(profile_file(name))
+        file = profile_file(name)
+        named = load_profile(file)
+        trusted = file.parent in (FOLDER / "profiles", user_directory())
+        if not trusted and any(outside(f, file.parent) for f in (named.model, f"{named.model}/config.json")):
+            raise InputError(
+                f"{file}: model: {printable(named.model)} is outside its folder, and not read unless told: "
+                f"{READ}={Path(named.model).resolve().parent} in the environment"
+            )
+        return named
     if gpu is None or model is None:
         raise InputError("a profile needs a name, or a GPU and a model")
     device = find_gpu(gpu) if isinstance(gpu, str) else gpu
     network = find_model(model) if isinstance(model, str) else model
-    spread = tp if isinstance(tp, Parallelism) else Parallelism(tp)
+    spread = Parallelism.of(tp)
     wanted = (spread, network.weight_dtype, network.kv_dtype)
     same_shape = None
     for file, modified in once(("profiles", user_directory()), _dated):
@@ -241,11 +249,8 @@ def profile(
         if gpu_name != device.name:
             continue
         own = (found.engine or "").lower()
-        if (
-            engine is not None
-            and own != engine.partition("@")[0]
-            and (own in engines() or found.provenance == "fitted")
-        ):
+        of_another = engine is not None and own != engine.partition("@")[0]
+        if of_another and (own in engines() or found.provenance == "fitted"):
             continue
         if model_name == network.name:
             return served_by(found, engine or DEFAULT_ENGINE)
@@ -276,7 +281,7 @@ def _same_shape(name: str, model: ModelSpec) -> bool:
         other = find_model(name)
     except InputError:
         return False
-    ignored = {
+    same = (
         "name",
         "aliases",
         "source",
@@ -285,8 +290,8 @@ def _same_shape(name: str, model: ModelSpec) -> bool:
         "parameters_active",
         "weight_dtype",
         "kv_dtype",
-    }
-    return all(getattr(other, f.name) == getattr(model, f.name) for f in fields(ModelSpec) if f.name not in ignored)
+    )
+    return other == replace(model, **{name: getattr(other, name) for name in same})
 
 
 @lru_cache(maxsize=256)
@@ -297,15 +302,12 @@ def _unchanged(file: str, _modified_ns: int) -> Profile:
 
 def _canonical(found: Profile) -> tuple[str, str]:
     """Catalog names of a profile's GPU and model; names the catalog does not know stay as they are."""
-    try:
-        gpu_name = find_gpu(found.gpu).name
-    except InputError:
-        gpu_name = found.gpu
-    try:
-        model_name = find_model(found.model).name
-    except InputError:
-        model_name = found.model
-    return gpu_name, model_name
+    names = []
+    for find, name in ((find_gpu, found.gpu), (find_model, found.model)):
+        with suppress(InputError):
+            name = find(name).name
+        names.append(name)
+    return names[0], names[1]
 
 
 def profile_file(name: str | Path) -> Path:

@@ -133,7 +133,7 @@ def text(
     except UnicodeDecodeError as error:
         raise InputError(f"standard input: cannot be read as text ({error})") from None
     done = compress(prompt, budget, counter_from(tokenizer, bytes_per_token), _settings(**given))
-    emit(done.text, output)
+    emit(done.prompt, output)
     sentences = f"{done.sentences_kept:,} of {done.sentences:,} sentences kept"
     why = {
         "gate": f"left alone: {done.content} is not compressed (--content)",
@@ -182,7 +182,7 @@ def serve(host: str, port: int, **given: Any) -> None:
     workers : int = 1
         Processes that compress.
     """
-    from planner.compress.extra import require
+    from planner.compress.tokens import require
 
     for module in ("aiohttp", "prometheus_client", "sklearn", "sentencex"):
         require(module)

@@ -24,7 +24,7 @@ def explain(plan: Path | None, **given: Any) -> Any:
     Example: fleetopt explain plan.yaml
     """
     from planner.plans import plan_document
-    from planner.report.explained import Explanation
+    from planner.report.text.why import Explanation
 
     if plan is not None:
         return Explanation.of(plan_document(plan))

@@ -160,10 +160,10 @@ def page_width(stream: Any = None) -> int | None:
 def renderer(output_format: str | None, output: Path | None, of: str = "") -> Callable[[Any], str]:
     """What makes text of a result: as :func:`writer`, without writing it. A table fits the page; one in a file is whole."""
     from planner.report import formatter
-    from planner.report.table import render as page
+    from planner.report.output import table
 
     name = output_format or format_of(output)
-    return partial(page, width=page_width() if output is None else None) if name == "table" else formatter(name, of)
+    return partial(table, width=page_width() if output is None else None) if name == "table" else formatter(name, of)
 
 
 def writer(output_format: str | None, output: Path | None, of: str = "") -> Callable[[Any], None]:

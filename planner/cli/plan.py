@@ -120,10 +120,10 @@ def _services(file: Path, write: Callable[[Any], None], given: dict[str, Any]) -
 def _verify(plan: Any, program: str) -> None:
     """Simulate the fleet just planned; the verdicts go to stderr, so that stdout stays the plan."""
     from planner.cli.simulate import require
-    from planner.report.table import render as page
+    from planner.report.output import table
 
     with progress_bar("simulating") as bar:
         result = fo.simulate(plan, verify_with=program, progress=lambda _, share: bar(int(100 * share), 100))
     say(["", "other draws of the same traffic, on the same iteration times:"])
-    say([page(result, page_width(sys.stderr)), *(f"warning: {line}" for line in result.warnings)])
+    say([table(result, page_width(sys.stderr)), *(f"warning: {line}" for line in result.warnings)])
     require(result, "Plan with a margin: a stricter promise, or a lower --utilization-cap.")

@@ -22,14 +22,14 @@ def reproduce(paper: str, every: bool, output_format: opt.Format = None, output:
         Every number, printed beside ours.
     """
     from planner.report.blocks import to_terminal
-    from planner.report.text.reproduction import summary
+    from planner.report.text.measured import agreement
 
     write = writer(output_format, output)
     brief = not every and output is None and output_format in (None, "table")
     with progress_bar("reproducing") as progress:
         result = fo.reproduce(paper, progress=progress)
     if brief:
-        emit(to_terminal([summary(result)], page_width()), None)
+        emit(to_terminal([agreement(result)], page_width()), None)
     else:
         write(result)
     counts = ", ".join(f"{n} {verdict}" for verdict, n in result.counts().items())

@@ -108,9 +108,9 @@ def import_(files: list[str], output: opt.OutputFile = None, **given: Any) -> No
     """
     from planner.workload.formats.base import ReadOptions
     from planner.workload.importing import import_files
-    from planner.workload.intervals import MOST_REQUESTS
     from planner.workload.resolve import resolve_workload
     from planner.workload.source import Source
+    from planner.workload.trace import MOST_REQUESTS
     from planner.workload.writer import csv_text
 
     asked = SimpleNamespace(**given)
@@ -213,13 +213,13 @@ def show(workload: str, boundary: str, gamma: float, chunk: int, **given: Any) -
     output_share
         For totals alone: share of the output, e.g. 0.2 or 20%.
     """
-    from planner.workload.summary import summary
+    from planner.workload.summary import WorkloadSummary
 
     loaded = _load(workload, **given)
     split = parse_tokens(boundary, "--boundary")
     if not (split > 0.0 and gamma >= 1.0):
         raise InputError(f"--boundary must be positive and --gamma at least 1, got {boundary} and {gamma:g}")
-    return summary(loaded, split, gamma, chunk)
+    return WorkloadSummary(loaded, split, gamma, chunk)
 
 
 @app.command()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-
-import numpy as np
+from typing import Any
 
 from planner.compress.gate import PROSE, content_type
 from planner.compress.scores import ScoreWeights, sentence_scores
@@ -47,21 +45,21 @@ class Compression:
 
     Parameters
     ----------
-    text
-        The prompt to send: compressed, or the original where it was left alone.
+    prompt
+        To send: a text, or the messages of a chat; compressed, or as it was where it was left alone.
     tokens_before, tokens_after
-        By the counter used [tokens].
+        By the counter used, a chat's template included [tokens].
     content
-        ``prose``, ``code`` or ``structured``.
+        ``prose``, ``code`` or ``structured``; of a chat that of the largest text that may be compressed.
     compressed
-        Whether `text` is shorter than the prompt.
+        Whether anything was left out.
     reason
         Why a prompt above the budget was left alone: ``gate`` (its content), ``kept`` (what must be kept does not fit).
     sentences, sentences_kept
-        Of the prompt; in `text`.
+        Of a text; in what is left of it.
     """
 
-    text: str
+    prompt: Any
     tokens_before: int
     tokens_after: int
     content: str
@@ -82,6 +80,7 @@ def compress(
     count: TokenCounter,
     settings: CompressorSettings | None = None,
     content: str | None = None,
+    least: bool = False,
 ) -> Compression:
     """Shorten a prompt to at most `budget_tokens`, or leave it alone and say why.
 
@@ -100,7 +99,9 @@ def compress(
     settings
         Default: the paper's.
     content
-        Content type when a router knows it; default by :func:`planner.compress.gate.content_type`.
+        Content type where it is known; default by :func:`planner.compress.gate.content_type`.
+    least
+        Whether, where what must be kept is more than the budget, that is what is left of it.
 
     Returns
     -------
@@ -119,47 +120,33 @@ def compress(
     if kind not in settings.content_types:
         return Compression(text, before, before, kind, False, "gate")
     units = units_of(text, settings.language)
-    kept = _select(units, budget_tokens, count, settings)
-    sentences = sum(1 for u in units if not u.protected)
-    if kept is None:
-        return Compression(text, before, before, kind, False, "kept", sentences, sentences)
-    chosen, shorter = kept
-    left = sum(1 for k in chosen if not units[k].protected)
-    return Compression(shorter, before, count(shorter), kind, True, None, sentences, left)
-
-
-def _select(
-    units: list[Unit], budget: int, count: TokenCounter, settings: CompressorSettings
-) -> tuple[list[int], str] | None:
-    """Units kept and their text, at most `budget` tokens; ``None`` when what must be kept is more than that."""
-    places = [k for k, u in enumerate(units) if not u.protected]
-    first = places[: settings.keep_first]
-    last = places[max(len(places) - settings.keep_last, 0) :]
-    forced = {k for k, u in enumerate(units) if u.protected} | set(first) | set(last)
+    forced, order = _ranked(units, settings)
     sizes = count.each([u.text for u in units])
-    scores = np.zeros(len(units))
-    scores[places] = sentence_scores([units[k].text for k in places], settings.weights)
-    order = sorted((k for k in places if k not in forced), key=lambda k: (-scores[k], k))
-    chosen = set(forced)
     used = sum(sizes[k] for k in forced)
     taken = []
     for k in order:
-        if used + sizes[k] <= budget:
-            chosen.add(k)
+        if used + sizes[k] <= budget_tokens:
             taken.append(k)
             used += sizes[k]
-    return _fit(units, chosen, taken, budget, count)
-
-
-def _fit(
-    units: list[Unit], chosen: set[int], taken: list[int], budget: int, count: Callable[[str], int]
-) -> tuple[list[int], str] | None:
-    """Count the whole text and give the worst sentences back until it fits: tokens of parts need not add up."""
+    # tokens of parts need not add up: the whole is counted, and the worst sentences are given back until it fits
     while True:
-        kept = sorted(chosen)
-        text = "".join(units[k].text for k in kept)
-        if count(text) <= budget:
-            return kept, text
-        if not taken:
-            return None
-        chosen.discard(taken.pop())
+        kept = sorted({*forced, *taken})
+        shorter = "".join(units[k].text for k in kept)
+        after = count(shorter)
+        if after <= budget_tokens or not taken:
+            break
+        taken.pop()
+    sentences = sum(not u.protected for u in units)
+    if after > budget_tokens and not (least and after < before):
+        return Compression(text, before, before, kind, False, "kept", sentences, sentences)
+    left = sum(not units[k].protected for k in kept)
+    return Compression(shorter, before, after, kind, True, None, sentences, left)
+
+
+def _ranked(units: list[Unit], settings: CompressorSettings) -> tuple[set[int], list[int]]:
+    """Units that are kept whatever happens, and the other sentences, the best first."""
+    places = [k for k, u in enumerate(units) if not u.protected]
+    last = places[max(len(places) - settings.keep_last, 0) :]
+    forced = {k for k, u in enumerate(units) if u.protected} | {*places[: settings.keep_first], *last}
+    scores = dict(zip(places, sentence_scores([units[k].text for k in places], settings.weights), strict=True))
+    return forced, sorted((k for k in places if k not in forced), key=lambda k: (-scores[k], k))

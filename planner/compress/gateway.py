@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import get_context
 from typing import Any
 
@@ -20,16 +21,15 @@ import aiohttp
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from planner.compress.extract import CompressorSettings, compress
-from planner.compress.gate import content_type
-from planner.compress.messages import chat_tokens, compress_chat, texts_of
+from planner.compress.extract import Compression, CompressorSettings, compress
+from planner.compress.messages import compress_prompt, prompt_tokens, texts_of
 from planner.compress.tokens import ByteCounter, LearnedBytes, TokenCounter, TokenizerCounter
 from planner.errors import InputError
 from planner.shared.cores import end_with_parent
 from planner.shared.documents import printable
 
-_HOP_BY_HOP = frozenset(
-    [
+_HOP_BY_HOP = {
+    *(
         "accept-encoding",
         "connection",
         "content-length",
@@ -37,12 +37,9 @@ _HOP_BY_HOP = frozenset(
         "keep-alive",
         "proxy-authenticate",
         "proxy-authorization",
-        "te",
-        "trailers",
-        "transfer-encoding",
-        "upgrade",
-    ]
-)
+    ),
+    *("te", "trailers", "transfer-encoding", "upgrade"),
+}
 """Headers that belong to one connection (RFC 9110, section 7.6.1), and those the proxy sets itself."""
 
 MOST_PORTS = 65_535
@@ -102,29 +99,17 @@ class _Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "fleetopt_gateway_requests", "Requests by pool and outcome.", ["pool", "outcome"], registry=self.registry
-        )
-        self.borderline = Counter(
-            "fleetopt_gateway_borderline",
-            "Borderline requests by what became of them.",
-            ["result"],
-            registry=self.registry,
-        )
-        self.tokens_removed = Counter(
-            "fleetopt_gateway_tokens_removed", "Prompt tokens left out.", registry=self.registry
-        )
-        self.errors = Counter(
-            "fleetopt_gateway_upstream_errors", "Upstream failures by pool.", ["pool"], registry=self.registry
-        )
-        self.in_flight = Gauge("fleetopt_gateway_in_flight", "Requests in flight.", registry=self.registry)
-        self.overhead = Histogram(
-            "fleetopt_gateway_overhead_seconds",
-            "From the whole request to its forwarding.",
-            ["compressed"],
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
+
+        def kept(kind: Any, name: str, told: str, *labels: str, **options: Any) -> Any:
+            return kind(f"fleetopt_gateway_{name}", told, labels, registry=self.registry, **options)
+
+        self.requests = kept(Counter, "requests", "Requests by pool and outcome.", "pool", "outcome")
+        self.borderline = kept(Counter, "borderline", "Borderline requests by what became of them.", "result")
+        self.tokens_removed = kept(Counter, "tokens_removed", "Prompt tokens left out.")
+        self.errors = kept(Counter, "upstream_errors", "Upstream failures by pool.", "pool")
+        self.in_flight = kept(Gauge, "in_flight", "Requests in flight.")
+        told = "From the whole request to its forwarding."
+        self.overhead = kept(Histogram, "overhead_seconds", told, "compressed", buckets=_BUCKETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +132,7 @@ class Gateway:
         self.learned = LearnedBytes()
         self._exact: TokenCounter | None = None if settings.tokenizer is None else TokenizerCounter(settings.tokenizer)
         self._in_flight = 0
+        self.metrics.in_flight.set_function(lambda: self._in_flight)
         self._waiting = 0
         self._pool: ProcessPoolExecutor | None = None
         self._session: aiohttp.ClientSession | None = None
@@ -174,12 +160,10 @@ class Gateway:
             self.metrics.requests.labels("none", "refused").inc()
             return _error(503, "the gateway has as many requests in flight as it may", "overloaded")
         self._in_flight += 1
-        self.metrics.in_flight.set(self._in_flight)
         try:
             return await self._handle(request)
         finally:
             self._in_flight -= 1
-            self.metrics.in_flight.set(self._in_flight)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -190,7 +174,7 @@ class Gateway:
         try:
             data = json.loads(raw)
         except (ValueError, RecursionError):
-            return _error(400, "the body is not JSON", "invalid_request")
+            data = None
         if not isinstance(data, dict):
             return _error(400, "the body is not a JSON object", "invalid_request")
         route = await self._route(data, raw, request.headers)
@@ -203,33 +187,27 @@ class Gateway:
         """The pool a request fits, compressed when that makes it fit the short one."""
         s = self.settings
         prompt = data.get("messages", data.get("prompt"))
-        texts = _texts(prompt)
-        size = sum(len(t.encode("utf-8", "surrogatepass")) for t in texts)
+        texts = texts_of(prompt)
+        size = _size(texts)
         category = headers.get("x-fleetopt-category") or "all"
         output = _output_limit(data) or s.default_output_tokens
         # a token is at least one byte: what cannot exceed the boundary need not be counted
         if size + 16 * len(texts) + output <= s.boundary:
             return _Route("short", raw, False, category, size)
         count: TokenCounter = self._exact or self.learned.counter(category)
-        tokens = await self._count(prompt, texts, count)
+        # an exact tokenizer works beside the event loop
+        learned = isinstance(count, ByteCounter)
+        tokens = prompt_tokens(prompt, count) if learned else await asyncio.to_thread(prompt_tokens, prompt, count)
         if tokens + output <= s.boundary:
             return _Route("short", raw, False, category, size)
-        if tokens + output > s.gamma * s.boundary or headers.get("x-fleetopt-compress", "").lower() == "never":
-            return _Route("long", raw, False, category, size)
-        shorter = await self._compress(prompt, s.boundary - output, category)
+        wanted = headers.get("x-fleetopt-compress", "").lower() != "never"
+        borderline = wanted and tokens + output <= s.gamma * s.boundary
+        shorter = await self._compress(prompt, s.boundary - output, category) if borderline else None
         if shorter is None:
             return _Route("long", raw, False, category, size)
         key = "messages" if "messages" in data else "prompt"
         body = json.dumps({**data, key: shorter}, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        return _Route(
-            "short", body, True, category, sum(len(t.encode("utf-8", "surrogatepass")) for t in _texts(shorter))
-        )
-
-    async def _count(self, prompt: Any, texts: list[str], count: TokenCounter) -> int:
-        """Prompt tokens; an exact tokenizer works beside the event loop."""
-        if isinstance(count, ByteCounter):
-            return _tokens(prompt, texts, count)
-        return await asyncio.to_thread(_tokens, prompt, texts, count)
+        return _Route("short", body, True, category, _size(texts_of(shorter)))
 
     async def _compress(self, prompt: Any, budget: int, category: str) -> Any:
         """The compressed prompt, or ``None`` when it has to stay as it is."""
@@ -242,17 +220,16 @@ class Gateway:
         self._waiting += 1
         per_token = self.learned.bytes_per_token(category)
         try:
-            found = await asyncio.get_running_loop().run_in_executor(
+            done = await asyncio.get_running_loop().run_in_executor(
                 self._pool, _compress_task, prompt, budget, self.settings.tokenizer, per_token, self.settings.compressor
             )
         finally:
             self._waiting -= 1
-        shorter, removed, reason = found
-        self.metrics.borderline.labels(reason or "compressed").inc()
-        if shorter is None:
+        self.metrics.borderline.labels(done.reason or "compressed").inc()
+        if not done.compressed:
             return None
-        self.metrics.tokens_removed.inc(removed)
-        return shorter
+        self.metrics.tokens_removed.inc(done.tokens_before - done.tokens_after)
+        return done.prompt
 
     # --- forwarding -----------------------------------------------------------------------------------------------
 
@@ -394,23 +371,9 @@ async def _bounded(upstream: aiohttp.ClientResponse, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-def _texts(prompt: Any) -> list[str]:
-    """All texts of a prompt or of messages."""
-    if isinstance(prompt, str):
-        return [prompt]
-    if isinstance(prompt, list):
-        return [
-            t for m in prompt for t in ([m] if isinstance(m, str) else texts_of(m) if isinstance(m, Mapping) else [])
-        ]
-    return []
-
-
-def _tokens(prompt: Any, texts: list[str], count: TokenCounter) -> int:
-    if isinstance(prompt, list) and prompt and all(isinstance(m, Mapping) for m in prompt):
-        return chat_tokens(prompt, count)
-    if isinstance(prompt, list) and prompt and all(isinstance(m, int) for m in prompt):
-        return len(prompt)
-    return sum(count.each(texts))
+def _size(texts: Sequence[str]) -> int:
+    """Bytes of texts."""
+    return sum(len(t.encode("utf-8", "surrogatepass")) for t in texts)
 
 
 def _output_limit(data: Mapping[str, Any]) -> int | None:
@@ -424,7 +387,7 @@ def _output_limit(data: Mapping[str, Any]) -> int | None:
 
 # --- in the compressing process -----------------------------------------------------------------------------------
 
-_counters: dict[str, TokenCounter] = {}
+_tokenizer = cache(TokenizerCounter)
 
 
 def _warm_up() -> None:
@@ -434,17 +397,7 @@ def _warm_up() -> None:
 
 def _compress_task(
     prompt: Any, budget: int, tokenizer: str | None, bytes_per_token: float, settings: CompressorSettings
-) -> tuple[Any, int, str | None]:
-    """(compressed prompt or None, tokens removed, why it was left alone)."""
-    count: TokenCounter
-    if tokenizer is None:
-        count = ByteCounter(bytes_per_token)
-    else:
-        count = _counters.get(tokenizer) or _counters.setdefault(tokenizer, TokenizerCounter(tokenizer))
-    if isinstance(prompt, str):
-        text = compress(prompt, budget, count, settings, content_type(prompt))
-        return (text.text if text.compressed else None), text.tokens_before - text.tokens_after, text.reason
-    if all(isinstance(m, Mapping) for m in prompt):
-        chat = compress_chat(prompt, budget, count, settings)
-        return (chat.messages if chat.compressed else None), chat.tokens_before - chat.tokens_after, chat.reason
-    return None, 0, "not_text"
+) -> Compression:
+    """A prompt, compressed where that is possible."""
+    count = ByteCounter(bytes_per_token) if tokenizer is None else _tokenizer(tokenizer)
+    return compress_prompt(prompt, budget, count, settings)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from planner.compress.extract import CompressorSettings, compress
-from planner.compress.fidelity import TfidfCosine, rouge_l_recall
-from planner.compress.messages import chat_tokens, compress_chat, texts_of
-from planner.compress.tokens import TokenCounter
+import numpy as np
+
+from planner.compress.extract import CompressorSettings
+from planner.compress.messages import compress_prompt, prompt_tokens, texts_of
+from planner.compress.scores import words_of
+from planner.compress.tokens import TokenCounter, require
 from planner.errors import InputError
 from planner.shared.paths import at_home
 from planner.shared.record import Record
@@ -36,18 +39,15 @@ class Prompt:
 
     Parameters
     ----------
-    text
-        A plain prompt; empty when `messages` is given.
-    messages
-        A chat.
+    prompt
+        A text, or the messages of a chat.
     category
         As the file states it; ``None`` = by content.
     output_tokens
         Output length the file states [tokens].
     """
 
-    text: str = ""
-    messages: tuple[Mapping[str, Any], ...] = ()
+    prompt: str | tuple[Mapping[str, Any], ...]
     category: str | None = None
     output_tokens: int | None = None
 
@@ -170,9 +170,7 @@ def read_prompts(path: str | Path) -> Iterator[Prompt]:
     if not file.is_file():
         raise InputError(f"{path}: no such file", 'Give prompts as JSON lines: {"prompt": "..."}.')
     with file.open("rb") as stream:
-        number = 0
-        while line := stream.readline(LONGEST_LINE + 1):
-            number += 1
+        for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1):
             if len(line) > LONGEST_LINE:
                 raise InputError(f"{path}:{number}: a line of more than {LONGEST_LINE >> 20} MiB")
             if line.strip():
@@ -204,7 +202,7 @@ def _prompt(line: bytes, where: str) -> Prompt:
             if isinstance(m, Mapping)
         ]
     if isinstance(messages, Sequence) and messages and all(isinstance(m, Mapping) for m in messages):
-        return Prompt(messages=tuple(messages), category=name, output_tokens=output)
+        return Prompt(tuple(messages), category=name, output_tokens=output)
     raise InputError(f"{where}: no prompt", "Each line needs `prompt`, `text`, `messages` or `conversations`.")
 
 
@@ -255,14 +253,8 @@ def measure(
                 background.append(done.original)
     everything = [o for group in outcomes.values() for o in group]
     cosine = TfidfCosine(background) if any(o.shorter is not None for o in everything) else None
-    return CompressionMeasurement(
-        boundary,
-        gamma,
-        seen,
-        _summary(everything, cosine),
-        {name: _summary(group, cosine) for name, group in sorted(outcomes.items())},
-        counted_by,
-    )
+    by_name = {name: _summary(group, cosine) for name, group in sorted(outcomes.items())}
+    return CompressionMeasurement(boundary, gamma, seen, _summary(everything, cosine), by_name, counted_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,36 +273,24 @@ def _compress_one(
     prompt: Prompt, boundary: int, gamma: float, output: int, count: TokenCounter, settings: CompressorSettings | None
 ) -> _Outcome | None:
     """The outcome for a borderline prompt; ``None`` for one outside the band."""
-    tokens = chat_tokens(prompt.messages, count) if prompt.messages else count(prompt.text)
+    tokens = prompt_tokens(prompt.prompt, count)
     if not boundary < tokens + output <= gamma * boundary:
         return None
-    budget = boundary - output
     started = time.perf_counter()
-    if prompt.messages:
-        chat = compress_chat(prompt.messages, budget, count, settings)
-        seconds = time.perf_counter() - started
-        original = "\n".join(t for m in prompt.messages for t in texts_of(m))
-        shorter = "\n".join(t for m in chat.messages for t in texts_of(m)) if chat.compressed else None
-        content, reason = chat.content, chat.reason
-        reduction = 1.0 - chat.tokens_after / chat.tokens_before
-    else:
-        text = compress(prompt.text, budget, count, settings)
-        seconds = time.perf_counter() - started
-        original, shorter = prompt.text, text.text if text.compressed else None
-        content, reason, reduction = text.content, text.reason, text.reduction
-    return _Outcome(prompt.category or content, original, shorter, reason, reduction, seconds)
+    done = compress_prompt(prompt.prompt, boundary - output, count, settings)
+    seconds = time.perf_counter() - started
+    original, shorter = ("\n".join(texts_of(p)) for p in (prompt.prompt, done.prompt))
+    return _Outcome(
+        prompt.category or done.content, original, shorter if done.compressed else None, done.reason, done.reduction, seconds
+    )  # fmt: skip
 
 
 def _summary(outcomes: Sequence[_Outcome], cosine: TfidfCosine | None) -> CategoryResult:
     done = [(o, o.shorter) for o in outcomes if o.shorter is not None]
-    reasons: dict[str, int] = {}
-    for o in outcomes:
-        if o.reason:
-            reasons[o.reason] = reasons.get(o.reason, 0) + 1
     return CategoryResult(
         requests=len(outcomes),
         compressed=len(done),
-        reasons=reasons,
+        reasons=Counter(o.reason for o in outcomes if o.reason),
         reduction=_spread([o.reduction for o, _ in done]),
         rouge_l_recall=_spread([rouge_l_recall(o.original, s) for o, s in done]),
         tfidf_cosine=_spread([cosine(o.original, s) for o, s in done if cosine is not None]),
@@ -318,12 +298,60 @@ def _summary(outcomes: Sequence[_Outcome], cosine: TfidfCosine | None) -> Catego
     )
 
 
-def _quantiles(values: Sequence[float], levels: Sequence[float]) -> dict[str, float]:
-    import numpy as np
-
-    return {f"p{100 * q:g}": float(np.quantile(values, q)) for q in levels} if values else {}
-
-
 def _spread(values: Sequence[float], levels: Sequence[float] = LEVELS) -> dict[str, float]:
     """Mean and quantiles by name; nothing of nothing."""
-    return {"mean": math.fsum(values) / len(values), **_quantiles(values, levels)} if values else {}
+    if not values:
+        return {}
+    return {"mean": math.fsum(values) / len(values), **{f"p{100 * q:g}": float(np.quantile(values, q)) for q in levels}}
+
+
+def rouge_l_recall(original: str, compressed: str) -> float:
+    """Longest common subsequence of words over the words of the original, in [0, 1]; 1 for an empty original.
+
+    Parameters
+    ----------
+    original, compressed
+        Texts.
+
+    References
+    ----------
+    Lin (2004), ROUGE: a package for automatic evaluation of summaries, section 3.
+
+    >>> rouge_l_recall("the cat sat on the mat", "the cat on the mat")
+    0.8333333333333334
+    """
+    reference, found = words_of(original), words_of(compressed)
+    if not reference:
+        return 1.0
+    return _longest_common_subsequence(reference, found) / len(reference)
+
+
+def _longest_common_subsequence(a: list[str], b: list[str]) -> int:
+    """Length by the bit-parallel recurrence of Hyyro (2004): a row of the table is one integer."""
+    masks: dict[str, int] = {}
+    for k, word in enumerate(a):
+        masks[word] = masks.get(word, 0) | (1 << k)
+    full = (1 << len(a)) - 1
+    row = full
+    for word in b:
+        match = row & masks.get(word, 0)
+        row = ((row + match) | (row - match)) & full
+    return len(a) - row.bit_count()
+
+
+class TfidfCosine:
+    """Cosine of the TF-IDF vectors of two texts, in [0, 1].
+
+    Parameters
+    ----------
+    background
+        Documents the inverse document frequencies come from, the originals among them; at least one with a word.
+    """
+
+    def __init__(self, background: Sequence[str]) -> None:
+        self._rows = require("sklearn.feature_extraction.text").TfidfVectorizer(analyzer=words_of).fit(background)
+
+    def __call__(self, original: str, compressed: str) -> float:
+        """The cosine of one pair."""
+        rows = self._rows.transform([original, compressed])
+        return float(np.clip((rows[0] @ rows[1].T).sum(), 0.0, 1.0))

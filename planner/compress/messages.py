@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from planner.compress.extract import Compression, CompressorSettings, compress
@@ -17,53 +17,41 @@ _COMPRESSIBLE_ROLES = ("user",)
 """Instructions (system, developer), the model's own words and tool results are passed on as they are."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChatCompression:
-    """A chat request after compression.
-
-    Parameters
-    ----------
-    messages
-        To send.
-    tokens_before, tokens_after
-        Of all messages, template included [tokens].
-    compressed
-        Whether anything was left out.
-    content
-        Content type of the largest text that may be compressed; ``structured`` when none may.
-    reason
-        Why it was left alone, as in :class:`planner.compress.extract.Compression`.
-    """
-
-    messages: list[dict[str, Any]]
-    tokens_before: int
-    tokens_after: int
-    compressed: bool
-    content: str
-    reason: str | None = None
+def texts_of(prompt: Any) -> list[str]:
+    """Texts of a prompt, of a message, of one of its parts, or of a list of them; nothing for other types."""
+    if isinstance(prompt, str):
+        return [prompt]
+    if isinstance(prompt, Mapping):
+        return texts_of(prompt.get("content", prompt.get("text")))
+    return [text for one in prompt for text in texts_of(one)] if isinstance(prompt, Sequence) else []
 
 
-def texts_of(message: Mapping[str, Any]) -> list[str]:
-    """Texts of one message: its content, or the text parts of it; nothing for other types."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return [content]
-    if isinstance(content, Sequence):
-        return [p["text"] for p in content if isinstance(p, Mapping) and isinstance(p.get("text"), str)]
-    return []
-
-
-def chat_tokens(messages: Sequence[Mapping[str, Any]], count: TokenCounter) -> int:
-    """Tokens of a chat request, counted high; tool calls and other structure by their JSON."""
-    import json
-
-    total = 0
-    for message in messages:
-        total += TOKENS_PER_MESSAGE + sum(count(t) for t in texts_of(message))
+def prompt_tokens(prompt: Any, count: TokenCounter) -> int:
+    """Tokens of a prompt; of a chat counted high, tool calls and other structure by their JSON."""
+    if isinstance(prompt, Sequence) and prompt and all(isinstance(one, int) for one in prompt):
+        return len(prompt)
+    total = sum(count.each(texts_of(prompt)))
+    for message in prompt if _is_chat(prompt) else ():
         rest = {k: v for k, v in message.items() if k not in ("content", "role")}
-        if rest:
-            total += count(json.dumps(rest, ensure_ascii=False))
+        total += TOKENS_PER_MESSAGE + (count(json.dumps(rest, ensure_ascii=False)) if rest else 0)
     return total
+
+
+def _is_chat(prompt: Any) -> bool:
+    return isinstance(prompt, (list, tuple)) and bool(prompt) and all(isinstance(one, Mapping) for one in prompt)
+
+
+def compress_prompt(
+    prompt: Any, budget_tokens: int, count: TokenCounter, settings: CompressorSettings | None = None
+) -> Compression:
+    """Compress a text or a chat, see :func:`planner.compress.extract.compress` and :func:`compress_chat`; anything else is left
+    alone (``not_text``)."""
+    if isinstance(prompt, str):
+        return compress(prompt, budget_tokens, count, settings)
+    if _is_chat(prompt):
+        return compress_chat(prompt, budget_tokens, count, settings)
+    tokens = prompt_tokens(prompt, count)
+    return Compression(prompt, tokens, tokens, STRUCTURED, False, "not_text")
 
 
 def compress_chat(
@@ -71,7 +59,7 @@ def compress_chat(
     budget_tokens: int,
     count: TokenCounter,
     settings: CompressorSettings | None = None,
-) -> ChatCompression:
+) -> Compression:
     """Compress the longest user text of a chat until all messages fit the budget, or leave the chat alone.
 
     Only text of the user is touched, longest first; everything else keeps its place and wording. A chat with tool calls is
@@ -88,51 +76,34 @@ def compress_chat(
 
     Returns
     -------
-    ChatCompression
+    Compression
     """
     settings = settings or CompressorSettings()
     kept = [dict(m) for m in messages]
-    before = chat_tokens(messages, count)
+    before = prompt_tokens(messages, count)
     places = _compressible(messages)
     largest = max(places, key=lambda p: len(_text(messages, p)), default=None)
     kind = STRUCTURED if largest is None else content_type(_text(messages, largest))
     if before <= budget_tokens:
-        return ChatCompression(kept, before, before, False, kind)
+        return Compression(kept, before, before, kind, False)
     if largest is None or any(m.get("tool_calls") or m.get("role") == "tool" for m in messages):
-        return ChatCompression(kept, before, before, False, STRUCTURED, "gate")
+        return Compression(kept, before, before, STRUCTURED, False, "gate")
     now = before
     reason: str | None = "gate"
     for place in sorted(places, key=lambda p: -len(_text(messages, p))):
         text = _text(messages, place)
-        shorter = _as_far_as_it_goes(text, count(text) - (now - budget_tokens), count, settings)
+        budget = max(0, count(text) - (now - budget_tokens))
+        shorter = compress(text, budget, count, settings, least=True)
         if not shorter.compressed:
             reason = shorter.reason or reason
             continue
-        _put(kept, place, shorter.text)
+        _put(kept, place, shorter.prompt)
         now += shorter.tokens_after - shorter.tokens_before
         if now <= budget_tokens:
-            after = chat_tokens(kept, count)
+            after = prompt_tokens(kept, count)
             if after <= budget_tokens:
-                return ChatCompression(kept, before, after, True, PROSE)
-    return ChatCompression([dict(m) for m in messages], before, before, False, kind, reason)
-
-
-def _as_far_as_it_goes(text: str, budget: int, count: TokenCounter, settings: CompressorSettings) -> Compression:
-    """Compressed to the budget, or, when what must be kept is larger, to that."""
-    done = compress(text, max(budget, 0), count, settings)
-    if done.reason != "kept":
-        return done
-    low, high = max(budget, 0), done.tokens_before - 1
-    best = done
-    # what must be kept is found by halving: it does not depend on the scores
-    while low < high and high - low > 16:
-        middle = (low + high) // 2
-        tried = compress(text, middle, count, settings)
-        if tried.compressed:
-            best, high = tried, middle
-        else:
-            low = middle
-    return best
+                return Compression(kept, before, after, PROSE, True)
+    return Compression([dict(m) for m in messages], before, before, kind, False, reason)
 
 
 _Place = tuple[int, int | None]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.compress.extra import require
+from planner.compress.tokens import require
 from planner.errors import InputError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import itertools
 import re
 from dataclasses import dataclass
 
-from planner.compress.extra import require
 from planner.compress.gate import PROSE, content_type
+from planner.compress.tokens import require
 from planner.shared.documents import whole
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})")
@@ -143,8 +143,6 @@ def _sentences(block: str, language: str) -> list[Unit]:
         else:
             units.append(heading + piece)
             heading = ""
-    if heading and units:
-        units[-1] += heading
-    elif heading:
-        units.append(heading)
+    if heading:
+        units.append(units.pop() + heading if units else heading)
     return [Unit(u) for u in units]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from types import ModuleType
 
-from planner.compress.extra import require
 from planner.errors import InputError
 from planner.shared.documents import printable, whole
+from planner.shared.extras import installing
 from planner.shared.paths import at_home
 from planner.units import LEAST, MOST
 
@@ -18,17 +20,30 @@ DEFAULT_BYTES_PER_TOKEN = 3.0
 """Bytes per token assumed before anything is learned: below what tokenizers reach on prose, so that counts err high."""
 
 
-class TokenCounter(Protocol):
+def require(module: str) -> ModuleType:
+    """The module, or an :class:`InputError` that says which extra brings it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise InputError(
+            f"prompt compression needs {error.name or module}, which is not installed",
+            f"Install the extra: {installing('compress')}",
+        ) from None
+
+
+class TokenCounter(ABC):
     """Counts tokens."""
 
+    @abstractmethod
     def __call__(self, text: str) -> int:
         """Tokens of one text."""
 
     def each(self, texts: Sequence[str]) -> list[int]:
         """Tokens of several texts, each by itself."""
+        return [self(t) for t in texts]
 
 
-class ByteCounter:
+class ByteCounter(TokenCounter):
     """Tokens as UTF-8 bytes over a constant, rounded up.
 
     Parameters
@@ -46,12 +61,8 @@ class ByteCounter:
         """Tokens of one text."""
         return math.ceil(len(text.encode("utf-8", "surrogatepass")) / self.bytes_per_token)
 
-    def each(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of several texts, each by itself."""
-        return [self(t) for t in texts]
 
-
-class TokenizerCounter:
+class TokenizerCounter(TokenCounter):
     """Exact counts by a Hugging Face ``tokenizer.json``.
 
     Parameters
@@ -103,8 +114,7 @@ class LearnedBytes:
     """Standard deviations by which the estimate is taken lower, so that a count errs high."""
 
     def __init__(self) -> None:
-        self._mean: dict[str, float] = {}
-        self._variance: dict[str, float] = {}
+        self._known: dict[str, tuple[float, float]] = {}
 
     def observe(self, category: str, size_bytes: int, tokens: int) -> None:
         """Learn from a prompt of `size_bytes` that was `tokens` tokens to the engine."""
@@ -112,19 +122,17 @@ class LearnedBytes:
         if size_bytes <= 0 or not 0 < tokens <= size_bytes / LEAST:
             return
         value = size_bytes / tokens
-        if category not in self._mean:
-            self._mean[category], self._variance[category] = value, (0.1 * value) ** 2
-            return
-        step = value - self._mean[category]
-        self._mean[category] += self.WEIGHT * step
-        self._variance[category] = (1.0 - self.WEIGHT) * (self._variance[category] + self.WEIGHT * step * step)
+        mean, variance = self._known.get(category, (value, (0.1 * value) ** 2 / (1.0 - self.WEIGHT)))
+        step = value - mean
+        variance = (1.0 - self.WEIGHT) * (variance + self.WEIGHT * step * step)
+        self._known[category] = mean + self.WEIGHT * step, variance
 
     def bytes_per_token(self, category: str) -> float:
         """The estimate used for counting [bytes]; the default until something was observed."""
-        if category not in self._mean:
+        if category not in self._known:
             return DEFAULT_BYTES_PER_TOKEN
-        low = self._mean[category] - self.MARGIN * math.sqrt(self._variance[category])
-        return max(low, 0.25 * self._mean[category])
+        mean, variance = self._known[category]
+        return max(mean - self.MARGIN * math.sqrt(variance), 0.25 * mean)
 
     def counter(self, category: str) -> ByteCounter:
         """A counter at the present estimate."""

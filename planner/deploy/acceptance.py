@@ -22,7 +22,7 @@ from planner.shared.documents import printable, refuse_unfed
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.simulate.statistics import Estimate, mean_of_batches
-from planner.simulate.verify import CANNOT_TELL, FAILS, HOLDS, judge, judge_share
+from planner.simulate.verify import CANNOT_TELL, FAILS, HOLDS, judge
 from planner.units import format_count, format_duration, format_percent
 
 LATE_S = 0.05
@@ -79,25 +79,19 @@ class Judged(Record):
     @property
     def kept(self) -> bool:
         """Whether it holds, or is kept by what was measured though not beyond doubt."""
-        value = (
-            self.within.value <= self.promise.limit_s
-            if self.promise.quantile == MEAN
-            else self.within.value >= self.promise.quantile
-        )
-        return self.verdict == HOLDS or (self.verdict == CANNOT_TELL and self.within.enough and value)
+        mean, value = self.promise.quantile == MEAN, self.within.value
+        fits = value <= self.promise.limit_s if mean else value >= self.promise.quantile
+        return self.verdict == HOLDS or (self.verdict == CANNOT_TELL and self.within.enough and fits)
 
     @property
     def told(self) -> str:
         """In words."""
-        share = (
-            ""
-            if self.promise.quantile == MEAN
-            else f"; {format_percent(self.within.value)} of {self.requests:,} within it"
-        )
-        planned = "" if self.predicted_s is None else f", planned {self.promise.tell(self.predicted_s)}"
-        return (
-            f"{self.promise.told}: {self.verdict}: {self.promise.tell(self.measured_s)}{planned}{share} ({self.reason})"
-        )
+        found = f"{self.promise.told}: {self.verdict}: {self.promise.tell(self.measured_s)}"
+        if self.predicted_s is not None:
+            found += f", planned {self.promise.tell(self.predicted_s)}"
+        if self.promise.quantile != MEAN:
+            found += f"; {format_percent(self.within.value)} of {self.requests:,} within it"
+        return f"{found} ({self.reason})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +202,15 @@ def accept(
             f"{len(outcomes)} requests are too few to judge, {LEAST} count at least",
             "More: --replay-requests, --replay-for.",
         )
-    table = _Columns.of(counted)
-    lengths = table.input + table.output if sees_output else table.input
+    columns = ("input_tokens", "output_tokens", *_TIMES)
+    table = {name: np.array([getattr(o, name) for o in counted], dtype=np.float64) for name in columns}
+    lengths = table["input_tokens"] + table["output_tokens"] * sees_output
     divided = "shape" in plan and find_shape(plan["shape"]).divides_roles
     # every request passes both pools of a pair, and each says a part of what is predicted
     pools = plan["pools"][-1:] if divided else plan["pools"]
     told = [plan["pools"] if divided else [pool] for pool in pools]
     place = np.minimum(np.searchsorted([float(p["high_tokens"]) for p in pools[:-1]], lengths), len(pools) - 1)
-    parts = [table.where(place == k) for k in range(len(pools))]
+    parts = [{name: column[place == k] for name, column in table.items()} for k in range(len(pools))]
     rate, planned = len(outcomes) / seconds, float(plan["arrival_rate_per_s"])
     alike = abs(rate - planned) <= SAME_RATE * planned
     late = float(np.quantile([o.late_s for o in outcomes], 0.95))
@@ -226,7 +221,7 @@ def accept(
             judged.append(_judged("fleet", promise, table, expected[0] if len(pools) == 1 else None, late))
         else:
             each = zip(pools, parts, expected, strict=True)
-            judged += [_judged(p["name"], promise, part, e, late) for p, part, e in each if part.input.size]
+            judged += [_judged(p["name"], promise, part, e, late) for p, part, e in each if part["ttft_s"].size]
     errors = Counter(o.error for o in outcomes if o.error)
     rows = [row for k, p in enumerate(pools) for row in _rows(told[k] if alike else [], p, parts[k])]
     return Acceptance(
@@ -243,33 +238,17 @@ def accept(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Outcomes by column; NaN where a request failed."""
-
-    input: NDArray[np.float64]
-    output: NDArray[np.float64]
-    ttft_s: NDArray[np.float64]
-    tpot_s: NDArray[np.float64]
-    e2e_s: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> _Columns:
-        """Columns of a sequence."""
-        rows = [(o.input_tokens, o.output_tokens, o.ttft_s, o.tpot_s, o.e2e_s) for o in outcomes]
-        return cls(*np.array(rows, dtype=np.float64).reshape(-1, 5).T)
-
-    def where(self, chosen: NDArray[np.bool_]) -> _Columns:
-        """Those of some requests."""
-        return _Columns(*(getattr(self, name)[chosen] for name in self.__slots__))
+_TIMES = ("ttft_s", "tpot_s", "e2e_s")
+_Columns = dict[str, NDArray[np.float64]]
+"""Outcomes by column; NaN where a request failed."""
 
 
 def _predicted(entries: Sequence[Mapping[str, Any]], promise: Promise) -> float | None:
     """What the plan says of a latency [s]."""
-    told = (v for e in entries for v in e.get("latency") or ())
-    return next(
-        (float(v["value_s"]) for v in told if (v["metric"], v["quantile"]) == (promise.metric, promise.quantile)), None
-    )
+    told = {
+        (v["metric"], v["quantile"]): float(v["value_s"]) for e in reversed(entries) for v in e.get("latency") or ()
+    }
+    return told.get((promise.metric, promise.quantile))
 
 
 def _judged(pool: str, promise: Promise, table: _Columns, predicted_s: float | None, late_s: float) -> Judged:
@@ -277,10 +256,8 @@ def _judged(pool: str, promise: Promise, table: _Columns, predicted_s: float | N
     limits = promise.limits
     first = next(iter(limits.values()))
     # a request that failed is as late as any
-    each = np.array(
-        [np.nan_to_num(getattr(table, name), nan=math.inf) * (first / limit) for name, limit in limits.items()]
-    )
-    worst = each.max(axis=0)
+    each = [np.nan_to_num(table[name], nan=math.inf) * (first / limit) for name, limit in limits.items()]
+    worst = np.max(each, axis=0)
     number = worst.size
     if promise.quantile == MEAN:
         whole = worst[np.isfinite(worst)]
@@ -291,7 +268,7 @@ def _judged(pool: str, promise: Promise, table: _Columns, predicted_s: float | N
         kept = (worst <= promise.limit_s).astype(np.float64)
         within = _share(kept, number * (1.0 - promise.quantile) >= EXPECTED)
         # the interval is exact for any number of requests
-        verdict, reason = judge_share(replace(within, enough=True), promise.quantile)
+        verdict, reason = judge(replace(within, enough=True), promise.quantile, share=True)
         measured = float(np.quantile(worst, promise.quantile, method="higher"))
     if late_s > LATE_S:
         # the bursts that were planned did not come
@@ -315,15 +292,15 @@ def _rows(
     entries: Sequence[Mapping[str, Any]], pool: Mapping[str, Any], table: _Columns
 ) -> Iterator[Mapping[str, object]]:
     """Measured beside planned, one row per quantity; none where no request came."""
-    if not table.input.size:
+    if not table["ttft_s"].size:
         return
     where = {"pool": pool["name"]}
-    for name, column in (("input_tokens", table.input), ("output_tokens", table.output)):
+    for name in ("input_tokens", "output_tokens"):
+        column = table[name]
         found = {"planned": pool.get(f"mean_{name}"), "measured": float(column.mean()), "ci95": _half(column)}
         yield where | {"quantity": f"mean {name.replace('_', ' ')}", **found}
-    for metric in ("ttft_s", "tpot_s", "e2e_s"):
-        column = getattr(table, metric)
-        column = column[np.isfinite(column)]
+    for metric in _TIMES:
+        column = table[metric][np.isfinite(table[metric])]
         for quantile in (0.5, 0.9, 0.99) if column.size else ():
             promise = Promise(metric, 1.0, quantile)
             # ranks between which the quantile lies with 95%
@@ -379,23 +356,25 @@ def _of_vllm(data: Mapping[str, Any]) -> list[tuple[float, Outcome]] | None:
     errors = data.get("errors") or [""] * len(columns[0] or ())
     found = []
     for start, inputs, outputs, ttft, gaps, error in zip(*columns, errors, strict=True):  # type: ignore[arg-type]
-        decode = math.fsum(map(_number, gaps))
         bad = str(error) if error else "" if outputs else "no answer"
-        times = (
-            (math.nan,) * 3
-            if bad
-            else (_number(ttft), decode / max(_number(outputs) - 1.0, 1.0), _number(ttft) + decode)
-        )
-        found.append((_number(start), Outcome(_number(inputs), _number(outputs), *times, error=bad)))
+        decode = math.fsum(map(_number, gaps))
+        first = math.nan if bad else _number(ttft)
+        times = (first, decode / max(_number(outputs) - 1.0, 1.0), first + decode)
+        found.append(_sent(start, (inputs, outputs), times, bad))
     return found
+
+
+def _sent(start: Any, lengths: tuple[Any, Any], times: tuple[float, float, float], bad: str) -> tuple[float, Outcome]:
+    """When a request was sent, and what became of it."""
+    inputs, outputs = map(_number, lengths)
+    return _number(start), Outcome(inputs, outputs, *((math.nan,) * 3 if bad else times), error=bad)
 
 
 def _of_guidellm(data: Mapping[str, Any]) -> list[tuple[float, Outcome]] | None:
     """Records of GuideLLM's one benchmark: those that ended well, and those that did not."""
     benchmarks = data.get("benchmarks")
-    if not (isinstance(benchmarks, list) and len(benchmarks) == 1 and isinstance(benchmarks[0], Mapping)):
-        return None
-    kinds = benchmarks[0].get("requests")
+    one = benchmarks[0] if isinstance(benchmarks, list) and len(benchmarks) == 1 else None
+    kinds = one.get("requests") if isinstance(one, Mapping) else None
     if not isinstance(kinds, Mapping):
         return None
     found = []
@@ -404,19 +383,10 @@ def _of_guidellm(data: Mapping[str, Any]) -> list[tuple[float, Outcome]] | None:
             if not isinstance(record, Mapping) or record.get("request_start_time") is None:
                 continue
             bad = "" if kind == "successful" else f"{kind} request"
-            names = ("time_to_first_token_ms", "inter_token_latency_ms")
-            times = (
-                [math.nan] * 3
-                if bad
-                else [1e-3 * _number(record.get(n)) for n in names] + [_number(record.get("request_latency"))]
-            )
-            lengths = [_number(record.get(n) or 0) for n in ("prompt_tokens", "output_tokens")]
-            found.append(
-                (
-                    _number(record["request_start_time"]),
-                    Outcome(lengths[0], lengths[1], times[0], times[1], times[2], error=bad),
-                )
-            )
+            names = ("time_to_first_token_ms", "inter_token_latency_ms", "request_latency")
+            ttft, tpot, e2e = (math.nan if bad else _number(record.get(name)) for name in names)
+            lengths = (record.get("prompt_tokens") or 0, record.get("output_tokens") or 0)
+            found.append(_sent(record["request_start_time"], lengths, (1e-3 * ttft, 1e-3 * tpot, e2e), bad))
     return found
 
 

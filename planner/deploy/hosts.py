@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.deploy import kubernetes as k
 from planner.deploy.router import clusters, envoy
-from planner.deploy.serving import Serving, ServingPool
-from planner.errors import InputError
+from planner.deploy.serving import Serving, ServingPool, refusal
+from planner.shared.templates import templates
 
 FIRST_PORT = 8001
 """Port of the first replica on a host."""
@@ -23,16 +23,7 @@ LEAVES_S = 10
 
 _ENDPOINT = re.compile(r"- endpoint:\n *address:\n *socket_address:\n *address: (.+)\n *port_value: (\d+)")
 
-_DRAIN = """\
-#!/bin/sh
-# drain out|in ADDRESS PORT: the router sends that replica nothing new, once this returns; or sends to it again
-set -e
-mark='#'
-[ "$1" = out ] || mark=
-# one at a time; Envoy reads the file again as another takes its place, which is what -i does
-flock "$0" sed -i "s/^\\( *\\)#*\\(- .*address: $2, port_value: $3}}.*\\)/\\1$mark\\2/" {file}
-[ "$1" = in ] || sleep {seconds}
-"""
+_filled: Callable[..., str] = templates(__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +47,7 @@ def router_files(serving: Serving, backends: Mapping[str, Sequence[tuple[str, in
         "replicas.yaml": _ENDPOINT.sub(
             r"- {endpoint: {address: {socket_address: {address: \1, port_value: \2}}}}", text
         ),
-        "drain": _DRAIN.format(file=file, seconds=LEAVES_S),
+        "drain": _filled("drain", file=file, seconds=LEAVES_S),
     }
 
 
@@ -74,17 +65,17 @@ def placed(serving: Serving, to: str) -> tuple[list[Placed], int]:
     serving.by_hand(to)
     total = sum(p.replicas for p in serving.pools)
     if total > MOST:
-        raise InputError(f"{total:,} replicas are more than the {MOST} that are started one by one", "Use --to k8s.")
+        raise refusal("many", total=f"{total:,}", most=MOST)
     found: list[Placed] = []
     open_host: dict[str, tuple[int, int, int]] = {}  # GPU -> host, GPUs taken, replicas there
     hosts = 0
     for pool in serving.pools:
         for number in range(pool.replicas):
-            host, taken, there = open_host.get(pool.gpu.name, (-1, pool.gpu.gpus_per_node, 0))
-            if taken + pool.gpus > pool.gpu.gpus_per_node:
+            host, taken, there = open_host.get(pool.device.name, (-1, pool.device.gpus_per_node, 0))
+            if taken + pool.gpus > pool.device.gpus_per_node:
                 host, taken, there = hosts, 0, 0
                 hosts += 1
             gpus = range(taken, taken + pool.gpus)
             found.append(Placed(pool, f"{pool.object}-{number + 1}", host, gpus, FIRST_PORT + there))
-            open_host[pool.gpu.name] = (host, taken + pool.gpus, there + 1)
+            open_host[pool.device.name] = (host, taken + pool.gpus, there + 1)
     return found, hosts

@@ -10,9 +10,9 @@ from planner.deploy import Rendered
 from planner.deploy import kubernetes as k
 from planner.deploy.pods import NOBODY, confined, secret
 from planner.deploy.replay import AFTER_S, Requests
-from planner.deploy.serving import Serving, is_pinned
-from planner.deploy.templates import templates
+from planner.deploy.serving import COMPONENT, NAME, PART_OF, Serving, is_pinned, refusal
 from planner.errors import InputError
+from planner.shared.templates import templates
 
 GENERATORS = ("guidellm", "vllm")
 
@@ -57,24 +57,16 @@ def acceptance(serving: Serving, planned: Requests, plan: str, *, generator: str
     if generator not in GENERATORS:
         raise InputError(f"--acceptance: {generator!r} is none of {', '.join(GENERATORS)}")
     if serving.model.pooling:
-        raise InputError(
-            f"--acceptance: sends completions, and {serving.model.name} writes no tokens (a pooling model)"
-        )
+        raise refusal("pooling", model=serving.model)
     wheel = re.fullmatch(r"https?://\S+\.whl", program) is not None
     if not wheel and not is_pinned(program):
-        raise InputError(
-            f"--fleetopt: {program!r} is neither an image of a release nor the address of a wheel",
-            "Write NAME:TAG, NAME@sha256:DIGEST, or https://HOST/fleetopt-VERSION-py3-none-any.whl.",
-        )
+        raise refusal("program", program=repr(program))
     name = f"{serving.options.name}-acceptance"
     files = {"plan.yaml": plan, "requests.jsonl": _trace(planned)}
     if generator == "guidellm":
-        files["scenario.yaml"] = k.to_yaml(_filled("scenario", url=url, model=serving.repository))
+        files["scenario.yaml"] = k.to_yaml(_filled("scenario", url=url, serving=serving))
     if (size := sum(len(text.encode()) for text in files.values())) > 0.95 * LARGEST:
-        raise InputError(
-            f"--acceptance: {size:,} bytes of plan and requests are more than a ConfigMap holds",
-            "Fewer requests: --requests.",
-        )
+        raise refusal("large", size=f"{size:,}")
     seconds = float(planned.times_s[-1]) + max(AFTER_S, max(p.drain_s for p in serving.pools))
     load = _load(serving, generator, url, planned.times_s.size)
     found = [k.config_map(serving, name, files), _job(serving, name, load, program, wheel, seconds)]
@@ -100,19 +92,17 @@ def _trace(planned: Requests) -> str:
 
 def _load(serving: Serving, generator: str, url: str, requests: int) -> k.Object:
     """The container that sends the requests."""
+    known, key = secret("HF_TOKEN", "hf-token", "token", optional=True), serving.options.api_key_secret
+    # the names by which each of them reads the key
+    names = ("OPENAI_API_KEY", "GUIDELLM__SPEC__BACKEND__API_KEY") if key else ()
     environment = [
         *NOBODY,
         {"name": "HF_HOME", "value": "/tmp"},
-        secret("HF_TOKEN", "hf-token", "token", optional=True),
+        known,
+        *(secret(n, str(key), "api-key") for n in names),
     ]
-    if serving.options.api_key_secret:
-        # the names by which each of them reads it
-        environment.append(secret("OPENAI_API_KEY", serving.options.api_key_secret, "api-key"))
-        environment.append(secret("GUIDELLM__SPEC__BACKEND__API_KEY", serving.options.api_key_secret, "api-key"))
-    if generator == "guidellm":
-        image, arguments = GUIDELLM_IMAGE, ["run", "--config", "/plan/scenario.yaml", "--disable-console-interactive"]
-    else:
-        image, arguments = serving.image, _bench(serving, url, requests)
+    image = GUIDELLM_IMAGE if generator == "guidellm" else serving.image
+    arguments = _filled(generator, url=url, serving=serving, requests=str(requests), block=str(BLOCK))
     return _filled("container", name="load", image=image, command=[generator], args=arguments, env=environment)
 
 
@@ -130,18 +120,6 @@ def _job(serving: Serving, name: str, load: k.Object, program: str, wheel: bool,
         "job",
         metadata=k.tagged(serving, name),
         seconds=round(seconds) + LOADS_S,
-        labels={k.PART_OF: serving.options.name, k.COMPONENT: "acceptance", k.NAME: name},
+        labels={PART_OF: serving.options.name, COMPONENT: "acceptance", NAME: name},
         pod=confined(_filled("pod", name=name, first=first, judge=judge)),
     )
-
-
-def _bench(serving: Serving, url: str, requests: int) -> list[str]:
-    """Arguments of `vllm bench serve` for a trace at its own times, every request on record."""
-    return [
-        *("bench", "serve", "--backend", "openai", "--base-url", url, "--endpoint", "/v1/completions"),
-        *("--model", serving.repository, "--dataset-name", "timed_trace", "--dataset-path", "/plan/requests.jsonl"),
-        *("--num-prompts", str(requests), "--disable-shuffle"),
-        *("--self-timed", "--timed-trace-chunk-hash-size", str(BLOCK), "--timed-trace-sec-multiplier", "1"),
-        *("--ignore-eos", "--disable-tqdm", "--save-result", "--save-detailed"),
-        *("--result-dir", "/results", "--result-filename", "load.json"),
-    ]

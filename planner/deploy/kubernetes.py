@@ -9,18 +9,14 @@ from typing import Any
 import yaml
 
 from planner.deploy import Rendered
-from planner.deploy.pods import LEAVES_S, grace_s, patience_s, placement_notes, pod_spec, sleeping
-from planner.deploy.serving import PORT, Serving, ServingPool
-from planner.deploy.templates import templates
-from planner.errors import InputError
+from planner.deploy.pods import placement_notes, pod_spec, sleeping
+from planner.deploy.serving import COMPONENT, LEAVES_S, NAME, PART_OF, PORT, Serving, ServingPool, note, refusal
+from planner.shared.templates import templates
 from planner.units import format_duration
 
 Object = dict[str, Any]
 """One object."""
 
-NAME = "app.kubernetes.io/name"
-PART_OF = "app.kubernetes.io/part-of"
-COMPONENT = "app.kubernetes.io/component"
 NODE = "kubernetes.io/hostname"
 
 _filled: Callable[..., Object] = templates(__file__)
@@ -52,69 +48,30 @@ def dump(documents: Sequence[Mapping[str, Any]], head: Iterable[str] = ()) -> st
     return comments + yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, width=120)
 
 
-def labels(serving: Serving, pool: ServingPool | None = None) -> dict[str, str]:
-    """Labels of the objects of a pool, or of the router."""
-    name = pool.object if pool else f"{serving.options.name}-router"
-    return {
-        PART_OF: serving.options.name,
-        "app.kubernetes.io/managed-by": "fleetopt",
-        COMPONENT: "engine" if pool else "router",
-        NAME: name,
-    }
-
-
-def metadata(serving: Serving, name: str, **more: Any) -> Object:
-    """Name and namespace."""
-    found: Object = {"name": name}
-    if serving.options.namespace:
-        found["namespace"] = serving.options.namespace
-    return found | more
-
-
 def tagged(serving: Serving, name: str) -> Object:
     """Metadata of an object that is no workload."""
-    own = {PART_OF: serving.options.name, "app.kubernetes.io/managed-by": "fleetopt", NAME: name}
-    return metadata(serving, name, labels=own)
+    return _filled("tagged", serving=serving, name=name)
 
 
-def counted(serving: Serving, pool: ServingPool) -> int | None:
-    """How many replicas an object asks for; ``None`` where a scaler says it."""
-    return pool.replicas if serving.options.replicas_by == "plan" else None
-
-
-def workload(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None = None) -> Object:
-    """The replicas of a pool: a deployment, or groups of pods where a replica spans nodes; `more` labels mark those that answer."""
-    return deployment(serving, pool, more) if pool.nodes == 1 else groups(serving, pool, more)
+def workload(serving: Serving, pool: ServingPool, marks: Mapping[str, str] | None = None) -> Object:
+    """The replicas of a pool: a deployment, or groups of pods where a replica spans nodes; `marks` label those that answer."""
+    if pool.nodes > 1:
+        return _groups(serving, pool, marks or {})
+    patience, pod = serving.patience_s + pool.grace_s + 300, pod_spec(serving, pool)
+    return _filled("deployment", serving=serving, pool=pool, marks=marks or {}, patience=patience, pod=pod)
 
 
 def rollout_notes(serving: Serving) -> list[str]:
     """How long a new version takes to be everywhere."""
     found = []
     for pool in serving.pools:
-        at_once = max(1, pool.spares)
-        rounds = math.ceil(pool.replicas / at_once)
-        longest = rounds * (grace_s(pool) + serving.startup.seconds)
-        found.append(
-            f"a rollout of {pool.name} needs no spare GPU and takes up to {format_duration(longest)}: {rounds} times "
-            f"{at_once} of {pool.replicas} replicas, draining up to {format_duration(grace_s(pool))} and starting"
-        )
+        rounds, draining = math.ceil(pool.replicas / pool.gone), format_duration(pool.grace_s)
+        longest = format_duration(rounds * (pool.grace_s + serving.startup.seconds))
+        found.append(note("rollout", pool=pool, rounds=rounds, longest=longest, draining=draining))
     return found
 
 
-def _of_pool(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None) -> Object:
-    """What the objects of a pool's replicas are filled with; `more` labels mark the pods that answer."""
-    own = labels(serving, pool)
-    return {
-        "name": pool.object,
-        "metadata": metadata(serving, pool.object, labels=own),
-        "labels": {**own, **(more or {})},
-        "replicas": counted(serving, pool),
-        "gone": max(1, pool.spares),
-        "scraped": _filled("scraped", port=str(PORT), path=serving.engine.metrics_path),
-    }
-
-
-def groups(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None = None) -> Object:
+def _groups(serving: Serving, pool: ServingPool, marks: Mapping[str, str]) -> Object:
     """Replicas of a pod per node each, which start and end together; the first pod answers, the others follow it.
 
     Raises
@@ -124,11 +81,7 @@ def groups(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None =
     """
     engine = serving.engine
     if not engine.joins:
-        raise InputError(
-            f"pool {pool.name}: a replica of {pool.gpus} GPUs spans {pool.nodes} nodes, and {engine.title} is started on them "
-            "by a launcher of its own",
-            "Use --to dynamo.",
-        )
+        raise refusal("launcher", pool=pool, engine=engine)
     # the variables are the controller's
     place = {"nodes": str(pool.nodes), "rank": "$(LWS_WORKER_INDEX)", "leader": "$(LWS_LEADER_ADDRESS)"}
     joins = [word.format(**place) for word in engine.joins]
@@ -140,15 +93,7 @@ def groups(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None =
     for name in ("ports", "startupProbe", "readinessProbe", "livenessProbe"):
         del started[name]
     started["lifecycle"] = sleeping(LEAVES_S + pool.drain_s)
-    followers = labels(serving, pool) | {NAME: f"{pool.object}-follower"}
-    known = _of_pool(serving, pool, more)
-    return _filled("group", **known, nodes=pool.nodes, leader=leader, followers=followers, follower=follower)
-
-
-def deployment(serving: Serving, pool: ServingPool, more: Mapping[str, str] | None = None) -> Object:
-    """The replicas of a pool; `more` labels mark its pods."""
-    known, patience = _of_pool(serving, pool, more), patience_s(serving) + grace_s(pool) + 300
-    return _filled("deployment", **known, patience=patience, pod=pod_spec(serving, pool))
+    return _filled("group", serving=serving, pool=pool, marks=marks, leader=leader, follower=follower)
 
 
 def service(
@@ -157,18 +102,18 @@ def service(
     """A service of the pods called `selected`: name of a port -> port and target; a headless one resolves to every pod."""
     listed = [{"name": key, "port": port, "targetPort": target} for key, (port, target) in ports.items()]
     address = "None" if headless else None
-    return _filled("service", metadata=tagged(serving, name), address=address, selected=selected, ports=listed)
+    return _filled("service", serving=serving, name=name, address=address, selected=selected, ports=listed)
 
 
 def budget(serving: Serving, name: str, pods: Mapping[str, str], gone: int = 1) -> Object:
     """No more of these pods are taken down at once; those that are not ready may always go, they serve nobody."""
-    return _filled("budget", metadata=tagged(serving, name), gone=gone, pods=dict(pods))
+    return _filled("budget", serving=serving, name=name, gone=gone, pods=dict(pods))
 
 
 def pool_budget(serving: Serving, pool: ServingPool, pods: Mapping[str, str] | None = None) -> Object:
     """No more replicas of a pool are taken down at once than are spare; one where none is. Of a group every pod counts."""
     own = NAME if pool.nodes == 1 else "leaderworkerset.sigs.k8s.io/name"
-    return budget(serving, pool.object, pods or {own: pool.object}, max(1, pool.spares))
+    return budget(serving, pool.object, pods or {own: pool.object}, pool.gone)
 
 
 def network_policy(
@@ -190,13 +135,13 @@ def network_policy(
     """
     return _filled(
         "network_policy",
-        metadata=tagged(serving, name),
+        serving=serving,
+        name=name,
         pods=dict(pods),
         kinds=["Ingress", "Egress"] if leaves else ["Ingress"],
         callers=list(callers),
-        watching=serving.options.prometheus_namespace,
         metrics=metrics,
-        egress=_filled("egress", fleet=serving.options.name) if leaves else None,
+        egress=_filled("egress", serving=serving) if leaves else None,
     )
 
 
@@ -214,22 +159,19 @@ def engine_policy(serving: Serving, *callers: Object) -> Object:
 
 def router(serving: Serving, name: str, pod: Object, replicas: int, strategy: Object) -> Object:
     """A deployment of what stands in front of the replicas."""
-    own = labels(serving) | {NAME: name}
-    told = metadata(serving, name, labels=own)
-    return _filled("router", name=name, metadata=told, labels=own, replicas=replicas, strategy=strategy, pod=pod)
+    own = serving.labels | {NAME: name}
+    return _filled("router", serving=serving, name=name, labels=own, replicas=replicas, strategy=strategy, pod=pod)
 
 
 def budget_notes(serving: Serving) -> list[str]:
     """Pools that miss a promise while one replica is down."""
     bare = [p.name for p in serving.pools if not p.spares]
-    if not bare:
-        return []
-    return [f"no spare replica in {', '.join(bare)}: while one is drained promises may break (--redundancy 1)"]
+    return [note("bare", pools=", ".join(bare))] if bare else []
 
 
 def config_map(serving: Serving, name: str, data: Mapping[str, str]) -> Object:
     """Files for pods."""
-    return _filled("config_map", metadata=tagged(serving, name), data=dict(data))
+    return _filled("config_map", serving=serving, name=name, data=dict(data))
 
 
 def cron_trigger(start: str, end: str, replicas: int, timezone: str = "UTC") -> Object:
@@ -262,14 +204,9 @@ def manifests(
     """
     told = [*serving.notes, *notes, *budget_notes(serving), *rollout_notes(serving), *placement_notes(serving)]
     if any(o["kind"] == "NetworkPolicy" for o in objects):
-        told.append(
-            f"network policies let in Prometheus from namespace {serving.options.prometheus_namespace} (--prometheus-namespace); "
-            "a cluster without a plugin for them ignores them"
-        )
+        told.append(note("policies", serving=serving))
     if serving.options.replicas_by == "scaler":
-        told.append(
-            "no object says how many replicas there are: apply the scaler with it, or one of each starts (fleetopt autoscale)"
-        )
+        told.append(note("scaled"))
     head = [f"{about}; model {serving.repository}", *told]
     if serving.options.layout == "file":
         return Rendered({f"{file}.yaml": dump(objects, head)}, tuple(told))

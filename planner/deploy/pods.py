@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.kv import weight_bytes
-from planner.deploy.serving import PORT, Serving, ServingPool
-from planner.deploy.templates import templates
-from planner.shared.documents import load_document
+from planner.deploy.serving import LEAVES_S, NAME, Serving, ServingPool, note
+from planner.shared.documents import shipped
+from planner.shared.templates import templates
 
 GIB = 2**30
 
@@ -20,24 +20,8 @@ _filled: Callable[..., dict[str, Any]] = templates(__file__)
 PROBE_S = 10
 """Seconds between two looks at a replica that loads [s]."""
 
-PATIENCE = 3.0
-"""A replica that loads is given up after this many times its start-up time [1]."""
-
-LEAST_PATIENCE_S = 600.0
-"""But not before [s]."""
-
-SHARED_MEMORY_GIB = 16
-"""Shared memory of a pod, for the collectives of a group [GiB]."""
-
 PRODUCT_WORDS = {"ada", "blackwell", "edition", "generation", "geforce", "max", "pro", "server", "workstation"}
 """Words of a GPU's name that its node label does not write in capitals."""
-
-LEAVES_S = 40
-"""A replica that is to end goes on serving for so long [s]: nodes keep the answers of a cluster's DNS for up to 30 s, and a router
-asks every :data:`planner.deploy.router.DNS_S`."""
-
-EXIT_S = 10
-"""From the last request to the end of the process [s]."""
 
 USER = 1000
 """Who programs run as where their image names root."""
@@ -76,25 +60,20 @@ def confined(spec: Mapping[str, Any], user: int = USER, token: bool = False) -> 
     return _filled("confined", token=token, user=user, spec=found)
 
 
-def gpu_resource(pool: ServingPool) -> str:
-    """The name under which nodes offer the GPU."""
-    return "amd.com/gpu" if pool.gpu.gpu_class == "amd" else "nvidia.com/gpu"
-
-
 @cache
 def platforms() -> Mapping[str, Mapping[str, Any]]:
     """Platform -> the label of its nodes, and its values by GPU."""
-    loaded: Mapping[str, Mapping[str, Any]] = load_document(Path(__file__).with_name("platforms.yaml"))
+    loaded: Mapping[str, Mapping[str, Any]] = shipped(Path(__file__).with_name("platforms.yaml"))
     return loaded
 
 
 def node_terms(serving: Serving, pool: ServingPool) -> list[dict[str, Any]]:
     """What the label of a node with the GPU is; empty where its spelling is not known."""
     platform = platforms()[serving.options.platform]
-    values: Sequence[str] = platform["gpus"].get(pool.gpu.name, ())
+    values: Sequence[str] = platform["gpus"].get(pool.device.name, ())
     if serving.options.platform == "generic":
         # as NVIDIA's feature discovery writes it
-        product = next((a for a in pool.gpu.aliases if a.startswith("nvidia-")), "")
+        product = next((a for a in pool.device.aliases if a.startswith("nvidia-")), "")
         values = [product.upper()] if product and not PRODUCT_WORDS & set(product.split("-")) else ()
     return [{"key": platform["label"], "operator": "In", "values": list(values)}] if values else []
 
@@ -104,10 +83,10 @@ def placement(serving: Serving, pool: ServingPool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if terms := node_terms(serving, pool):
         found["affinity"] = _filled("affinity", terms=terms)
-    taints = [{"key": gpu_resource(pool), "operator": "Exists", "effect": "NoSchedule"}]
+    taints = [{"key": pool.gpu_resource, "operator": "Exists", "effect": "NoSchedule"}]
     found["tolerations"] = [*taints, *platforms()[serving.options.platform].get("tolerations", ())]
     if pool.spares:
-        found["topologySpreadConstraints"] = [spread({"app.kubernetes.io/name": pool.object})]
+        found["topologySpreadConstraints"] = [spread({NAME: pool.object})]
     return found
 
 
@@ -120,44 +99,29 @@ def spread(labels: Mapping[str, str], over: str = "topology.kubernetes.io/zone")
 def placement_notes(serving: Serving) -> list[str]:
     """GPUs whose nodes the objects do not name, and what programs without root need beside."""
     platform = serving.options.platform
-    missing = sorted({p.gpu.name for p in serving.pools if not node_terms(serving, p)})
-    notes = [
-        f"no node label of {name} is known ({platform}): add a node affinity where a cluster has several GPU types"
-        for name in missing
-    ]
-    if any(gpu_resource(p).startswith("amd") for p in serving.pools):
-        notes.append(
-            "AMD: programs without root need the groups of /dev/kfd and /dev/dri: add supplementalGroups of your nodes"
-        )
+    missing = sorted({p.device.name for p in serving.pools if not node_terms(serving, p)})
+    notes = [note("unlabelled", gpu=name, platform=platform) for name in missing]
+    if any(p.gpu_resource.startswith("amd") for p in serving.pools):
+        notes.append(note("amd"))
     return notes
-
-
-def patience_s(serving: Serving) -> int:
-    """How long a replica may load [s]."""
-    return math.ceil(max(LEAST_PATIENCE_S, PATIENCE * serving.startup.seconds))
 
 
 def probes(serving: Serving) -> dict[str, Any]:
     """Started within three times the expected time; then ready and alive."""
-    return _filled("probes", every=PROBE_S, looks=math.ceil(patience_s(serving) / PROBE_S))
+    return _filled("probes", every=PROBE_S, looks=math.ceil(serving.patience_s / PROBE_S))
 
 
 def resources(serving: Serving, pool: ServingPool) -> dict[str, Any]:
     """GPUs of a replica on one node, and what its host part needs: a core per GPU and four more, weights once in memory at the
     limit."""
     count = pool.gpus_per_node
-    gpus = {gpu_resource(pool): str(count)}
+    gpus = {pool.gpu_resource: str(count)}
     least = 16 + 4 * count
-    most = least + SHARED_MEMORY_GIB + math.ceil(weight_bytes(serving.model) / GIB)
+    most = least + serving.shared_gib + math.ceil(weight_bytes(serving.model) / GIB)
     return {
         "requests": {"cpu": str(4 + count), "memory": f"{least}Gi", **gpus},
         "limits": {"memory": f"{most}Gi", **gpus},
     }
-
-
-def grace_s(pool: ServingPool) -> int:
-    """From the decision that a replica ends to its end, at most [s]."""
-    return LEAVES_S + pool.drain_s + EXIT_S
 
 
 def sleeping(seconds: float) -> dict[str, Any]:
@@ -187,19 +151,17 @@ def pod_spec(serving: Serving, pool: ServingPool, container: str = "engine") -> 
     kept = serving.options.cache
     spec = _filled(
         "pod",
-        grace=grace_s(pool),
+        serving=serving,
+        pool=pool,
         container=container,
-        image=serving.image,
         command=[pool.command[0]],
         args=[*pool.command[1:]],
-        port=PORT,
         env=environment(serving),
         resources=resources(serving, pool),
         probes=probes(serving),
         lifecycle=sleeping(LEAVES_S),
         claim={"claimName": kept} if kept else None,
         scratch=None if kept else {},
-        shared=f"{SHARED_MEMORY_GIB}Gi",
         placement=placement(serving, pool),
     )
     return confined(spec)

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -110,8 +111,8 @@ def planned_requests(traffic: Traffic, requests: int, seconds: float) -> Request
         inputs, outputs, category = trace.input_tokens[rows], trace.output_tokens[rows], trace.category[rows]
     share: float | Floats
     if isinstance(traffic.cached_share, Mapping):
-        by_name = [float(traffic.cached_share.get(name, 0.0)) for name in traffic.workload.categories]
-        share = np.array(by_name)[category]
+        known = [float(traffic.cached_share.get(name, 0.0)) for name in traffic.workload.categories]
+        share = np.array(known)[category]
     else:
         share = float(traffic.cached_share)
     prompt = np.maximum(np.rint(inputs), 1.0)
@@ -184,23 +185,10 @@ def send(server: Server, planned: Requests, longest_s: float) -> list[Outcome]:
     allowed = float(planned.times_s[-1]) + max(AFTER_S, longest_s)
     dialect = LiveServer(server, begun + allowed).dialect
     starts = time.monotonic() + (STARTING_S if processes > 1 else 0.1)
-    rows = [
-        [float(t), int(i), int(o), int(s)]
-        for t, i, o, s in zip(
-            planned.times_s, planned.input_tokens, planned.output_tokens, planned.shared_tokens, strict=True
-        )
-    ]
-    jobs = [
-        {
-            "server": asdict(server),
-            "dialect": asdict(dialect),
-            "starts": starts,
-            "until": starts + allowed,
-            "seed": k,
-            "rows": rows[k::processes],
-        }
-        for k in range(processes)
-    ]
+    columns = (planned.times_s, planned.input_tokens, planned.output_tokens, planned.shared_tokens)
+    rows = [list(row) for row in zip(*(c.tolist() for c in columns), strict=True)]
+    known = {"server": asdict(server), "dialect": asdict(dialect), "starts": starts, "until": starts + allowed}
+    jobs = [known | {"seed": k, "rows": rows[k::processes]} for k in range(processes)]
     parts = [_sent(jobs[0])] if processes == 1 else _from_processes(jobs, allowed)
     found: list[Outcome] = [Outcome(0.0, 0.0, math.nan, math.nan, math.nan)] * len(rows)
     for k, part in enumerate(parts):
@@ -210,31 +198,23 @@ def send(server: Server, planned: Requests, longest_s: float) -> list[Outcome]:
 
 def _from_processes(jobs: Sequence[Mapping[str, Any]], allowed_s: float) -> list[list[Outcome]]:
     """The outcomes of each job, from a process of its own."""
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "planner.deploy.replay"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in jobs
-    ]
-    told: list[str] = [""] * len(jobs)
-
-    def speak(k: int) -> None:
-        with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
-            told[k] = running[k].communicate(json.dumps(jobs[k]), timeout=allowed_s + STARTING_S + AFTER_S)[0]
-
-    speakers = [threading.Thread(target=speak, args=(k,), daemon=True) for k in range(len(jobs))]
-    try:
-        for speaker in speakers:
-            speaker.start()
-        for speaker in speakers:
-            speaker.join()
-    finally:
-        for process in running:
-            with process:
+    command, longest_s = [sys.executable, "-m", "planner.deploy.replay"], allowed_s + STARTING_S + AFTER_S
+    with contextlib.ExitStack() as ended, ThreadPoolExecutor(len(jobs)) as speakers:
+        started = (subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in jobs)
+        running = [ended.enter_context(process) for process in started]
+        try:
+            told = [
+                speakers.submit(process.communicate, json.dumps(job), longest_s)
+                for process, job in zip(running, jobs, strict=True)
+            ]
+            return [[Outcome(*row) for row in json.loads(one.result()[0])] for one in told]
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            raise CalibrationError(
+                "a client process ended by itself", "Send fewer requests a second: --rate."
+            ) from None
+        finally:
+            for process in running:
                 process.kill()
-    if not all(told):
-        raise CalibrationError("a client process ended by itself", "Send fewer requests a second: --rate.")
-    return [[Outcome(*row) for row in json.loads(text)] for text in told]
 
 
 def _sent(job: Mapping[str, Any]) -> list[Outcome]:

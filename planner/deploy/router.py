@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from planner.deploy.serving import Serving
-from planner.deploy.templates import templates
+from planner.deploy.serving import Serving, note
 from planner.routing import Routing
+from planner.shared.templates import templates
 
 POOL_HEADER = "x-fleetopt-pool"
 """Names the pool of a request; a client that counts tokens itself may set it."""
@@ -29,8 +29,6 @@ DNS_S = 5
 KEPT_S = 4
 """Idle connections to a replica are closed after so long [s]: before the servers do, after 5 s, and lose what comes just then."""
 
-PROMETHEUS_PATH = "/stats/prometheus"
-
 LARGEST_BODY = 16 << 20
 """Largest request that is looked at whole [bytes]."""
 
@@ -40,21 +38,11 @@ _filled: Callable[..., dict[str, Any]] = templates(__file__)
 def length_notes(serving: Serving) -> Iterator[str]:
     """What a cut by length, and sessions that stay, need to be true."""
     if serving.routing.affinity:
-        yield (
-            f"a session stays on a replica by the header {SESSION_HEADER}, which clients or the gateway before must set"
-            + ("; this router does not look at prompts" if serving.routing.affinity == "prefix" else "")
-        )
-    if not serving.boundaries:
-        return
-    counted = (
-        f"a router counts {BYTES_PER_TOKEN} bytes of the body as a token; a client may say better with {POOL_HEADER}"
-    )
-    if serving.sees_output:
-        counted += (
-            f"; the plan cuts input + output, which only max_tokens tells (else the mean output of "
-            f"{serving.mean_output_tokens:,.0f} is taken): plan with route_on input for what a router sees"
-        )
-    yield counted
+        blind = "; this router does not look at prompts" if serving.routing.affinity == "prefix" else ""
+        yield note("session", header=SESSION_HEADER, blind=blind)
+    if serving.boundaries:
+        output = note("output", mean=f"{serving.mean_output_tokens:,.0f}") if serving.sees_output else ""
+        yield note("counted", bytes=BYTES_PER_TOKEN, header=POOL_HEADER, output=output)
 
 
 def _balancer(routing: Routing) -> dict[str, Any]:
@@ -70,7 +58,7 @@ def _balancer(routing: Routing) -> dict[str, Any]:
         name, kind = "round_robin", "RoundRobin"
     else:
         name, kind = "random", "Random"
-    return _filled("balancer", name=name, kind=kind, more=more)
+    return _filled("balancer", name=name, type=f"{name}.v3.{kind}", more=more)
 
 
 def envoy(
@@ -89,24 +77,26 @@ def envoy(
     """
     *first, last = serving.pools
     hashed = [{"header": {"header_name": SESSION_HEADER}}] if serving.routing.affinity else None
-    routes: list[dict[str, Any]] = [
-        {
-            "match": {"prefix": "/", "headers": [{"name": POOL_HEADER, "string_match": {"exact": p.object}}]},
-            "route": _filled("route", cluster=p.object, hash=hashed),
-        }
+    routes = [
+        _filled("route", headers=_filled("of_pool", header=POOL_HEADER, pool=p), cluster=p.object, hash=hashed)
         for p in first
     ]
-    routes.append({"match": {"prefix": "/"}, "route": _filled("route", cluster=last.object, hash=hashed)})
-    shown = [{"match": {"path": path}, "route": {"cluster": "admin"}} for path in ("/ready", PROMETHEUS_PATH)]
+    routes.append(_filled("route", headers=None, cluster=last.object, hash=hashed))
+    requests = {
+        "name": "requests",
+        "port": ROUTER_PORT,
+        "prefix": "fleetopt",
+        "buffer": LARGEST_BODY,
+        "known": not file,
+    }
+    status = {"name": "status", "port": STATUS_PORT, "prefix": "status", "buffer": None, "known": True}
     by_length = [_filled("by_length", script=_lua(serving))] if first else []
-    requests: dict[str, Any] = {"name": "requests", "port": ROUTER_PORT, "prefix": "fleetopt", "routes": routes}
-    status = {"name": "status", "port": STATUS_PORT, "prefix": "status", "routes": shown, "filters": [], "buffer": None}
     return _filled(
         "envoy",
         admin=ADMIN_PORT,
         listeners=[
-            _filled("listener", **requests, filters=by_length, buffer=LARGEST_BODY, known=not file),
-            _filled("listener", **status, known=True),
+            _filled("listener", **requests, routes=routes, filters=by_length),
+            _filled("listener", **status, routes=_filled("shown"), filters=[]),
         ],
         clusters=[] if file else clusters(serving, backends),
         # asked of whoever reads pools from elsewhere
@@ -117,7 +107,18 @@ def envoy(
 
 def clusters(serving: Serving, backends: Mapping[str, Sequence[tuple[str, int]]]) -> list[dict[str, Any]]:
     """The pools as Envoy knows them."""
-    return [_cluster(serving, p.object, p.replicas * p.slots, backends[p.object]) for p in serving.pools]
+    return [
+        _filled(
+            "cluster",
+            name=p.object,
+            refresh=f"{DNS_S}s",
+            kept=f"{KEPT_S}s",
+            balancer=_balancer(serving.routing),
+            most=max(4096, 16 * p.replicas * p.slots),
+            endpoints=[_filled("endpoint", host=host, port=port) for host, port in backends[p.object]],
+        )
+        for p in serving.pools
+    ]
 
 
 def draining(leaves_s: float) -> list[str]:
@@ -128,91 +129,35 @@ def draining(leaves_s: float) -> list[str]:
     leaves_s
         Until nobody sends new connections here [s].
     """
-    # bash is all that its image has to speak HTTP with
-    script = [
-        "ask() {",
-        f"  exec 3<>/dev/tcp/127.0.0.1/{ADMIN_PORT} || return 1",
-        r"""  printf '%s HTTP/1.1\r\nHost: envoy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n' "$1" >&3""",
-        "  cat <&3",
-        "  exec 3>&-",
-        "}",
-        "ask 'POST /healthcheck/fail' > /dev/null",
-        f"sleep {leaves_s:.0f}",
-        "active='http.fleetopt.downstream_rq_active: [1-9]'",
-        "while ask 'GET /stats?filter=downstream_rq_active' | grep -q \"$active\"; do sleep 1; done",
-    ]
-    return ["/bin/bash", "-c", "\n".join(script)]
-
-
-def _cluster(serving: Serving, name: str, slots: int, addresses: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    """The replicas of a pool."""
-    return _filled(
-        "cluster",
-        name=name,
-        refresh=f"{DNS_S}s",
-        kept=f"{KEPT_S}s",
-        balancer=_balancer(serving.routing),
-        most=max(4096, 16 * slots),
-        endpoints=[_filled("endpoint", host=host, port=port) for host, port in addresses],
-    )
+    return ["/bin/bash", "-c", str(_filled("draining", admin=ADMIN_PORT, leaves=f"{leaves_s:.0f}"))]
 
 
 def _lua(serving: Serving) -> str:
     """Script that names the pool of a request from its length."""
-    mean = round(serving.mean_output_tokens)
-    lines = [
-        "function envoy_on_request(handle)",
-        f"  if handle:headers():get('{POOL_HEADER}') then return end",
-        "  local body = handle:body()",
-        "  if not body then return end",
-        "  local size = body:length()",
-        f"  local tokens = size / {BYTES_PER_TOKEN}",
-    ]
-    if serving.sees_output:
-        lines += [
-            "  local text = body:getBytes(0, size)",
-            """  local most = string.match(text, '"max_completion_tokens"%s*:%s*(%d+)')""",
-            """    or string.match(text, '"max_tokens"%s*:%s*(%d+)')""",
-            f"  tokens = tokens + (tonumber(most) or {mean})",
-        ]
-    for pool in serving.pools[:-1]:
-        lines.append(
-            f"  if tokens <= {pool.high_tokens:.0f} then "
-            f"handle:headers():replace('{POOL_HEADER}', '{pool.object}') return end"
-        )
-    return "\n".join([*lines, "end", ""])
+    output = _filled("lua_output", mean=round(serving.mean_output_tokens)) if serving.sees_output else ""
+    cuts = [_filled("lua_cut", most=f"{p.high_tokens:.0f}", header=POOL_HEADER, pool=p) for p in serving.pools[:-1]]
+    return str(_filled("lua", header=POOL_HEADER, bytes=BYTES_PER_TOKEN, output=output, cuts="".join(map(str, cuts))))
 
 
 def picker_notes(serving: Serving) -> Iterator[str]:
     """Where an endpoint picker does otherwise than the plan assumes."""
     routing = serving.routing
     if routing.in_turn or (routing.least and routing.candidates):
-        yield (
-            f"an endpoint picker has no {routing.name}: requests go where fewest are in flight, which keeps what "
-            f"{routing.name} promises or better"
-        )
+        yield note("picked", routing=routing.name)
 
 
 def picker(serving: Serving) -> dict[str, Any]:
     """Configuration of an endpoint picker: the scorers the plan relies on."""
-    plugins: list[dict[str, Any]] = []
-    scored: list[dict[str, Any]] = []
+    scorers: dict[str, int] = {"context-length-aware": 1} if serving.boundaries else {}
     routing = serving.routing
-    if serving.boundaries:
-        plugins.append({"type": "context-length-aware", "parameters": {"enableFiltering": True}})
-        scored.append({"pluginRef": "context-length-aware", "weight": 1})
-    blind = not routing.least and not routing.in_turn
-    if not blind:
-        for scorer in ("active-request-scorer", "queue-scorer"):
-            plugins.append({"type": scorer})
-            scored.append({"pluginRef": scorer, "weight": 2 if scorer.startswith("active") else 1})
-    by_prefix = serving.cached_share > 0.0 or bool(routing.affinity)
-    if by_prefix:
-        plugins.append({"type": "prefix-cache-scorer"})
-        scored.append({"pluginRef": "prefix-cache-scorer", "weight": 2})
-    choice = "random-picker" if blind and not by_prefix else "max-score-picker"
-    plugins.append({"type": choice})
-    scored.append({"pluginRef": choice})
+    if sees := bool(routing.least) or routing.in_turn:
+        scorers |= {"active-request-scorer": 2, "queue-scorer": 1}
+    if by_prefix := serving.cached_share > 0.0 or bool(routing.affinity):
+        scorers["prefix-cache-scorer"] = 2
+    choice = "max-score-picker" if sees or by_prefix else "random-picker"
+    parameters = {"context-length-aware": {"enableFiltering": True}}
+    plugins = [_filled("plugin", type=name, parameters=parameters.get(name)) for name in (*scorers, choice)]
+    scored = [*({"pluginRef": name, "weight": weight} for name, weight in scorers.items()), {"pluginRef": choice}]
     profiles = [{"name": "default", "plugins": scored}]
     if serving.split:
         profiles = [

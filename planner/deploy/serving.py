@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
@@ -19,10 +19,17 @@ from planner.engines import Engine
 from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
 from planner.fleet.shapes import find_shape, shape_names
-from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
 from planner.question.files import SavedPool
 from planner.question.values import SHARES
 from planner.routing import Routing, find_routing
+from planner.shared.documents import printable
+from planner.shared.templates import refusals, templates
+
+_NOTES = str(Path(__file__).with_name("notes.py"))
+note: Callable[..., str] = templates(_NOTES)
+refusal = refusals(_NOTES)
+"""What who deploys is told, and what is refused, by its name in notes.yaml."""
 
 PORT = 8000
 """Port of every engine."""
@@ -35,6 +42,18 @@ DRAIN = 1.5
 
 LEAST_DRAIN_S, DRAIN_UNKNOWN_S = 30, 90
 """But so long at least; and so long where the plan says no latency [s]."""
+
+LEAVES_S = 40
+"""A replica that is to end goes on serving for so long [s]: nodes keep the answers of a cluster's DNS for up to 30 s, and a router
+asks every :data:`planner.deploy.router.DNS_S`."""
+
+EXIT_S = 10
+"""From the last request to the end of the process [s]."""
+
+PATIENCE, LEAST_PATIENCE_S = 3.0, 600.0
+"""A replica that loads is given up after this many times its start-up time [1], but not before [s]."""
+
+NAME, PART_OF, COMPONENT = (f"app.kubernetes.io/{what}" for what in ("name", "part-of", "component"))
 
 CHOICES = {
     "platform": ("generic", "gke", "eks", "aks"),
@@ -93,31 +112,20 @@ class DeployOptions:
 
     def __post_init__(self) -> None:
         wrong = [
-            f"{_option(field)}: {value!r} is no name of an object: lower-case letters, digits, -, at most 40"
-            for field in ("name", "namespace", "api_key_secret", "prometheus_namespace")
-            if (value := getattr(self, field)) is not None
-            and not re.fullmatch(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", value)
+            f"--{field.replace('_', '-')}: {value!r} {told}"
+            for told, fits, names in TEXTS
+            for field in names
+            if (value := getattr(self, field)) is not None and not fits(value)
         ]
         wrong += [
-            f"{_option(field)}: {value!r} is none of {', '.join(known)}{did_you_mean(value, known)}"
+            f"--{field.replace('_', '-')}: {value!r} is none of {', '.join(known)}{did_you_mean(value, known)}"
             for field, known in CHOICES.items()
             if (value := getattr(self, field)) not in known
         ]
-        wrong += [
-            f"{_option(field)}: {value!r} names no release: write NAME:TAG, not latest, or NAME@sha256:DIGEST"
-            for field in ("image", "router_image")
-            if (value := getattr(self, field)) is not None and not is_pinned(value)
-        ]
-        if self.revision is not None and not re.fullmatch(r"[\w./-]{1,200}", self.revision, re.ASCII):
-            wrong.append(f"--revision: {self.revision!r} is no commit, tag or branch")
         if self.startup_s is not None and not 0.0 < self.startup_s <= 86_400.0:
             wrong.append(f"--startup: must lie between 0 and a day, got {self.startup_s!r} s")
         if wrong:
             raise InputError.from_problems(wrong)
-
-
-def _option(field: str) -> str:
-    return f"--{field.replace('_', '-')}"
 
 
 def is_pinned(image: str) -> bool:
@@ -135,52 +143,72 @@ def is_pinned(image: str) -> bool:
     return bool(found["digest"] or (tag and not tag.endswith("latest")))
 
 
-@dataclass(frozen=True, slots=True)
-class ServingPool:
-    """One pool.
+TEXTS: tuple[tuple[str, Callable[[str], object], tuple[str, ...]], ...] = (
+    (
+        "is no name of an object: lower-case letters, digits, -, at most 40",
+        re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?").fullmatch,
+        ("name", "namespace", "api_key_secret", "prometheus_namespace"),
+    ),
+    ("names no release: write NAME:TAG, not latest, or NAME@sha256:DIGEST", is_pinned, ("image", "router_image")),
+    ("is no commit, tag or branch", re.compile(r"[\w./-]{1,200}", re.ASCII).fullmatch, ("revision",)),
+)
+"""What is wrong with an option's text, what fits, and the options."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingPool(SavedPool):
+    """One pool of the plan, to be started.
 
     Parameters
     ----------
-    name, object
-        As the plan calls it; as its objects are called.
-    low_tokens, high_tokens
-        Requests it serves [tokens].
-    gpu, gpus, nodes
+    fleet, object
+        Name of the fleet; as the pool's objects are called.
+    device, gpus, nodes
         GPU type, GPUs of one replica, and nodes it spans.
-    replicas, spares
-        Replicas started, and how many of them are redundancy.
-    slots
-        Sequences a replica runs at once.
+    counted
+        How many replicas an object asks for; ``None`` where a scaler says it.
     command
         What starts a replica.
     drain_s
         How long a replica that ends may take to finish its requests [s].
     role
         ``both``, or what a replica of a split fleet does: ``prefill``, ``decode``.
-    arrival_rate_per_s, usd_per_hour
-        Rate it was sized for [1/s]; cost of one replica [USD/hour].
     """
 
-    name: str
+    fleet: str
     object: str
-    low_tokens: float
-    high_tokens: float
-    gpu: GpuSpec
+    device: GpuSpec
     gpus: int
     nodes: int
-    replicas: int
-    spares: int
-    slots: int
+    counted: int | None
     command: tuple[str, ...]
     drain_s: int
     role: str
-    arrival_rate_per_s: float
-    usd_per_hour: float
 
     @property
     def gpus_per_node(self) -> int:
         """GPUs of a replica on one of its nodes."""
         return self.gpus // self.nodes
+
+    @property
+    def gpu_resource(self) -> str:
+        """The name under which nodes offer the GPU."""
+        return "amd.com/gpu" if self.device.gpu_class == "amd" else "nvidia.com/gpu"
+
+    @property
+    def gone(self) -> int:
+        """Replicas that may be missing at once: the spare ones, one where none is."""
+        return max(1, self.spares)
+
+    @property
+    def grace_s(self) -> int:
+        """From the decision that a replica ends to its end, at most [s]."""
+        return LEAVES_S + self.drain_s + EXIT_S
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of its objects."""
+        return _labels(self.fleet, "engine", self.object)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +251,10 @@ class Serving:
     startup: Startup
     notes: tuple[str, ...]
 
+    port: ClassVar[int] = PORT
+    shared_gib: ClassVar[int] = 16
+    """Shared memory of a pod, for the collectives of a group [GiB]."""
+
     @property
     def image(self) -> str:
         """Container image."""
@@ -232,6 +264,21 @@ class Serving:
     def key_variable(self) -> str:
         """Environment variable with the key that requests must bear."""
         return self.engine.api_key if self.engine.api_key.isidentifier() else "API_KEY"
+
+    @property
+    def router(self) -> str:
+        """Name of what stands in front of the replicas."""
+        return f"{self.options.name}-router"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of its objects."""
+        return _labels(self.options.name, "router", self.router)
+
+    @property
+    def patience_s(self) -> int:
+        """How long a replica may load [s]."""
+        return math.ceil(max(LEAST_PATIENCE_S, PATIENCE * self.startup.seconds))
 
     @property
     def suffix(self) -> str:
@@ -252,30 +299,27 @@ class Serving:
         """Refuse what only a cluster does, for targets that start replicas on hosts."""
         if self.options.replicas_by == "scaler" or self.options.layout == "kustomize":
             option = "--layout kustomize" if self.options.layout == "kustomize" else "--replicas-by scaler"
-            raise InputError(f"{option}: --to {target} starts replicas on hosts", "Use it with a target on Kubernetes.")
+            raise refusal("on_hosts", option=option, to=target)
 
     def keyless(self, target: str) -> None:
         """Refuse a key for requests, for targets whose front end asks for none."""
         if self.options.api_key_secret:
-            raise InputError(
-                f"--api-key-secret: --to {target} has nothing that asks for a key", "Let the gateway before it ask."
-            )
+            raise refusal("no_key", to=target)
 
     def on_one_node(self, target: str) -> None:
         """Refuse a replica that spans nodes, for targets that start one node at a time."""
         if wide := next((p for p in self.pools if p.nodes > 1), None):
-            raise InputError(
-                f"--to {target}: pool {wide.name}: a replica of {wide.gpus} GPUs spans {wide.nodes} nodes",
-                "Use --to k8s, llm-d or dynamo.",
-            )
+            raise refusal("wide", to=target, pool=wide)
 
     def colocated(self, target: str) -> None:
         """Refuse a fleet of prefill and decode pools, for targets without a way to pass KV caches on."""
         if self.split:
-            raise InputError(
-                f"--to {target}: has nothing that passes KV caches from a prefill to a decode pool",
-                "Use --to llm-d, kserve or dynamo.",
-            )
+            raise refusal("split", to=target)
+
+
+def _labels(fleet: str, component: str, name: str) -> dict[str, str]:
+    """Labels of the objects of a pool, or of the router."""
+    return {PART_OF: fleet, "app.kubernetes.io/managed-by": "fleetopt", COMPONENT: component, NAME: name}
 
 
 def without(words: Sequence[str], *flags: str) -> list[str]:
@@ -325,7 +369,7 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
         asked = find_profile(inputs["profile"]).model
     host = find_engine(options.engine) if options.engine else planned
     if host is not planned:
-        notes.append(f"the plan was made for {planned.title}; latencies of {host.title} were not predicted")
+        notes.append(note("other_engine", planned=planned, host=host))
     model = find_model(asked, like=inputs.get("like"))
     if not inputs.get("profile"):
         model = model.served_as(inputs.get("weights"), inputs.get("kv_dtype"))
@@ -336,13 +380,11 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
         settings = _settings(entry, one.name)
         drain_s = _drain_s(entry, one.name)
         command = start_command(host, weights, settings, one, (*_for_serving(host, options, drain_s), *flags))
-        pools.append(_serving_pool(entry, one, command, drain_s, shape.divides_roles, options))
+        pools.append(_serving_pool(one, command, drain_s, shape.divides_roles, options))
         if settings.get("speculative") and "speculative" not in host.flags:
-            notes.append(f"{host.title} is not told to speculate here: {settings['speculative']}")
+            notes.append(note("silent", host=host, how=settings["speculative"]))
         if settings["kv_cache_dtype"] not in NATIVE and settings["kv_cache_dtype"] not in host.kv_dtypes:
-            notes.append(
-                f"{host.title} takes the KV dtype {settings['kv_cache_dtype']} in its own configuration file only"
-            )
+            notes.append(note("kv_dtype", host=host, dtype=settings["kv_cache_dtype"]))
     # a plan written by hand may say 60%
     share = SHARES.read(inputs.get("cached_share") or 0.0, "cached_share")
     startup = (
@@ -350,11 +392,9 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
     )
     notes.append(startup.told)
     if not options.api_key_secret:
-        notes.append("requests need no key: --api-key-secret names a Secret with one under api-key")
+        notes.append(note("keyless"))
     if not options.revision and not Path(weights).exists():
-        notes.append(
-            f"{weights}: the newest weights are loaded, --revision COMMIT keeps them; gated ones need a Secret hf-token (token)"
-        )
+        notes.append(note("newest", weights=weights))
     return Serving(
         options,
         model,
@@ -377,9 +417,7 @@ def _for_serving(host: Engine, options: DeployOptions, drain_s: int) -> list[str
         found += [host.flags["revision"], options.revision]
     if options.api_key_secret:
         if not host.api_key:
-            raise InputError(
-                f"--api-key-secret: {host.title}'s server asks for no key", "Let the gateway before it ask."
-            )
+            raise refusal("engine_key", host=host)
         if not host.api_key.isidentifier():
             # the kubelet puts the variable's value in
             found += [host.api_key, "$(API_KEY)"]
@@ -401,37 +439,25 @@ def _drain_s(entry: Mapping[str, Any], name: str) -> int:
 
 
 def _serving_pool(
-    entry: Mapping[str, Any],
-    one: SavedPool,
-    command: tuple[str, ...],
-    drain_s: int,
-    divided: bool,
-    options: DeployOptions,
+    one: SavedPool, command: tuple[str, ...], drain_s: int, divided: bool, options: DeployOptions
 ) -> ServingPool:
     """One pool of the plan, and the nodes that each of its replicas spans."""
     device = find_gpu(one.gpu)
-    gpus = _spread(one).gpus
+    gpus = Parallelism(one.tp, one.pp, one.dp, one.ep).gpus
     nodes = device.nodes(gpus)
     if gpus % nodes:
-        raise InputError(
-            f"pool {one.name}: a replica of {gpus} GPUs does not lie evenly on nodes of {device.gpus_per_node}"
-        )
+        raise refusal("uneven", pool=one, gpus=gpus, device=device)
     return ServingPool(
-        one.name,
-        object_name(one.name, options.name),
-        one.low_tokens,
-        one.high_tokens,
-        device,
-        gpus,
-        nodes,
-        one.replicas,
-        one.spares,
-        one.slots,
-        command,
-        drain_s,
-        one.name if divided else "both",
-        _stated(entry, "arrival_rate_per_s", f"pool {one.name}"),
-        _stated(entry, "cost_usd_per_hour", f"pool {one.name}") / one.replicas,
+        **{field.name: getattr(one, field.name) for field in fields(SavedPool)},
+        fleet=options.name,
+        object=object_name(one.name, options.name),
+        device=device,
+        gpus=gpus,
+        nodes=nodes,
+        counted=one.replicas if options.replicas_by == "plan" else None,
+        command=command,
+        drain_s=drain_s,
+        role=one.name if divided else "both",
     )
 
 
@@ -445,10 +471,6 @@ def _stated(entry: Any, name: str, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < math.inf:
         raise InputError(f"{where}: {name}: expected a number of 0 or more, got {value!r}")
     return float(value)
-
-
-def _spread(pool: SavedPool) -> Parallelism:
-    return Parallelism(pool.tp, pool.pp, pool.dp, pool.ep)
 
 
 def _weights(asked: str, model: ModelSpec, host: Engine, options: DeployOptions) -> tuple[str, tuple[str, ...]]:
@@ -465,21 +487,17 @@ def _weights(asked: str, model: ModelSpec, host: Engine, options: DeployOptions)
     if base is not None and model.weight_dtype in host.quantizes:
         return base, (host.flags["quantization"], model.weight_dtype)
     kind = "" if model.weight_dtype in NATIVE else f" in {model.weight_dtype}"
-    raise InputError(
-        f"no repository of {asked}{kind} is known that {host.title} could load",
-        "Name it: --model-id ORGANISATION/NAME.",
-    )
+    raise refusal("no_weights", asked=asked, kind=kind, host=host)
 
 
 def _settings(entry: Mapping[str, Any], pool: str) -> dict[str, Any]:
     """Settings of a pool, whole and of the right kind."""
     settings = entry.get("settings")
     found = dict(settings) if isinstance(settings, Mapping) else {}
-    kinds = {"max_model_len": int, "max_num_seqs": int, "max_num_batched_tokens": int}
     wrong = [
         f"pool {pool}: settings.{name}: expected a positive whole number, got {found.get(name)!r}"
-        for name, kind in kinds.items()
-        if not isinstance(found.get(name), kind) or isinstance(found[name], bool) or found[name] < 1
+        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens")
+        if type(found.get(name)) is not int or found[name] < 1
     ]
     share = found.setdefault("gpu_memory_utilization", 0.9)
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0.0 < share <= 1.0:
@@ -513,11 +531,9 @@ def start_command(
     flags
         Further ones.
     """
-    spread = {
-        "tensor_parallel_size": pool.tp,
-        "pipeline_parallel_size": pool.pp,
-        "data_parallel_size": pool.dp,
-        "expert_parallel_size": pool.ep,
-    }
+    spread = {setting: getattr(pool, name) for name, setting in SIZES.items()}
     command = [*(word.replace("{model}", weights) for word in host.launch), *host.arguments({**settings, **spread})]
+    # clusters, Compose and systemd put what they know in place of $; a new line would be one of theirs
+    if wrong := next((word for word in command if "$" in word or not word.isprintable()), None):
+        raise InputError(f"pool {pool.name}: {printable(wrong)!r} cannot stand in a start line")
     return (*command, "--host", "0.0.0.0", "--port", str(PORT), *host.always, *flags)

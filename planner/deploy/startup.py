@@ -43,10 +43,10 @@ class Startup:
         if not self.parts:
             return f"start-up {format_duration(self.seconds)}, as given"
         parts = ", ".join(f"{name} {format_duration(s)}" for name, s in self.parts.items())
-        return (
-            f"start-up estimated at {format_duration(self.seconds)} ({parts}); a node without the image or a new node "
-            "takes minutes more: measure it and give --startup"
+        told = (
+            f"start-up estimated at {format_duration(self.seconds)} ({parts}); a node without the image or a new node"
         )
+        return f"{told} takes minutes more: measure it and give --startup"
 
 
 def estimated_startup(model: ModelSpec, cached: bool) -> Startup:

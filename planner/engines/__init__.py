@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError, did_you_mean
-from planner.shared.documents import load_document
+from planner.machine.hardware import SIZES
+from planner.shared.documents import shipped
 
 DEFAULT_ENGINE = "vllm"
 
@@ -102,6 +103,9 @@ class Engine:
     api_key
         How its server is told the key that requests must bear: a flag, or the name of an environment variable. Nothing = it asks
         for none.
+    frees_windows
+        First version whose prefix cache does not keep the blocks of sliding-window layers that no prompt can use again; empty =
+        none ever did.
     versions
         Versions measured, oldest first; the first is what is taken where none is asked for.
     version
@@ -130,6 +134,7 @@ class Engine:
     quantizes: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()
+    frees_windows: str = ""
     versions: tuple[Version, ...] = ()
     version: str = ""
 
@@ -146,6 +151,15 @@ class Engine:
             return self.versions[0]
         known = [v for v in self.versions if _parts(v.since) <= _parts(self.version)]
         return known[-1] if known else self.versions[0]
+
+    @property
+    def keeps_windows(self) -> bool:
+        """Whether the version asked for fills its prefix cache with blocks of sliding-window layers that nobody finds again.
+
+        >>> engine("vllm@0.27.1").keeps_windows, engine("vllm@0.29").keeps_windows, engine("vllm").keeps_windows
+        (True, False, False)
+        """
+        return bool(self.version and self.frees_windows) and _parts(self.version) < _parts(self.frees_windows)
 
     @property
     def age(self) -> str:
@@ -173,11 +187,9 @@ class Engine:
         >>> engine("trtllm").arguments({"tensor_parallel_size": 2, "max_num_seqs": 64, "kv_cache_dtype": "fp8"})
         ['--tp_size', '2', '--max_batch_size', '64']
         """
-        copies = settings.get("data_parallel_size", 1)
-        beyond = {"pp": "pipeline_parallel_size", "dp": "data_parallel_size", "ep": "expert_parallel_size"}
+        sizes = {name: settings.get(setting, 1) for name, setting in SIZES.items()}
         values: dict[str, object] = {
-            "tp": settings["tensor_parallel_size"],
-            **{short: settings.get(name, 1) if settings.get(name, 1) > 1 else "" for short, name in beyond.items()},
+            **{name: size if name == "tp" or size > 1 else "" for name, size in sizes.items()},
             "slots": settings.get("max_num_seqs", ""),
             "token_budget": settings.get("max_num_batched_tokens", ""),
             "max_model_len": settings.get("max_model_len", ""),
@@ -189,9 +201,9 @@ class Engine:
             "max_lora_rank": settings.get("max_lora_rank", ""),
             "runner": "pooling" if settings.get("batching") == "pooling" else "",
         }
-        if self.dp_inside_tp and copies > 1:
+        if self.dp_inside_tp and sizes["dp"] > 1:
             # its sizes and settings are those of all copies together
-            values |= {name: int(str(values[name])) * copies for name in ("tp", "slots", "token_budget")}
+            values |= {name: int(str(values[name])) * sizes["dp"] for name in ("tp", "slots", "token_budget")}
             values["attention_dp"] = True
         words = []
         for name, value in values.items():
@@ -214,7 +226,7 @@ def engines() -> Mapping[str, Engine]:
     """
     found = {}
     for name in engine_names():
-        read = load_document(Path(__file__).with_name(f"{name}.yaml"))
+        read = shipped(Path(__file__).with_name(f"{name}.yaml"))
         told: dict[str, Any] = {k: tuple(x) if isinstance(x, list) else x for k, x in read.items()}
         versions = tuple(Version(**one) for one in told.pop("versions", ()))
         found[name] = Engine(name=name, versions=versions, **told)

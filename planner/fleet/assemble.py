@@ -25,9 +25,9 @@ from planner.routing import find_routing
 from planner.shared.remarks import Remark
 from planner.shared.version import __version__
 from planner.units import format_count, format_usd
-from planner.workload.carried import is_filed, rows_to_carry
 from planner.workload.resolve import is_passing
 from planner.workload.workload import Workload
+from planner.workload.writer import is_filed, rows_to_carry
 
 
 def make_plan(

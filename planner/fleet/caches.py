@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from planner.fleet.pool import Pool
-from planner.methods.base import InCopies
 from planner.methods.sessions import SessionPool
 from planner.routing import find_routing
 from planner.units import format_count, format_duration, format_percent
@@ -21,7 +20,7 @@ ROUTINGS = ("random", "sticky", "prefix")
 
 def sessions_of(pool: Pool) -> SessionPool | None:
     """The model of a pool of sessions, of single copies; None where no caches are followed."""
-    model = pool.model.one if isinstance(pool.model, InCopies) else pool.model
+    model = pool.model.single
     return model if isinstance(model, SessionPool) else None
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
-from planner.methods.base import InCopies
 from planner.methods.replayed import ReplayPool, weighted_quantiles
 from planner.predict.records import Outage, Requests, Run
 from planner.predict.run import replay
@@ -43,8 +42,7 @@ def deaths_of(fleet: Fleet) -> Iterator[Remark]:
 
 def _after(pool: Pool, promises: tuple[Promise, ...], dead: int, repair_s: float, node: bool) -> Iterator[Remark]:
     """What so many deaths do to each promise."""
-    copies = pool.model.copies if isinstance(pool.model, InCopies) else 1
-    model = pool.model.one if isinstance(pool.model, InCopies) else pool.model
+    copies, model = pool.model.copies, pool.model.single
     # pools with caches and speculation have requests of their own
     if type(model) is not ReplayPool or not 0 < dead < pool.bought:
         return

@@ -7,7 +7,7 @@ import numpy as np
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Shortfall
 from planner.shared.remarks import Remark
-from planner.workload.intervals import Intervals
+from planner.workload.trace import Intervals
 
 HOUR_S = 3600.0
 

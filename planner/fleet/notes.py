@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from planner.catalog.kv import GIB
+from planner.catalog.kv import GIB, adapter_bytes
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.fleet.deaths import deaths_of
@@ -20,7 +20,6 @@ from planner.plans import PoolPlan
 from planner.predict.run import kernel_in_use
 from planner.question.compiled import CompiledQuestion, Engines, Traffic
 from planner.replica.floor import hardware_floor
-from planner.replica.lora import adapter_bytes
 from planner.shared.remarks import Remark
 from planner.units import format_count, format_duration
 from planner.workload import pools as m

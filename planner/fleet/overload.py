@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 
 from planner.fleet.pool import Pool
-from planner.methods.base import InCopies
 from planner.methods.replayed import Answered, ReplayPool, weighted_quantiles
 from planner.predict import records
 from planner.promise import Promise
@@ -27,7 +26,7 @@ LONGEST_QUEUE = 4096
 
 def _replayed(pool: Pool) -> ReplayPool | None:
     """The pool's model of single copies; ``None`` of a closed form, which knows no queues that close."""
-    model = pool.model.one if isinstance(pool.model, InCopies) else pool.model
+    model = pool.model.single
     return model if isinstance(model, ReplayPool) else None
 
 

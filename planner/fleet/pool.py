@@ -6,15 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from planner.catalog.kv import kv_bytes_per_token
+from planner.catalog.kv import kv_bytes_per_token, window_share
 from planner.catalog.power import full_w
+from planner.engines import DEFAULT_ENGINE
+from planner.engines import engine as find_engine
 from planner.errors import InputError
 from planner.fleet.margin import MEDIAN, Margin
 from planner.methods import find_method
-from planner.methods.base import InCopies, PoolModel, Prediction, unstable
+from planner.methods.base import PoolModel, Prediction, Scaled, unstable
 from planner.methods.replayed import ReplayPool
 from planner.methods.sessions import SessionPool
-from planner.methods.speculation import SpeculatingPool, engine_in_steps
 from planner.predict.records import PrefixCache
 from planner.predict.traffic import FleetTraffic, PoolTraffic
 from planner.promise import Promise
@@ -23,7 +24,6 @@ from planner.replica.engine import EngineOption, ReplicaSetup, set_up
 from planner.shared.kept import once
 from planner.shared.remarks import Remark
 from planner.workload.pools import PoolLaw
-from planner.workload.sessions import Sessions
 
 MAX_REPLICAS = 10**10
 """A pool beyond this is taken for impossible: no order of magnitude of hardware remains."""
@@ -158,7 +158,7 @@ def replica_for(
     if setup is None:
         return None
     traffic = question.traffic
-    return setup, pool_model(question, option, setup, law, traffic_of(traffic, law))
+    return setup, pool_model(question, option, setup, traffic_of(traffic, law))
 
 
 def _set_up(question: CompiledQuestion, option: EngineOption, law: PoolLaw, high_tokens: float) -> ReplicaSetup | None:
@@ -182,78 +182,38 @@ def traffic_of(traffic: Traffic, law: PoolLaw) -> PoolTraffic:
 
 
 def pool_model(
-    question: CompiledQuestion, option: EngineOption, setup: ReplicaSetup, law: PoolLaw, arrivals: PoolTraffic
+    question: CompiledQuestion, option: EngineOption, setup: ReplicaSetup, arrivals: PoolTraffic
 ) -> PoolModel:
     """The latency model of a pool of such replicas."""
-    sessions = law.sessions()
-    if sessions is None:
-        model = _by_method(question, option, setup, law, arrivals)
-    else:
-        model = _with_caches(question, option, setup, law, sessions, arrivals)
+    model, sessions = _by_method(question, option, setup, arrivals), arrivals.law.sessions()
+    # closed forms take what a cache without end would supply
+    if sessions is not None and isinstance(model, ReplayPool) and option.speculation is None:
+        model = SessionPool(arrivals, model.engine, model.overhead_s, sessions, prefix_cache(question, option))
+        model.joint = bool(question.promises.joint)
     if question.promises.windows_s is not None:
         model = model.by_windows(question.promises.windows_s)
-    return model if option.copies == 1 else InCopies(model, option.copies)
+    return model if option.copies == 1 else Scaled(model, option.copies)
 
 
 def _by_method(
-    question: CompiledQuestion, option: EngineOption, setup: ReplicaSetup, law: PoolLaw, arrivals: PoolTraffic
+    question: CompiledQuestion, option: EngineOption, setup: ReplicaSetup, arrivals: PoolTraffic
 ) -> PoolModel:
     """The model of a pool of single copies as the latency method has it, speculation included."""
-    method, chunk, speculation = find_method(question.method), question.engines.chunk, option.speculation
+    method, chunk, routing = find_method(question.method), question.engines.chunk, question.routing
     if not (method.feels_bursts or question.traffic.sending.ordinary):
         raise InputError(
             f"burst, surge, in_flight: method {method.name} knows Poisson arrivals alone", "Take --method mixed."
         )
-    if speculation is None:
-        joint = bool(question.promises.joint)
-        made: list[tuple[EngineOption, PoolModel, object]] = once(
-            (
-                "models",
-                id(law),
-                id(arrivals),
-                method.name,
-                chunk,
-                question.routing.name,
-                joint,
-                setup.slots,
-                setup.kv_tokens,
-            ),
-            list,
-        )
-        for engine, model, _ in made:
-            if engine.does_as(option):
-                return model
-        model = method.pool(law, option, setup, chunk, question.routing, arrivals)
-        model.joint = joint
-        made.append((option, model, (law, arrivals)))
-        return model
-    one = method.pool(law, *engine_in_steps(option, setup, speculation), chunk, question.routing, arrivals)
-    # the only method that knows speculation replays
-    assert isinstance(one, ReplayPool)
-    pool = SpeculatingPool(arrivals, one.engine, one.overhead_s, speculation)
-    pool.joint = bool(question.promises.joint)
-    return pool
-
-
-def _with_caches(
-    question: CompiledQuestion,
-    option: EngineOption,
-    setup: ReplicaSetup,
-    law: PoolLaw,
-    sessions: Sessions,
-    arrivals: PoolTraffic,
-) -> PoolModel:
-    """The model of a pool whose prompts come back."""
-    method, chunk, routing = find_method(question.method), question.engines.chunk, question.routing
-    one = method.pool(law, option, setup, chunk, routing, arrivals)
-    if not isinstance(one, ReplayPool) or option.speculation is not None:
-        # closed forms take what a cache without end would supply
-        return _by_method(question, option, setup, law, arrivals)
-
-    cache = prefix_cache(question, option)
-    pool = SessionPool(arrivals, one.engine, one.overhead_s, sessions, cache)
-    pool.joint = bool(question.promises.joint)
-    return pool
+    joint = bool(question.promises.joint)
+    alike = ("models", id(arrivals.law), id(arrivals), method.name, chunk, routing.name, joint)
+    made: list[tuple[EngineOption, PoolModel, object]] = once((*alike, setup.slots, setup.kv_tokens), list)
+    for engine, model, _ in made:
+        if engine.does_as(option):
+            return model
+    model = method.pool(option, setup, chunk, routing, arrivals)
+    model.joint = joint
+    made.append((option, model, (arrivals.law, arrivals)))
+    return model
 
 
 def prefix_cache(question: CompiledQuestion, option: EngineOption) -> PrefixCache:
@@ -264,6 +224,7 @@ def prefix_cache(question: CompiledQuestion, option: EngineOption) -> PrefixCach
         engines.offload_gib * 2.0**30 / bytes_per_token,
         option.parallel.tp * engines.offload_gbps * 1e9 / 8.0 / bytes_per_token,
         math.inf if engines.session_ttl_s is None else engines.session_ttl_s,
+        window_share(option.model) if find_engine(engines.engine or DEFAULT_ENGINE).keeps_windows else 0.0,
     )
 
 

@@ -25,8 +25,8 @@ def speculation_remark(question: CompiledQuestion, pool: Pool) -> Remark | None:
     arrivals = traffic_of(question.traffic, pool.law).poisson()
     plain_option = replace(option, speculation=None, draft=None, profile=option.plain)
     setup = replace(pool.setup, kv_tokens=float(plain_option.kv_tokens(pool.setup.slots)))
-    plain = pool_model(question, plain_option, setup, pool.law, arrivals)
-    own = pool_model(question, option, pool.setup, pool.law, arrivals)
+    plain = pool_model(question, plain_option, setup, arrivals)
+    own = pool_model(question, option, pool.setup, arrivals)
     rate = pool.arrival_rate_per_s / pool.size.replicas
 
     def gain(at: float) -> float:

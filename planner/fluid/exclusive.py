@@ -41,6 +41,7 @@ from planner.fluid.numeric import (
     over_arrays,
     whole,
 )
+from planner.shared.need import need
 
 _AGE_TIE = 1e-12
 """Costs so close are one: they differ by rounding alone [1]."""
@@ -64,12 +65,6 @@ class Theta0:
     theta0: float
     one_minus_theta0: float
     zeta: float
-
-
-def need(condition: bool, message: str) -> None:
-    """Refuse an argument."""
-    if not condition:
-        raise ValueError(message)
 
 
 def check_costs(**named: Decimal | Fraction | float) -> None:
@@ -169,13 +164,13 @@ def theta0_of_costs(alpha_p: Any, alpha_d: Any, p0: Any = None, mu_O: Any = None
     (0.0, 1.0)
     """
     prefill, decode = exact(alpha_p, "alpha_p"), exact(alpha_d, "alpha_d")
-    if prefill < 0 or decode < 0 or (prefill == 0 and decode == 0):
-        raise ValueError(f"alpha_p and alpha_d must be >= 0 and not both 0, got {alpha_p!r} and {alpha_d!r}")
+    some = min(prefill, decode) >= 0 and prefill + decode > 0
+    need(some, f"alpha_p and alpha_d must be >= 0 and not both 0, got {alpha_p!r} and {alpha_d!r}")
     hazard = exact(p0, "p0") if p0 is not None else Fraction(0)
     if hazard <= 0:
-        if mu_O is None or exact(mu_O, "mu_O") <= 0:
-            raise ValueError(f"p0 = {p0!r} is not positive and no mean output length mu_O > 0 is given to replace it")
-        hazard = 1 / exact(mu_O, "mu_O")
+        mean = Fraction(0) if mu_O is None else exact(mu_O, "mu_O")
+        need(mean > 0, f"p0 = {p0!r} is not positive and no mean output length mu_O > 0 is given to replace it")
+        hazard = 1 / mean
     g: Scalar
     if decode == 0:
         g = math.inf
@@ -508,11 +503,11 @@ def _sample(outputs: Any, weights: Any) -> tuple[NDArrayInt, Array]:
     if not isinstance(outputs, np.ndarray):
         outputs = [float(exact(o, "outputs")) for o in outputs]
     values = np.asarray(outputs, dtype=np.float64)
-    if values.ndim != 1 or values.size == 0 or not np.all(np.isfinite(values)) or np.any(values <= 0.0):
-        raise ValueError("outputs must be a non-empty list of lengths > 0")
+    lengths = values.ndim == 1 and values.size and np.all(np.isfinite(values) & (values > 0.0))
+    need(lengths, "outputs must be a non-empty list of lengths > 0")
     share = np.ones(values.size) if weights is None else np.asarray(weights, dtype=np.float64)
-    if share.shape != values.shape or np.any(share < 0.0) or not share.sum() > 0.0:
-        raise ValueError("weights must be as many as outputs, >= 0 and not all 0")
+    weighs = share.shape == values.shape and np.all(share >= 0.0) and share.sum() > 0.0
+    need(weighs, "weights must be as many as outputs, >= 0 and not all 0")
     return np.ceil(values).astype(np.int64), share / share.sum()
 
 
@@ -552,8 +547,7 @@ def theta_age_aware(survival: Any = None, alpha_ratio: Any = 0, outputs: Any = N
     >>> theta_age_aware(outputs=range(32, 97), alpha_ratio=5)
     AgeAware(T=24, theta=0.3217821782178218, cost=90.12307692307692, mu_O=64.0)
     """
-    if (survival is None) == (outputs is None):
-        raise ValueError("give either survival or outputs")
+    need((survival is None) != (outputs is None), "give either survival or outputs")
     counts: NDArrayInt | None = None
     if outputs is not None:
         values = outputs if isinstance(outputs, np.ndarray) else list(outputs)
@@ -566,8 +560,8 @@ def theta_age_aware(survival: Any = None, alpha_ratio: Any = 0, outputs: Any = N
             s = survival_sample(values, weights)
     else:
         s = np.asarray(survival, dtype=np.float64)
-        if s.ndim != 1 or s.size == 0 or not abs(s[0] - 1.0) < 1e-9 or np.any(np.diff(s) > 1e-12) or np.any(s < 0.0):
-            raise ValueError("survival must start at S(0) = 1, not increase and not fall below 0")
+        falls = s.ndim == 1 and s.size and abs(s[0] - 1.0) < 1e-9 and np.all(np.diff(s) <= 1e-12) and np.all(s >= 0.0)
+        need(falls, "survival must start at S(0) = 1, not increase and not fall below 0")
     infinite = isinstance(alpha_ratio, float) and math.isinf(alpha_ratio)
     ratio = Fraction(0) if infinite else exact(alpha_ratio, "alpha_ratio")
     need(ratio >= 0, f"alpha_ratio must be >= 0, got {alpha_ratio!r}")
@@ -639,12 +633,10 @@ def hazard_fit(outputs: Sequence[Any], weights: str = "number at risk", t_max: A
     >>> hazard_fit([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
     HazardFit(p0=0.0, eta=0.045454545454545456)
     """
-    if weights != "number at risk":
-        raise ValueError(f"weights must be 'number at risk', got {weights!r}")
+    need(weights == "number at risk", f"weights must be 'number at risk', got {weights!r}")
     lengths = sorted(o if type(o) is int and o >= 1 else whole(o, "outputs", 1) for o in outputs)
     n = len(lengths)
-    if n == 0:
-        raise ValueError("outputs must not be empty")
+    need(n, "outputs must not be empty")
     last = lengths[-(-95 * n // 100) - 1] if t_max is None or isinstance(t_max, str) else whole(t_max, "t_max", 1)
     ended = np.bincount(lengths, minlength=last + 2)
     at_risk = n - np.concatenate([[0, 0], np.cumsum(ended[1:])])[: last + 1]  # index t: #{O >= t}

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.fluid.exclusive import HazardFit, dtheta_first_order, hazard_fit, theta0
+from planner.shared.need import need
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +71,18 @@ class ControllerConfig:
 
     def __post_init__(self) -> None:
         for name in ("alpha_p", "alpha_d", "beta_d"):
-            if not getattr(self, name) >= 0.0:
-                raise ValueError(f"{name} must be >= 0, got {getattr(self, name)!r}")
-        if self.alpha_p == 0.0 and self.alpha_d == 0.0:
-            raise ValueError("alpha_p and alpha_d must not both be 0")
+            need(getattr(self, name) >= 0.0, f"{name} must be >= 0, got {getattr(self, name)!r}")
+        need(self.alpha_p + self.alpha_d > 0.0, "alpha_p and alpha_d must not both be 0")
         for name in ("slots", "slots_default", "window", "window_min", "update_every"):
             value = getattr(self, name)
-            if value is not None and not (value >= 1 and value == int(value)):
-                raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
-        if not 0.0 <= self.theta_default <= 1.0:
-            raise ValueError(f"theta_default must lie in [0, 1], got {self.theta_default!r}")
-        if not 0.0 <= self.theta_min <= self.theta_max <= 1.0:
-            raise ValueError(
-                f"theta_min, theta_max must satisfy 0 <= min <= max <= 1, got {self.theta_min}, {self.theta_max}"
-            )
-        if not 0.0 < self.eps < 1.0:
-            raise ValueError(f"eps must lie in (0, 1), got {self.eps!r}")
-        if self.variant not in ("paper", "mean"):
-            raise ValueError(f"variant must be paper or mean, got {self.variant!r}")
+            known = value is None or (value >= 1 and value == int(value))
+            need(known, f"{name} must be a whole number >= 1, got {value!r}")
+        least, most = self.theta_min, self.theta_max
+        need(0.0 <= self.theta_default <= 1.0, f"theta_default must lie in [0, 1], got {self.theta_default!r}")
+        held = 0.0 <= least <= most <= 1.0
+        need(held, f"theta_min, theta_max must satisfy 0 <= min <= max <= 1, got {least}, {most}")
+        need(0.0 < self.eps < 1.0, f"eps must lie in (0, 1), got {self.eps!r}")
+        need(self.variant in ("paper", "mean"), f"variant must be paper or mean, got {self.variant!r}")
 
     def start(self) -> tuple[int, int]:
         """N and k before any completion: the default N, and k = max(1, floor(theta_default N)).

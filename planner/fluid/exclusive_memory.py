@@ -20,8 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from planner.fluid.exclusive import check_costs, need, zeta_of_theta
+from planner.fluid.exclusive import check_costs, zeta_of_theta
 from planner.fluid.numeric import expm1, expm1_minus_linear, formula
+from planner.shared.lattice import tail_of_sum
+from planner.shared.need import need
 
 _ZERO, _ONE = Decimal(0), Decimal(1)
 
@@ -338,7 +340,7 @@ class _PhaseLaw:
         times = np.unique(np.floor((np.arange(count) + 0.5) * T / count).astype(np.int64) + 1)
         per = w / float(w @ np.ceil(O / T))  # divided by sum_j S(jT) = 1/theta(T)
         size = math.ceil(float((L + O).max()) / self.unit) + 3
-        self.x = np.arange(size)
+        self.x = np.arange(float(size))
         self.pmf = np.zeros((len(times), size))
         # in its (j+1)-th phase a request holds L + jT + t, if it still decodes: O >= jT + t. Taking the ages s = jT + t
         # downwards, the prompts of those alive only grow, so each request is added to their histogram once
@@ -376,44 +378,8 @@ class _PhaseLaw:
             length = 1 << math.ceil(math.log2(N * (self.x.size - 1) + 1))
             total = np.fft.irfft(np.fft.rfft(self.pmf, length) ** N, length)
             return float(np.mean(total[:, math.floor(limit) + 1 :].sum(axis=1).clip(0.0, 1.0)))
-        return float(np.mean([_lattice_tail(p, self.x, N, math.floor(limit) + 0.5) for p in self.pmf]))
-
-
-def _lattice_tail(pmf: Any, x: Any, N: int, level: float) -> float:
-    """P(sum of N > level) by Lugannani and Rice's saddle point; `level` lies half-way between lattice points."""
-    held = np.flatnonzero(pmf)
-    pmf, x = pmf[held[0] : held[-1] + 1], x[held[0] : held[-1] + 1].astype(np.float64)
-    mean, bottom, top = float(pmf @ x), float(x[0]), float(x[-1])
-    if N * top <= level:
-        return 0.0
-    if N * bottom >= level:
-        return 1.0
-    variance = float(pmf @ (x - mean) ** 2)
-    if variance == 0.0:
-        return 1.0 if N * mean > level else 0.0
-    t, low, high = 0.0, -math.inf, math.inf
-    target = level / N
-    for _ in range(60):
-        e = pmf * np.exp(t * (x - (top if t > 0.0 else bottom)))  # no exponent above 0
-        m0 = float(e.sum())
-        m1 = float(e @ x) / m0
-        m2 = float(e @ (x - m1) ** 2) / m0
-        low, high = (t, high) if m1 < target else (low, t)
-        step = (target - m1) / m2 if m2 > 0.0 else 0.0
-        new = t + step
-        if not low < new < high:
-            new = 0.5 * (low + high) if math.isfinite(low + high) else t + math.copysign(min(abs(step), 1.0), step)
-        if abs(new - t) <= 1e-10 * max(abs(t), 1e-6):
-            break
-        t = new
-    cgf = math.log(m0) + t * (top if t > 0.0 else bottom)
-    exponent = N * (t * target - cgf)
-    if abs(t) * math.sqrt(N * m2) < 1e-4:
-        return 0.5
-    w = math.copysign(math.sqrt(max(2.0 * exponent, 0.0)), t)
-    u = 2.0 * math.sinh(0.5 * t) * math.sqrt(N * m2)
-    tail = 0.5 * math.erfc(w / math.sqrt(2.0)) + math.exp(-0.5 * w * w) / math.sqrt(2.0 * math.pi) * (1.0 / u - 1.0 / w)
-    return min(1.0, max(0.0, tail))
+        level, held = math.floor(limit) + 0.5, [p > 0.0 for p in self.pmf]
+        return float(np.mean([tail_of_sum(self.x[k], p[k], N, level) for p, k in zip(self.pmf, held, strict=True)]))
 
 
 def exclusive_slots(
@@ -456,37 +422,26 @@ def exclusive_slots(
     >>> s.N, s.share <= 0.01, s.guards
     (82, True, ())
     """
-    if not C > 0.0:
-        raise ValueError(f"C must be > 0, got {C!r}")
-    if not 0.0 < eps < 1.0:
-        raise ValueError(f"eps must lie in (0, 1), got {eps!r}")
-    if not 0.0 < theta <= 1.0:
-        raise ValueError(f"theta must lie in (0, 1], got {theta!r}")
-    if phases is not None and phases < 1:
-        raise ValueError(f"phases must be >= 1, got {phases!r}")
+    need(C > 0.0, f"C must be > 0, got {C!r}")
+    need(0.0 < eps < 1.0, f"eps must lie in (0, 1), got {eps!r}")
+    need(0.0 < theta <= 1.0, f"theta must lie in (0, 1], got {theta!r}")
+    need(phases is None or phases >= 1, f"phases must be >= 1, got {phases!r}")
     L, O, w = _requests(inputs, outputs, weights)
     T = _phase_length(O, w, theta)
     longest = float((L + O).max())
     laws = {T: _PhaseLaw(L, O, w, T)}
     mean = float(laws[T].means.mean()) * laws[T].unit
-    guards: list[str] = []
     if longest > C:
         return ExclusiveSlots(0, 1.0, T, mean, ("the longest request alone exceeds C",))
     atom, concentration = _lumps(O, w)
     if concentration > _CONCENTRATION:
-        guards.append(
-            "many outputs have (nearly) the same length and stay in step: every slot is given the longest request"
-        )
-        return ExclusiveSlots(math.floor(C / longest), 0.0, T, mean, tuple(guards))
-    risk = eps if phases is None else eps / (phases * T)
-    if atom > _ATOM:
-        guards.append(
-            "one output length is frequent (a limit?) and its requests end together: sized for a quarter of eps"
-        )
-        risk *= 0.25
-    if longest * _LONGEST_SHARE > C:
-        guards.append("C holds fewer than three of the longest requests: sized for a quarter of eps")
-        risk *= 0.25
+        alike = "many outputs have (nearly) the same length and stay in step: every slot is given the longest request"
+        return ExclusiveSlots(math.floor(C / longest), 0.0, T, mean, (alike,))
+    often = "one output length is frequent (a limit?) and its requests end together: sized for a quarter of eps"
+    tight = "C holds fewer than three of the longest requests: sized for a quarter of eps"
+    found = {often: atom > _ATOM, tight: longest * _LONGEST_SHARE > C}
+    guards = tuple(guard for guard, holds in found.items() if holds)
+    risk = 0.25 ** len(guards) * (eps if phases is None else eps / (phases * T))
 
     def share(N: int) -> float:
         length = T
@@ -498,17 +453,17 @@ def exclusive_slots(
         return laws[length].share_above(N, C)
 
     N = _largest(lambda slots: share(slots) <= risk)
-    return ExclusiveSlots(N, share(max(N, 1)), T, mean, tuple(guards))
+    return ExclusiveSlots(N, share(max(N, 1)), T, mean, guards)
 
 
 def _requests(inputs: Any, outputs: Any, weights: Any) -> tuple[Any, Any, Any]:
     """Prompts, outputs in whole tokens and weights that sum to 1, of the requests that have any weight."""
     L, O = np.asarray(inputs, dtype=np.float64).ravel(), np.asarray(outputs, dtype=np.float64).ravel()
     w = np.ones(L.size) if weights is None else np.asarray(weights, dtype=np.float64).ravel()
-    if not (L.size == O.size == w.size > 0 and np.all(np.isfinite(L)) and np.all(np.isfinite(O))):
-        raise ValueError("inputs, outputs and weights must be finite and of equal, positive size")
-    if np.any(L < 0.0) or np.any(O <= 0.0) or np.any(w < 0.0) or not w.sum() > 0.0:
-        raise ValueError("inputs must be >= 0, outputs > 0, weights >= 0 and not all 0")
+    finite = L.size == O.size == w.size > 0 and np.isfinite(L).all() and np.isfinite(O).all()
+    need(finite, "inputs, outputs and weights must be finite and of equal, positive size")
+    signed = np.all(L >= 0.0) and np.all(O > 0.0) and np.all(w >= 0.0) and w.sum() > 0.0
+    need(signed, "inputs must be >= 0, outputs > 0, weights >= 0 and not all 0")
     keep = w > 0.0
     return L[keep], np.ceil(O[keep]), w[keep] / w.sum()
 

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from planner.fluid.numeric import exact, expm1_minus_linear, out, whole
-from planner.fluid.wait import floor_snapped, inexact, sign_checked, token_iterations
+from planner.fluid.numeric import exact, expm1_minus_linear, out, sign_checked, whole
+from planner.fluid.wait import floor_snapped, inexact, token_iterations
+from planner.shared.need import need
 
 _STEPS = 50_000
 """Steps upwards over all segments before a value that is surely enough is taken instead of the least."""
@@ -108,8 +109,7 @@ def theta_k(n_k: Any, n_km1: Any, p: Any) -> ThetaK:
     """
     here, before = sign_checked(n_k, "n_k", True), sign_checked(n_km1, "n_km1", True)
     share = sign_checked(p, "p")
-    if share > 1:
-        raise ValueError(f"p must lie in [0, 1], got {p!r}")
+    need(share <= 1, f"p must lie in [0, 1], got {p!r}")
     drift = here - share * before
     if inexact(n_k, n_km1, p) and abs(drift) <= Fraction(1, 10**12) * here:
         drift = Fraction(0)
@@ -164,9 +164,14 @@ class NestedMemory:
 
 def _ends(lps: Sequence[Any]) -> list[Fraction]:
     ends = [sign_checked(v, "lps") for v in lps]
-    if not ends or any(b <= a for a, b in itertools.pairwise(ends)):
-        raise ValueError("lps (decode iterations at the end of each segment) must be given and increase")
+    increase = ends and all(a < b for a, b in itertools.pairwise(ends))
+    need(increase, "lps (decode iterations at the end of each segment) must be given and increase")
     return ends
+
+
+def _counts(n: Sequence[Any], ends: Sequence[Fraction], least: int = 0) -> list[int]:
+    need(len(n) == len(ends), f"n must have one threshold per segment, got {len(n)} for {len(ends)}")
+    return [whole(v, "n", least) for v in n]
 
 
 def _memory(n: Sequence[int], l: Fraction, ends: Sequence[Fraction]) -> Fraction:
@@ -206,9 +211,7 @@ def nested_M_pi(n: Sequence[Any], l: Any, lps: Sequence[Any]) -> NestedMemory:
     NestedMemory(corrected=1868.0, printed_eq13=1657.0)
     """
     ends, prompt = _ends(lps), sign_checked(l, "l")
-    counts = [whole(v, "n") for v in n]
-    if len(counts) != len(ends):
-        raise ValueError(f"n must have one threshold per segment, got {len(counts)} for {len(ends)}")
+    counts = _counts(n, ends)
     printed, so_far, before = Fraction(0), Fraction(0), Fraction(0)
     for k, end in zip(counts, ends, strict=True):
         so_far += end
@@ -248,15 +251,9 @@ class NestedRequirement:
 def _tail_rates(lambdas: Sequence[Any], m: int) -> list[Fraction]:
     """Rate of the requests that reach segment k, for every k; in the unit given."""
     rates = [sign_checked(v, "lambdas") for v in lambdas]
-    if len(rates) != m:
-        raise ValueError(f"lambdas must have one rate per segment, got {len(rates)} for {m}")
-    tails = [Fraction(0)] * m
-    total = Fraction(0)
-    for k in range(m - 1, -1, -1):
-        total += rates[k]
-        tails[k] = total
-    if total == 0:
-        raise ValueError("lambdas: at least one rate must be > 0")
+    need(len(rates) == m, f"lambdas must have one rate per segment, got {len(rates)} for {m}")
+    tails = [*itertools.accumulate(reversed(rates))][::-1]
+    need(tails[0] > 0, "lambdas: at least one rate must be > 0")
     return tails
 
 
@@ -298,15 +295,11 @@ def nested_M_req(
     False
     """
     ends, prompt = _ends(lps), sign_checked(l, "l")
-    counts = [whole(v, "n", 1) for v in n]
-    if len(counts) != len(ends):
-        raise ValueError(f"n must have one threshold per segment, got {len(counts)} for {len(ends)}")
+    counts = _counts(n, ends, 1)
     tails = _tail_rates(lambdas, len(ends))
     steps, risk = exact(B, "B"), exact(delta, "delta")
-    if steps < 1:
-        raise ValueError(f"B must be >= 1, got {B!r}")
-    if not 0 < risk < 1:
-        raise ValueError(f"delta must lie in (0, 1), got {delta!r}")
+    need(steps >= 1, f"B must be >= 1, got {B!r}")
+    need(0 < risk < 1, f"delta must lie in (0, 1), got {delta!r}")
     return _requirement(counts, prompt, ends, tails, steps, risk, inexact(*lambdas))
 
 
@@ -542,8 +535,7 @@ def nested_design(
     ends = _ends(lps)
     m = len(ends)
     rates = [sign_checked(v, "lambdas") for v in lambdas]
-    tails = _tail_rates(lambdas, m)
-    del tails
+    _tail_rates(lambdas, m)
     B = nested_iterations(horizon, d0)
     risk = exact(delta, "delta")
     if segments is None:

@@ -20,6 +20,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.shared.need import need
+
 Scalar: TypeAlias = int | float | str | Fraction | Decimal
 """A number as it is given (mpmath numbers are taken as well)."""
 Array: TypeAlias = NDArray[np.float64]
@@ -192,9 +194,16 @@ def whole(value: Any, name: str, minimum: int = 0) -> int:
     (128, 3)
     """
     number = exact(value, name)
-    if number.denominator != 1 or number < minimum:
-        raise ValueError(f"{name} must be a whole number >= {minimum}, got {value!r}")
+    known = number.denominator == 1 and number >= minimum
+    need(known, f"{name} must be a whole number >= {minimum}, got {value!r}")
     return int(number)
+
+
+def sign_checked(value: Any, name: str, positive: bool = False) -> Fraction:
+    """A rational number that is not negative, or positive where asked."""
+    number = exact(value, name)
+    need(number > 0 or (number == 0 and not positive), f"{name} must be {'> 0' if positive else '>= 0'}, got {value!r}")
+    return number
 
 
 def out(value: Fraction) -> float:

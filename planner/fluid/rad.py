@@ -18,24 +18,11 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
 
-from planner.fluid.numeric import Scalar, ceil_div, exact, out, over_arrays, whole
+from planner.fluid.numeric import Scalar, ceil_div, out, over_arrays, sign_checked, whole
+from planner.shared.need import need
 
 Lengths = Sequence[Sequence[Any]]
 """Joint length law: rows (prompt tokens, decode iterations, probability)."""
-
-
-def _positive(value: Any, name: str) -> Fraction:
-    number = exact(value, name)
-    if number <= 0:
-        raise ValueError(f"{name} must be > 0, got {value!r}")
-    return number
-
-
-def _non_negative(value: Any, name: str) -> Fraction:
-    number = exact(value, name)
-    if number < 0:
-        raise ValueError(f"{name} must be >= 0, got {value!r}")
-    return number
 
 
 def inv_mu_lin(
@@ -74,7 +61,7 @@ def inv_mu_lin(
     d_, x, f, o = (whole(v, k) for v, k in ((d, "d"), (dx, "dx"), (dff, "dff"), (dout, "dout")))
     work = 3 * n * x * d_ + n * d_ * f + n * f * x + x * o
     tile = whole(trow, "trow", 1) * whole(tred, "tred", 1)
-    return out(Fraction(work) / (_positive(s, "s") * _positive(mu, "mu") * tile))
+    return out(Fraction(work) / (sign_checked(s, "s", True) * sign_checked(mu, "mu", True) * tile))
 
 
 def T_D_SA(i: Any, d: Scalar, trow: Scalar, tcol: Scalar, s: Scalar, mu: Scalar) -> Any:
@@ -111,7 +98,7 @@ def T_D_SA(i: Any, d: Scalar, trow: Scalar, tcol: Scalar, s: Scalar, mu: Scalar)
     array([2., 2., 4.])
     """
     dim, tr, tc = whole(d, "d"), whole(trow, "trow", 1), whole(tcol, "tcol", 1)
-    rate = _positive(s, "s") * _positive(mu, "mu")
+    rate = sign_checked(s, "s", True) * sign_checked(mu, "mu", True)
     return over_arrays(lambda i: out(_decode_attention(whole(i, "i"), dim, tr, tc) / rate), {"i": i})
 
 
@@ -166,9 +153,9 @@ class RadParameters:
 
     def __post_init__(self) -> None:
         for name in ("inv_mu_lin", "inv_mu_nlin"):
-            object.__setattr__(self, name, _non_negative(getattr(self, name), name))
+            object.__setattr__(self, name, sign_checked(getattr(self, name), name))
         for name in ("s", "mu_gemv", "mu"):
-            object.__setattr__(self, name, _positive(getattr(self, name), name))
+            object.__setattr__(self, name, sign_checked(getattr(self, name), name, True))
         for name, least in (("N", 0), ("d", 0), ("vrow", 1), ("vcol", 1), ("trow", 1), ("tcol", 1), ("tred", 1)):
             object.__setattr__(self, name, whole(getattr(self, name), name, least))
 
@@ -200,8 +187,8 @@ class RadParameters:
         if isinstance(params, RadParameters):
             return params
         names = {f.name for f in fields(cls)}
-        if wrong := names ^ set(params):
-            raise ValueError(f"params: missing or unknown {', '.join(sorted(wrong))}")
+        wrong = names ^ set(params)
+        need(not wrong, f"params: missing or unknown {', '.join(sorted(wrong))}")
         return cls(**params)
 
     @property
@@ -240,14 +227,13 @@ def _rows(dist: Lengths) -> list[tuple[int, int, Fraction]]:
     """Checked rows of (prompt, decode iterations, probability), exactly."""
     rows = []
     for row in dist:
-        if len(row) != 3:
-            raise ValueError("dist: every row is (prompt tokens, decode iterations, probability)")
+        need(len(row) == 3, "dist: every row is (prompt tokens, decode iterations, probability)")
         rows.append(
-            (whole(row[0], "dist: prompt"), whole(row[1], "dist: decodes"), _non_negative(row[2], "dist: probability"))
+            (whole(row[0], "dist: prompt"), whole(row[1], "dist: decodes"), sign_checked(row[2], "dist: probability"))
         )
     total = sum((w for *_, w in rows), Fraction(0))
-    if not rows or abs(total - 1) > Fraction(1, 10**9):
-        raise ValueError(f"dist: probabilities must sum to 1, got {float(total)!r}")
+    sums = rows and abs(total - 1) <= Fraction(1, 10**9)
+    need(sums, f"dist: probabilities must sum to 1, got {float(total)!r}")
     return rows
 
 
@@ -455,8 +441,8 @@ def T_max(
     """
     p = RadParameters.of(params)
     tokens = whole(lp_max, "lp_max") + whole(ld_max, "ld_max")
-    lin = p.inv_mu_lin if inv_mu_lin_max is None else _non_negative(inv_mu_lin_max, "inv_mu_lin_max")
-    nlin = p.inv_mu_nlin if inv_mu_nlin_max is None else _non_negative(inv_mu_nlin_max, "inv_mu_nlin_max")
+    lin = p.inv_mu_lin if inv_mu_lin_max is None else sign_checked(inv_mu_lin_max, "inv_mu_lin_max")
+    nlin = p.inv_mu_nlin if inv_mu_nlin_max is None else sign_checked(inv_mu_nlin_max, "inv_mu_nlin_max")
     return out(Fraction(tokens * (lin + nlin) + p.decode_attention_sum(1, tokens)))
 
 
@@ -486,5 +472,5 @@ def rad_alpha(lam: Scalar, r: Scalar, Tbar_R: Scalar, T_max: Scalar) -> float:
     >>> rad_alpha(3, 2, 1, 4), rad_alpha(1, 2, 1, 4)
     (0.125, 0.0)
     """
-    load = _non_negative(lam, "lam") * _non_negative(Tbar_R, "Tbar_R") / whole(r, "r", 1)
-    return out(max(load - 1, Fraction(0)) / _positive(T_max, "T_max"))
+    load = sign_checked(lam, "lam") * sign_checked(Tbar_R, "Tbar_R") / whole(r, "r", 1)
+    return out(max(load - 1, Fraction(0)) / sign_checked(T_max, "T_max", True))

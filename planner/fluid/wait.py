@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.fluid.numeric import exact, out, whole
+from planner.fluid.numeric import out, sign_checked, whole
+from planner.shared.need import need
 
 Types = Sequence[Sequence[Any]]
 """Rows (rate [requests/s], prompt [tokens], decode iterations [1])."""
@@ -39,25 +40,15 @@ _SNAP = Fraction(1, 10**9)
 """Relative distance within which a product of inexact numbers counts as the whole number next to it."""
 
 
-def sign_checked(value: Any, name: str, positive: bool = False) -> Fraction:
-    """A rational number that is not negative, or positive where asked."""
-    number = exact(value, name)
-    if number < 0 or (positive and number == 0):
-        raise ValueError(f"{name} must be {'> 0' if positive else '>= 0'}, got {value!r}")
-    return number
-
-
 def _rows(types: Types) -> list[tuple[Fraction, Fraction, Fraction]]:
     """Checked rows of (rate, prompt, decode iterations), exactly."""
     rows = []
     for row in types:
-        if len(row) != 3:
-            raise ValueError("types: every row is (rate, prompt tokens, decode iterations)")
+        need(len(row) == 3, "types: every row is (rate, prompt tokens, decode iterations)")
         names = ("types: rate", "types: prompt", "types: decode iterations")
         rate, prompt, decodes = (sign_checked(v, n) for v, n in zip(row, names, strict=True))
         rows.append((rate, prompt, decodes))
-    if not rows:
-        raise ValueError("types must not be empty")
+    need(rows, "types must not be empty")
     return rows
 
 
@@ -210,8 +201,7 @@ class WaitIteration:
 
 
 def _counts(n: Sequence[Any], rows: Sequence[Any]) -> list[int]:
-    if len(n) != len(rows):
-        raise ValueError(f"n must have one threshold per type, got {len(n)} for {len(rows)}")
+    need(len(n) == len(rows), f"n must have one threshold per type, got {len(n)} for {len(rows)}")
     return [whole(v, "n") for v in n]
 
 
@@ -332,17 +322,6 @@ class WaitThresholds:
 def floor_snapped(value: Fraction, snap: bool) -> int:
     """Floor; a value that rounding left just below a whole number is that number."""
     return math.floor(value + min(_SNAP * value, Fraction(1, 10**6))) if snap else math.floor(value)
-
-
-def _ceil_snapped(value: Fraction, snap: bool) -> int:
-    return math.ceil(value - min(_SNAP * value, Fraction(1, 10**6))) if snap else math.ceil(value)
-
-
-def _joined(strict: bool, snap: bool) -> Callable[[Fraction], int]:
-    # least whole number above (or not below) the arrivals of one iteration
-    if strict:
-        return lambda arrivals: floor_snapped(arrivals, snap) + 1
-    return lambda arrivals: max(1, _ceil_snapped(arrivals, snap))
 
 
 class _Staircase:
@@ -485,9 +464,7 @@ def wait_min_thresholds(types: Types, d0: Any, d1: Any, strict: bool = True, C: 
     idle = sum((w for r, w in zip(rates, weights, strict=True) if r == 0), Fraction(0))
     base = fixed + per_token * idle
     if len(active) == 1:
-        j = active[0]
-        n = [1] * len(rows)
-        n[j] = max(1, _joined(strict, snap)(rates[j] * base / slack))
+        n = thresholds(base / slack)
     else:
         n = thresholds(stairs.climb(max(fixed / slack, duration([1] * len(rows)))))
         settled = False

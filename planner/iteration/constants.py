@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from planner.shared.documents import load_document
+from planner.shared.documents import shipped
 
-_FITTED = load_document(Path(__file__).with_suffix(".yaml"))
+_FITTED = shipped(Path(__file__).with_suffix(".yaml"))
 
 CONSTANTS: Mapping[str, float] = {name: float(value) for name, value in _FITTED["constants"].items()}
 """Shares of the data sheet [1] and times [s]."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
+from planner.shared.documents import shipped
 from planner.shared.record import Record
 
 FloatArray = NDArray[np.float64]
@@ -144,6 +147,23 @@ def _check_positive(value: float, name: str, unit: str) -> None:
         raise InputError(f"{name} must be positive, got {value!r} {unit}")
 
 
+@cache
+def _forms() -> Mapping[str, Mapping[str, Any]]:
+    """Every form, the units of its parameters and what to know of them."""
+    found: Mapping[str, Mapping[str, Any]] = shipped(Path(__file__).with_suffix(".yaml"))
+    return found
+
+
+def _derived(
+    form: str, values: Sequence[float], covers: Mapping[str, tuple[float, float]], form_error: float, **told: float
+) -> Derived:
+    """The parameters of a form of :func:`_forms`, in its order."""
+    known = _forms()[form]
+    notes = tuple(note.format(**told) for note in known.get("notes", ()))
+    named = dict(zip(known["units"], values, strict=True))
+    return Derived(known["form"], named, known["units"], covers, form_error, notes=notes)
+
+
 def fleetopt_parameters(model: IterationModel, context: float, slots: float | None = None) -> Derived:
     r"""W and H of FleetOpt, eq. 3: t(n) = W + H n.
 
@@ -190,14 +210,8 @@ def fleetopt_parameters(model: IterationModel, context: float, slots: float | No
         H = model.c + model.h + model.g * context
     else:
         W, H = _line(n, truth)
-    return Derived(
-        form="t(n) = W + H n",
-        values={"W": W, "H": H},
-        units={"W": "s", "H": "s/sequence"},
-        covers={"decodes": (1.0, float(n[-1])), "context": (context, context)},
-        form_error=_stray(W + H * n, truth),
-        notes=(f"H belongs to a mean context of {context:g} tokens; at another context it is another number.",),
-    )
+    covers = {"decodes": (1.0, float(n[-1])), "context": (context, context)}
+    return _derived("fleetopt", (W, H), covers, _stray(W + H * n, truth), context=context)
 
 
 def exclusive_parameters(
@@ -243,17 +257,9 @@ def exclusive_parameters(
     truth = model.time(0.0, 0.0, chunks, 0.5 * chunks * (chunks + 1.0))
     alpha_p, beta_p = _line(chunks, truth)
     decode = fleetopt_parameters(model, context, slots)
-    return Derived(
-        form="prefill alpha_p + beta_p C, decode alpha_d + beta_d n",
-        values={"alpha_p": alpha_p, "beta_p": beta_p, "alpha_d": decode["W"], "beta_d": decode["H"]},
-        units={"alpha_p": "s", "beta_p": "s/token", "alpha_d": "s", "beta_d": "s/sequence"},
-        covers={"prefill_tokens": (float(low), float(high)), "past": (0.0, 0.0), **decode.covers},
-        form_error=max(_stray(alpha_p + beta_p * chunks, truth), decode.form_error),
-        notes=(
-            "beta_p grows with the prompt (attention) and below the weight plateau it is nearly nil: it belongs to its "
-            "chunk range.",
-        ),
-    )
+    covers = {"prefill_tokens": (float(low), float(high)), "past": (0.0, 0.0), **decode.covers}
+    error = max(_stray(alpha_p + beta_p * chunks, truth), decode.form_error)
+    return _derived("exclusive", (alpha_p, beta_p, decode["W"], decode["H"]), covers, error)
 
 
 def _share_time(model: IterationModel, tokens: FloatArray, share: float, context: float, prompt: float) -> FloatArray:
@@ -304,19 +310,14 @@ def mixed_parameters(
     tokens = _grid(low, high)
     truth = _share_time(model, tokens, decode_share, context, prompt)
     alpha, beta = _line(tokens, truth)
-    return Derived(
-        form="t = alpha_MB + beta_MB(r) T",
-        values={"alpha_MB": alpha, "beta_MB": beta},
-        units={"alpha_MB": "s", "beta_MB": "s/token"},
-        covers={
-            "tokens": (float(low), float(high)),
-            "decode_share": (decode_share, decode_share),
-            "context": (context, context),
-            "prompt": (prompt, prompt),
-        },
-        form_error=_stray(alpha + beta * tokens, truth),
-        not_identified=() if model.x > 0.0 else ("x",) if 0.0 < decode_share < 1.0 else (),
-    )
+    covers = {
+        "tokens": (float(low), float(high)),
+        "decode_share": (decode_share, decode_share),
+        "context": (context, context),
+        "prompt": (prompt, prompt),
+    }
+    found = _derived("mixed", (alpha, beta), covers, _stray(alpha + beta * tokens, truth))
+    return replace(found, not_identified=() if model.x > 0.0 else ("x",) if 0.0 < decode_share < 1.0 else ())
 
 
 def interference_parameters(
@@ -364,15 +365,10 @@ def interference_parameters(
     c0, c1, c2 = (float(v) for v in np.linalg.lstsq(powers, truth, rcond=None)[0])
     if model.x == 0.0:
         c2 = 0.0  # exactly: the rest is linear in r
-    return Derived(
-        form="K(r) = c0 + c1 r + c2 r^2, kappa = 2 c2/(c0 + c1 + c2)",
-        values={"c0": c0, "c1": c1, "c2": c2, "kappa": 2.0 * c2 / (c0 + c1 + c2)},
-        units={"c0": "s", "c1": "s", "c2": "s", "kappa": "1"},
-        covers={"tokens": (tokens, tokens), "decode_share": (0.0, 1.0), "context": (context, context)},
-        form_error=_stray(c0 + c1 * shares + c2 * shares**2, truth),
-        not_identified=() if model.x > 0.0 else ("c2", "kappa"),
-        notes=() if model.x > 0.0 else ("No interference is known: kappa = 0 is an assumption, not a measurement.",),
-    )
+    covers = {"tokens": (tokens, tokens), "decode_share": (0.0, 1.0), "context": (context, context)}
+    error = _stray(c0 + c1 * shares + c2 * shares**2, truth)
+    found = _derived("interference", (c0, c1, c2, 2.0 * c2 / (c0 + c1 + c2)), covers, error)
+    return replace(found, notes=()) if model.x > 0.0 else replace(found, not_identified=("c2", "kappa"))
 
 
 def wait_parameters(
@@ -420,18 +416,8 @@ def wait_parameters(
     context_sum = k * (per_request - l)
     truth = model.time(n, context_sum, k * l, k * l * 0.5 * (l + 1.0), context_max=l + out)
     d0, d1 = _line(resident, truth)
-    form = d0 + d1 * resident
-    return Derived(
-        form="t = d0 + d1 M",
-        values={"d0": d0, "d1": d1},
-        units={"d0": "s", "d1": "s/token"},
-        covers={"resident_tokens": (float(low), float(high)), "input": (l, l), "output": (out, out)},
-        form_error=_stray(form, truth),
-        notes=(
-            "One slope for prompt and cached tokens is far off between workloads: 35% median error against measured "
-            "iterations. Use d0 and d1 for the workload they were derived for only.",
-        ),
-    )
+    covers = {"resident_tokens": (float(low), float(high)), "input": (l, l), "output": (out, out)}
+    return _derived("wait", (d0, d1), covers, _stray(d0 + d1 * resident, truth))
 
 
 def rad_parameters(
@@ -483,30 +469,9 @@ def rad_parameters(
         lin * math.ceil(n / tile) + model.c * n + n * (model.g * contexts + model.h),
         lin * math.ceil(tokens / tile) + model.c * tokens + model.a * 0.5 * tokens * (tokens + 1.0),
     )
-    return Derived(
-        form="t = ceil(T/t_col)/mu_Lin + T/mu_nLin + sum N T_D_SA + sum N T_P_SA",
-        values={
-            "mu_Lin": 1.0 / lin if lin > 0.0 else math.inf,
-            "mu_nLin": 1.0 / model.c if model.c > 0.0 else math.inf,
-            "t_col": tile,
-            "NT_D_SA_slope": model.g,
-            "NT_D_SA_fixed": model.h,
-            "NT_P_SA": model.a,
-        },
-        units={
-            "mu_Lin": "tiles/s",
-            "mu_nLin": "tokens/s",
-            "t_col": "token",
-            "NT_D_SA_slope": "s/token",
-            "NT_D_SA_fixed": "s/sequence",
-            "NT_P_SA": "s/pair",
-        },
-        covers={"context": (float(low), float(high)), "tokens": (n, float(tokens))},
-        form_error=_stray(form, truth),
-        notes=(
-            "The form has neither the fixed cost t0 nor the weight plateau w: it is far too fast for small batches.",
-        ),
-    )
+    rates = (1.0 / lin if lin > 0.0 else math.inf, 1.0 / model.c if model.c > 0.0 else math.inf)
+    covers = {"context": (float(low), float(high)), "tokens": (n, float(tokens))}
+    return _derived("rad", (*rates, tile, model.g, model.h, model.a), covers, _stray(form, truth))
 
 
 def every_paper(

@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import overload
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from planner.errors import InputError, did_you_mean
 
-PARAMETER_UNITS: Mapping[str, str] = {
-    "t0": "s",
-    "w": "s",
-    "b": "s/token",
-    "c": "s/token",
-    "tau": "token",
-    "g": "s/KV token",
-    "h": "s/sequence",
-    "e": "s/token",
-    "a": "s/pair",
-    "x": "s/token",
-    "w_experts": "s",
-    "expert_share": "1",
-    "uneven": "1",
-    "grown": "s",
-    "half": "sequence",
-    "m": "row",
-    "h_m": "s/sequence",
-    "e_m": "s/token",
-    "rows": "token",
-    "apart": "1",
-}
-"""Unit of every parameter of :class:`IterationModel`."""
-
 FloatArray = NDArray[np.float64]
+
+
+def _in(unit: str, default: float = 0.0, beside: str = "") -> Any:
+    """A parameter in its unit; one that counts `beside` another only, or where it is not the default, is written then only."""
+    return field(default=default, metadata={"unit": unit, "beside": beside})
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,35 +118,35 @@ class IterationModel:
     0.0184
     """
 
-    t0: float
-    w: float = 0.0
-    b: float = 0.0
-    c: float = 0.0
-    tau: int = 1
-    g: float = 0.0
-    h: float = 0.0
-    e: float = 0.0
-    a: float = 0.0
-    x: float = 0.0
-    w_experts: float = 0.0
-    expert_share: float = 0.0
-    uneven: float = 0.0
-    grown: float = 0.0
-    half: float = 0.0
-    m: float = 0.0
-    h_m: float = 0.0
-    e_m: float = 0.0
-    rows: float = 1.0
-    apart: float = 0.0
+    t0: float = field(metadata={"unit": "s", "beside": ""})
+    w: float = _in("s")
+    b: float = _in("s/token")
+    c: float = _in("s/token")
+    tau: int = _in("token", 1)
+    g: float = _in("s/KV token")
+    h: float = _in("s/sequence")
+    e: float = _in("s/token")
+    a: float = _in("s/pair")
+    x: float = _in("s/token")
+    w_experts: float = _in("s", beside="w_experts")
+    expert_share: float = _in("1", beside="w_experts")
+    uneven: float = _in("1", beside="uneven")
+    grown: float = _in("s", beside="grown")
+    half: float = _in("sequence", beside="grown")
+    m: float = _in("row", beside="m")
+    h_m: float = _in("s/sequence", beside="m")
+    e_m: float = _in("s/token", beside="m")
+    rows: float = _in("token", 1.0, beside="rows")
+    apart: float = _in("1", beside="apart")
 
     def __post_init__(self) -> None:
         problems = []
-        for f in fields(self):
-            value = getattr(self, f.name)
+        for name in self.__slots__:
+            value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-                problems.append(f"iteration parameter {f.name}: {value!r} is not a number")
+                problems.append(f"iteration parameter {name}: {value!r} is not a number")
             elif not math.isfinite(value) or value < 0.0:
-                problems.append(f"iteration parameter {f.name} must be finite and >= 0, got {value!r}")
+                problems.append(f"iteration parameter {name} must be finite and >= 0, got {value!r}")
         if not problems and (self.tau < 1 or self.tau != int(self.tau)):
             problems.append(f"iteration parameter tau must be an integer >= 1, got {self.tau!r}")
         if not problems and self.expert_share > 1.0:
@@ -177,9 +158,8 @@ class IterationModel:
         if problems:
             raise InputError.from_problems(problems)
         # numpy scalars would leak into YAML and JSON
-        for f in fields(self):
-            value = getattr(self, f.name)
-            object.__setattr__(self, f.name, int(value) if f.name == "tau" else float(value))
+        for name in self.__slots__:
+            object.__setattr__(self, name, (int if name == "tau" else float)(getattr(self, name)))
 
     @overload
     def time(
@@ -234,29 +214,17 @@ class IterationModel:
         float or ndarray
             Time [s]; 0 for an empty batch. A float when every argument is a scalar.
         """
-        if (
-            isinstance(decodes, (int, float))
-            and isinstance(context_sum, (int, float))
-            and isinstance(prefill_tokens, (int, float))
-            and isinstance(prefill_pairs, (int, float))
-            and isinstance(context_max, (int, float))
-            and isinstance(prefill_end, (int, float))
-        ):
-            if self.apart and decodes > 0 and prefill_tokens > 0:
-                decoding = self._time_scalar(decodes, context_sum, 0.0, 0.0, context_max, 0.0)
-                return decoding + self._time_scalar(0.0, 0.0, prefill_tokens, prefill_pairs, 0.0, prefill_end)
-            return self._time_scalar(decodes, context_sum, prefill_tokens, prefill_pairs, context_max, prefill_end)
-        n = np.asarray(decodes, dtype=np.float64)
-        kv = np.asarray(context_sum, dtype=np.float64)
-        new = np.asarray(prefill_tokens, dtype=np.float64)
-        pairs = np.asarray(prefill_pairs, dtype=np.float64)
-        longest = np.asarray(context_max, dtype=np.float64)
-        end = np.asarray(prefill_end, dtype=np.float64)
-        if self.apart:
-            nothing = np.zeros(())
-            prompts = self._time_arrays(nothing, nothing, new, pairs, nothing, end)
-            return self._time_arrays(n, kv, nothing, nothing, longest, nothing) + prompts
-        return self._time_arrays(n, kv, new, pairs, longest, end)
+        batch: tuple[Any, ...] = (decodes, context_sum, prefill_tokens, prefill_pairs, context_max, prefill_end)
+        nothing: Any = np.zeros(())
+        run: Callable[..., float | FloatArray] = self._time_arrays
+        if {*map(type, batch)} <= _NUMBERS:
+            nothing, run = 0.0, self._time_scalar
+        else:
+            batch = tuple(np.asarray(x, dtype=np.float64) for x in batch)
+        if not self.apart:
+            return run(*batch)
+        n, kv, new, pairs, longest, end = batch
+        return run(n, kv, nothing, nothing, longest, nothing) + run(nothing, nothing, new, pairs, nothing, end)
 
     def _time_arrays(
         self, n: FloatArray, kv: FloatArray, new: FloatArray, pairs: FloatArray, longest: FloatArray, end: FloatArray
@@ -408,20 +376,10 @@ class IterationModel:
         >>> sorted(IterationModel(t0=1e-3).to_dict())
         ['a', 'b', 'c', 'e', 'g', 'h', 't0', 'tau', 'w', 'x']
         """
-        values: dict[str, float] = asdict(self)
-        if self.w_experts == 0.0:
-            del values["w_experts"], values["expert_share"]
-        if self.uneven == 0.0:
-            del values["uneven"]
-        if self.grown == 0.0:
-            del values["grown"], values["half"]
-        if self.m == 0.0:
-            del values["m"], values["h_m"], values["e_m"]
-        if self.rows == 1.0:
-            del values["rows"]
-        if not self.apart:
-            del values["apart"]
-        return values
+        default = {f.name: f.default for f in fields(self)}
+        beside = {f.name: f.metadata["beside"] for f in fields(self)}
+        used = (name for name, other in beside.items() if not other or getattr(self, other) != default[other])
+        return {name: getattr(self, name) for name in used}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> IterationModel:
@@ -437,9 +395,12 @@ class IterationModel:
         ]
         if "t0" not in values:
             problems.append("iteration parameter t0 is missing")
-        for key, value in values.items():
-            if key in PARAMETER_UNITS and (isinstance(value, bool) or not isinstance(value, (int, float))):
-                problems.append(f"iteration parameter {key}: {value!r} is not a number")
         if problems:
             raise InputError.from_problems(problems)
         return cls(**{str(key): value for key, value in values.items()})  # type: ignore[arg-type]
+
+
+_NUMBERS = {int, float, bool, np.float64}
+
+PARAMETER_UNITS: Mapping[str, str] = {f.name: f.metadata["unit"] for f in fields(IterationModel)}
+"""Unit of every parameter."""

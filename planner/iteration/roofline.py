@@ -309,7 +309,7 @@ def roofline(
     >>> [float(f"{v:.2g}") for v in (p.t0 * 1e3, p.w * 1e3, p.b * 1e6, p.c * 1e6, p.h * 1e6, p.g * 1e9, p.a * 1e9)]
     [1.9, 4.9, 16.0, 7.4, 4.9, 48.0, 0.53]
     """
-    spread = tp if isinstance(tp, Parallelism) else Parallelism(tp)
+    spread = Parallelism.of(tp)
     if spread.tp > gpu.gpus_per_node:
         raise InputError(
             f"tp={spread.tp} exceeds the {gpu.gpus_per_node} GPUs of a {gpu.name} node",
@@ -434,8 +434,9 @@ def _of_version(engine: str | None, constants: Mapping[str, float]) -> tuple[str
     """An engine's own name, and the constants of the version that is named with it."""
     if engine is None or "@" not in engine:
         return engine, constants
-    found = find_engine(engine)
-    return found.name, dict(constants) | dict(found.measured.constants if found.measured else {})
+    name, _, version = engine.partition("@")
+    measured = find_engine(f"{name.removesuffix('_offline')}@{version}").measured
+    return name, dict(constants) | dict(measured.constants if measured else {})
 
 
 def _uneven(model: ModelSpec, gpus: int) -> float:
@@ -464,7 +465,7 @@ def band_kind(gpu: GpuSpec, model: ModelSpec, engine: str | None = None) -> str:
 
     Kernels alone are surer than servers, dense models than mixtures of experts, NVIDIA's data-centre GPUs than others.
     """
-    what = "kernels" if engine is None else "offline" if engine.endswith("_offline") else "servers"
+    what = "kernels" if engine is None else "offline" if engine.partition("@")[0].endswith("_offline") else "servers"
     family = "modules" if gpu.gpu_class == "sxm" else "others"
     return f"{what} {family} {'experts' if model.experts else 'dense'}"
 

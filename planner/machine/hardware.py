@@ -29,6 +29,10 @@ NVLINK_BYTES_PER_S = 150e9
 """Links from here on are taken for NVLink or its like, not PCIe, when nothing says so [bytes/s]."""
 
 
+SIZES: Mapping[str, str] = {f"{name[0]}p": f"{name}_parallel_size" for name in ("tensor", "pipeline", "data", "expert")}
+"""How a model is spread, as :class:`Parallelism` calls it -> the engines' setting."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parallelism:
     """How one replica spreads a model over its GPUs.
@@ -82,6 +86,11 @@ class Parallelism:
                 f"ep {self.ep}: experts are spread over all {stage} GPUs of tp {self.tp} x dp {self.dp}"
                 + (", or not at all (ep 1)" if self.dp == 1 else "")
             )
+
+    @classmethod
+    def of(cls, tp: int | Parallelism) -> Parallelism:
+        """A tensor-parallel group of so many GPUs, or what is one already."""
+        return tp if isinstance(tp, Parallelism) else cls(tp)
 
     @property
     def gpus(self) -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import InputError
 from planner.methods.joint import Joint, Together, apart, frechet
+from planner.predict.records import Replicas
 from planner.predict.traffic import PoolTraffic
 from planner.promise import Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
@@ -18,6 +20,9 @@ from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw, capacity_upper_bound
+
+METRICS = ("ttft_s", "tpot_s", "e2e_s")
+"""Latencies of a request."""
 
 MEAN_LEVELS = tuple((k + 0.5) / 10.0 for k in range(10))
 """Levels whose quantiles are averaged for a mean that is not told."""
@@ -149,9 +154,17 @@ class PoolModel:
     ----------
     joint
         Whether a prediction also says how the latencies of a request go together.
+    copies
+        Batches that a replica runs side by side.
     """
 
     joint = False
+    copies = 1
+
+    @property
+    def single(self) -> PoolModel:
+        """The model of a pool of single copies."""
+        return self
 
     @property
     def capacity_per_s(self) -> float:
@@ -191,7 +204,7 @@ class PoolModel:
 
     def _otherwise(self, slow: float, draw: int | None) -> PoolModel:
         """See :meth:`under`: one made anew."""
-        return Slowed(self, slow)
+        return Scaled(self, slow=slow)
 
     def is_short(self, arrival_rate_per_s: float, replicas: int) -> bool:
         """Whether all requests at a rate of the pool [1/s] are so few that a decision takes several draws of its gateway."""
@@ -222,89 +235,54 @@ class PoolModel:
         return found.load < 1.0 and all(found.value(p.metric, p.quantile) <= p.limit_s for p in promises)
 
 
-class Slowed(PoolModel):
-    """A pool in closed form whose every time is longer: the same pool at as many times the rate, with as many times the latency.
+class Scaled(PoolModel):
+    """A pool asked as another: of replicas that run several batches side by side, each with slots, memory and a budget of its own,
+    or in closed form with every time longer, which is the same pool at as many times the rate.
 
     Parameters
     ----------
     one
-        The pool as its profile has it.
+        The model of a pool of single copies, as its profile has it.
+    copies
+        Copies of a replica.
     slow
         How many times as long it takes [1].
     """
 
-    def __init__(self, one: PoolModel, slow: float) -> None:
-        self.one, self.slow, self.joint = one, slow, one.joint
+    def __init__(self, one: PoolModel, copies: int = 1, slow: float = 1.0) -> None:
+        self.one, self.copies, self.slow, self.joint = one, copies, slow, one.joint
+
+    @property
+    def single(self) -> PoolModel:
+        """See :class:`PoolModel`."""
+        return self.one if self.slow == 1.0 else self
 
     @property
     def capacity_per_s(self) -> float:
         """See :class:`PoolModel`."""
-        return self.one.capacity_per_s / self.slow
+        return self.copies * self.one.capacity_per_s / self.slow
 
     def capacity_at(self, replicas: int) -> float:
         """See :class:`PoolModel`."""
-        return self.one.capacity_at(replicas) / self.slow
-
-    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
-        """See :class:`PoolModel`."""
-        return self._longer(self.one.predict(self.slow * arrival_rate_per_s, replicas, quantiles))
-
-    def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
-        """See :class:`PoolModel`."""
-        return self._longer(self.one.look(self.slow * arrival_rate_per_s, replicas, quantiles))
-
-    def unloaded(self, quantiles: tuple[float, ...]) -> Prediction:
-        """See :class:`PoolModel`."""
-        return self._longer(self.one.unloaded(quantiles))
-
-    def _longer(self, found: Prediction) -> Prediction:
-        """Latencies of the faster pool as this one's."""
-        ttft, tpot, e2e = (
-            tuple(self.slow * value for value in values) for values in (found.ttft_s, found.tpot_s, found.e2e_s)
-        )
-        return replace(found, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e)
-
-
-class InCopies(PoolModel):
-    """A pool whose replicas run several batches side by side, each with slots, memory and a budget of its own.
-
-    Parameters
-    ----------
-    one
-        The model of a pool of single copies.
-    copies
-        Copies of a replica.
-    """
-
-    def __init__(self, one: PoolModel, copies: int) -> None:
-        self.one, self.copies = one, copies
-
-    @property
-    def capacity_per_s(self) -> float:
-        """See :class:`PoolModel`."""
-        return self.copies * self.one.capacity_per_s
-
-    def capacity_at(self, replicas: int) -> float:
-        """See :class:`PoolModel`."""
-        return self.copies * self.one.capacity_at(replicas * self.copies)
+        return self.copies * self.one.capacity_at(replicas * self.copies) / self.slow
 
     def without_bursts(self) -> PoolModel | None:
         """See :class:`PoolModel`."""
         calm = self.one.without_bursts()
-        return None if calm is None else InCopies(calm, self.copies)
+        return None if calm is None else Scaled(calm, self.copies, self.slow)
 
     def grown(self, growth: str) -> PoolModel | None:
         """See :class:`PoolModel`."""
         other = self.one.grown(growth)
-        return None if other is None else InCopies(other, self.copies)
+        return None if other is None else Scaled(other, self.copies, self.slow)
 
     def by_windows(self, windows_s: float) -> PoolModel:
         """See :class:`PoolModel`."""
-        return InCopies(self.one.by_windows(windows_s), self.copies)
+        return Scaled(self.one.by_windows(windows_s), self.copies, self.slow)
 
     def _otherwise(self, slow: float, draw: int | None) -> PoolModel:
         """See :meth:`PoolModel.under`."""
-        return InCopies(self.one.under(slow, draw), self.copies)
+        return Scaled(self.one.under(slow * self.slow, draw), self.copies)
 
     def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
         """See :class:`PoolModel`."""
@@ -312,23 +290,28 @@ class InCopies(PoolModel):
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`."""
-        return self._all(self.one.predict(arrival_rate_per_s, replicas * self.copies, quantiles))
+        return self._told(self.one.predict(self.slow * arrival_rate_per_s, replicas * self.copies, quantiles))
 
     def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`."""
-        return self._all(self.one.look(arrival_rate_per_s, replicas * self.copies, quantiles))
+        return self._told(self.one.look(self.slow * arrival_rate_per_s, replicas * self.copies, quantiles))
 
     def unloaded(self, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`."""
-        return self._all(self.one.unloaded(quantiles))
+        return self._told(self.one.unloaded(quantiles))
 
     def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
         """See :class:`PoolModel`."""
+        if self.slow != 1.0:
+            return super().keeps(arrival_rate_per_s, replicas, promises, sure)
         return self.one.keeps(arrival_rate_per_s, replicas * self.copies, promises, sure)
 
-    def _all(self, found: Prediction) -> Prediction:
-        """What a copy does as what a replica does."""
-        return replace(found, mean_running=self.copies * found.mean_running)
+    def _told(self, found: Prediction) -> Prediction:
+        """What the other pool does as what this one does."""
+        if self.slow == 1.0:
+            return replace(found, mean_running=self.copies * found.mean_running)
+        longer: dict[str, Any] = {k: tuple(self.slow * v for v in getattr(found, k)) for k in METRICS}
+        return replace(found, mean_running=self.copies * found.mean_running, **longer)
 
 
 class Method:
@@ -362,15 +345,9 @@ class Method:
     caveat: str | None = None
 
     def pool(
-        self,
-        law: PoolLaw,
-        engine: EngineOption,
-        setup: ReplicaSetup,
-        chunk: int,
-        routing: Routing,
-        arrivals: PoolTraffic,
+        self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic
     ) -> PoolModel:
-        """The model of a pool: the requests it gets, the engine of its replicas, what the gateway does."""
+        """The model of a pool: the engine of its replicas, what the gateway does, the requests it gets."""
         raise NotImplementedError
 
     def iteration_limits(self, law: PoolLaw, promises: Sequence[Promise], chunk: int) -> list[float]:
@@ -415,3 +392,12 @@ def unstable(quantiles: tuple[float, ...], load: float) -> Prediction:
     """The prediction for a pool that cannot keep up: every latency grows without bound."""
     never = (math.inf,) * len(quantiles)
     return Prediction(quantiles, never, never, never, load, 1.0, math.inf, 1.0)
+
+
+def replica_of(engine: EngineOption, setup: ReplicaSetup, **more: Any) -> Replicas:
+    """One replica of an engine as replays and closed forms take it; `more` of its fields."""
+    profile = engine.profile
+    return Replicas(
+        1, profile.iteration, setup.slots, engine.token_budget, setup.kv_tokens, request_s=profile.request_s,
+        wake_s=profile.wake_s, shared_prefix=engine.shared_prefix, **more,
+    )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.catalog.kv import BLOCK_TOKENS
 from planner.errors import InputError
-from planner.methods.base import Method, PoolModel, Prediction, unstable
+from planner.methods.base import Method, PoolModel, Prediction, replica_of, unstable
 from planner.methods.joint import Together
 from planner.predict.batch import Lengths
 from planner.predict.closed import ClosedReplica
@@ -12,7 +12,6 @@ from planner.predict.records import Replicas
 from planner.predict.traffic import PoolTraffic
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
-from planner.workload.pools import PoolLaw
 
 WAITING = 0.002
 """Share of requests that wait for a slot or for memory from which their waits are in P99 TTFT, which is rough then."""
@@ -75,31 +74,14 @@ class Closed(Method):
     )
 
     def pool(
-        self,
-        law: PoolLaw,
-        engine: EngineOption,
-        setup: ReplicaSetup,
-        chunk: int,
-        routing: Routing,
-        arrivals: PoolTraffic,
+        self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic
     ) -> ClosedPool:
         """See :meth:`planner.methods.base.Method.pool`."""
         if not routing.by_rate_per_replica:
             raise InputError(f"routing {routing.name}: method {self.name} knows random alone", "Give --routing random.")
-        profile = engine.profile
+        profile, law = engine.profile, arrivals.law
         lengths = Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share)
-        replica = Replicas(
-            1,
-            profile.iteration,
-            slots=float(setup.slots),
-            token_budget=float(engine.token_budget),
-            kv_tokens=float(setup.kv_tokens),
-            block=BLOCK_TOKENS,
-            reserve=False,
-            request_s=profile.request_s,
-            wake_s=profile.wake_s,
-            shared_prefix=float(engine.shared_prefix),
-        )
+        replica = replica_of(engine, setup, block=BLOCK_TOKENS, reserve=False)
         return ClosedPool(lengths, replica, profile.api_overhead_s)
 
 

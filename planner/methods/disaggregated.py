@@ -1,4 +1,4 @@
-"""Prefill and decode on nodes of their own: the two pools as the pool sizer sees them, replayed together."""
+"""Prefill and decode on nodes of their own: the decode pool as the pool sizer sees it, both pools replayed together."""
 
 from __future__ import annotations
 
@@ -10,47 +10,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.methods.base import Prediction
 from planner.methods.replayed import Played, ReplayPool, slowed
-from planner.methods.sessions import SessionPool
 from planner.predict.calls import session_calls
 from planner.predict.records import Decoders, Floats, PrefixCache, Replicas, Requests, Run
 from planner.predict.run import replay
 from planner.predict.traffic import WHOLE, Laid, PoolTraffic
 from planner.promise import Promise
-from planner.workload.pools import PoolLaw
 from planner.workload.sessions import Sessions
 
 BESIDE = 0.6
 """Load of the prefill replicas beside a decode pool that is asked about alone: a little more or less of it moves no decode."""
-
-
-class PrefillPool(ReplayPool):
-    """Replicas that prefill alone: their latency is TTFT, the others are nan (not this pool's)."""
-
-    def _told(self, played: Played, quantiles: tuple[float, ...]) -> Prediction:
-        """See :class:`ReplayPool`."""
-        return _prefill_only(super()._told(played, quantiles))
-
-
-class PrefillSessions(SessionPool):
-    """The same where prompts come back to prefix caches; `prompts_per_s` is the largest rate of given requests at `slow` = 1."""
-
-    prompts_per_s: Callable[[PoolLaw], float]
-
-    def capacity_of(self, law: PoolLaw) -> float:
-        """See :class:`ReplayPool`."""
-        return self.prompts_per_s(law)
-
-    def _told(self, played: Played, quantiles: tuple[float, ...]) -> Prediction:
-        """See :class:`ReplayPool`."""
-        return _prefill_only(super()._told(played, quantiles))
-
-
-def _prefill_only(found: Prediction) -> Prediction:
-    """What of a prediction is a prefill pool's."""
-    nobody = (math.nan,) * len(found.quantiles)
-    return replace(found, tpot_s=nobody, e2e_s=nobody, slot_occupancy=found.load, mean_running=found.load)
 
 
 class DecodePool(ReplayPool):
@@ -88,7 +57,7 @@ class DecodePool(ReplayPool):
         sessions: Sessions | None = None,
         cache: PrefixCache | None = None,
     ) -> None:
-        super().__init__(traffic, second, overhead_s, capacities_per_s[1])
+        super().__init__(traffic, second, overhead_s, lambda law: capacities_per_s[1])
         self.first, self._first_capacity, self.share = first, capacities_per_s[0], share
         self._transfer_s, self.sessions, self.cache = transfer_s, sessions, cache
         self.prefills: int | None = None
@@ -109,15 +78,7 @@ class DecodePool(ReplayPool):
 
     def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
         """See :class:`ReplayPool`: of the whole fleet's traffic."""
-        return super().draws(arrival_rate_per_s / self.share) if self.sessions is None else np.zeros(1, dtype=np.int64)
-
-    def _is_whole(self, rate: float, replicas: int) -> bool:
-        """See :class:`ReplayPool`."""
-        return self.sessions is None and super()._is_whole(rate, replicas)
-
-    def _others(self, rate: float) -> list[int]:
-        """See :class:`ReplayPool`."""
-        return [1, 2] if self.sessions is not None else super()._others(rate / self.share)
+        return super().draws(arrival_rate_per_s / self.share)
 
     def _lay(self, rate: float, replicas: int, most: int, draw: int | None) -> Laid:
         """See :class:`ReplayPool`: the requests of the whole fleet, of whose replicas none stands for another."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,21 +70,14 @@ def _depth(values: FloatArray, weight: FloatArray) -> FloatArray:
     return depth
 
 
-@lru_cache(maxsize=8)
-def apart(with_tpot: float = 1.0) -> Together:
-    """Independent latencies, of which a share of the requests has a TPOT [1]."""
+@cache
+def apart() -> Together:
+    """Independent latencies."""
     # an additive recurrence: even in all of them together, and in each alone
     steps = {"ttft_s": 1.0 / POINTS, "tpot_s": 0.7548776662466927, "e2e_s": 0.5698402909980532}
     index = np.arange(POINTS) + 0.5
     depth = {name: -np.log1p(-np.clip((index * step) % 1.0, 1e-6, 1.0 - 1e-6)) for name, step in steps.items()}
-    weight = np.ones(POINTS)
-    if with_tpot < 1.0:
-        # the points twice: once with a TPOT, once without
-        depth = {
-            name: np.concatenate((d, np.full(POINTS, -1.0) if name == "tpot_s" else d)) for name, d in depth.items()
-        }
-        weight = np.concatenate((with_tpot * weight, (1.0 - with_tpot) * weight))
-    return Together(depth, weight, known=False)
+    return Together(depth, np.ones(POINTS), known=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -38,14 +38,8 @@ class MgcPool(PoolModel):
         mean = law.mean(m.ITERATIONS)
         self.service_s = mean * self.iteration_s
         self.scv = max(law.mean(m.ITERATIONS2) / (mean * mean) - 1.0, 0.0)
-        chunks = np.ceil((1.0 - law.cached_share) * law.input_tokens / chunk)
-        order = np.argsort(chunks, kind="stable")
-        self._chunks = chunks[order]
-        self._chunks_cdf = np.cumsum(law.weight[order])
-        iterations = chunks + law.output_tokens
-        order = np.argsort(iterations, kind="stable")
-        self._iterations = iterations[order]
-        self._iterations_cdf = np.cumsum(law.weight[order])
+        chunks = _chunks(law, chunk)
+        self._chunks, self._iterations = _Law(chunks, law.weight), _Law(chunks + law.output_tokens, law.weight)
 
     @property
     def capacity_per_s(self) -> float:
@@ -54,7 +48,7 @@ class MgcPool(PoolModel):
 
     def prefill_s(self, quantile: float) -> float:
         """Quantile of ceil(L/chunk) t_iter [s]."""
-        return float(_weighted_quantile(self._chunks, self._chunks_cdf, quantile)) * self.iteration_s
+        return self._chunks.quantile(quantile) * self.iteration_s
 
     def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""
@@ -66,10 +60,7 @@ class MgcPool(PoolModel):
         log_wait = float(log_erlang_c(servers, offered)) if offered > 0.0 else -math.inf
         waits = wait_quantile_fleetopt(arrival_rate_per_s, self.service_s, servers, self.scv, quantiles).tolist()
         ttft = tuple(w + self.prefill_s(q) + self.iteration_s for w, q in zip(waits, quantiles, strict=True))
-        e2e = tuple(
-            w + float(_weighted_quantile(self._iterations, self._iterations_cdf, q)) * self.iteration_s
-            for w, q in zip(waits, quantiles, strict=True)
-        )
+        e2e = tuple(w + self._iterations.quantile(q) * self.iteration_s for w, q in zip(waits, quantiles, strict=True))
         return Prediction(
             quantiles=quantiles,
             ttft_s=ttft,
@@ -88,85 +79,23 @@ class MgcPool(PoolModel):
         )
 
 
-def mgc_capacity(moments: FloatArray, iteration: IterationModel, slots: FloatArray) -> FloatArray:
-    """slots / E[S] of many pools at once [1/s], shape (pools,); `moments` as :func:`mgc_replicas` takes them."""
-    mean = moments / np.maximum(moments[:, m.SHARE], 1e-12)[:, None]
-    decode = np.maximum(mean[:, m.DECODE], 1e-9)
-    context = np.where(mean[:, m.DECODE] > 0.0, mean[:, m.KV] / decode, mean[:, m.INPUT])
-    step = np.asarray(iteration.time(slots, slots * context))
-    with np.errstate(divide="ignore"):
-        capacity: FloatArray = slots / (np.maximum(mean[:, m.ITERATIONS], 1e-9) * step)
-    return capacity
+class _Law:
+    """Values in order with their weights."""
+
+    def __init__(self, values: FloatArray, weight: FloatArray) -> None:
+        order = np.argsort(values, kind="stable")
+        self.values, self.below = values[order], np.cumsum(weight[order])
+
+    def quantile(self, level: float) -> float:
+        """The smallest value up to which a share `level` of the weight lies."""
+        # half a part in 1e12 absorbs the rounding of the cumulative sum
+        place = int(np.searchsorted(self.below, level * self.below[-1] - 5e-13))
+        return float(self.values[min(place, self.values.size - 1)])
 
 
-def mgc_replicas(
-    moments: FloatArray,
-    chunks: FloatArray,
-    iteration: IterationModel,
-    slots: FloatArray,
-    arrival_rate_per_s: float,
-    promises: Sequence[Promise],
-    utilization_cap: float,
-) -> FloatArray:
-    """Replicas of many pools at once: FleetOpt eq. 8 and 11 in closed form, the same answer as sizing each `MgcPool`.
-
-    Parameters
-    ----------
-    moments
-        Feature sums of the pools, shape (pools, features).
-    chunks
-        Quantile of the prefill chunks at the TTFT promise, shape (pools,).
-    iteration
-        Iteration-time model.
-    slots
-        Slots of a replica, shape (pools,).
-    arrival_rate_per_s
-        Rate of the fleet [1/s].
-    promises
-        TTFT and TPOT promises.
-    utilization_cap
-        Largest load.
-
-    Returns
-    -------
-    ndarray
-        Replicas, inf where a promise breaks at any size, shape (pools,). Constant time per pool, whatever the rate.
-    """
-    share = np.maximum(moments[:, m.SHARE], 1e-12)
-    mean = moments / share[:, None]
-    decode = np.maximum(mean[:, m.DECODE], 1e-9)
-    context = np.where(mean[:, m.DECODE] > 0.0, mean[:, m.KV] / decode, mean[:, m.INPUT])
-    slots = np.maximum(slots, 1.0)
-    step = np.asarray(iteration.at_batch(float(np.max(slots))).time(slots, slots * context))
-    if iteration.w_experts > 0.0:
-        step = np.array([full_iteration_time(iteration, n, k) for n, k in zip(slots, context, strict=True)])
-    service = np.maximum(mean[:, m.ITERATIONS], 1e-9) * step
-    scv = np.maximum(mean[:, m.ITERATIONS2] / np.maximum(mean[:, m.ITERATIONS], 1e-9) ** 2 - 1.0, 0.0)
-    needed = np.ones_like(share)
-    for p in promises:
-        if p.metric == "tpot_s":
-            needed = np.where(step > p.limit_s, np.inf, needed)
-        elif p.metric == "ttft_s":
-            left = p.limit_s - (chunks + 1.0) * step
-            sized = min_replicas(
-                arrival_rate_per_s * share,
-                service,
-                slots,
-                left,
-                service_scv=scv,
-                quantile=p.quantile,
-                max_utilization=utilization_cap,
-            )
-            needed = np.maximum(needed, sized)
-    by_cap = np.ceil(arrival_rate_per_s * share * service / (slots * utilization_cap) * (1.0 - 1e-12))
-    return np.maximum(needed, by_cap)
-
-
-def _weighted_quantile(values: FloatArray, cdf: FloatArray, quantile: float) -> np.float64:
-    # half a part in 1e12 absorbs the rounding of the cumulative sum
-    index = min(int(np.searchsorted(cdf, quantile * cdf[-1] - 5e-13)), len(values) - 1)
-    result: np.float64 = values[index]
-    return result
+def _chunks(law: PoolLaw, chunk: int) -> FloatArray:
+    """Iterations that prompts are processed in."""
+    return np.ceil((1.0 - law.cached_share) * law.input_tokens / chunk)
 
 
 class Mgc(Method):
@@ -182,32 +111,24 @@ class Mgc(Method):
     )
 
     def pool(
-        self,
-        law: PoolLaw,
-        engine: EngineOption,
-        setup: ReplicaSetup,
-        chunk: int,
-        routing: Routing,
-        arrivals: PoolTraffic,
+        self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic
     ) -> MgcPool:
         """See :meth:`planner.methods.base.Method.pool`."""
-        return MgcPool(law, engine.profile.iteration, setup.slots, chunk)
+        return MgcPool(arrivals.law, engine.profile.iteration, setup.slots, chunk)
 
     def iteration_limits(self, law: PoolLaw, promises: Sequence[Promise], chunk: int) -> list[float]:
         """As usual, and nine tenths of a TTFT promise for prefill and first decode, which are timed at full occupancy too."""
-        chunks = np.ceil((1.0 - law.cached_share) * law.input_tokens / chunk)
-        order = np.argsort(chunks)
-        cdf = np.cumsum(law.weight[order])
-        limits = super().iteration_limits(law, promises, chunk)
-        for p in promises:
-            if p.metric == "ttft_s":
-                long = chunks[order][min(int(np.searchsorted(cdf, p.quantile - 5e-13)), len(order) - 1)]
-                limits.append(0.9 * p.limit_s / (float(long) + 1.0))
-        return limits
+        chunks = _Law(_chunks(law, chunk), law.weight)
+        lone = [0.9 * p.limit_s / (chunks.quantile(p.quantile) + 1.0) for p in promises if p.metric == "ttft_s"]
+        return super().iteration_limits(law, promises, chunk) + lone
 
     def capacity_bound(self, moments: FloatArray, engine: EngineOption, slots: FloatArray) -> FloatArray:
         """Its prefill costs no compute, so work done is no bound: its own capacity, which grows with the slots, is."""
-        return mgc_capacity(moments, engine.profile.iteration.at_batch(1.0), slots)
+        _, mean, context = _means(moments)
+        step = np.asarray(engine.profile.iteration.at_batch(1.0).time(slots, slots * context))
+        with np.errstate(divide="ignore"):
+            capacity: FloatArray = slots / (np.maximum(mean[:, m.ITERATIONS], 1e-9) * step)
+        return capacity
 
     def sizes_exactly(self, engines: Sequence[EngineOption], promises: Sequence[Promise]) -> bool:
         """With a slot for every longest request the method is a closed form of the moments."""
@@ -223,10 +144,32 @@ class Mgc(Method):
         promises: Sequence[Promise],
         utilization_cap: float,
     ) -> FloatArray:
-        """See :func:`mgc_replicas`."""
-        return mgc_replicas(
-            moments, chunks, engine.profile.iteration, slots, arrival_rate_per_s, promises, utilization_cap
-        )
+        """FleetOpt eq. 8 and 11 in closed form, the same answer as sizing each :class:`MgcPool`; inf where a promise breaks at any
+        size. Constant time per pool, whatever the rate."""
+        iteration, (share, mean, context) = engine.profile.iteration, _means(moments)
+        slots = np.maximum(slots, 1.0)
+        step = np.asarray(iteration.at_batch(float(np.max(slots))).time(slots, slots * context))
+        if iteration.w_experts > 0.0:
+            step = np.array([full_iteration_time(iteration, n, k) for n, k in zip(slots, context, strict=True)])
+        iterations, rate = np.maximum(mean[:, m.ITERATIONS], 1e-9), arrival_rate_per_s * share
+        service, scv = iterations * step, np.maximum(mean[:, m.ITERATIONS2] / iterations**2 - 1.0, 0.0)
+        needed = np.ceil(rate * service / (slots * utilization_cap) * (1.0 - 1e-12)).clip(min=1.0)
+        for p in promises:
+            if p.metric == "tpot_s":
+                needed = np.where(step > p.limit_s, np.inf, needed)
+            elif p.metric == "ttft_s":
+                left, moment = p.limit_s - (chunks + 1.0) * step, {"service_scv": scv, "quantile": p.quantile}
+                sized = min_replicas(rate, service, slots, left, max_utilization=utilization_cap, **moment)
+                needed = np.maximum(needed, sized)
+        return needed
+
+
+def _means(moments: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Share, feature means and context of a decode [tokens] of pools with these feature sums."""
+    share = np.maximum(moments[:, m.SHARE], 1e-12)
+    mean = moments / share[:, None]
+    decode = mean[:, m.DECODE]
+    return share, mean, np.where(decode > 0.0, mean[:, m.KV] / np.maximum(decode, 1e-9), mean[:, m.INPUT])
 
 
 METHOD = Mgc()

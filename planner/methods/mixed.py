@@ -1,15 +1,204 @@
-"""Method ``mixed``: iterations under a token budget that prefill and decode share (vLLM V1, TensorRT-LLM) or not (SGLang)."""
+"""Method ``mixed``: iterations under a token budget that prefill and decode share (vLLM V1, TensorRT-LLM) or not (SGLang).
+
+A pool is asked by the requests of its traffic; or by a fixed number of users, each of whom waits for an answer and thinks before
+asking again; or its engines speculate.
+"""
 
 from __future__ import annotations
 
-from planner.methods.base import Method
-from planner.methods.population import PopulationPool
-from planner.methods.replayed import ReplayPool
-from planner.predict.records import Replicas
-from planner.predict.traffic import PoolTraffic
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from planner.iteration.speculation import Speculation
+from planner.methods.base import Method, Prediction, replica_of
+from planner.methods.replayed import Played, ReplayPool
+from planner.predict.batch import Lengths
+from planner.predict.bounds import max_throughput
+from planner.predict.records import Floats, Limit, Replicas, Requests, keys_of, uniforms
+from planner.predict.run import replay
+from planner.predict.traffic import LEAST_OTHERS, LEAST_REPLICAS, SAMPLE, Laid, PoolTraffic
+from planner.promise import Promise
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
-from planner.workload.pools import PoolLaw
+from planner.workload.pools import PoolLaw, images_of
+
+LEAST_CALLS, MOST_CALLS = 40, 4000
+"""Requests of each user that are replayed."""
+
+WARM = 0.2
+"""Part of the time until the first user has asked all of its requests, before which nothing counts."""
+
+DRAWN_BY_USERS = 200
+"""Kind of draw that lengths, think times and phases of users hang on."""
+
+
+class PopulationPool(ReplayPool):
+    """A pool of replicas asked by a fixed number of users, each of whom waits for an answer and thinks before asking again.
+
+    Arrivals depend on answers here: a slower fleet is asked less. At the rate of its question the users are those of the question;
+    at another rate, as many more or fewer.
+    """
+
+    def users(self, rate_per_s: float) -> float:
+        """Users of the pool at a rate of its question [1/s]."""
+        population = self.traffic.fleet.sending.population
+        assert population is not None
+        return population.users * rate_per_s / population.asked_per_s
+
+    def without_bursts(self) -> None:
+        """Users are their own law of arrivals."""
+
+    def grown(self, growth: str) -> None:
+        """More users are more users."""
+
+    def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
+        """See :class:`planner.methods.base.PoolModel`; nobody knows before the end who counts, so that none ends early."""
+        key = (arrival_rate_per_s, replicas, tuple(promises), sure)
+        if key not in self._kept:
+            played = self._play(arrival_rate_per_s, replicas, 2 * SAMPLE if sure else SAMPLE, None, ())
+            self._kept[key] = self._keeps_all(played, promises)
+        return self._kept[key]
+
+    def _at(self, rate: float, replicas: int, quantiles: tuple[float, ...], most: int, draw: int | None) -> Prediction:
+        key = (rate, replicas, quantiles, most, draw)
+        if key not in self._known:
+            self._known[key] = self._told(self._play(rate, replicas, min(most, 2 * SAMPLE), draw, ()), quantiles)
+        return self._known[key]
+
+    def _told(self, played: Played, quantiles: tuple[float, ...]) -> Prediction:
+        found = super()._told(played, quantiles)
+        if played.requests.following is None:
+            return found
+        counted = played.requests.weight > 0.0  # type: ignore[operator]
+        # Little's law: the time over which replicas were watched is not that of the requests that count
+        running = played.rate_per_s * float(np.nanmean((played.run.done_s - played.run.admitted_s)[counted]))
+        return replace(found, mean_running=running, slot_occupancy=min(running / self.engine.slots, 1.0))
+
+    def _others(self, rate: float) -> list[int]:
+        return [1, 2]
+
+    def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
+        """Let the users ask, those of a few replicas where there are many; what came while it was warm counts."""
+        users = self.users(rate)
+        least = LEAST_REPLICAS.get(self.engine.routing, LEAST_OTHERS)
+        fewer = max(min(math.ceil(users * LEAST_CALLS / most), replicas // least), 1)
+        looked_at = max(round(replicas / fewer), 1)
+        clients = max(round(users * looked_at / replicas), 1)
+        requests = self._asked_by(clients, max(min(most // clients, MOST_CALLS), LEAST_CALLS), draw or 0)
+        run = replay(requests, replace(self.engine, count=looked_at))
+        last = np.nan_to_num(run.sent_s[-clients:], nan=math.inf)
+        end = float(last.min())
+        start = WARM * end
+        counted = (run.sent_s >= start) & (run.sent_s < end)
+        per_s = float(np.count_nonzero(counted)) / (end - start)
+        requests = replace(requests, weight=counted.astype(np.float64))
+        return Played(requests, run, end, looked_at, per_s / looked_at, None)
+
+    def _asked_by(self, clients: int, calls: int, draw: int) -> Requests:
+        """The requests of so many users: their first in order of time, then their second ones, and so on."""
+        population = self.traffic.fleet.sending.population
+        assert population is not None
+        own = self.traffic.own
+        user = np.tile(np.arange(clients), calls)
+        call = np.repeat(np.arange(calls), clients)
+        key = keys_of(user, call, DRAWN_BY_USERS + draw)
+        row = (uniforms(key, 0) * own.trace.requests).astype(np.int64)
+        gap = population.gaps(uniforms(key, 1), uniforms(key, 2))
+        # who thinks for long is met thinking; who does not comes within the first second
+        first = np.sort(uniforms(key[:clients], 3)) * max(population.think_s, 1.0)
+        inputs = np.maximum(np.rint(own.trace.input_tokens[row]), 1.0)
+        return Requests(
+            np.concatenate([first, np.full(clients * (calls - 1), math.inf)]),
+            inputs,
+            np.maximum(np.rint(own.trace.output_tokens[row]), 1.0),
+            np.floor(np.minimum(own.cached_share[row] * inputs, inputs - 1.0)),
+            key,
+            following=np.where(call < calls - 1, np.arange(user.size) + clients, -1),
+            gap_s=gap,
+            images=None if own.images is None else own.images[row],
+        )
+
+
+STEPS_DRAWN = (101, 102)
+"""Ordinals of the draws of a request's steps."""
+
+
+def engine_in_steps(
+    option: EngineOption, setup: ReplicaSetup, speculation: Speculation
+) -> tuple[EngineOption, ReplicaSetup]:
+    """An engine and its settings in units of what a step yields."""
+    u = speculation.tokens_per_step
+    profile = replace(option.profile, iteration=option.profile.iteration.in_units(u))
+    return (
+        replace(
+            option,
+            profile=profile,
+            token_budget=max(1, int(option.token_budget / u)),
+            shared_prefix=option.shared_prefix / u,
+        ),
+        replace(setup, kv_tokens=setup.kv_tokens / u),
+    )
+
+
+class SpeculatingPool(ReplayPool):
+    """A pool whose engines speculate: everything is counted in what a step yields on average.
+
+    With a mean of u tokens per step a prompt of L tokens is one of L/u units, and a decode brings (1 + drafts)/u units into the
+    batch. How many steps a request takes for its tokens is drawn, on its own key: one whose drafts happen to be refused stays
+    longer, and waits longer for each of its tokens, above all where its answer is short and the steps it gets are full of others'
+    prompts.
+
+    Parameters
+    ----------
+    traffic
+        The pool's requests, in tokens.
+    engine
+        One of its replicas and the gateway, in units: :func:`engine_in_steps`.
+    overhead_s
+        As for :class:`ReplayPool`.
+    speculation
+        How they speculate.
+    """
+
+    def __init__(self, traffic: PoolTraffic, engine: Replicas, overhead_s: float, speculation: Speculation) -> None:
+        super().__init__(traffic, engine, overhead_s)
+        self.speculation, self.tokens_per_unit = speculation, speculation.tokens_per_step
+
+    def capacity_of(self, law: PoolLaw) -> float:
+        """See :class:`ReplayPool`: with as many steps as requests take on average."""
+        steps = self.speculation.steps(law.output_tokens - 1.0)
+        lengths = Lengths(
+            law.input_tokens / self.tokens_per_unit, steps + 1.0, law.weight, law.cached_share, images_of(law)
+        )
+        return max_throughput(lengths, self._as_told).per_s
+
+    def _sent(self, traffic: PoolTraffic, laid: Laid) -> tuple[Requests, Floats]:
+        """See :class:`ReplayPool`: prompts in units, outputs in steps, which are drawn."""
+        requests, decodes = super()._sent(traffic, laid)
+        # two uniform draws make a normal one (Box and Muller 1958)
+        size, angle = (uniforms(requests.key, k) for k in STEPS_DRAWN)
+        normal = np.sqrt(-2.0 * np.log1p(-size)) * np.cos(2.0 * np.pi * angle)
+        u = self.tokens_per_unit
+        return (
+            replace(
+                requests,
+                input_tokens=np.maximum(requests.input_tokens / u, 1.0),
+                output_tokens=1.0 + self.speculation.steps_at(decodes, normal),
+                cached_tokens=requests.cached_tokens / u,
+            ),
+            decodes,
+        )
+
+    def _limits(self, promises: Sequence[Promise], requests: Requests) -> list[Limit]:
+        """See :class:`ReplayPool`: a replay knows times per step, which end nothing early."""
+        return [limit for limit in super()._limits(promises, requests) if limit.metric != "tpot_s"]
+
+    def _limits_say_all(self, promises: Sequence[Promise]) -> bool:
+        """See :class:`ReplayPool`."""
+        return False
 
 
 class Mixed(Method):
@@ -23,30 +212,18 @@ class Mixed(Method):
     effort = 2
 
     def pool(
-        self,
-        law: PoolLaw,
-        engine: EngineOption,
-        setup: ReplicaSetup,
-        chunk: int,
-        routing: Routing,
-        arrivals: PoolTraffic,
+        self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic
     ) -> ReplayPool:
         """See :meth:`planner.methods.base.Method.pool`."""
-        profile = engine.profile
-        replica = Replicas(
-            1,
-            profile.iteration,
-            setup.slots,
-            engine.token_budget,
-            setup.kv_tokens,
-            routing.name,
-            request_s=profile.request_s,
-            wake_s=profile.wake_s,
-            shared_prefix=engine.shared_prefix,
-            image_s=engine.image_s,
-        )
+        speculation = engine.speculation
+        if speculation is not None:
+            engine, setup = engine_in_steps(engine, setup, speculation)
+        replica = replica_of(engine, setup, routing=routing.name, image_s=engine.image_s)
+        overhead_s = engine.profile.api_overhead_s
+        if speculation is not None:
+            return SpeculatingPool(arrivals, replica, overhead_s, speculation)
         kind = ReplayPool if arrivals.fleet.sending.population is None else PopulationPool
-        return kind(arrivals, replica, profile.api_overhead_s)
+        return kind(arrivals, replica, overhead_s)
 
 
 METHOD = Mixed()

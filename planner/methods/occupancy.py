@@ -45,7 +45,6 @@ class OccupancyPool(PoolModel):
 
     def __init__(
         self,
-        law: PoolLaw,
         iteration: IterationModel,
         slots: int,
         chunk: int,
@@ -53,10 +52,8 @@ class OccupancyPool(PoolModel):
         arrivals: PoolTraffic,
         api_overhead_s: float = 0.0,
     ) -> None:
-        self.slots = slots
-        self.routing = routing
-        self.arrivals = arrivals
-        self.api_overhead_s = api_overhead_s
+        self.slots, self.routing, self.arrivals, self.api_overhead_s = slots, routing, arrivals, api_overhead_s
+        law = arrivals.law
         times = iteration_times(law, iteration, slots, chunk)
         self._replica = ReplicaLatency(
             (1.0 - law.cached_share) * law.input_tokens,
@@ -138,17 +135,11 @@ class Occupancy(Method):
     effort = 10
 
     def pool(
-        self,
-        law: PoolLaw,
-        engine: EngineOption,
-        setup: ReplicaSetup,
-        chunk: int,
-        routing: Routing,
-        arrivals: PoolTraffic,
+        self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic
     ) -> OccupancyPool:
         """See :meth:`planner.methods.base.Method.pool`."""
         profile = engine.profile
-        return OccupancyPool(law, profile.iteration, setup.slots, chunk, routing, arrivals, profile.api_overhead_s)
+        return OccupancyPool(profile.iteration, setup.slots, chunk, routing, arrivals, profile.api_overhead_s)
 
 
 METHOD = Occupancy()

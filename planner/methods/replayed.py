@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
-from planner.methods.base import PoolModel, Prediction, unstable
+from planner.methods.base import METRICS, PoolModel, Prediction, unstable
 from planner.methods.joint import Together
 from planner.predict.batch import Lengths
 from planner.predict.bounds import max_throughput
@@ -25,6 +25,7 @@ from planner.queueing.order import rising
 from planner.shared.kept import once
 from planner.units import format_duration
 from planner.workload.pools import PoolLaw, images_of
+from planner.workload.sessions import Sessions
 
 FEWEST_BEYOND = 5
 """Requests beyond a quantile below which it is told as too few [1]: with five, one in fifty runs has none."""
@@ -49,9 +50,6 @@ BEFORE_SURGE, SURGE_STEP_S = 2.0, 2.0
 
 AFTER_SURGE = (2.0, 10.0, 50.0)
 """Lengths of a surge that are replayed after it until its queue is gone: at a load of 0.98 it takes the last."""
-
-METRICS = ("ttft_s", "tpot_s", "e2e_s")
-"""Latencies of a request."""
 
 KEPT = 0.95
 """Share of the windows that keep what is promised of windows [1]."""
@@ -120,6 +118,10 @@ class Answered:
     ttft_s: Floats
 
 
+Capacity = Callable[[PoolLaw], float]
+"""Largest stable rate of a replica that gets given requests, at `slow` = 1 [1/s]."""
+
+
 class ReplayPool(PoolModel):
     """See the module and :class:`planner.methods.base.PoolModel`.
 
@@ -131,8 +133,8 @@ class ReplayPool(PoolModel):
         One of its replicas and the gateway.
     overhead_s
         What is added to TTFT and E2E of every request before it reaches an engine [s].
-    capacity_per_s
-        Largest stable rate of a replica in the fluid limit [1/s]; ``None`` = that of mixed batching.
+    told_capacity
+        Largest stable rate of a replica that gets given requests [1/s]; ``None`` = that of mixed batching in the fluid limit.
 
     Attributes
     ----------
@@ -151,12 +153,16 @@ class ReplayPool(PoolModel):
     one_by_one = True
     """Whether requests come by themselves, to these replicas alone."""
 
+    sessions: Sessions | None = None
+    """The same requests session by session where prompts come back; they are drawn, as long as one draw stands for all."""
+
     def __init__(
-        self, traffic: PoolTraffic, engine: Replicas, overhead_s: float = 0.0, capacity_per_s: float | None = None
+        self, traffic: PoolTraffic, engine: Replicas, overhead_s: float = 0.0, told_capacity: Capacity | None = None
     ) -> None:
         self.traffic, self.engine, self.overhead_s = traffic, engine, overhead_s
         # looked for once for all speeds, of the engine as its profile has it: the same bits whichever speed is asked first
-        self._capacity, self._as_told = [capacity_per_s], engine
+        self._capacity: list[float] = []
+        self._as_told, self._told_capacity = engine, told_capacity
         self.draw: int | None = None
         self.slow = 1.0
         self.windows_s: float | None = None
@@ -174,13 +180,14 @@ class ReplayPool(PoolModel):
     @property
     def capacity_per_s(self) -> float:
         """See :class:`PoolModel`."""
-        found = self._capacity[0]
-        if found is None:
-            found = self._capacity[0] = self.capacity_of(self.traffic.law)
-        return found / self.slow
+        if not self._capacity:
+            self._capacity.append(self.capacity_of(self.traffic.law))
+        return self._capacity[0] / self.slow
 
     def capacity_of(self, law: PoolLaw) -> float:
         """Largest stable rate of a replica that gets given requests, in the fluid limit, at `slow` = 1 [1/s]."""
+        if self._told_capacity is not None:
+            return self._told_capacity(law)
         lengths = Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share, images_of(law))
         return max_throughput(lengths, self._as_told).per_s
 
@@ -214,7 +221,7 @@ class ReplayPool(PoolModel):
 
     def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
         """See :class:`PoolModel`."""
-        return self.traffic.draws(arrival_rate_per_s)
+        return np.zeros(1, dtype=np.int64) if self.sessions is not None else self.traffic.draws(arrival_rate_per_s)
 
     def is_short(self, arrival_rate_per_s: float, replicas: int) -> bool:
         """See :class:`PoolModel`."""
@@ -283,7 +290,19 @@ class ReplayPool(PoolModel):
         """What becomes of requests that come at random times at a rate of the pool [1/s], beyond its capacity too."""
         calm = self.traffic.poisson()
         laid = calm.lay(arrival_rate_per_s, replicas, self.engine.routing, warm=OVERLOAD_WARM, most=OVERLOADED)
-        return self._answered(self._sent(calm, laid)[0], laid.replicas, clients)
+        requests = self._sent(calm, laid)[0]
+        run = replay(requests, replace(self.engine, count=laid.replicas), clients)
+        counted = slice(None) if requests.weight is None else requests.weight > 0.0
+        attempts = max(float(run.attempts[counted].sum()), 1.0)
+        first = run.ttft_s[counted]
+        given = np.isfinite(first)
+        return Answered(
+            float(given.mean()),
+            float(run.rejected[counted].sum()) / attempts,
+            float(run.given_up[counted].sum()) / attempts,
+            attempts / given.size,
+            np.sort(first[given]) + self.overhead_s,
+        )
 
     def surged(
         self, arrival_rate_per_s: float, replicas: int, clients: Clients, surge_per_s: float, length_s: float
@@ -406,21 +425,6 @@ class ReplayPool(PoolModel):
         played = Played(stay, run, laid.span_s, laid.replicas, rate / replicas, decodes, laid.repeats)
         return self._told(played, levels), replace(requests, weight=np.where(leaves, weight, 0.0) / weight.sum())
 
-    def _answered(self, requests: Requests, replicas: int, clients: Clients) -> Answered:
-        """What becomes of given requests."""
-        run = replay(requests, replace(self.engine, count=replicas), clients)
-        counted = slice(None) if requests.weight is None else requests.weight > 0.0
-        attempts = max(float(run.attempts[counted].sum()), 1.0)
-        first = run.ttft_s[counted]
-        given = np.isfinite(first)
-        return Answered(
-            float(given.mean()),
-            float(run.rejected[counted].sum()) / attempts,
-            float(run.given_up[counted].sum()) / attempts,
-            attempts / given.size,
-            np.sort(first[given]) + self.overhead_s,
-        )
-
     # --- how it is answered -----------------------------------------------------------------------------------------
 
     def _alone(self, requests: Requests) -> Run:
@@ -429,14 +433,14 @@ class ReplayPool(PoolModel):
 
     def _others(self, rate: float) -> list[int]:
         """A calm and a busy draw of the traffic at a rate [1/s], by number; of one draw, other draws of the gateway."""
-        ranked = self.traffic.draws(rate)
+        ranked = self.draws(rate)
         if ranked.size == 1:
             return [1, 2]
         return [int(ranked[int(share * (ranked.size - 1))]) for share in (CALM, BUSY)]
 
     def _is_whole(self, rate: float, replicas: int) -> bool:
         """Whether a sample is all requests there are."""
-        return self._lay(rate, replicas, SAMPLE, self.draw).whole
+        return self.sessions is None and self._lay(rate, replicas, SAMPLE, self.draw).whole
 
     def _lay(self, rate: float, replicas: int, most: int, draw: int | None) -> Laid:
         """The requests of so many replicas."""
@@ -626,7 +630,7 @@ class ReplayPool(PoolModel):
             waited = run.admitted_s[counted] - run.sent_s[counted]
         came = requests.arrival_s[counted]
         running = float(run.resident_s.sum()) / (played.span_s * played.replicas)
-        return Prediction(
+        found = Prediction(
             quantiles=quantiles,
             ttft_s=self._levels(ttft, weight, came, quantiles),
             tpot_s=self._levels(tpot[several], weight[several], came[several], quantiles),
@@ -647,6 +651,11 @@ class ReplayPool(PoolModel):
                 )
             },
         )
+        if self.engine.engine != "prefill":
+            return found
+        # of replicas that prefill alone the other latencies are another pool's
+        nobody = (math.nan,) * len(quantiles)
+        return replace(found, tpot_s=nobody, e2e_s=nobody, slot_occupancy=found.load, mean_running=found.load)
 
     def _latencies(
         self, played: Played, counted: Any = slice(None)

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.methods.replayed import Played, ReplayPool
+from planner.methods.replayed import Capacity, Played, ReplayPool
 from planner.predict.calls import session_calls
 from planner.predict.records import PrefixCache, Replicas, Requests, Run
 from planner.predict.run import replay
@@ -62,7 +61,7 @@ class SessionPool(ReplayPool):
         The pool's requests, each alone.
     engine
         One of its replicas and the gateway.
-    overhead_s
+    overhead_s, told_capacity
         As for :class:`ReplayPool`.
     sessions
         The same requests, session by session.
@@ -71,6 +70,7 @@ class SessionPool(ReplayPool):
     """
 
     one_by_one = False
+    sessions: Sessions
 
     def __init__(
         self,
@@ -79,9 +79,10 @@ class SessionPool(ReplayPool):
         overhead_s: float,
         sessions: Sessions,
         cache: PrefixCache,
+        told_capacity: Capacity | None = None,
     ) -> None:
         self.sessions, self.cache = sessions, cache
-        super().__init__(traffic, engine, overhead_s)
+        super().__init__(traffic, engine, overhead_s, told_capacity)
 
     def _forget(self) -> None:
         """See :class:`ReplayPool`."""
@@ -133,18 +134,6 @@ class SessionPool(ReplayPool):
             return self.capacity_per_s
         part = min(share / endless, 1.0)
         return self.capacity_of(replace(law, cached_share=part * law.cached_share)) / self.slow
-
-    def _is_whole(self, rate: float, replicas: int) -> bool:
-        """See :class:`ReplayPool`: sessions are drawn."""
-        return False
-
-    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
-        """See :class:`PoolModel`: sessions are drawn as long as one draw stands for all."""
-        return np.zeros(1, dtype=np.int64)
-
-    def _others(self, rate: float) -> list[int]:
-        """See :class:`ReplayPool`: other sessions."""
-        return [1, 2]
 
     def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
         """Replay calls of sessions for as long as caches take to fill."""

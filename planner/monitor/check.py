@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,7 +25,8 @@ from planner.question.compiled import compile_question
 from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
 from planner.routing import ROUTINGS, Routing
-from planner.shared.record import json_number
+from planner.shared.record import json_number, plain
+from planner.shared.remarks import said
 from planner.simulate.statistics import Estimate
 from planner.units import format_count, format_percent
 from planner.workload import pools as m
@@ -89,67 +90,40 @@ def check_fleet(
     planned = standing_fleet(compile_question(inputs, workload), saved)
     server, names = dialect_of(series)
     owned = by_pool(series, [(p.name, object_name(p.name, prefix)) for p in planned.pools])
-    found = {pool.name: measured(owned[pool.name], names) for pool in planned.pools}
-    blind = {p.name: _routing(p, found[p.name], planned.question.routing) for p in planned.pools}
-    real = _at_measured(inputs, workload, saved, planned, found, any(b is not None for b in blind.values()))
-    seen = real.as_engines_see()
-    checks = []
-    for k, (pool, one) in enumerate(zip(planned.pools, saved_of(planned, saved), strict=True)):
-        of_pool, scaler = found[pool.name], (scalers or {}).get(pool.name)
-        moved = [
-            x
-            for x in _moved(planned, k, of_pool)
-            # replicas follow traffic up to the plan's: less is no news
-            if not (scaler and x.component == "traffic" and x.measured.value < x.planned)
-        ]
-        moved += _lost(of_pool, one, scaler)
-        if (turned := blind[pool.name]) is not None:
-            moved.append(turned)
-        factor = _iteration_factor(seen, k, of_pool)
-        if factor is not None and (slower := _beyond("iteration time", factor, 1.0)) is not None:
-            moved.append(slower)
-        taken = factor.value if factor is not None and slower is not None else 1.0
-        checks.append(_checked((planned, real, seen), k, of_pool, one, tuple(moved), taken, scaler))
-    return FleetCheck(server.name, tuple(checks))
-
-
-def saved_of(fleet: Fleet, saved: Sequence[SavedPool]) -> list[SavedPool]:
-    """The file's pools in the fleet's order."""
     by_name = {p.name: p for p in saved}
-    return [by_name[p.name] for p in fleet.pools]
+    pools = [
+        _Pool(planned, k, measured(owned[p.name], names), by_name[p.name], (scalers or {}).get(p.name))
+        for k, p in enumerate(planned.pools)
+    ]
+    real = _at_measured(inputs, workload, saved, pools)
+    seen = real.as_engines_see()
+    return FleetCheck(server.name, tuple(pool.checked(real, seen) for pool in pools))
 
 
-def _at_measured(
-    inputs: PlanInputs,
-    workload: Workload,
-    saved: Sequence[SavedPool],
-    planned: Fleet,
-    found: Mapping[str, Measured],
-    blind: bool,
-) -> Fleet:
+def _at_measured(inputs: PlanInputs, workload: Workload, saved: Sequence[SavedPool], pools: Sequence[_Pool]) -> Fleet:
     """The same engines under the traffic measured: lengths, cached share, and a gateway that does not look where none does."""
-    longer = (_fleet_ratio(planned, found, 0, "input_tokens"), _fleet_ratio(planned, found, 1, "output_tokens"))
-    doors = [found[pool.name] for pool in planned.doors]
-    rate = math.fsum(one.rate_per_s.value for one in doors)
+    longer = (_longer(pools, "inputs", "input_tokens"), _longer(pools, "outputs", "output_tokens"))
+    doors = [one.found for one in pools if one.pool.name in {door.name for door in one.planned.doors}]
     changes: dict[str, Any] = {}
-    shares = [(one.cached_share.value, one.rate_per_s.value) for one in doors if one.cached_share is not None]
+    shares = [(s.value, one.rate_per_s.value) for one in doors if (s := one.means.get("cached_share")) is not None]
     if shares:
         changes["cached_share"] = min(0.99, math.fsum(s * r for s, r in shares) / math.fsum(r for _, r in shares))
-    if blind:
+    if any(one.blind is not None for one in pools):
         changes["routing"] = next(name for name, r in ROUTINGS.items() if r.by_rate_per_replica)
     asked = inputs.override(changes) if changes else inputs
+    rate = math.fsum(one.rate_per_s.value for one in doors)
     return standing_fleet(compile_question(asked, scaled(workload, *longer), rate), saved)
 
 
-def _fleet_ratio(planned: Fleet, found: Mapping[str, Measured], part: int, field: str) -> float:
-    """Measured over planned mean length of inputs (0) or outputs (1), all pools that work on them together."""
-    expected = real = 0.0
-    for k, pool in enumerate(planned.pools):
-        mean, own = planned.work_tokens(k)[part], getattr(found[pool.name], field)
-        if mean > 0.0 and own is not None:
-            expected += found[pool.name].rate_per_s.value * mean
-            real += found[pool.name].rate_per_s.value * own.value
-    return real / expected if expected > 0.0 else 1.0
+def _longer(pools: Sequence[_Pool], part: str, quantity: str) -> float:
+    """Measured over planned mean length of the inputs or outputs, all pools that work on them together."""
+    rates = [
+        (one.found.rate_per_s.value, getattr(one, part), one.found.means[quantity].value)
+        for one in pools
+        if getattr(one, part) > 0.0 and quantity in one.found.means
+    ]
+    expected = sum(rate * planned for rate, planned, _ in rates)
+    return sum(rate * real for rate, _, real in rates) / expected if expected > 0.0 else 1.0
 
 
 def _beyond(component: str, ratio: Estimate, planned: float, unit: str = "") -> Moved | None:
@@ -164,78 +138,23 @@ def _beyond(component: str, ratio: Estimate, planned: float, unit: str = "") -> 
     return Moved(component, planned, real, told)
 
 
-def _moved(fleet: Fleet, k: int, found: Measured) -> Iterator[Moved]:
-    """Traffic, lengths and cache."""
-    pool, (inputs, outputs) = fleet.pools[k], fleet.work_tokens(k)
-    planned: list[tuple[str, float, Estimate | None, str]] = [
-        ("traffic", pool.arrival_rate_per_s, found.rate_per_s, " requests/s"),
-        ("input lengths", inputs, found.input_tokens, " tokens"),
-        ("output lengths", outputs, found.output_tokens, " tokens"),
-    ]
-    for component, expected, real, unit in planned:
-        if real is not None and expected > 0.0:
-            ratio = Estimate(real.value / expected, real.half_width / expected)
-            if (moved := _beyond(component, ratio, expected, unit)) is not None:
-                yield moved
-    share, real = _cached_share(pool), found.cached_share
-    if (
-        real is not None
-        and inputs > 0.0
-        and (real.high < share - CACHE_TOLERANCE or real.low > share + CACHE_TOLERANCE)
-    ):
-        told = (
-            f"cache: {format_percent(real.value)} of the prompts' tokens are found ({real.low:.0%} to {real.high:.0%}), "
-            f"planned {format_percent(share)}"
-        )
-        yield Moved("cache", share, real, told)
-
-
 def _cached_share(pool: Pool) -> float:
     """Share of the prompts' tokens that are planned to be found [1]."""
     tokens = pool.law.weight * pool.law.input_tokens
     return float((tokens * pool.law.cached_share).sum() / tokens.sum())
 
 
-def _expected(found: Measured, saved: SavedPool, scaler: Policy | None, rate_per_s: float) -> int:
-    """Replicas that should serve: the plan's, or those that a scaler wants at a rate [1/s]."""
-    if scaler is None:
-        return saved.replicas
-    each = {"running": found.running, "waiting": found.waiting, "kv_usage": found.kv_usage}
-    totals = {name: found.mean_replicas * x.low for name, x in each.items() if x is not None}
-    totals["in_flight"] = totals.get("running", 0.0) + totals.get("waiting", 0.0)
-    return scaler.wanted({**totals, "requests": max(0.0, rate_per_s + scaler.offset_per_s)})
-
-
-def _lost(found: Measured, saved: SavedPool, scaler: Policy | None) -> Iterator[Moved]:
-    """Replicas that are not there, or more than were planned; of a scaled fleet fewer than it wants for what came lately."""
-    expected = _expected(found, saved, scaler, min(found.rates_per_s[-LATELY:]))
-    missing = expected - found.replicas
-    if missing > 0 or (missing and scaler is None):
-        kind = "missing" if missing > 0 else "more than planned"
-        told = "planned" if scaler is None else "its scaler wants"
-        yield Moved(
-            "replicas",
-            expected,
-            Estimate(float(found.replicas), 0.0),
-            f"replicas: {found.replicas} serve, {told} {expected}: {abs(missing)} {kind}",
-        )
-
-
 def _routing(pool: Pool, found: Measured, routing: Routing) -> Moved | None:
     """A gateway that was to look at the replicas and does not, or that favours one."""
-    seen = found.imbalance
-    in_flight = math.fsum(x.value for x in (found.running, found.waiting) if x is not None)
+    seen = found.means.get("imbalance")
+    in_flight = math.fsum(found.means[name].value for name in ("running", "waiting") if name in found.means)
     if routing.least and seen is not None and seen.low > BLIND_IMBALANCE and in_flight > FEW_IN_FLIGHT:
-        told = (
-            f"routing: requests in flight differ between replicas as if nobody looked: variance over mean "
-            f"{seen.value:.2f} ({seen.low:.2f} to {seen.high:.2f}), {routing.name} keeps it below {BLIND_IMBALANCE:g}"
-        )
-        return Moved("routing", 0.0, seen, told)
+        return Moved("routing", 0.0, seen, said("moved_routing", seen=seen, name=routing.name, most=BLIND_IMBALANCE))
     counted = found.rate_per_s.value * found.seconds / max(found.replicas, 1)
     chance = 4.0 / math.sqrt(max(counted, 1.0))
     if found.share_spread > SPREAD + chance:
-        told = f"routing: one replica gets {found.share_spread:.2f} times the mean number of requests"
-        return Moved("routing", 1.0, Estimate(found.share_spread, chance), told)
+        favoured = said("moved_to_one", times=found.share_spread)
+        return Moved("routing", 1.0, Estimate(found.share_spread, chance), favoured)
     return None
 
 
@@ -254,73 +173,174 @@ def _predict(
     return replace(found, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e, means=means)
 
 
-def _served(found: Measured) -> tuple[float, int]:
-    """A rate [1/s] and a whole number of replicas that have as much to do each as those had that were there on average."""
-    replicas = max(round(found.mean_replicas), 1)
-    return found.rate_per_s.value * replicas / max(found.mean_replicas, 1e-9), replicas
+class _Pool:
+    """One pool of a plan, and what its metrics say."""
 
+    def __init__(self, planned: Fleet, k: int, found: Measured, saved: SavedPool, scaler: Policy | None) -> None:
+        self.planned, self.k, self.found, self.saved, self.scaler = planned, k, found, saved, scaler
+        self.pool = planned.pools[k]
+        self.inputs, self.outputs = planned.work_tokens(k)
+        self.blind = _routing(self.pool, found, planned.question.routing)
+        # a rate and a whole number of replicas that have as much to do each as those had that were there on average
+        self.replicas = max(round(found.mean_replicas), 1)
+        self.rate_per_s = found.rate_per_s.value * self.replicas / max(found.mean_replicas, 1e-9)
 
-def _iteration_factor(fleet: Fleet, k: int, found: Measured) -> Estimate | None:
-    """The factor on all times that gives the mean TPOT measured, or of replicas that only prefill the mean time of a prompt, with
-    its interval; ``None`` where it cannot be told."""
-    pool = fleet.pools[k]
-    if "tpot_s" not in fleet.seen_in(k):
-        alone = found.prefill_s
-        if alone is None or sessions_of(pool) is not None:
-            return None
-        usual = pool.option.copies / pool.model.capacity_per_s
-        return Estimate(alone.value / usual, alone.half_width / usual)
-    if found.tpot_s is None or found.replicas < 1:
-        return None
-    rate, replicas = _served(found)
+    def checked(self, real: Fleet, seen: Fleet) -> PoolCheck:
+        """What moved, how the promises stand and what would do now, at the traffic measured: the fleet under it, and as its engines
+        see it."""
+        k, found, factor = self.k, self.found, 1.0
+        moved = [*self.moved(), *self.lost(), *([self.blind] if self.blind is not None else [])]
+        times = self.iteration_factor(seen)
+        if times is not None and (slower := _beyond("iteration time", times, 1.0)) is not None:
+            moved.append(slower)
+            factor = times.value
+        levels = tuple(sorted({*real.levels, *MEAN_LEVELS}))
+        plain = _predict(seen, k, self.rate_per_s, self.replicas, levels)
+        rising, serving = self.rate_per_s, self.replicas
+        if found.last_rate_per_s > RISING * found.rate_per_s.high:
+            rising, serving = found.last_rate_per_s, max(found.replicas, 1)
+        lately = _predict(real, k, rising, serving, real.levels, factor)
+        kept = tuple(_kept(p, found, lately, real.seen_in(k)) for p in real.promises_on(k))
+        expected = self.expected(found.rate_per_s.value)
+        return PoolCheck(
+            self.pool.name,
+            found,
+            plain,
+            self.pool.arrival_rate_per_s,
+            expected,
+            tuple(moved),
+            kept,
+            self.size_now(real, factor),
+            tuple(self.rows(real, plain, kept, expected, {x.component for x in moved})),
+            self.scaler is not None,
+        )
 
-    def mean_tpot(factor: float) -> float:
-        return _predict(fleet, k, rate, replicas, MEAN_LEVELS, factor).mean("tpot_s")
+    def moved(self) -> Iterator[Moved]:
+        """Traffic, lengths and cache."""
+        means = self.found.means
+        planned: list[tuple[str, float, Estimate | None, str]] = [
+            ("traffic", self.pool.arrival_rate_per_s, self.found.rate_per_s, " requests/s"),
+            ("input lengths", self.inputs, means.get("input_tokens"), " tokens"),
+            ("output lengths", self.outputs, means.get("output_tokens"), " tokens"),
+        ]
+        for component, expected, real, unit in planned:
+            if real is None or expected <= 0.0:
+                continue
+            # replicas follow traffic up to the plan's: less is no news
+            if component == "traffic" and self.scaler and real.value < expected:
+                continue
+            ratio = Estimate(real.value / expected, real.half_width / expected)
+            if (moved := _beyond(component, ratio, expected, unit)) is not None:
+                yield moved
+        share, real = _cached_share(self.pool), means.get("cached_share")
+        if real is None or self.inputs <= 0.0:
+            return
+        if real.high < share - CACHE_TOLERANCE or real.low > share + CACHE_TOLERANCE:
+            yield Moved("cache", share, real, said("moved_cache", real=real, share=share))
 
-    if rate > OVERLOADED * replicas * pool.model.capacity_per_s:
+    def expected(self, rate_per_s: float) -> int:
+        """Replicas that should serve: the plan's, or those that a scaler wants at a rate [1/s]."""
+        if self.scaler is None:
+            return self.saved.replicas
+        each = ((name, self.found.means.get(name)) for name in ("running", "waiting", "kv_usage"))
+        totals = {name: self.found.mean_replicas * x.low for name, x in each if x is not None}
+        totals["in_flight"] = totals.get("running", 0.0) + totals.get("waiting", 0.0)
+        return self.scaler.wanted({**totals, "requests": max(0.0, rate_per_s + self.scaler.offset_per_s)})
+
+    def lost(self) -> Iterator[Moved]:
+        """Replicas that are not there, or more than were planned; of a scaled fleet fewer than it wants for what came lately."""
+        serving = self.found.replicas
+        expected = self.expected(min(self.found.rates_per_s[-LATELY:]))
+        missing = expected - serving
+        if missing > 0 or (missing and self.scaler is None):
+            kind = "missing" if missing > 0 else "more than planned"
+            wants = "planned" if self.scaler is None else "its scaler wants"
+            told = {"serving": serving, "wants": wants, "expected": expected, "by": abs(missing), "kind": kind}
+            yield Moved("replicas", expected, Estimate(float(serving), 0.0), said("moved_replicas", **told))
+
+    def iteration_factor(self, seen: Fleet) -> Estimate | None:
+        """The factor on all times that gives the mean TPOT measured, or of replicas that only prefill the mean time of a prompt,
+        with its interval; ``None`` where it cannot be told."""
+        pool, means = seen.pools[self.k], self.found.means
+        if "tpot_s" not in seen.seen_in(self.k):
+            alone = means.get("prefill_s")
+            if alone is None or sessions_of(pool) is not None:
+                return None
+            usual = pool.option.copies / pool.model.capacity_per_s
+            return Estimate(alone.value / usual, alone.half_width / usual)
+        tpot = means.get("tpot_s")
         # what an engine with a full queue takes says how full it is
-        return None
+        overloaded = self.rate_per_s > OVERLOADED * self.replicas * pool.model.capacity_per_s
+        if tpot is None or self.found.replicas < 1 or overloaded:
+            return None
 
-    def factor_of(wanted: float) -> float:
-        low, high = FASTEST, SLOWEST
-        if mean_tpot(low) > wanted:
-            return low
-        for _ in range(12):
-            middle = math.sqrt(low * high)
-            low, high = (middle, high) if mean_tpot(middle) < wanted else (low, middle)
-        return math.sqrt(low * high)
+        def factor_of(wanted: float) -> float:
+            """The factor that gives a mean TPOT."""
 
-    value = factor_of(found.tpot_s.value)
-    ends = [factor_of(max(v, 1e-9)) for v in (found.tpot_s.low, found.tpot_s.high)]
-    return Estimate(value, max(abs(value - end) for end in ends))
+            def too_fast(factor: float) -> bool:
+                at = _predict(seen, self.k, self.rate_per_s, self.replicas, MEAN_LEVELS, factor)
+                return at.mean("tpot_s") < wanted
 
+            low, high = FASTEST, SLOWEST
+            if not too_fast(low):
+                return low
+            for _ in range(12):
+                middle = math.sqrt(low * high)
+                low, high = (middle, high) if too_fast(middle) else (low, middle)
+            return math.sqrt(low * high)
 
-def _checked(
-    fleets: tuple[Fleet, Fleet, Fleet],
-    k: int,
-    found: Measured,
-    saved: SavedPool,
-    moved: tuple[Moved, ...],
-    factor: float,
-    scaler: Policy | None,
-) -> PoolCheck:
-    """The k-th pool at the traffic measured, with times `factor` times the planned; the fleets are as planned, as measured, and as
-    their engines see it."""
-    planned, real, seen = fleets
-    pool = planned.pools[k]
-    rate, replicas = _served(found)
-    plain = _predict(seen, k, rate, replicas, tuple(sorted({*real.levels, *MEAN_LEVELS})))
-    rising, serving = rate, replicas
-    if found.last_rate_per_s > RISING * found.rate_per_s.high:
-        rising, serving = found.last_rate_per_s, max(found.replicas, 1)
-    lately = _predict(real, k, rising, serving, real.levels, factor)
-    kept = tuple(_kept(p, found, lately, real.seen_in(k)) for p in real.promises_on(k))
-    size = _size_now(real, k, saved, found, factor)
-    expected = _expected(found, saved, scaler, found.rate_per_s.value)
-    rows = tuple(_rows((planned, real), k, found, plain, kept, expected, {x.component for x in moved}))
-    return PoolCheck(
-        pool.name, found, plain, pool.arrival_rate_per_s, expected, moved, kept, size, rows, scaler is not None
-    )
+        value = factor_of(tpot.value)
+        ends = [factor_of(max(v, 1e-9)) for v in (tpot.low, tpot.high)]
+        return Estimate(value, max(abs(value - end) for end in ends))
+
+    def size_now(self, real: Fleet, factor: float) -> int | None:
+        """Replicas with spares for what was measured; a slower engine is a higher rate under tighter promises."""
+        rate, promises = factor * self.found.rate_per_s.value, real.promises.tightened(factor)
+        size = real.size_of(self.k, rate, promises, start=self.saved.replicas)
+        if isinstance(size, Shortfall):
+            return None
+        try:
+            return real.pools[self.k].option.price.bought(size.replicas)
+        except InfeasibleError:
+            return None
+
+    def rows(
+        self, real: Fleet, predicted: Prediction, kept: Sequence[Kept], expected: int, named: set[str]
+    ) -> Iterator[dict[str, object]]:
+        """Measured beside predicted and planned, a row for each quantity, with its ends, and what moved of those `named`."""
+        found, means, now, seen = self.found, self.found.means, real.pools[self.k], real.seen_in(self.k)
+        row = partial(_row, self.pool.name, named)
+        yield row("requests/s", found.rate_per_s, None, self.pool.arrival_rate_per_s, "traffic")
+        if self.inputs > 0.0:
+            yield row("input tokens", means.get("input_tokens"), None, self.inputs, "input lengths")
+        if self.outputs > 0.0:
+            yield row("output tokens", means.get("output_tokens"), None, self.outputs, "output lengths")
+        if self.inputs > 0.0:
+            yield row("cached share", means.get("cached_share"), None, _cached_share(self.pool), "cache")
+        yield row("replicas", float(found.replicas), None, float(expected), "replicas")
+        yield row("replicas, mean", found.mean_replicas)
+        yield row("imbalance", means.get("imbalance"), component="routing")
+        decodes = self.outputs > 0.0 and now.law.mean(m.DECODE) > 0.0
+        context = now.law.mean(m.KV) / now.law.mean(m.DECODE) if decodes else now.law.mean(m.INPUT)
+        each = found.rate_per_s.value / max(found.mean_replicas, 1e-9)
+        # Little's law: what waits and what runs on a replica is its rate times the time that takes
+        waiting = each * predicted.means["wait_s"] if "wait_s" in predicted.means else None
+        yield row("running", means.get("running"), predicted.mean_running)
+        yield row("waiting", means.get("waiting"), waiting)
+        yield row("kv usage", means.get("kv_usage"), predicted.mean_running * context / max(now.setup.kv_tokens, 1.0))
+        yield row("preemptions/1000", means.get("preemptions_per_1000"), now.setup.preemptions_per_1000)
+        for metric in seen:
+            component = "iteration time" if metric == "tpot_s" else ""
+            yield row(f"mean {metric}", means.get(metric), predicted.mean(metric), component=component)
+        if "tpot_s" not in seen:
+            usual = now.option.copies / now.model.capacity_per_s
+            yield row("mean prefill_s", means.get("prefill_s"), usual, component="iteration time")
+        for one in kept:
+            stood = one.measured
+            value, ends = (None, (math.nan, math.nan)) if stood is None else (stood.value_s, stood.ends_s)
+            yield row(f"{one.promise.label} (s)", value, one.predicted_s, one.promise.limit_s, ends=ends) | {
+                "moved": None if one.state == "kept" else one.state
+            }
 
 
 def _kept(promise: Promise, found: Measured, lately: Prediction, seen: Sequence[str]) -> Kept:
@@ -349,25 +369,9 @@ def _stood(promise: Promise, found: Measured) -> Promised | None:
     least, _ = frechet([p.within.value for p in known])
     spread = math.fsum(p.within.half_width for p in known)
     parts = [*zip(known, promise.parts, strict=True)]
-    over, *ends = (max(of(p) / part.limit_s for p, part in parts) for of in _VALUES)
-    limit = promise.limit_s
-    most = min(p.most_within for p in known)
-    return Promised(Estimate(least, spread), most, over * limit, (ends[0] * limit, ends[1] * limit))
-
-
-_VALUES: tuple[Callable[[Promised], float], ...] = (lambda p: p.value_s, lambda p: p.ends_s[0], lambda p: p.ends_s[1])
-
-
-def _size_now(real: Fleet, k: int, saved: SavedPool, found: Measured, factor: float) -> int | None:
-    """Replicas with spares for what was measured; a slower engine is a higher rate under tighter promises."""
-    pool, promises = real.pools[k], real.promises.tightened(factor)
-    size = real.size_of(k, factor * found.rate_per_s.value, promises, start=saved.replicas)
-    if isinstance(size, Shortfall):
-        return None
-    try:
-        return pool.option.price.bought(size.replicas)
-    except InfeasibleError:
-        return None
+    times = [[v / part.limit_s for v in (p.value_s, *p.ends_s)] for p, part in parts]
+    value, low, high = (max(of_all) * promise.limit_s for of_all in zip(*times, strict=True))
+    return Promised(Estimate(least, spread), min(p.most_within for p in known), value, (low, high))
 
 
 def _row(
@@ -375,69 +379,20 @@ def _row(
     named: set[str],
     quantity: str,
     real: Estimate | float | None,
-    told: float | None,
-    plan: float | None,
+    told: float | None = None,
+    plan: float | None = None,
     component: str = "",
     ends: tuple[float, float] = (math.nan, math.nan),
 ) -> dict[str, object]:
     """One quantity: measured with its ends, predicted, planned, and whether it moved."""
-    value = real.value if isinstance(real, Estimate) else real
-    low, high = (real.low, real.high) if isinstance(real, Estimate) else ends
+    value, low, high = (real.value, real.low, real.high) if isinstance(real, Estimate) else (real, *ends)
     return {
         "pool": pool,
         "quantity": quantity,
-        "measured": None if value is None else json_number(float(value)),
+        "measured": plain(value),
         "low": json_number(low),
         "high": json_number(high),
-        "predicted": None if told is None else json_number(float(told)),
+        "predicted": plain(told),
         "planned": plan,
         "moved": component if component in named else None,
     }
-
-
-def _rows(
-    fleets: tuple[Fleet, Fleet],
-    k: int,
-    found: Measured,
-    predicted: Prediction,
-    kept: Sequence[Kept],
-    expected: int,
-    named: set[str],
-) -> Iterator[dict[str, object]]:
-    """Measured beside predicted and planned."""
-    planned, fleet = fleets
-    pool, now, seen = planned.pools[k], fleet.pools[k], fleet.seen_in(k)
-    inputs, outputs = planned.work_tokens(k)
-    law = now.law
-    context = law.mean(m.KV) / law.mean(m.DECODE) if outputs > 0.0 and law.mean(m.DECODE) > 0.0 else law.mean(m.INPUT)
-
-    row = partial(_row, pool.name, named)
-    yield row("requests/s", found.rate_per_s, None, pool.arrival_rate_per_s, "traffic")
-    if inputs > 0.0:
-        yield row("input tokens", found.input_tokens, None, inputs, "input lengths")
-    if outputs > 0.0:
-        yield row("output tokens", found.output_tokens, None, outputs, "output lengths")
-    if inputs > 0.0:
-        yield row("cached share", found.cached_share, None, _cached_share(pool), "cache")
-    yield row("replicas", float(found.replicas), None, float(expected), "replicas")
-    yield row("replicas, mean", found.mean_replicas, None, None)
-    yield row("imbalance", found.imbalance, None, None, "routing")
-    each = found.rate_per_s.value / max(found.mean_replicas, 1e-9)
-    # Little's law: what waits and what runs on a replica is its rate times the time that takes
-    waiting = each * predicted.means["wait_s"] if "wait_s" in predicted.means else None
-    yield row("running", found.running, predicted.mean_running, None)
-    yield row("waiting", found.waiting, waiting, None)
-    yield row("kv usage", found.kv_usage, predicted.mean_running * context / max(now.setup.kv_tokens, 1.0), None)
-    yield row("preemptions/1000", found.preemptions_per_1000, now.setup.preemptions_per_1000, None)
-    for metric in seen:
-        component = "iteration time" if metric == "tpot_s" else ""
-        yield row(f"mean {metric}", getattr(found, metric), predicted.mean(metric), None, component)
-    if "tpot_s" not in seen:
-        usual = now.option.copies / now.model.capacity_per_s
-        yield row("mean prefill_s", found.prefill_s, usual, None, "iteration time")
-    for one in kept:
-        stood = one.measured
-        value, ends = (None, (math.nan, math.nan)) if stood is None else (stood.value_s, stood.ends_s)
-        yield row(f"{one.promise.label} (s)", value, one.predicted_s, one.promise.limit_s, ends=ends) | {
-            "moved": None if one.state == "kept" else one.state
-        }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from planner.deploy.kubernetes import dump
@@ -10,6 +11,9 @@ from planner.engines import DEFAULT_ENGINE, engine
 from planner.errors import InputError, did_you_mean
 from planner.fleet.fleet import Fleet
 from planner.monitor.rules import Watched, dashboard, rule_groups
+from planner.shared.templates import templates
+
+_filled: Callable[..., Any] = templates(__file__)
 
 KINDS = ("files", "kubernetes")
 """What rules are written as."""
@@ -46,33 +50,15 @@ def monitoring_files(fleet: Fleet, watched: Watched, to: str = "files") -> dict[
     if to == "files":
         return {f"{prefix}-rules.yaml": dump([{"groups": groups}], head), f"{prefix}-dashboard.json": board}
 
-    def named(api: str, kind: str, name: str, spec: dict[str, Any], **labels: str) -> dict[str, Any]:
-        own = {"app.kubernetes.io/part-of": prefix, "app.kubernetes.io/managed-by": "fleetopt", **labels}
-        metadata = {"name": name, **({"namespace": watched.namespace} if watched.namespace else {}), "labels": own}
-        return {"apiVersion": api, "kind": kind, "metadata": metadata, **spec}
-
-    rules = {"spec": {"groups": groups}}
-    data = {"data": {f"{prefix}.json": board}}
-    found = {
-        f"{prefix}-prometheusrule.yaml": dump(
-            [named("monitoring.coreos.com/v1", "PrometheusRule", f"{prefix}-plan", rules)], head
-        ),
-        # the sidecar of Grafana's chart takes every such map
-        f"{prefix}-dashboard.yaml": dump(
-            [named("v1", "ConfigMap", f"{prefix}-dashboard", data, grafana_dashboard="1")]
-        ),
-    }
-    gke = [named("monitoring.googleapis.com/v1", "Rules", f"{prefix}-plan", rules)]
+    known = {"prefix": prefix, "namespace": watched.namespace or None}
+    scraped: dict[str, Any] = {"pod_monitor": None, "pod_monitoring": []}
     if (watched.deployed or SCRAPED[0]) in SCRAPED:
         path = engine(fleet.pools[0].option.profile.engine or DEFAULT_ENGINE).metrics_path
-        pods = {"selector": {"matchLabels": {"app.kubernetes.io/part-of": prefix}}}
-        look = {"port": "http", "path": path, "interval": INTERVAL}
         picker = [{"port": "metrics", "interval": INTERVAL}] if watched.deployed == "llm-d" else []
-        ours = {"spec": {**pods, "podMetricsEndpoints": [look, *picker]}}
-        google = {"spec": {**pods, "endpoints": [look, *picker]}}
-        found[f"{prefix}-podmonitor.yaml"] = dump([named("monitoring.coreos.com/v1", "PodMonitor", prefix, ours)])
-        gke.insert(0, named("monitoring.googleapis.com/v1", "PodMonitoring", prefix, google))
-    found[f"{prefix}-gke.yaml"] = dump(
-        gke, ["Google's managed Prometheus, in place of the PodMonitor and PrometheusRule"]
-    )
-    return found
+        scraped = {name: _filled(name, **known, path=path, interval=INTERVAL, picker=picker) for name in scraped}
+    heads = {
+        f"{prefix}-prometheusrule.yaml": head,
+        f"{prefix}-gke.yaml": ["Google's managed Prometheus, in place of the PodMonitor and PrometheusRule"],
+    }
+    found = _filled("kubernetes", **known, **scraped, groups=groups, board=board)
+    return {name: dump(documents, heads.get(name, ())) for name, documents in found.items()}

@@ -25,6 +25,8 @@ STRETCHES = 12
 LIVE_SHARE = 0.2
 """A replica is there if it was heard of, and served, in this last share of the window [1]."""
 
+LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
+
 REPLICA_LABELS = ("pod", "instance")
 """Labels that tell replicas apart, the first that is there."""
 
@@ -65,25 +67,16 @@ class Measured:
         Replicas that served at any time.
     mean_replicas
         Replicas that served on average over the window.
-    rate_per_s, last_rate_per_s
-        Requests that came [1/s], over the window and in its last sixth.
+    rate_per_s
+        Requests that came [1/s].
     rates_per_s
         Requests that came in every stretch [1/s].
-    input_tokens, output_tokens
-        Mean lengths [tokens].
-    cached_share
-        Tokens of prompts found in the prefix cache [1].
-    running, waiting, kv_usage
-        Means of one replica: requests, requests, share of its memory [1].
-    preemptions_per_1000
-        Preemptions per 1,000 requests.
-    ttft_s, tpot_s, e2e_s
-        Mean latencies [s].
-    prefill_s
-        Mean time from the start of a prompt to its first token, the wait before it left out [s].
-    imbalance
-        Variance of the requests in flight between replicas at one moment, over their mean [1]: about 1 where a gateway does
-        not look, far less where it does.
+    means
+        Quantity -> its mean, where it is known: ``input_tokens`` and ``output_tokens`` [tokens]; ``cached_share``, tokens of
+        prompts found in the prefix cache [1]; ``running``, ``waiting`` and ``kv_usage`` of one replica [requests, requests, share
+        of its memory]; ``preemptions_per_1000`` requests; ``ttft_s``, ``tpot_s``, ``e2e_s``, and ``prefill_s`` from the start of a
+        prompt to its first token, the wait before it left out [s]; ``imbalance``, the variance of the requests in flight between
+        replicas at one moment, over their mean [1]: about 1 where a gateway does not look, far less where it does.
     share_spread
         Most requests of one replica over their mean, among those that served all the time [1].
     histograms
@@ -95,22 +88,15 @@ class Measured:
     seen: int
     mean_replicas: float
     rate_per_s: Estimate
-    last_rate_per_s: float
     rates_per_s: tuple[float, ...]
-    input_tokens: Estimate | None
-    output_tokens: Estimate | None
-    cached_share: Estimate | None
-    running: Estimate | None
-    waiting: Estimate | None
-    kv_usage: Estimate | None
-    preemptions_per_1000: Estimate | None
-    ttft_s: Estimate | None
-    tpot_s: Estimate | None
-    e2e_s: Estimate | None
-    prefill_s: Estimate | None
-    imbalance: Estimate | None
+    means: Mapping[str, Estimate]
     share_spread: float
     histograms: Mapping[str, tuple[Floats, Floats]]
+
+    @property
+    def last_rate_per_s(self) -> float:
+        """Requests that came in the last sixth of the window [1/s]."""
+        return float(np.mean(self.rates_per_s[-2:]))
 
     def promised(self, quantity: str, quantile: float, limit_s: float) -> Promised | None:
         """How the `quantile` of a latency stood to its limit; ``None`` where no histogram says."""
@@ -149,17 +135,14 @@ def dialect_of(series: Mapping[str, Sequence[Series]]) -> tuple[Dialect, Mapping
         Nobody's that is known.
     """
     present = {_folded(name): name for name in series}
-    best: tuple[int, Dialect, dict[str, str]] | None = None
-    for dialect in DIALECTS:
-        found = {}
+
+    def counted(dialect: Dialect) -> Iterator[tuple[str, str]]:
         for quantity, names, suffix in _wanted(dialect):
             name = next((present[k] for n in names for k in present if k.endswith(_folded(n + suffix))), None)
             if name is not None:
-                found[quantity] = name.removesuffix(suffix)
-        if best is None or len(found) > best[0]:
-            best = (len(found), dialect, found)
-    assert best is not None
-    _, dialect, found = best
+                yield quantity, name.removesuffix(suffix)
+
+    dialect, found = max(((d, dict(counted(d))) for d in DIALECTS), key=lambda pair: len(pair[1]))
     if missing := [q for q in ("requests", "ttft_s") if q not in found]:
         known = ", ".join(d.name for d in DIALECTS)
         raise InputError(
@@ -174,22 +157,17 @@ def _folded(name: str) -> str:
 
 
 def _wanted(dialect: Dialect) -> Iterator[tuple[str, tuple[str, ...], str]]:
-    for kind in (dialect.gauges, dialect.counters):
-        for quantity, names in kind.items():
-            yield quantity, names, ""
-    for quantity, names in dialect.histograms.items():
-        yield quantity, names, "_bucket"
+    for kind, suffix in (("gauges", ""), ("counters", ""), ("histograms", "_bucket")):
+        yield from ((quantity, names, suffix) for quantity, names in getattr(dialect, kind).items())
 
 
 def queries() -> Iterator[tuple[Sequence[str], bool]]:
     """What to ask a server for: the names of one quantity in all dialects, and whether it is a gauge."""
-    for kind, gauge in (("gauges", True), ("counters", False)):
+    for kind in ("gauges", "counters", "histograms"):
         for quantity in dict.fromkeys(q for d in DIALECTS for q in getattr(d, kind)):
-            yield [n for d in DIALECTS for n in getattr(d, kind).get(quantity, ())], gauge
-    for quantity in DIALECTS[0].histograms:
-        names = [n for d in DIALECTS for n in d.histograms.get(quantity, ())]
-        for suffix in ("_bucket", "_sum", "_count"):
-            yield [n + suffix for n in names], False
+            names = [n for d in DIALECTS for n in getattr(d, kind).get(quantity, ())]
+            for suffix in ("_bucket", "_sum", "_count") if kind == "histograms" else ("",):
+                yield [n + suffix for n in names], kind == "gauges"
 
 
 def by_pool(
@@ -249,11 +227,13 @@ def measured(series: Mapping[str, Sequence[Series]], names: Mapping[str, str]) -
     moments = [t for one in counted.values() for s in one for t in (s.times[0], s.times[-1])]
     if not moments or max(moments) - min(moments) <= 0.0:
         raise InputError(f"{names['requests']}: too few points: a range over at least ten minutes is needed")
-    edges = np.linspace(min(moments), max(moments), STRETCHES + 1)
+    window = _Window(series, names, np.linspace(min(moments), max(moments), STRETCHES + 1))
+    edges = window.edges
     seconds = float(edges[-1] - edges[0])
     length = seconds / STRETCHES
     served = {who: np.sum([_gains(s, edges) for s in of_one], axis=0) for who, of_one in counted.items()}
-    total = np.sum([*served.values()], axis=0)
+    table = np.array([*served.values()])
+    total = table.sum(axis=0)
     if total.sum() < 50.0:
         raise InputError(
             f"{names['requests']}: {total.sum():.0f} requests in the window: too few to compare", "A longer --window."
@@ -264,44 +244,21 @@ def measured(series: Mapping[str, Sequence[Series]], names: Mapping[str, str]) -
         for who, gains in served.items()
         if gains[-ending:].sum() > 0.0 and max(s.times[-1] for s in counted[who]) >= edges[-1] - ending * length
     ]
-    shares = np.array([gains.sum() for gains in served.values()])
-    whole = np.array([gains.sum() for gains in served.values() if (gains > 0.0).all()])
+    whole = table[(table > 0.0).all(axis=1)].sum(axis=1)
     # what came is what ended and what piled up
-    arrived = np.maximum(total + _piled_up(series, names, edges), 0.0)
-    means = {
-        q: _mean_of(series, names[q], edges)
-        for q in ("input_tokens", "output_tokens", "ttft_s", "tpot_s", "e2e_s", "prefill_s")
-        if q in names
-    }
-    hits, asked = (_total(series.get(names.get(q, ""), ()), edges) for q in ("cache_hits", "cache_queries"))
-    preempted = _total(series.get(names["preemptions"], ()), edges) if "preemptions" in names else None
-    gauges = {q: _gauge(series.get(names.get(q, ""), ()), edges) for q in ("running", "waiting", "kv_usage")}
+    rates = np.maximum(total + window.piled_up(), 0.0) / length
+    # neighbouring stretches are taken as independent
+    half = student_t(STRETCHES - 1) * float(rates.std(ddof=1)) / math.sqrt(STRETCHES)
     return Measured(
         seconds=seconds,
         replicas=len(live),
-        seen=int((shares > 0.0).sum()),
-        mean_replicas=float(np.mean(np.sum([gains > 0.0 for gains in served.values()], axis=0))),
-        rate_per_s=_of_stretches(arrived / length),
-        last_rate_per_s=float(arrived[-2:].mean() / length),
-        rates_per_s=tuple((arrived / length).tolist()),
-        input_tokens=means.get("input_tokens"),
-        output_tokens=means.get("output_tokens"),
-        cached_share=_ratio(hits, asked) if asked is not None and hits is not None and asked.sum() > 0.0 else None,
-        running=gauges["running"],
-        waiting=gauges["waiting"],
-        kv_usage=gauges["kv_usage"],
-        preemptions_per_1000=None if preempted is None else _ratio(1000.0 * preempted, total),
-        ttft_s=means.get("ttft_s"),
-        tpot_s=means.get("tpot_s"),
-        e2e_s=means.get("e2e_s"),
-        prefill_s=means.get("prefill_s"),
-        imbalance=_imbalance(series, names, edges),
+        seen=int((table.sum(axis=1) > 0.0).sum()),
+        mean_replicas=float((table > 0.0).sum(axis=0).mean()),
+        rate_per_s=Estimate(float(rates.mean()), half),
+        rates_per_s=tuple(rates.tolist()),
+        means={quantity: mean for quantity, mean in window.means(total) if mean is not None},
         share_spread=float(whole.max() / whole.mean()) if whole.size else 1.0,
-        histograms={
-            q: buckets
-            for q in ("ttft_s", "tpot_s", "e2e_s")
-            if q in names and (buckets := _buckets(series.get(f"{names[q]}_bucket", ()), edges)) is not None
-        },
+        histograms={q: found for q in LATENCIES if (found := window.buckets(q)) is not None},
     )
 
 
@@ -311,6 +268,97 @@ def _by_replica(series: Iterable[Series]) -> dict[str, list[Series]]:
         who = next((one.labels[name] for name in REPLICA_LABELS if name in one.labels), "one")
         found.setdefault(who, []).append(one)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Series of one pool by the names of their quantities, over stretches of time."""
+
+    series: Mapping[str, Sequence[Series]]
+    names: Mapping[str, str]
+    edges: Floats
+
+    def of(self, quantity: str, suffix: str = "") -> Sequence[Series]:
+        """The series of a quantity; none where nobody counts it."""
+        return self.series.get(self.names.get(quantity, "") + suffix, ())
+
+    def gained(self, quantity: str, suffix: str = "") -> Floats | None:
+        """Increase of a counter in every stretch, all replicas together."""
+        gains = [_gains(s, self.edges) for s in self.of(quantity, suffix)]
+        return np.sum(gains, axis=0) if gains else None
+
+    def held(self, *quantities: str) -> Floats:
+        """Mean of gauges in every stretch, a row for each series."""
+        return np.array([_per_stretch(s, self.edges) for q in quantities for s in self.of(q)])
+
+    def means(self, requests: Floats) -> Iterator[tuple[str, Estimate | None]]:
+        """Quantities and their means over the window; `requests` ended in every stretch."""
+        for quantity in ("input_tokens", "output_tokens", "prefill_s", *LATENCIES):
+            yield quantity, _share(self.gained(quantity, "_sum"), self.gained(quantity, "_count"))
+        yield "cached_share", _share(self.gained("cache_hits"), self.gained("cache_queries"))
+        preempted = self.gained("preemptions")
+        yield "preemptions_per_1000", None if preempted is None else _ratio(1000.0 * preempted, requests)
+        for quantity in ("running", "waiting", "kv_usage"):
+            yield quantity, self.gauge(quantity)
+        yield "imbalance", self.imbalance()
+
+    def gauge(self, quantity: str) -> Estimate | None:
+        """Mean over time and replicas."""
+        table = self.held(quantity)
+        if not table.size:
+            return None
+        counted = (~np.isnan(table)).sum(axis=0)
+        there = counted > 0
+        # as many replicas as there were: what all hold, over how many they were
+        return _ratio(np.nansum(table, axis=0)[there], counted[there].astype(float)) if there.sum() > 1 else None
+
+    def piled_up(self) -> Floats:
+        """Growth of the requests in flight over every stretch, all replicas together; 0 where it is not measured."""
+        table = self.held("running", "waiting")
+        return np.asarray(np.gradient(np.nansum(table, axis=0))) if table.size else np.zeros(STRETCHES)
+
+    def buckets(self, quantity: str) -> tuple[Floats, Floats] | None:
+        """Upper bounds, and gains per stretch and bucket; ``None`` without buckets."""
+        by_bound: dict[float, Floats] = {}
+        for one in self.of(quantity, "_bucket"):
+            try:
+                bound = float(one.labels.get("le", "").replace("+Inf", "inf"))
+            except ValueError:
+                continue
+            if bound > -math.inf:  # NaN is not
+                by_bound[bound] = by_bound.get(bound, np.zeros(STRETCHES)) + _gains(one, self.edges)
+        if not by_bound:
+            return None
+        bounds = np.array(sorted(by_bound))
+        counts = np.diff(np.stack([by_bound[b] for b in bounds]), axis=0, prepend=0.0).T
+        return bounds, np.maximum(counts, 0.0)
+
+    def moments(self, quantity: str) -> Floats:
+        """What every replica held at the moments that any was looked at, a row each; NaN where its own last look was long ago."""
+        of_one = _by_replica(self.of(quantity)).values()
+        times = np.unique(np.concatenate([s.times for one in of_one for s in one] or [np.zeros(0)]))
+        rows = []
+        for one in of_one:
+            at, values = (np.concatenate([getattr(s, name) for s in one]) for name in ("times", "values"))
+            order = np.argsort(at, kind="stable")
+            place = np.clip(np.searchsorted(at[order], times, side="right") - 1, 0, at.size - 1)
+            recent = np.abs(times - at[order][place]) <= 0.1 * (self.edges[-1] - self.edges[0])
+            rows.append(np.where(recent, values[order][place], np.nan))
+        return np.array(rows)
+
+    def imbalance(self) -> Estimate | None:
+        """Variance between replicas over their mean, at the moments that all were looked at."""
+        held, waiting = self.moments("running"), self.moments("waiting")
+        if len(held) < 2:
+            return None
+        if waiting.shape == held.shape:
+            held = held + waiting
+        held = held[:, ~np.isnan(held).any(axis=0)]
+        if held.shape[1] < 2 * STRETCHES:
+            return None
+        parts = np.array_split(np.arange(held.shape[1]), STRETCHES)
+        spread, mean = held.var(axis=0, ddof=1), held.mean(axis=0)
+        return _ratio(np.array([spread[p].sum() for p in parts]), np.array([max(mean[p].sum(), 1e-9) for p in parts]))
 
 
 def _gains(one: Series, edges: Floats) -> Floats:
@@ -324,15 +372,9 @@ def _gains(one: Series, edges: Floats) -> Floats:
     return np.asarray(np.diff(at))
 
 
-def _total(series: Iterable[Series], edges: Floats) -> Floats | None:
-    gains = [_gains(s, edges) for s in series]
-    return np.sum(gains, axis=0) if gains else None
-
-
-def _of_stretches(values: Floats) -> Estimate:
-    """Mean of the stretches' values; neighbours are taken as independent."""
-    half = student_t(values.size - 1) * float(values.std(ddof=1)) / math.sqrt(values.size)
-    return Estimate(float(values.mean()), half)
+def _share(part: Floats | None, whole: Floats | None) -> Estimate | None:
+    """The ratio of two sums where both are known and there is something."""
+    return None if part is None or whole is None or not whole.sum() > 0.0 else _ratio(part, whole)
 
 
 def _ratio(part: Floats, whole: Floats) -> Estimate:
@@ -344,53 +386,6 @@ def _ratio(part: Floats, whole: Floats) -> Estimate:
     return Estimate(ratio, student_t(n - 1) * error)
 
 
-def _mean_of(series: Mapping[str, Sequence[Series]], name: str, edges: Floats) -> Estimate | None:
-    sums, counts = (_total(series.get(f"{name}{suffix}", ()), edges) for suffix in ("_sum", "_count"))
-    if sums is None or counts is None or not counts.sum() > 0.0:
-        return None
-    return _ratio(sums, counts)
-
-
-def _buckets(series: Sequence[Series], edges: Floats) -> tuple[Floats, Floats] | None:
-    """Upper bounds, and gains per stretch and bucket; ``None`` without buckets."""
-    by_bound: dict[float, Floats] = {}
-    for one in series:
-        try:
-            bound = float(one.labels.get("le", "").replace("+Inf", "inf"))
-        except ValueError:
-            continue
-        if not bound > -math.inf:  # NaN as well
-            continue
-        by_bound[bound] = by_bound.get(bound, np.zeros(STRETCHES)) + _gains(one, edges)
-    if not by_bound:
-        return None
-    bounds = np.array(sorted(by_bound))
-    counts = np.diff(np.stack([by_bound[b] for b in bounds]), axis=0, prepend=0.0).T
-    return bounds, np.maximum(counts, 0.0)
-
-
-def _gauge(series: Sequence[Series], edges: Floats) -> Estimate | None:
-    """Mean over time and replicas."""
-    rows = [_per_stretch(s, edges) for s in series]
-    if not rows:
-        return None
-    table = np.array(rows)
-    counted = (~np.isnan(table)).sum(axis=0)
-    if (counted > 0).sum() < 2:
-        return None
-    # as many replicas as there were: what all hold, over how many they were
-    return _ratio(np.nansum(table, axis=0)[counted > 0], counted[counted > 0].astype(float))
-
-
-def _piled_up(series: Mapping[str, Sequence[Series]], names: Mapping[str, str], edges: Floats) -> Floats:
-    """Growth of the requests in flight over every stretch, all replicas together; 0 where it is not measured."""
-    rows = [_per_stretch(s, edges) for q in ("running", "waiting") for s in series.get(names.get(q, ""), ())]
-    if not rows:
-        return np.zeros(STRETCHES)
-    inside = np.nansum(np.array(rows), axis=0)
-    return np.asarray(np.gradient(inside))
-
-
 def _per_stretch(one: Series, edges: Floats) -> Floats:
     """Mean of a gauge in every stretch; NaN where it has no point."""
     place = np.clip(np.searchsorted(edges, one.times, side="right") - 1, 0, STRETCHES - 1)
@@ -398,35 +393,3 @@ def _per_stretch(one: Series, edges: Floats) -> Floats:
     counts = np.bincount(place[inside], minlength=STRETCHES)
     sums = np.bincount(place[inside], one.values[inside], STRETCHES)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-
-
-def _imbalance(series: Mapping[str, Sequence[Series]], names: Mapping[str, str], edges: Floats) -> Estimate | None:
-    """Variance between replicas over their mean, at the moments that all were looked at."""
-    if "running" not in names:
-        return None
-    tables = []
-    for quantity in ("running", "waiting"):
-        of_one = _by_replica(series.get(names.get(quantity, ""), ()))
-        if not of_one:
-            continue
-        times = np.unique(np.concatenate([s.times for one in of_one.values() for s in one]))
-        rows = []
-        for one in of_one.values():
-            at = np.concatenate([s.times for s in one])
-            values = np.concatenate([s.values for s in one])
-            order = np.argsort(at, kind="stable")
-            place = np.clip(np.searchsorted(at[order], times, side="right") - 1, 0, at.size - 1)
-            recent = np.abs(times - at[order][place]) <= 0.1 * (edges[-1] - edges[0])
-            rows.append(np.where(recent, values[order][place], np.nan))
-        tables.append((times, np.array(rows)))
-    if not tables or len(tables[0][1]) < 2:
-        return None
-    times, held = tables[0]
-    if len(tables) > 1 and tables[1][1].shape == held.shape:
-        held = held + tables[1][1]
-    whole = ~np.isnan(held).any(axis=0)
-    if whole.sum() < 2 * STRETCHES:
-        return None
-    spread, mean = held[:, whole].var(axis=0, ddof=1), held[:, whole].mean(axis=0)
-    parts = np.array_split(np.arange(int(whole.sum())), STRETCHES)
-    return _ratio(np.array([spread[p].sum() for p in parts]), np.array([max(mean[p].sum(), 1e-9) for p in parts]))

@@ -14,17 +14,7 @@ from planner.shared.record import Record
 TOLERANCE = 0.1
 """Change of the ratio it ignores unless told otherwise [1]."""
 
-METRICS = (
-    "requests",
-    "tokens",
-    "running",
-    "in_flight",
-    "waiting",
-    "queued",
-    "kv_usage",
-    "saturation",
-    "backlog_s",
-)
+METRICS = ("requests", "tokens", "running", "in_flight", "waiting", "queued", "kv_usage", "saturation", "backlog_s")
 """What a policy may watch; see :class:`planner.autoscale.signals.Signals`."""
 
 DAY_S, WEEK_S = 86_400.0, 7 * 86_400.0
@@ -145,10 +135,7 @@ class Policy(Record):
     def held_at(self, now_s: float) -> int:
         """Replicas that the clock holds at a second of the week; 0 = none."""
         now = now_s % WEEK_S
-        return max(
-            (n for a, b, n in self.held if (a <= now < b if a <= b else now >= a or now < b)),
-            default=0,
-        )
+        return max((n for a, b, n in self.held if (a <= now < b if a <= b else now >= a or now < b)), default=0)
 
 
 def written(target: float) -> float:

@@ -6,9 +6,8 @@ import json
 import math
 import re
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -50,42 +49,30 @@ class Series:
     values: Floats
 
 
-@dataclass(slots=True)
-class Answers:
-    """Series by the name of their metric."""
-
-    by_name: dict[str, list[Series]] = field(default_factory=lambda: defaultdict(list))
-
-    def add(self, answer: Any, where: str) -> None:
-        """Take in the result of a range query."""
-        data = answer.get("data", answer) if isinstance(answer, dict) else None
-        result = data.get("result") if isinstance(data, dict) else None
-        if not isinstance(result, list):
-            told = answer.get("error") if isinstance(answer, dict) else None
-            said = f": the server said {printable(str(told)[:200])!r}" if told else ""
-            raise InputError(f"{where}: not the answer of a Prometheus query{said}")
-        if len(result) > MOST_SERIES:
-            raise InputError(
-                f"{where}: {len(result):,} series, at most {MOST_SERIES:,} are read", "Narrow it: --selector."
-            )
-        for number, one in enumerate(result, 1):
-            metric = one.get("metric") if isinstance(one, dict) else None
-            points = one.get("values") if isinstance(one, dict) else None
-            if not isinstance(metric, dict) or not isinstance(points, list):
-                raise InputError(f"{where}: series {number} has no metric or no values; a range query is needed")
-            name = str(metric.get("__name__", ""))
-            if not name:
-                raise InputError(
-                    f"{where}: series {number} has no name", "Query the metrics themselves, without rate()."
-                )
-            try:
-                table = np.array([(float(t), float(v)) for t, v in points], dtype=np.float64).reshape(-1, 2)
-            except (TypeError, ValueError):
-                raise InputError(f"{where}: series {number} ({printable(name)}): a value is not a number") from None
-            table = table[(np.abs(table) <= MOST).all(axis=1)]
-            labels = {str(k): str(v) for k, v in metric.items() if k != "__name__"}
-            if table.size:
-                self.by_name[name].append(Series(labels, table[:, 0], table[:, 1]))
+def add_answer(found: dict[str, list[Series]], answer: Any, where: str) -> None:
+    """Take the result of a range query into series by the name of their metric."""
+    data = answer.get("data", answer) if isinstance(answer, dict) else None
+    result = data.get("result") if isinstance(data, dict) else None
+    if not isinstance(result, list):
+        told = answer.get("error") if isinstance(answer, dict) else None
+        said = f": the server said {printable(str(told)[:200])!r}" if told else ""
+        raise InputError(f"{where}: not the answer of a Prometheus query{said}")
+    if len(result) > MOST_SERIES:
+        raise InputError(f"{where}: {len(result):,} series, at most {MOST_SERIES:,} are read", "Narrow it: --selector.")
+    for number, one in enumerate(result, 1):
+        metric, points = (one.get(key) if isinstance(one, dict) else None for key in ("metric", "values"))
+        if not isinstance(metric, dict) or not isinstance(points, list):
+            raise InputError(f"{where}: series {number} has no metric or no values; a range query is needed")
+        labels = {str(k): str(v) for k, v in metric.items()}
+        if not (name := labels.pop("__name__", "")):
+            raise InputError(f"{where}: series {number} has no name", "Query the metrics themselves, without rate().")
+        try:
+            table = np.array([(float(t), float(v)) for t, v in points], dtype=np.float64).reshape(-1, 2)
+        except (TypeError, ValueError):
+            raise InputError(f"{where}: series {number} ({printable(name)}): a value is not a number") from None
+        table = table[(np.abs(table) <= MOST).all(axis=1)]
+        if table.size:
+            found.setdefault(name, []).append(Series(labels, table[:, 0], table[:, 1]))
 
 
 def read_answers(path: str) -> dict[str, list[Series]]:
@@ -104,11 +91,11 @@ def read_answers(path: str) -> dict[str, list[Series]]:
             "Lengths alone: fleetopt workload import reads this page.",
         )
     document = parse_file(text if text.lstrip().startswith("{") else f'{{"answers": {text}}}', printable(path))
-    found = Answers()
+    found: dict[str, list[Series]] = {}
     inner = document.get("answers", document) if isinstance(document, dict) else document
     for number, answer in enumerate(inner if isinstance(inner, list) else [inner], 1):
-        found.add(answer, f"{printable(path)}: answer {number}")
-    return found.by_name
+        add_answer(found, answer, f"{printable(path)}: answer {number}")
+    return found
 
 
 def read_server(
@@ -141,7 +128,7 @@ def read_server(
     endpoint = Endpoint.parse(url, key)
     connection = Connection(endpoint, QUERY_S)
     end = math.floor(time.time())
-    found = Answers()
+    found: dict[str, list[Series]] = {}
     try:
         for names, gauge in metrics:
             step = max(1, math.ceil(window_s / (GAUGE_STEPS if gauge else COUNTER_STEPS)))
@@ -153,7 +140,7 @@ def read_server(
             if not isinstance(answer, dict) or answer.get("status") != "success":
                 told = answer.get("error", "no reason given") if isinstance(answer, dict) else "no mapping"
                 raise InputError(f"{endpoint}: the query failed: {endpoint.safe(str(told))}")
-            found.add(answer, str(endpoint))
+            add_answer(found, answer, str(endpoint))
     except HttpError as error:
         hint = "It must answer GET /api/v1/query_range; check the address and the key."
         if "larger than" in str(error):
@@ -161,7 +148,7 @@ def read_server(
         raise InputError(f"{endpoint}: {endpoint.safe(str(error))}", hint) from None
     finally:
         connection.close()
-    return found.by_name
+    return found
 
 
 def to_file(series: Mapping[str, Sequence[Series]]) -> str:

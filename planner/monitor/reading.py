@@ -62,20 +62,27 @@ def read_policy(document: Mapping[str, Any], source: str, queries: Mapping[str, 
     hpa = kind.startswith("H")
     watched = _Watched(queries or {})
     entries = spec.get("metrics" if hpa else "triggers")
-    for number, entry in enumerate(entries if isinstance(entries, list) else []):
-        watched.add(entry, hpa, f"{source}: {'metrics' if hpa else 'triggers'}[{number}]")
+    for k, entry in enumerate(entries if isinstance(entries, list) else []):
+        watched.add(entry, hpa, f"{source}: {'metrics' if hpa else 'triggers'}[{k}]")
     problems = watched.problems
     if _inner(_inner(spec, "advanced"), "scalingModifiers").get("formula"):
         problems.append(f"{source}: advanced.scalingModifiers.formula: formulas are not computed here, triggers are")
     behavior = _inner(spec if hpa else _inner(_inner(spec, "advanced"), "horizontalPodAutoscalerConfig"), "behavior")
     up, down = _inner(behavior, "scaleUp"), _inner(behavior, "scaleDown")
     least, idle = _bounds_of(spec, hpa)
-    found = _Numbers(source)
-    numbers = [found.of(spec, "maxReplicas" if hpa else "maxReplicaCount", 100.0), found.value("replicas", least, 1.0)]
-    tolerance = found.of(up, "tolerance", TOLERANCE)
-    windows = [found.of(way, "stabilizationWindowSeconds", s) for way, s in ((up, 0.0), (down, 300.0))]
-    cooldown = found.of(spec, "cooldownPeriod", 300.0)
-    problems += found.problems
+
+    def number(key: str, given: Any, default: float) -> float:
+        found = default if given is None else _quantity(given)
+        if found is None:
+            problems.append(f"{source}: {key}: expected a number, got {printable(str(given), 60)}")
+        return default if found is None else found
+
+    most = "maxReplicas" if hpa else "maxReplicaCount"
+    numbers = [number(most, spec.get(most), 100.0), number("replicas", least, 1.0)]
+    tolerance = number("tolerance", up.get("tolerance"), TOLERANCE)
+    stable = "stabilizationWindowSeconds"
+    windows = [number(stable, way.get(stable), s) for way, s in ((up, 0.0), (down, 300.0))]
+    cooldown = number("cooldownPeriod", spec.get("cooldownPeriod"), 300.0)
     problems += [
         f"{source}: replicas: expected whole numbers, at most a million, got {n:g}"
         for n in numbers
@@ -135,23 +142,6 @@ class _Watched:
             self.window_s = float(window[1]) * _UNITS[window[2]]
         if (plus := re.search(r"\)\s*\+\s*([0-9.eE+-]+)\s*$", query)) is not None:
             self.offset_per_s = float(plus[1])
-
-
-class _Numbers:
-    """Numbers of an object, and what is wrong with them."""
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self.problems: list[str] = []
-
-    def value(self, key: str, given: Any, default: float) -> float:
-        found = default if given is None else _quantity(given)
-        if found is None:
-            self.problems.append(f"{self.source}: {key}: expected a number, got {printable(str(given), 60)}")
-        return default if found is None else found
-
-    def of(self, spec: Mapping[str, Any], key: str, default: float) -> float:
-        return self.value(key, spec.get(key), default)
 
 
 def _bounds_of(spec: Mapping[str, Any], hpa: bool) -> tuple[Any, bool]:
@@ -296,6 +286,5 @@ def _quantity(value: Any) -> float | None:
     found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(m|k|M|G)?\s*", str(value)[:40], re.ASCII)
     if found is None:
         return None
-    if found[2] == "m":
-        return float(found[1]) / 1e3
-    return float(found[1]) * {None: 1.0, "k": 1e3, "M": 1e6, "G": 1e9}[found[2]]
+    number, unit = float(found[1]), found[2]
+    return number / 1e3 if unit == "m" else number * {None: 1.0, "k": 1e3, "M": 1e6, "G": 1e9}[unit]

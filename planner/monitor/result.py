@@ -108,12 +108,7 @@ class PoolCheck(Record):
     scaled: bool = False
 
     written: ClassVar[tuple[str, ...]] = (
-        "name",
-        "moved",
-        "promises=kept",
-        "planned_replicas",
-        "scaled",
-        "replicas_now",
+        *("name", "moved", "promises=kept", "planned_replicas", "scaled", "replicas_now"),
     )
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.deploy.startup import estimated_startup
-from planner.deploy.templates import templates
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.monitor.check import BLIND_IMBALANCE, FEW_IN_FLIGHT
@@ -16,8 +15,12 @@ from planner.monitor.dialects import dialect_of_engine
 from planner.monitor.names import Names, pods_of
 from planner.monitor.policy import Policy
 from planner.promise import MEAN, Promise
+from planner.shared.templates import templates
 
 _filled: Callable[..., dict[str, Any]] = templates(__file__)
+
+ANY_CHOSEN = "$namespace"
+"""The namespaces that are chosen on a dashboard."""
 
 SHORT, LONG = "5m", "30m"
 """Windows of rates and latencies, and of mean lengths."""
@@ -114,10 +117,15 @@ class _Told:
         self.names = Names(dialect, matchers, watched.selector, by="namespace")
         self.promises = [p for p in fleet.promises.parts if p.metric in fleet.seen_in(k)]
 
-    def series(self, name: str, **labels: str) -> str:
-        """A recorded series of the pool."""
-        inside = ",".join(f'{k}="{v}"' for k, v in {**self.own, **labels}.items())
-        return f"fleetopt:{name}{{{inside}}}"
+    def filled(self, template: str, **values: object) -> Any:
+        """A template with what is known of the pool, and further values."""
+        pool = {"pool": self.pool.name, "own": self.own, "inside": self.inside(), "over": LONG}
+        return _filled(template, **pool | {"there": self.inside(namespace=ANY_CHOSEN)} | values)
+
+    def inside(self, namespace: str = "", **labels: str) -> str:
+        """Labels that pick a recorded series of the pool."""
+        told = [f'{k}="{v}"' for k, v in {**self.own, **labels}.items()]
+        return ",".join([*told, *([f'namespace=~"{namespace}"'] if namespace else [])])
 
     def lengths(self) -> list[tuple[float, str]]:
         """Mean lengths that the pool works on [tokens]."""
@@ -145,118 +153,104 @@ class _Told:
 
     def recorded(self) -> Iterator[dict[str, Any]]:
         """Recording rules: its rate, replicas, load, quantiles, and the share of requests that are late."""
-        names = self.names
-
-        def rule(name: str, expression: str, **labels: str) -> dict[str, Any]:
-            return {"record": f"fleetopt:{name}", "expr": expression, "labels": {**self.own, **labels}}
-
-        running = names.gauge("running")
-        yield rule("requests:rate5m", names.rate("requests", SHORT))
-        yield rule("replicas:count", names.over("count", running))
-        if (wanted := self.wanted()) is not None:
-            yield rule("replicas:wanted", wanted)
-        yield rule("running:mean", names.over("avg", running))
-        yield rule("waiting:mean", names.over("avg", names.gauge("waiting")))
-        yield rule("kv_usage:max", names.over("max", names.gauge("kv_usage")))
-        yield rule("imbalance:ratio", f"{names.over('stdvar', running)} / clamp_min({names.over('avg', running)}, 0.1)")
+        names, wanted = self.names, self.wanted()
+        gauges = {quantity: names.gauge(quantity) for quantity in ("running", "waiting", "kv_usage")}
+        scaler = self.filled("scaler", wanted=wanted) if wanted is not None else []
+        yield from self.filled("recorded", requests=names.rate("requests", SHORT), scaler=scaler, **gauges)
         for _, quantity in self.lengths():
-            yield rule(f"{quantity}:mean30m", names.mean(quantity, LONG))
+            yield from self.filled("length", quantity=quantity, mean=names.mean(quantity, LONG))
         for promise in self.promises:
-            metric, level = promise.metric.removesuffix("_s"), f"{promise.quantile:.10g}"
-            expression = names.quantile(promise.metric, promise.quantile, SHORT)
-            yield rule(f"{metric}_seconds:quantile5m", expression, quantile=level)
-            for window in sorted({w for burn in BURNS for w in burn[:2]}) if promise.quantile != MEAN else ():
-                late = names.late(promise.metric, promise.limit_s, window)
-                if late is not None:
-                    yield rule(f"{metric}_late:ratio{window}", late, limit=f"{promise.limit_s:.10g}")
+            windows = sorted({w for burn in BURNS for w in burn[:2]}) if promise.quantile != MEAN else ()
+            shares = ((_late(promise, w), names.late(promise.metric, promise.limit_s, w)) for w in windows)
+            late = [
+                self.filled("late", share=share, expression=expression, limit=f"{promise.limit_s:.10g}")
+                for share, expression in shares
+                if expression is not None
+            ]
+            value = names.quantile(promise.metric, promise.quantile, SHORT)
+            yield from self.filled("promise", **_quantile(promise), value=value, late=late)
 
     def alerts(self) -> Iterator[dict[str, Any]]:
         """Alerts: burning promises, traffic and load beyond the plan, missing replicas, longer requests, blind routing."""
         for promise in self.promises:
             for long, short, factor, wait, severity in BURNS:
                 burning = self._burning(promise, long, short, factor)
-                told = {"wait": wait, "severity": severity, "promise": promise.told}
-                yield self.alert("PromiseBurning", {"promise": promise.label}, burning=burning, **told)
+                told = {"wait": wait, "severity": severity, "promise": promise.told, "label": promise.label}
+                yield self.filled("PromiseBurning", burning=burning, **told)
         yield from self._of_traffic()
         for mean, quantity in self.lengths():
-            now, most = self.series(f"{quantity}:mean30m"), f"{LONGER * mean:.6g}"
             told = {"what": quantity.replace("_", " "), "planned": f"{mean:.4g}"}
-            yield self.alert("RequestsLonger", {"quantity": quantity}, mean=now, most=most, **told)
+            yield self.filled("RequestsLonger", quantity=quantity, most=f"{LONGER * mean:.6g}", **told)
         running = _running_at(self.fleet, self.pool, 1.0)
         if self.fleet.question.routing.least and self.pool.bought > 1 and running > FEW_IN_FLIGHT:
-            yield self.alert("RoutingBlind", imbalance=self.series("imbalance:ratio"), most=f"{BLIND_IMBALANCE:g}")
-
-    def alert(self, name: str, of: Mapping[str, str] | None = None, **values: object) -> dict[str, Any]:
-        """An alert of the pool, of a template's name; `of`: further labels."""
-        found = _filled(name, pool=self.pool.name, over=LONG, **values)
-        return {
-            "alert": f"Fleetopt{name.partition(' ')[0]}",
-            "expr": found["expr"],
-            "for": found["for"],
-            "labels": {"severity": found["severity"], **self.own, **(of or {})},
-            "annotations": {"summary": found["summary"]},
-        }
+            yield self.filled("RoutingBlind", most=f"{BLIND_IMBALANCE:g}")
 
     def _burning(self, promise: Promise, long: str, short: str, factor: float) -> str:
         """Where a promise burns over both windows; by its quantile where the bounds of the server's histogram are not known."""
-        metric, level = promise.metric.removesuffix("_s"), f"{promise.quantile:.10g}"
-        enough = f"{self.series('requests:rate5m')} > {FEWEST:g}"
+        enough = f"fleetopt:requests:rate5m{{{self.inside()}}} > {FEWEST:g}"
         if promise.quantile == MEAN or self.names.late(promise.metric, promise.limit_s, short) is None:
-            value = self.series(f"{metric}_seconds:quantile5m", quantile=level)
+            of = _quantile(promise)
+            value = f"fleetopt:{of['quantile']}{{{self.inside(quantile=of['level'])}}}"
             return f"min_over_time({value}[{short}]) > {promise.limit_s:.6g} and ignoring(quantile) {enough}"
-        limit = f"{promise.limit_s:.10g}"
+        inside = self.inside(limit=f"{promise.limit_s:.10g}")
         late = min(factor * (1.0 - promise.quantile), MOST_LATE)
-        both = (self.series(f"{metric}_late:ratio{w}", limit=limit) for w in (long, short))
-        return f"{' and '.join(f'{one} > {late:.6g}' for one in both)} and ignoring(limit) {enough}"
+        both = (f"fleetopt:{_late(promise, window)}{{{inside}}} > {late:.6g}" for window in (long, short))
+        return f"{' and '.join(both)} and ignoring(limit) {enough}"
 
     def _of_traffic(self) -> Iterator[dict[str, Any]]:
         """More than the plan is for, and fewer replicas than there should be."""
-        pool, scaler, replicas = self.pool, self.scaler, self.series("replicas:count")
+        pool, scaler = self.pool, self.scaler
         if scaler is None or self.wanted() is None:
             rate, busy = self.most * pool.arrival_rate_per_s, _running_at(self.fleet, pool, self.most)
-            requests, running = self.series("requests:rate5m"), self.series("running:mean")
-            yield self.alert("TrafficBeyondPlan", requests=requests, most=f"{rate:.6g}", told=f"{rate:.4g}")
+            yield self.filled("TrafficBeyondPlan", most=f"{rate:.6g}", told=f"{rate:.4g}")
             if math.isfinite(busy):
-                yield self.alert("ReplicasBusierThanPlanned", running=running, most=f"{busy:.6g}", told=f"{busy:.4g}")
-            yield self.alert("ReplicaMissing", replicas=replicas, bought=pool.bought)
+                yield self.filled("ReplicasBusierThanPlanned", most=f"{busy:.6g}", told=f"{busy:.4g}")
+            yield self.filled("ReplicaMissing", bought=pool.bought)
             return
         started = math.ceil((estimated_startup(pool.option.model, cached=False).seconds + SETTLED_S) / 60.0)
-        wanted = self.series("replicas:wanted")
-        yield self.alert("ReplicaMissing of a scaler", replicas=replicas, wanted=wanted, started=f"{started}m")
-        yield self.alert("ScalerAtItsMost", wanted=wanted, most=scaler.most)
+        yield self.filled("ReplicaMissing of a scaler", started=f"{started}m")
+        yield self.filled("ScalerAtItsMost", most=scaler.most)
 
-    def panels(self) -> Iterator[dict[str, Any]]:
+    def panels(self) -> list[dict[str, Any]]:
         """Panels, each with the limit that the plan or the scaler sets."""
-        pool, scaler = self.pool, self.scaler
-
-        def series(name: str, **labels: str) -> str:
-            return self.series(name, **labels)[:-1] + ',namespace=~"$namespace"}'
-
-        busy = _running_at(self.fleet, pool, self.most)
-        rate = None if scaler else self.most * pool.arrival_rate_per_s
-        yield _panel(f"{pool.name}: requests/s", [series("requests:rate5m")], "reqps", rate)
-        if scaler is not None and "requests" in scaler.targets:
-            each = f"({series('requests:rate5m')} + {scaler.offset_per_s:.6g}) / {series('replicas:count')}"
-            title = f"{pool.name}: requests/s per replica, as its scaler counts"
-            yield _panel(title, [each], "reqps", scaler.targets["requests"])
+        scaler, busy = self.scaler, _running_at(self.fleet, self.pool, self.most)
+        targets = {} if scaler is None else scaler.targets
+        each, promises, lengths = [], [], []
+        if scaler is not None and "requests" in targets:
+            plus = f"{scaler.offset_per_s:.6g}"
+            each = self.filled("panel of a scaler", plus=plus, limit=targets["requests"])
         for promise in self.promises:
-            value = series(
-                f"{promise.metric.removesuffix('_s')}_seconds:quantile5m", quantile=f"{promise.quantile:.10g}"
-            )
-            yield _panel(f"{pool.name}: {promise.label}", [value], "s", promise.limit_s)
-        yield _panel(
-            f"{pool.name}: running per replica",
-            [series("running:mean")],
-            "short",
-            scaler.targets.get("running", busy) if scaler else busy,
-        )
-        yield _panel(f"{pool.name}: waiting per replica", [series("waiting:mean")], "short", None)
-        yield _panel(f"{pool.name}: KV cache in use", [series("kv_usage:max")], "percentunit", 0.95)
-        counts = [series("replicas:count"), *([series("replicas:wanted")] if self.wanted() else [])]
-        yield _panel(f"{pool.name}: replicas", counts, "short", float(scaler.most) if scaler else None)
+            of = _quantile(promise)
+            there = self.inside(namespace=ANY_CHOSEN, quantile=of["level"])
+            told = {"label": promise.label, "limit": promise.limit_s, "quantile": of["quantile"]}
+            promises += self.filled("panel of a promise", there=there, **told)
         for mean, quantity in self.lengths():
-            title = f"{pool.name}: mean {quantity.replace('_', ' ')}"
-            yield _panel(title, [series(f"{quantity}:mean30m")], "short", LONGER * mean)
+            what = quantity.replace("_", " ")
+            lengths += self.filled("panel of a length", what=what, quantity=quantity, limit=LONGER * mean)
+        panels = self.filled(
+            "panels",
+            each=each,
+            promises=promises,
+            lengths=lengths,
+            rate=None if scaler else self.most * self.pool.arrival_rate_per_s,
+            running=targets.get("running", busy),
+            wanted=[f"fleetopt:replicas:wanted{{{self.inside(namespace=ANY_CHOSEN)}}}"] if self.wanted() else [],
+            most=float(scaler.most) if scaler else None,
+        )
+        return [_panel(**panel) for panel in panels]
+
+
+def _quantile(promise: Promise) -> dict[str, str]:
+    """The recorded series of a promise's quantile, and its level."""
+    return {
+        "quantile": f"{promise.metric.removesuffix('_s')}_seconds:quantile5m",
+        "level": f"{promise.quantile:.10g}",
+    }
+
+
+def _late(promise: Promise, window: str) -> str:
+    """The recorded series of the share of requests beyond a promise's limit."""
+    return f"{promise.metric.removesuffix('_s')}_late:ratio{window}"
 
 
 def _running_at(fleet: Fleet, pool: Pool, factor: float) -> float:
@@ -267,14 +261,14 @@ def _running_at(fleet: Fleet, pool: Pool, factor: float) -> float:
     return pool.model.predict(rate, replicas, fleet.levels).mean_running
 
 
-def _panel(title: str, expressions: Sequence[str], unit: str, limit: float | None) -> dict[str, Any]:
+def _panel(title: str, of: Sequence[str], unit: str, limit: float | None = None) -> dict[str, Any]:
     """What a picture is filled with, with a line where the limit is."""
     steps: list[Mapping[str, Any]] = [{"color": "green", "value": None}]
     if limit is not None and math.isfinite(limit):
         steps.append({"color": "red", "value": round(limit, 6)})
     targets = [
         {"refId": chr(ord("A") + k), "expr": expression, "legendFormat": "{{__name__}} {{namespace}}"}
-        for k, expression in enumerate(expressions)
+        for k, expression in enumerate(of)
     ]
     return {"title": title, "targets": targets, "unit": unit, "steps": steps}
 

@@ -188,7 +188,10 @@ def _replicas(replicas: Replicas, where: str) -> Iterator[str]:
             ("slots", replicas.slots, lambda v: v >= 1, "must be at least 1"),
             ("token_budget", replicas.token_budget, lambda v: v >= 1, "must be at least 1"),
             ("kv_tokens", replicas.kv_tokens, lambda v: v > 0, "must be positive"),
-            ("block", replicas.block, lambda v: v >= 1 and v == int(v), "must be a whole number >= 1"),
+            *(
+                (n, getattr(replicas, n), lambda v: v >= 1 and v == int(v), "must be a whole number >= 1")
+                for n in ("block", "gather")
+            ),
             *(
                 (n, getattr(replicas, n), _amount, "must be finite and >= 0")
                 for n in ("request_s", "image_s", "wake_s", "shared_prefix")
@@ -249,6 +252,7 @@ def _rules(clients: Clients | None, cache: PrefixCache | None) -> Iterator[str]:
                 ("host_tokens", cache.host_tokens, not_negative, "must be >= 0"),
                 ("host_tokens_per_s", cache.host_tokens_per_s, positive, "must be positive"),
                 ("ttl_s", cache.ttl_s, not_negative, "must be >= 0"),
+                ("windows", cache.windows, not_negative, "must be >= 0"),
             ],
         )
 

@@ -39,13 +39,13 @@ typedef struct { /* the replicas of a pool and their gateway */
   const double *durations; /* of the slots engine, in place of the model; may be NULL */
   double slots, budget, blocks, request_s, image_s, wake_s, shared_prefix, shared_blocks; /* of `blocks` those that begin every prompt */
   int64_t block, count, engine, one_token, supplied, reserve, floored, apart; /* one_token: prefill; supplied: decode pool */
-  int64_t candidates, looks, in_turn, one_queue, affinity;                 /* candidates 0: all */
+  int64_t candidates, looks, in_turn, one_queue, affinity, gather;         /* candidates 0: all */
 } Pool;
 
 typedef struct {
   int64_t rows, pools, sessions, classes, retries, caches, outages, leaves;
   double max_queue, max_queued_tokens, timeout_s, retry_after_s, in_flight;
-  double host_tokens, host_tokens_per_s, ttl_s, limit_s[METRICS], late[METRICS];
+  double host_tokens, host_tokens_per_s, ttl_s, windows, limit_s[METRICS], late[METRICS];
   const double *arrival, *input, *output, *cached;
   const uint64_t *key;
   const double *weight, *images, *gap_s, *repeated, *shared_tokens, *transfer_s; /* may be NULL, as all below */
@@ -69,7 +69,7 @@ typedef struct { double key; int64_t row; } Length;
 typedef struct { double time; int64_t turn; int32_t row, kind, sending; } Event;
 typedef struct { double least; int64_t ties; } Node;
 typedef struct { Node *at; int64_t leaves; } Tree;             /* least key and how many have it, over replicas */
-typedef struct { double tokens, used; int64_t name; int32_t call, pins, chain, older, newer; } Kept;
+typedef struct { double tokens, used, computed; int64_t name; int32_t call, pins, chain, older, newer; } Kept;
 typedef struct { Kept *at; int32_t *buckets, size, room, spare, oldest, newest; int64_t mask; double held; } Cache;
 
 static double whole_below(double x) { /* floor, of what fits int64 or is infinite */
@@ -173,7 +173,7 @@ typedef struct {
   double iterations, busy, resident_s, decode_s;
 } Replica;
 
-typedef struct { Replica *first; int32_t *alive, living; uint64_t turn; Tree present; List common; const Pool *pool; } Gate;
+typedef struct { Replica *first; int32_t *alive, living; uint64_t turn; Tree present; List common; const Pool *pool; Cache sent; } Gate;
 
 typedef struct {
   Ask ask;
@@ -189,7 +189,7 @@ typedef struct {
   Event *events; int32_t coming, events_room;
   Ghost *ghosts; int32_t haunting, ghosts_room, spare_ghost;
   List stranded, held_back;
-  int64_t row, checked[METRICS], turn, under_way, work, stop, outage_at;
+  int64_t row, checked[METRICS], turn, spoilt, under_way, work, stop, outage_at;
   double recomputed, late[METRICS], powers[2][POWERS];
   int clocked, watched, limited, pieces, failed, ended;
 } Sim;
@@ -683,6 +683,7 @@ static void decide(Sim *p, Replica *r) {
     slots_decide(p, r, now);
     return;
   }
+  int64_t until = 0; /* iterations until waiting prompts may begin */
   int evicts, waits;
   double budget, beside, claimed, chunks, pairs, host, reached;
   do {
@@ -720,8 +721,9 @@ static void decide(Sim *p, Replica *r) {
         }
       }
     }
+    if (c->gather > 1) until = r->n ? (c->gather - (int64_t)r->iterations % c->gather) % c->gather : 0;
     for (int32_t q; !evicts && (q = head_of(p, r)) >= 0;) {
-      if (budget <= 0 || r->residents >= c->slots) {
+      if (budget <= 0 || until || r->residents >= c->slots) {
         waits = 1;
         break;
       }
@@ -802,6 +804,7 @@ static void decide(Sim *p, Replica *r) {
     int64_t j = r->ends[0].step - r->step;
     if (evicts) j = 1; /* the queue is looked at again after it */
     else if (j > 1 && r->free < INFINITY) j = iterations_in_memory(r, j);
+    if (until && waits && j > until) j = until;
     r->prompts = 0;
     r->takes = 1;
     r->base = linear_time(p, c, c->rows * n, n) + c->h * n;
@@ -966,6 +969,10 @@ static void cache_put(Sim *p, Cache *c, int64_t name, double tokens, int32_t cal
   c->newest = i;
   c->held += tokens;
 }
+/* Of tokens that were computed their sliding-window layers' blocks, which nobody finds again, grow old among what is kept. */
+static void cache_spoil(Sim *p, Cache *c, double computed, double now) {
+  if (p->ask.windows * computed > 0) cache_put(p, c, INT64_MAX - p->spoilt++, p->ask.windows * computed, 0, now);
+}
 static double in_blocks(double tokens) { return CACHE_BLOCK * whole_below(tokens / CACHE_BLOCK); }
 /* Drop from the end of the least recent prefix until all fits into `room` on the GPU and the host's memory. */
 static void cache_trim(Sim *p, Cache *c, double room) {
@@ -1042,13 +1049,16 @@ static double supply(Sim *p, Replica *r, int32_t q) {
   double found = smaller(in_blocks(found_at(p, r, q, r->next, NULL)), a->input[q] - 1), room = r->free - a->input[q];
   cache_take(&r->cache, a->session[q]);
   if (p->pieces) {
+    double left = found;
     room += pieces_kept(p, r, q);
     for (int64_t z = a->shared_offset[q]; z < a->shared_offset[q + 1]; z++) {
+      double tokens = a->shared_tokens[z], had = smaller(left, tokens);
       cache_take(&r->cache, ~a->shared_name[z]);
       int32_t i = cache_entry(p, &r->cache, ~a->shared_name[z]);
       if (i < 0) return found;
-      r->cache.at[i].pins++;
-      r->cache.at[i].tokens = a->shared_tokens[z];
+      if (!r->cache.at[i].pins++) r->cache.at[i].computed = tokens - had;
+      r->cache.at[i].tokens = tokens;
+      left -= had;
     }
     p->flags[q] |= PINNED;
   }
@@ -1062,9 +1072,10 @@ static void unpin(Sim *p, Replica *r, int32_t q, double now) {
   for (int64_t z = p->ask.shared_offset[q]; z < p->ask.shared_offset[q + 1]; z++) {
     int32_t i = cache_find(&r->cache, ~p->ask.shared_name[z]);
     if (i < 0 || --r->cache.at[i].pins) continue;
-    double tokens = r->cache.at[i].tokens;
+    double tokens = r->cache.at[i].tokens, computed = r->cache.at[i].computed;
     cache_drop(&r->cache, i);
     r->free += tokens;
+    cache_spoil(p, &r->cache, computed, now);
     cache_put(p, &r->cache, ~p->ask.shared_name[z], tokens, 0, now);
   }
   cache_trim(p, &r->cache, free_at(r, now));
@@ -1201,6 +1212,19 @@ static double value_of(Sim *p, Gate *g, int32_t k, double now) {
 }
 static double found_at(Sim *p, Replica *r, int32_t q, double now, double *missing);
 
+/* Where a gateway that looks for prefixes sent the last piece of a prompt, to be kept by it: it may not be there yet, or no more. */
+static Kept *sent_before(Sim *p, Gate *g, int32_t q, int add) {
+  if (!p->pieces || p->ask.shared_offset[q] == p->ask.shared_offset[q + 1]) return NULL;
+  int64_t name = p->ask.shared_name[p->ask.shared_offset[q + 1] - 1];
+  int32_t i = add ? cache_entry(p, &g->sent, name) : cache_find(&g->sent, name);
+  return i < 0 ? NULL : g->sent.at + i;
+}
+static Replica *remembered(Sim *p, Gate *g, int32_t q, Replica *r) {
+  Kept *k = sent_before(p, g, q, 1);
+  if (k) k->call = (int32_t)(r - g->first);
+  return r;
+}
+
 /* The replica that takes a request, all seen as they are at `now`; `draw` = ordinal of the first of its two draws. */
 static Replica *route(Sim *p, Gate *g, int32_t q, uint64_t draw, double now) {
   const Pool *c = g->pool;
@@ -1209,8 +1233,9 @@ static Replica *route(Sim *p, Gate *g, int32_t q, uint64_t draw, double now) {
   int64_t session = p->ask.session ? p->ask.session[q] : -1;
   if (c->affinity == BY_SESSION && session >= 0 && p->home[session] >= 0 && !g->first[p->home[session]].dead)
     return g->first + p->home[session];
-  if (c->affinity == BY_PREFIX && session >= 0 && p->ask.caches) {
-    /* of those that hold most of the prompt the least busy one, unless it is crowded */
+  int finds = c->affinity == BY_PREFIX && session >= 0 && p->ask.caches;
+  if (finds) {
+    /* of those that hold most of the prompt the least busy one, else the one its last piece was sent to, unless it is crowded */
     double best = 0, least = g->present.at[1].least, busy = INFINITY;
     Replica *here = NULL;
     for (int32_t i = 0; i < living; i++) best = larger(best, found_at(p, g->first + g->alive[i], q, now, NULL));
@@ -1218,7 +1243,10 @@ static Replica *route(Sim *p, Gate *g, int32_t q, uint64_t draw, double now) {
       Replica *r = g->first + g->alive[i];
       if (r->present < busy && found_at(p, r, q, now, NULL) > best - CACHE_BLOCK) busy = r->present, here = r;
     }
-    if (here) return busy - least > CROWD && busy > 1.5 * least ? g->first + tree_nth(&g->present, 0) : here;
+    const Kept *sent = here ? NULL : sent_before(p, g, q, 0);
+    if (sent && !g->first[sent->call].dead) here = g->first + sent->call, busy = here->present;
+    if (here && busy - least > CROWD && busy > 1.5 * least) here = g->first + tree_nth(&g->present, 0);
+    if (here) return remembered(p, g, q, here);
   }
   if (c->in_turn) k = g->alive[g->turn++ % (uint64_t)living];
   else if (living == 1) k = g->alive[0];
@@ -1243,7 +1271,7 @@ static Replica *route(Sim *p, Gate *g, int32_t q, uint64_t draw, double now) {
       if (value_of(p, g, g->alive[i], now) == least && ties-- == 0) k = g->alive[i];
   }
   if (c->affinity == BY_SESSION && session >= 0) p->home[session] = k;
-  return g->first + k;
+  return finds ? remembered(p, g, q, g->first + k) : g->first + k;
 }
 
 /* Requests that come by themselves to replicas that do not act on each other: each runs when somebody comes or looks. */
@@ -1292,7 +1320,8 @@ static void completed(Sim *p, Replica *r, int32_t q, double now) {
   if (!c->supplied && a->caches) {
     release(p, r, q, now);
     if (is_session(p, q)) { /* the last token has been sent and not been read */
-      double size = a->input[q] + (double)tokens_of(p, r, q) - 1 - (p->pieces ? pieces_of(p, q) : 0);
+      double shared = p->pieces ? pieces_of(p, q) : 0, size = a->input[q] + (double)tokens_of(p, r, q) - 1 - shared;
+      cache_spoil(p, &r->cache, size - larger(a->found[q] - shared, 0), now);
       cache_put(p, &r->cache, a->session[q], in_blocks(size), q, now);
       cache_trim(p, &r->cache, r->free);
     }
@@ -1662,7 +1691,7 @@ static void together(Sim *p) {
 
 /* --- the calls from Python ------------------------------------------------------------------------------------------------------ */
 
-EXPORT int fleetopt_interface(void) { return 3; } /* INTERFACE of build.py is the same */
+EXPORT int fleetopt_interface(void) { return 4; } /* INTERFACE of build.py is the same */
 
 EXPORT void fleetopt_close(Sim *p) {
   if (!p) return;
@@ -1670,7 +1699,7 @@ EXPORT void fleetopt_close(Sim *p) {
     Replica *r = p->all + k;
     free(r->ends), free(r->lengths), free(r->residues), free(r->tails), free(r->cache.at), free(r->cache.buckets);
   }
-  for (int i = 0; i < 2; i++) free(p->gate[i].alive), free(p->gate[i].present.at);
+  for (Gate *g = p->gate; g < p->gate + 2; g++) free(g->alive), free(g->present.at), free(g->sent.at), free(g->sent.buckets);
   void *columns[] = {p->all, p->due, p->times.at, p->prev, p->next, p->ordinal, p->tried, p->home, p->mark, p->order, p->enter, p->last, p->where, p->flags, p->events, p->ghosts};
   for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) free(columns[i]);
   free(p);
@@ -1680,7 +1709,7 @@ static int open_pool(Sim *p, int i, Replica *first) {
   Pool *c = p->pool + i;
   Gate *g = p->gate + i;
   int32_t count = (int32_t)c->count;
-  *g = (Gate){.first = first, .pool = c, .common = {-1, -1}, .alive = zeros(count, sizeof(int32_t))};
+  *g = (Gate){.first = first, .pool = c, .common = {-1, -1}, .alive = zeros(count, sizeof(int32_t)), .sent = {.spare = -1}};
   int whole_pool = (c->looks == BY_REQUESTS && c->candidates == 0) || c->affinity == BY_PREFIX;
   if (!g->alive || (whole_pool && !tree_open(&g->present, count))) return 0;
   for (int32_t k = 0; k < count; k++) {

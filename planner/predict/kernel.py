@@ -66,7 +66,7 @@ class _Pool(ctypes.Structure):
         *((n, _DOUBLE) for n in ("slots", "budget", "blocks", "request_s", "image_s", "wake_s")),
         *((n, _DOUBLE) for n in ("shared_prefix", "shared_blocks")),
         *((n, _WHOLE) for n in ("block", "count", "engine", "one_token", "supplied", "reserve", "floored", "apart")),
-        *((n, _WHOLE) for n in ("candidates", "looks", "in_turn", "one_queue", "affinity")),
+        *((n, _WHOLE) for n in ("candidates", "looks", "in_turn", "one_queue", "affinity", "gather")),
     ]
 
 
@@ -76,7 +76,7 @@ class _Ask(ctypes.Structure):
     _fields_ = [
         *((n, _WHOLE) for n in ("rows", "pools", "sessions", "classes", "retries", "caches", "outages", "leaves")),
         *((n, _DOUBLE) for n in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight")),
-        *((n, _DOUBLE) for n in ("host_tokens", "host_tokens_per_s", "ttl_s")),
+        *((n, _DOUBLE) for n in ("host_tokens", "host_tokens_per_s", "ttl_s", "windows")),
         ("limit_s", _DOUBLE * 3),
         ("late", _DOUBLE * 3),
         *(
@@ -239,7 +239,7 @@ def _pool(replicas: Replicas, floored: bool, supplied: bool) -> tuple[_Pool, Flo
     else:
         durations = np.array(model, dtype=np.float64)
         pool.durations, pool.rows = durations.ctypes.data, 1.0
-    prefill = replicas.engine == "prefill"
+    prefill, pool.gather = replicas.engine == "prefill", replicas.gather
     pool.slots, pool.budget = (1.0, math.inf) if prefill else (replicas.slots, replicas.token_budget)
     pool.blocks = replicas.kv_tokens
     if replicas.block > 1 and replicas.kv_tokens < math.inf:
@@ -312,7 +312,7 @@ def _ask(arrays: _Arrays, clients: Clients, cache: PrefixCache | None, limits: S
         setattr(ask, _NUMBERS[name], int(arrays[name].max()) + 1 if name in arrays else 0)
     for name in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight"):
         setattr(ask, name, getattr(clients, name))
-    for name in ("host_tokens", "host_tokens_per_s", "ttl_s") if cache is not None else ():
+    for name in ("host_tokens", "host_tokens_per_s", "ttl_s", "windows") if cache is not None else ():
         setattr(ask, name, getattr(cache, name))
     ask.limit_s[:] = ask.late[:] = [math.inf] * len(_METRICS)
     for limit in limits:

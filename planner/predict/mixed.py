@@ -27,6 +27,8 @@ class Mixed:
         Whether what the decodes leave of the budget is cut to whole tokens.
     apart
         Whether prompts have iterations of their own, in which the decodes rest.
+    gather
+        Waiting requests begin only in every so many-th iteration while anything decodes.
     """
 
     def __init__(
@@ -38,9 +40,10 @@ class Mixed:
         rows: float = 1.0,
         floored: bool = False,
         apart: bool = False,
+        gather: int = 1,
     ) -> None:
         self.slots, self.token_budget, self.key, self.restart = slots, token_budget, key, restart
-        self.rows, self.floored, self.apart = rows, floored, apart
+        self.rows, self.floored, self.apart, self.gather = rows, floored, apart, gather
 
     def schedule(self, node: Node) -> None:
         """(a) all decodes, (b) unfinished prefills, (c) new requests unless somebody was evicted."""
@@ -61,7 +64,8 @@ class Mixed:
                 budget -= chunk
             else:
                 node.evict(request)
-        while not node.evicted and budget > 0 and node.waiting and node.fits(node.waiting.head, self.slots):
+        closed = node.iterations % self.gather > 0 and bool(node.decoding)
+        while not (closed or node.evicted) and budget > 0 and node.waiting and node.fits(node.waiting.head, self.slots):
             request = node.waiting.head
             node.admit(request)
             if request.prefilled < 0:  # prefilled elsewhere: it decodes in this very iteration

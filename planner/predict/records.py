@@ -124,6 +124,9 @@ class Replicas:
         Tokens that begin every longer prompt, whole blocks of which memory keeps once for all [tokens].
     image_s
         Time of the image encoder for each image of a prompt, in the iteration that admits it [s].
+    gather
+        Waiting prompts begin only in every so many-th iteration while anything decodes (not the slots engines): an engine waits for
+        the prompts of other copies of the attention, or plans several iterations at once.
     """
 
     count: int
@@ -139,6 +142,7 @@ class Replicas:
     wake_s: float = 0.0
     shared_prefix: float = 0.0
     image_s: float = 0.0
+    gather: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +187,15 @@ class PrefixCache:
         Speed at which it comes back, one prefix after the other [tokens/s].
     ttl_s
         What was not used for so long is dropped [s].
+    windows
+        Memory that the sliding-window layers of a computed token take among what is kept, over that of the layers that are found
+        again: an engine with one pool of blocks frees blocks behind the window as any others, to be overwritten in their turn [1].
     """
 
     host_tokens: float = 0.0
     host_tokens_per_s: float = math.inf
     ttl_s: float = math.inf
+    windows: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

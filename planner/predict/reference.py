@@ -17,24 +17,9 @@ from typing import Any
 import numpy as np
 
 from planner.iteration.model import IterationModel
+from planner.predict import records
 from planner.predict.checks import check
-from planner.predict.records import (
-    CACHE_BLOCK,
-    CROWD,
-    CROWDED,
-    GAP_BINS,
-    GAP_LEAST_S,
-    GAP_PER_OCTAVE,
-    Clients,
-    Decoders,
-    Limit,
-    Outage,
-    PrefixCache,
-    Replicas,
-    Requests,
-    Run,
-    uniform,
-)
+from planner.predict.records import Clients, Decoders, Limit, Outage, PrefixCache, Replicas, Requests, Run, uniform
 from planner.predict.reference_cache import PrefixMemory
 from planner.predict.reference_replica import Replica, Sending
 from planner.routing import find_routing
@@ -216,6 +201,7 @@ class _Replay:
         self.held_back: list[tuple[float, int]] = []  # heap of (arrival, row): clients that have too many under way
         self.stranded: dict[int, None] = {}  # rows that wait until a replica is up
         self.homes: dict[int, Replica] = {}
+        self.sent: dict[int, Replica] = {}  # where prompts that end with a piece were sent last
         self.now = 0.0
         self.out: dict[str, Any] = {
             **{k: np.full(n, math.nan) for k in ("sent_s", "admitted_s", "first_s", "done_s", "moved_s")},
@@ -223,7 +209,7 @@ class _Replay:
             **{k: np.full(n, -1, dtype=np.int32) for k in ("replica", "decode_replica")},
             **{k: np.zeros(n) for k in ("found_tokens", "host_tokens")},
         }
-        self.gaps = np.zeros(GAP_BINS) if gaps else None
+        self.gaps = np.zeros(records.GAP_BINS) if gaps else None
 
     def run(self, limits: Sequence[Limit], stop: threading.Event | None) -> Run:
         """Until nothing is left to happen."""
@@ -319,7 +305,7 @@ class _Replay:
             return
         row = sending.row
         if replica.cache is not None and replica.cache.knows(row):
-            replica.cache.keep(row, sending.output_tokens, replica.capacity - replica.held, self.now)
+            replica.cache.keep(row, sending.output_tokens, sending.found, replica.capacity - replica.held, self.now)
         if self.decoders is not None and not replica.decodes_only and self.outputs[row] > 1:
             self.schedule(self.now + float(self.decoders.transfer_s[row]), MOVED, sending)
             return
@@ -329,13 +315,10 @@ class _Replay:
 
     def count(self, sending: Sending) -> None:
         """What a sending tells of its stay, if it is its request's last."""
-        if self.calls[sending.row].sending is sending:
-            for name, value in (
-                ("admitted_s", sending.admitted_s),
-                ("found_tokens", sending.found),
-                ("host_tokens", sending.from_host),
-            ):
-                self.out[name][sending.row] = value
+        row, out = sending.row, self.out
+        if self.calls[row].sending is sending:
+            out["admitted_s"][row] = sending.admitted_s
+            out["found_tokens"][row], out["host_tokens"][row] = sending.found, sending.from_host
 
     def moved(self, prefilled: Sending) -> None:
         """A KV cache is there: a decode replica takes it."""
@@ -431,13 +414,8 @@ class _Replay:
         call.sent += 1
         call.sending = None
         self.out["attempts"][row] += 1
-        for name, value in (
-            ("admitted_s", math.nan),
-            ("first_s", math.nan),
-            ("found_tokens", 0.0),
-            ("host_tokens", 0.0),
-        ):
-            self.out[name][row] = value
+        self.out["admitted_s"][row] = self.out["first_s"][row] = math.nan
+        self.out["found_tokens"][row] = self.out["host_tokens"][row] = 0.0
         self.out["replica"][row] = -1
         self.place(row)
 
@@ -509,15 +487,36 @@ class _Replay:
                 self.homes[session] = self.front.choose(row, ordinal)
             return self.homes[session]
         if session >= 0 and affinity == "prefix":
-            alive = self.front.alive()
-            found = [sum(k.cache.found(row, self.now).values()) if k.cache else 0.0 for k in alive]
-            if max(found) >= CACHE_BLOCK:
-                busy = [k.in_system for k in alive]
-                near = [k for k, tokens in enumerate(found) if tokens > max(found) - CACHE_BLOCK]
-                here = min(near, key=lambda k: busy[k])
-                crowded = busy[here] - min(busy) > CROWD and busy[here] > CROWDED * min(busy)
-                return alive[busy.index(min(busy)) if crowded else here]
+            here = self.by_prefix(row) or self.front.choose(row, ordinal)
+            if pieces := self.pieces(row):
+                self.sent[pieces[-1]] = here
+            return here
         return self.front.choose(row, ordinal)
+
+    def pieces(self, row: int) -> list[int]:
+        """Names of what a row's prompt shares with others."""
+        r = self.requests
+        if self.front.replicas[0].cache is None or r.shared_offset is None or r.shared_name is None:
+            return []
+        return [int(name) for name in r.shared_name[int(r.shared_offset[row]) : int(r.shared_offset[row + 1])]]
+
+    def by_prefix(self, row: int) -> Replica | None:
+        """The replica that holds most of a prompt, or else to which its last piece was sent, unless it is crowded."""
+        alive = self.front.alive()
+        found = [sum(k.cache.found(row, self.now).values()) if k.cache else 0.0 for k in alive]
+        near = [k for k, tokens in zip(alive, found, strict=True) if tokens > max(found) - records.CACHE_BLOCK]
+        here = min(near, key=lambda k: k.in_system) if max(found) >= records.CACHE_BLOCK else None
+        if here is None and (pieces := self.pieces(row)):
+            sent = self.sent.get(pieces[-1])
+            here = sent if sent and not sent.dead else None
+        least = min(alive, key=lambda k: k.in_system)
+        if (
+            here
+            and here.in_system - least.in_system > records.CROWD
+            and here.in_system > records.CROWDED * least.in_system
+        ):
+            return least
+        return here
 
     def reject(self, row: int) -> None:
         """A request is turned away."""
@@ -565,7 +564,9 @@ def gap_bin(gap_s: float) -> int:
     >>> gap_bin(2.0**-20), gap_bin(2.0**-19), gap_bin(0.0), gap_bin(1e9)
     (0, 32, 0, 1023)
     """
-    if gap_s <= GAP_LEAST_S:
+    if gap_s <= records.GAP_LEAST_S:
         return 0
-    half, octave = math.frexp(gap_s / GAP_LEAST_S)  # half in [0.5, 1)
-    return min((octave - 1) * GAP_PER_OCTAVE + int((2.0 * half - 1.0) * GAP_PER_OCTAVE), GAP_BINS - 1)
+    half, octave = math.frexp(gap_s / records.GAP_LEAST_S)  # half in [0.5, 1)
+    return min(
+        (octave - 1) * records.GAP_PER_OCTAVE + int((2.0 * half - 1.0) * records.GAP_PER_OCTAVE), records.GAP_BINS - 1
+    )

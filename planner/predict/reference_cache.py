@@ -37,6 +37,8 @@ class PrefixMemory:
         self.kept: OrderedDict[Name, tuple[float, int, float]] = OrderedDict()  # tokens, row of the last call, last use
         self.held = 0.0
         self.pinned: dict[Name, int] = {}  # requests that run with it
+        self.computed: dict[Name, float] = {}  # what of it the first of them had to compute [tokens]
+        self.spoilt = 0
         self.link_free = 0.0  # when the link to the host's memory has moved all that was asked for [s]
 
     def knows(self, row: int) -> bool:
@@ -85,9 +87,14 @@ class PrefixMemory:
         supplied = min(sum(self.found(row, now).values()) // CACHE_BLOCK * CACHE_BLOCK, prompt - 1)
         room = free - prompt + self.held_already(row)
         self.take(self.session(row))
-        for name, _ in self.pieces(row):
+        left = supplied
+        for name, tokens in self.pieces(row):
+            had = min(left, tokens)
             self.take(name)
+            if name not in self.pinned:
+                self.computed[name] = tokens - had
             self.pinned[name] = self.pinned.get(name, 0) + 1
+            left -= had
         # the prompt itself is held by the running request; what others keep must leave room for it
         self.trim(room)
         return supplied
@@ -98,13 +105,21 @@ class PrefixMemory:
         if self.pinned[name]:
             return 0.0
         del self.pinned[name]
+        self.spoil(self.computed.pop(name), now)
         self.put(name, tokens, 0, now)
         return tokens
 
-    def keep(self, row: int, output_tokens: int, free: float, now: float) -> None:
+    def spoil(self, computed: float, now: float) -> None:
+        """Of tokens that were computed the sliding-window layers' blocks grow old beside the others; nobody finds them again."""
+        if self.rules.windows * computed > 0.0:
+            self.spoilt += 1
+            self.put(("window", self.spoilt), self.rules.windows * computed, 0, now)
+
+    def keep(self, row: int, output_tokens: int, supplied: float, free: float, now: float) -> None:
         """A request is complete: its prompt and answer are kept. The last token has been sent and not been read."""
         shared = sum(tokens for _, tokens in self.pieces(row))
         size = float(self.requests.input_tokens[row]) + output_tokens - 1 - shared
+        self.spoil(size - max(supplied - shared, 0.0), now)
         self.put(self.session(row), size // CACHE_BLOCK * CACHE_BLOCK, row, now)
         self.trim(free)
 

@@ -131,7 +131,6 @@ class Replica(Node):
         model = given.iteration
         self.given, self.ranked, self.decodes_only, self.cache = given, ranked, decodes_only, cache
         self.token, self.lost = token, lost
-        self.lost = lost
         self.slotted = given.engine in ("slots", "slots-shared")
         self.shared_blocks = given.shared_prefix // given.block
         policy: Policy
@@ -143,7 +142,7 @@ class Replica(Node):
             assert isinstance(model, IterationModel)
             apart = bool(model.apart) and not decodes_only
             policy = Mixed(
-                slots, budget, by_rank if ranked else by_coming, rows=model.rows, floored=floored, apart=apart
+                slots, budget, by_rank if ranked else by_coming, False, model.rows, floored, apart, given.gather
             )
             capacity = blocks_of(given) - self.shared_blocks
         super().__init__(policy, self, capacity)

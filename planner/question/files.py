@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
@@ -11,12 +13,11 @@ from typing import Any, cast
 from planner.errors import InputError, did_you_mean, refuse
 from planner.plans import Plan
 from planner.question.compiled import shaped
-from planner.question.options import WRITTEN_LIMITS, PlanInputs, canonical
+from planner.question.options import OPTIONS, WRITTEN_LIMITS, PlanInputs, canonical
 from planner.shared.documents import load_document, printable
 from planner.shared.kept import once
-from planner.shared.paths import at_home
-from planner.workload.remote import is_address, shown
-from planner.workload.resolve import shipped_path
+from planner.shared.paths import READ, at_home, outside
+from planner.workload.resolve import is_address, shown
 from planner.workload.workload import Workload
 
 
@@ -88,12 +89,12 @@ class Question:
         """A workload by its name: the one the plan carries, else beside the file, else as the user would name it."""
         own = name == self.options.get("cdf")
         if "rows" in self.workload and own:
-            from planner.workload.carried import carried_workload
+            from planner.workload.writer import carried_workload
 
             return carried_workload(self.workload, f"{self.source}: workload")
         beside = self.folder / name if self.folder is not None else None
         path = str(beside if beside is not None and beside.is_file() else name)
-        if own and self.pools and self.folder is not None and not _is_near(path, self.folder):
+        if own and self.pools and self.folder is not None and outside(path, self.folder):
             return self._from_elsewhere(path)
         return _read(path)
 
@@ -102,7 +103,7 @@ class Question:
 
         No address is asked because a file names it; a file is read as what the plan was made of, or not a word is told of it.
         """
-        hint = "Other traffic is given with --cdf, where a command takes it, or put in the plan's folder."
+        hint = f"Other traffic is given with --cdf, where a command takes it, or put in the plan's folder or one of {READ}."
         if is_address(path):
             raise InputError(
                 f"{self.source}: does not carry its traffic, and {shown(path)} is not asked unless told", hint
@@ -117,8 +118,19 @@ class Question:
             raise InputError(told, hint)
         return found
 
-    def inputs(self, scenario: str | None = None, changes: Mapping[str, Any] | None = None) -> PlanInputs:
-        """Defaults < file < scenario < `changes`, checked together."""
+    def refuse_untold(self, options: Mapping[str, Any], told: Collection[str]) -> None:
+        """Refuse what the file would have read outside its folder; of a plan's traffic :meth:`traffic` is the judge."""
+        if self.folder is not None:
+            known = {canonical(name) for name in told} | ({"cdf"} if self.pools else set())
+            refuse_untold(options, f"{self.source}: ", self.folder, known)
+
+    def inputs(
+        self,
+        scenario: str | None = None,
+        changes: Mapping[str, Any] | None = None,
+        told: Collection[str] = (),
+    ) -> PlanInputs:
+        """Defaults < file < scenario < `changes`, checked together; `told` are options that will be changed besides."""
         if self.classes:
             raise InputError(
                 f"{self.source}: has classes of requests, which are planned together",
@@ -133,6 +145,10 @@ class Question:
                     f"Scenarios: {known}.",
                 )
             layers.append((self.scenarios[scenario], f"{self.source}: scenarios.{scenario}."))
+        given = {canonical(name) for name in (*(changes or ()), *told)}
+        self.refuse_untold(dict(item for layer, _ in layers for item in layer.items()), given)
+        # a table is read with the options: not one that another takes the place of
+        layers = [({k: v for k, v in layer.items() if k != "compress" or k not in given}, at) for layer, at in layers]
         return PlanInputs.layered([*layers, (changes or {}, "")])
 
 
@@ -141,19 +157,60 @@ def _read(path: str) -> Workload:
     return once(("workload", path), lambda: Workload.from_file(path))
 
 
-def _is_near(path: str, folder: Path) -> bool:
-    """Whether a workload is a shipped one, or a file in the folder of what names it or in the folder the user is in."""
-    if is_address(path):
-        return False
-    if shipped_path(path) is not None and not at_home(path).exists():
-        return True
-    try:
-        file = at_home(path).resolve()
-        places = [place.resolve() for place in (folder, Path.cwd())]
-        # all is below the root, where servers often run
-        return any(file.is_relative_to(place) for place in places if place.name)
-    except (OSError, ValueError):
-        return False
+def refuse_untold(options: Mapping[str, Any], where: str, folder: Path, told: Collection[str] = ()) -> None:
+    """Refuse what options in a file of anybody's making, that lies in `folder`, would have read elsewhere.
+
+    Parameters
+    ----------
+    options
+        Under their own names.
+    where
+        Prefix of their key paths.
+    folder
+        Of the file.
+    told
+        Options that whoever asks has given otherwise.
+
+    Raises
+    ------
+    InputError
+        It says how it is told.
+    """
+    for key in PATHS:
+        value = options.get(key)
+        if key in told or not isinstance(value, str):
+            continue
+        far = next((file for file in _read_of(key, value, folder) if outside(file, folder)), None)
+        if far is not None:
+            at = shown(value) if is_address(value) else value
+            place = at.rpartition("/")[0] if is_address(value) else Path(far).resolve().parent
+            flag = f", or {OPTIONS[key].spellings[0]} where the command takes it" if key in OPTIONS else ""
+            raise InputError(
+                f"{where}{key}: {printable(at)} is outside the folder of the file that names it, and not read unless told: "
+                f"{READ}={place} in the environment{flag}"
+            )
+
+
+PATHS = ("cdf", "model", "profile", "compress", "speculate", "hours")
+"""Options that may name files."""
+
+
+def _read_of(key: str, value: str, folder: Path) -> Iterator[str | Path]:
+    """Every file that an option may have read: beside the file that gives it, or where one is."""
+    if key == "speculate":
+        from planner.iteration.speculation import Speculation
+
+        try:
+            key, value = "model", Speculation.parse(value).draft_model
+        except InputError:
+            return
+    if is_address(value):
+        yield value
+        return
+    for file in (at_home(value), folder / value):
+        yield file
+        if key == "model" and os.path.exists(file):
+            yield from (at / name for at in (file, file.parent) for name in ("config.json", "hf_quant_config.json"))
 
 
 def saved_pools(plan: Plan) -> tuple[SavedPool, ...]:
@@ -238,21 +295,25 @@ def _configuration(data: Mapping[Any, Any], source: str, folder: Path) -> Questi
             if not isinstance(overrides, Mapping):
                 problems.append(f"{source}: {section}.{name}: expected options, got {type(overrides).__name__}")
                 continue
-            problems += _check(overrides, f"{source}: {section}.{name}.")
+            problems += _check(overrides, f"{source}: {section}.{name}.", folder)
             named[section][str(name)] = {canonical(str(k)): v for k, v in overrides.items()}
     written = {k: v for k, v in data.items() if k not in named}
     for options in (written, *named["scenarios"].values(), *named["classes"].values()):
         measured = options.get("compress")
         if isinstance(measured, str) and (folder / measured).is_file():
             options["compress"] = str(folder / measured)
-    problems += _check(written, f"{source}: ")
+    problems += _check(written, f"{source}: ", folder)
     options = {canonical(str(k)): v for k, v in written.items()}
     _raise(problems, source)
     return Question(options, named["scenarios"], named["classes"], (), source, folder)
 
 
-def _check(options: Mapping[Any, Any], where: str, complete: bool = False) -> list[str]:
+def _check(options: Mapping[Any, Any], where: str, folder: Path, complete: bool = False) -> list[str]:
     """What is wrong with options; those of a scenario or a class need no promise of their own."""
+    measured = options.get("compress")
+    if isinstance(measured, str) and outside(measured, folder):
+        # which is read when the question is put, if it is told
+        options = {name: value for name, value in options.items() if name != "compress"}
     promised = complete or any(k in options for k in WRITTEN_LIMITS)
     try:
         PlanInputs.from_dict({**({} if promised else {"slo": 1.0}), **options}, where)
@@ -274,7 +335,7 @@ def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
     if isinstance(options, Mapping):
         # what a plan was sized with is written in it; what it does not name was so in the first version
         options = {**_FIRST_VERSION, **options}
-        problems += _check(options, f"{source}: inputs.", complete=True)
+        problems += _check(options, f"{source}: inputs.", folder, complete=True)
     else:
         problems.append(f"{source}: inputs: expected options")
     entries = data.get("pools")
@@ -285,12 +346,14 @@ def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
     _raise(problems, source)
     workload = data.get("workload")
     carried = workload if isinstance(workload, Mapping) else {}
-    return Question(cast("dict[str, Any]", options), {}, {}, tuple(p for p in pools if p), source, folder, carried)
+    named = {canonical(str(k)): v for k, v in cast("Mapping[Any, Any]", options).items()}
+    return Question(named, {}, {}, tuple(p for p in pools if p), source, folder, carried)
 
 
 _FIRST_VERSION: Mapping[str, Any] = {"routing": "random", "route_on": "total", "kv": "paged", "confidence": 0.5}
 """Choices of the first version that are others by now."""
 
+_NAME = re.compile("[A-Za-z0-9][-A-Za-z0-9 ]{0,39}")
 _WORDS = {"str": "text", "float": "a number", "int": "a whole number"}
 
 
@@ -311,6 +374,10 @@ def _saved_pool(entry: Any, place: str, problems: list[str]) -> SavedPool | None
         whole = number and f.type == "int" and value == int(value or 0)
         if not (isinstance(value, str) if f.type == "str" else whole or (number and f.type == "float")):
             problems.append(f"{place}.{key}: expected {_WORDS[str(f.type)]}, got {value!r}")
+        elif f.name == "name" and not _NAME.fullmatch(str(value)):
+            # it becomes the name of files, and a word of commands
+            told = f"{printable(str(value))!r} is no name of a pool: letters, digits, blanks and -, at most 40"
+            problems.append(f"{place}.name: {told}")
         elif whole and f.name != "spares" and value < 1:
             problems.append(f"{place}.{key}: must be at least 1, got {value}")
         else:

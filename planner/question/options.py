@@ -17,7 +17,7 @@ from typing import Any
 from planner.engines import LORA_RANKS, engine_names
 from planner.engines import engine as find_engine
 from planner.errors import MOST_TOLD, InputError, did_you_mean, refuse
-from planner.promise import MEAN, Promise, Slo
+from planner.promise import GOODPUT, MEAN, PROMISE_METRICS, Promise, Slo
 from planner.question import values as of
 from planner.question.values import Check, Kind, each, parse_goodput, parse_promise, rule
 from planner.routing import DEFAULT_ROUTING, ROUTINGS
@@ -712,7 +712,9 @@ def _changes(
     replaced = data.get("promises") is not None or any(isinstance(v, Slo) for v in data.values())
     if "promises" in values and not replaced:
         changed = {p.kind for p in values["promises"]}
-        values["promises"] += tuple(p for p in base if p.kind not in changed)
+        every = (*values["promises"], *(p for p in base if p.kind not in changed))
+        # in the order of the flags, whichever of them came from a file
+        values["promises"] = tuple(sorted(every, key=lambda p: (*PROMISE_METRICS, GOODPUT).index(p.kind)))
     return values
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from planner.catalog.load import gpu
 from planner.errors import InputError
+from planner.question.files import refuse_untold
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.documents import load_document
 from planner.shared.paths import at_home
@@ -101,6 +102,8 @@ def read_services(path: str | Path, changes: Mapping[str, Any]) -> ServicesAsked
             problems.append(f"{place}: expected options, got {type(own).__name__}")
             continue
         layers = [({**base, **common}, f"{source}: "), (own, f"{place}."), (given, "")]
+        named = {canonical(str(k)): v for layer, _ in layers[:2] for k, v in layer.items()}
+        refuse_untold(named, f"{place}.", at_home(path).parent, given)
         services += _service(str(name), layers, place, problems)
     if problems:
         found = [*dict.fromkeys(problems)]

@@ -13,10 +13,12 @@ error of 1e-7 near ``c = 1e7``).
 
 from __future__ import annotations
 
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from planner.shared.need import need
 
 type_array = npt.NDArray[np.float64]
 
@@ -34,10 +36,8 @@ def _checked(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> tuple[type_
     """Both arguments as float arrays of one shape; ValueError names the one that is not in its domain."""
     c = np.asarray(servers, dtype=np.float64)
     a = np.asarray(offered_load, dtype=np.float64)
-    if not np.all((c >= 1.0) & np.isfinite(c)):
-        raise ValueError(f"servers must be finite and >= 1, got {servers!r}")
-    if not np.all((a >= 0.0) & np.isfinite(a)):
-        raise ValueError(f"offered_load must be finite and >= 0, got {offered_load!r}")
+    need(np.all((c >= 1.0) & np.isfinite(c)), f"servers must be finite and >= 1, got {servers!r}")
+    need(np.all((a >= 0.0) & np.isfinite(a)), f"offered_load must be finite and >= 0, got {offered_load!r}")
     c, a = np.broadcast_arrays(c, a)
     return c, a
 
@@ -116,10 +116,6 @@ def _log_c(c: type_array, a: type_array) -> type_array:
     return out
 
 
-@overload
-def erlang_c(servers: float, offered_load: float) -> float: ...
-@overload
-def erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> Any: ...
 def erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> Any:
     r"""Probability that an arrival has to wait in M/M/c (Erlang C).
 
@@ -159,10 +155,6 @@ def erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> Any:
         return as_result(np.exp(_log_c(c.ravel(), a.ravel())).reshape(c.shape))
 
 
-@overload
-def log_erlang_c(servers: float, offered_load: float) -> float: ...
-@overload
-def log_erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> Any: ...
 def log_erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> Any:
     r"""Natural logarithm of `erlang_c`, which stays finite where the probability underflows.
 
@@ -202,90 +194,30 @@ def log_erlang_c(servers: npt.ArrayLike, offered_load: npt.ArrayLike) -> Any:
 # The inverse ------------------------------------------------------------
 
 
-def decay_rate(wait_limit: type_array, service_time: type_array, service_scv: type_array) -> type_array:
-    """2 w / (E[S] (1 + C_s^2)): how fast ln P(W > w) falls per server; kept finite for an infinite limit. Flat."""
-    with np.errstate(over="ignore"):
-        return np.minimum(2.0 * wait_limit / (service_time * (1.0 + service_scv)), 1e200).ravel()
-
-
-def smallest_real_servers(offered_load: type_array, decay: type_array, log_tail: type_array) -> type_array:
-    """Root c of ln C(c, a) - decay (c - a) = log_tail to within about 0.1 server or 1e-3 of c - a; 1 where c = 1 does.
-
-    The left side falls from 0 at c = a and is concave, so Newton's steps from the right stay there; the slope is a
-    secant over a thousandth of c - a, which needs no derivative of the incomplete gamma function. Flat; no checks.
-    """
-    a = np.maximum(offered_load, 1e-300)
-    # C <= 1 gives c - a <= -log_tail/decay, and C ~ exp(-(c-a)^2/(2a)) the other scale
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        by_decay = np.where(decay > 0.0, -log_tail / decay, np.inf)
-    gap = np.minimum(by_decay, np.sqrt(-2.0 * log_tail * a))
-    grain = 4.0 * np.spacing(a)
-    c = np.maximum(a + np.maximum(np.maximum(gap, 0.05), grain), 1.0)
-    answer: type_array = np.array(c, dtype=np.float64)
-    index = np.arange(a.size)
-    for _ in range(60):
-        am, cm = a[index], c[index]
-        step = np.maximum(1e-3 * (cm - am), grain[index])
-        both = _log_c(np.concatenate([cm, cm + step]), np.concatenate([am, am]))
-        here = both[: am.size] - decay[index] * (cm - am)
-        slope = (both[am.size :] - both[: am.size]) / step - decay[index]
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            move = (log_tail[index] - here) / slope
-        # never past c = a (nor below one server); a far root is approached by doubling
-        low = np.maximum(am + np.maximum(0.1 * (cm - am), grain[index]), 1.0)
-        moved = np.clip(np.where(np.isfinite(move), cm + move, low), low, am + 8.0 * (cm - am) + 8.0)
-        answer[index] = moved
-        c[index] = moved
-        go_on = np.abs(moved - cm) > np.maximum(0.1, 1e-3 * (cm - am))
-        if not go_on.any():
-            break
-        index = index[go_on]
-    return answer
-
-
-def smallest_integer(
-    guess: type_array, unit: type_array, offered_load: type_array, decay: type_array, log_tail: type_array
+def smallest_multiple(
+    unit: type_array, offered_load: type_array, decay: type_array, log_tail: type_array
 ) -> type_array:
-    """Smallest integer n near `guess` with ln C(n unit, a) - decay (n unit - a) <= log_tail and n unit > a.
+    """Smallest whole n with ln C(n unit, a) - decay (n unit - a) <= log_tail and n unit > a.
 
-    Walks down while n - 1 passes and up while n fails, in steps that double, so a poor guess costs time and never the
-    answer: both n (passes) and n - 1 (fails) are evaluated. Flat arrays; no checks.
+    The left side falls beyond saturation: n is bracketed from there in steps that double, then halved. Flat; no checks.
     """
 
-    def passes(n: type_array, at: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-        a = offered_load[at]
-        c = n * unit[at]
-        stable = (c > a) & (c >= 1.0)
-        c = np.maximum(c, 1.0)
-        out: npt.NDArray[np.bool_] = stable & (_log_c(c, a) - decay[at] * (c - a) <= log_tail[at])
+    def fails(n: type_array, at: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+        a, c = offered_load[at], n * unit[at]
+        # not unstable, nor waiting longer
+        out: npt.NDArray[np.bool_] = ~((c > a) & (_log_c(c, a) - decay[at] * (c - a) <= log_tail[at]))
         return out
 
-    n = np.maximum(np.ceil(guess), 1.0)
-    everyone = np.arange(n.size)
-    # bracket: fails < n* <= works
-    both = passes(np.concatenate([n, np.maximum(n - 1.0, 0.0)]), np.concatenate([everyone, everyone]))
-    here, under = both[: n.size], both[n.size :] & (n > 1.0)
-    works, fails = n.copy(), n - 1.0
-    step = 1.0
-    walking = np.flatnonzero(~here)
-    while walking.size:
-        fails[walking] = works[walking]
-        works[walking] += step
-        walking = walking[~passes(works[walking], walking)]
+    low = np.floor(offered_load / unit)
+    low -= low * unit > offered_load
+    high, step = low + 1.0, 1.0
+    walking = np.arange(low.size)
+    while (walking := walking[fails(high[walking], walking)]).size:
+        low[walking] = high[walking]
+        high[walking] += step
         step *= 2.0
-    step = 1.0
-    walking = np.flatnonzero(here & under)
-    while walking.size:
-        works[walking] = fails[walking]
-        fails[walking] = np.maximum(works[walking] - step, 0.0)
-        still = (fails[walking] >= 1.0) & passes(np.maximum(fails[walking], 1.0), walking)
-        walking = walking[still]
-        step *= 2.0
-    open_ = np.flatnonzero(works - fails > 1.0)
-    while open_.size:
-        middle = np.floor(0.5 * (works[open_] + fails[open_]))
-        good = passes(middle, open_)
-        works[open_[good]] = middle[good]
-        fails[open_[~good]] = middle[~good]
-        open_ = open_[works[open_] - fails[open_] > 1.0]
-    return works
+    while (open_ := np.flatnonzero(high - low > 1.0)).size:
+        middle = np.floor(0.5 * (low[open_] + high[open_]))
+        short = fails(middle, open_)
+        low[open_[short]], high[open_[~short]] = middle[short], middle[~short]
+    return high

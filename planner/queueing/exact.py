@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from planner.shared.need import need
+
 type_array = npt.NDArray[np.float64]
 
 # The matrices have servers + 1 rows and there are as many levels: 64 servers take 20 ms, 128 0.15 s, 256 one second.
@@ -114,6 +116,11 @@ def _waiting(
     return np.asarray(start, dtype=np.float64), generator
 
 
+def _check_servers(servers: float) -> None:
+    known = servers == int(servers) and 1 <= servers <= LIMIT_PHASE_SERVERS
+    need(known, f"servers must be a whole number from 1 to {LIMIT_PHASE_SERVERS}, got {servers!r}")
+
+
 def phase_type_wait(
     arrival_rate: float, servers: int, phases: TwoPhases, quantiles: npt.ArrayLike = ()
 ) -> tuple[float, float, type_array] | None:
@@ -156,10 +163,8 @@ def phase_type_wait(
     >>> round(p, 12), round(mean, 12), round(float(median), 6)
     (0.642857142857, 1.285714285714, 0.502629)
     """
-    if servers != int(servers) or not 1 <= servers <= LIMIT_PHASE_SERVERS:
-        raise ValueError(f"servers must be a whole number from 1 to {LIMIT_PHASE_SERVERS}, got {servers!r}")
-    if not 0.0 < arrival_rate < servers:
-        raise ValueError(f"arrival_rate must lie between 0 and servers, got {arrival_rate!r}")
+    _check_servers(servers)
+    need(0.0 < arrival_rate < servers, f"arrival_rate must lie between 0 and servers, got {arrival_rate!r}")
     from scipy.linalg import expm
 
     c, lam = int(servers), float(arrival_rate)
@@ -208,10 +213,8 @@ def delayed_wait(load: float, servers: int, phases: TwoPhases, survival: npt.Arr
     array of shape (k,), or None
         t [mean service times], interpolated between times a quarter of an octave apart: within 1%.
     """
-    if not 0.0 < load < 1.0:
-        raise ValueError(f"load must lie between 0 and 1, got {load!r}")
-    if servers != int(servers) or not 1 <= servers <= LIMIT_PHASE_SERVERS:
-        raise ValueError(f"servers must be a whole number from 1 to {LIMIT_PHASE_SERVERS}, got {servers!r}")
+    need(0.0 < load < 1.0, f"load must lie between 0 and 1, got {load!r}")
+    _check_servers(servers)
     if 1.0 - load < LEAST_SLACK:
         return None
     from scipy.linalg import expm

@@ -15,12 +15,17 @@ iteration; C blocks of the cache; S iterations in a slot; n mean running sequenc
 
 from __future__ import annotations
 
+import functools
 import math
+from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from planner.shared.lattice import saddle_point, tail_of_sum
+from planner.shared.need import need
 
 FloatArray = NDArray[np.float64]
 
@@ -71,11 +76,8 @@ ROOMY_SHARE = 0.7
 
 def _lengths(values: ArrayLike, name: str) -> FloatArray:
     array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} must be a non-empty one-dimensional array")
-    low = float(array.min())
-    if not (low >= 0.0 and math.isfinite(float(array.max()))):
-        raise ValueError(f"{name} must be finite and >= 0")
+    need(array.ndim == 1 and array.size, f"{name} must be a non-empty one-dimensional array")
+    need(array.min() >= 0.0 and np.isfinite(array.max()), f"{name} must be finite and >= 0")
     return array
 
 
@@ -87,8 +89,8 @@ class SlotLaw:
     ----------
     blocks, probability
         Support and pmf of the held blocks, shape (support,) [blocks], [1].
-    mean, variance, third
-        m, v and the third central moment of the held blocks [blocks, blocks^2, blocks^3].
+    mean, variance
+        m and v of the held blocks [blocks], [blocks^2].
     iterations
         E[S] = E[O] + E[ceil(I/B) - 1] [iterations].
     input_mean, output_mean, input_cv, output_cv
@@ -105,7 +107,6 @@ class SlotLaw:
     probability: FloatArray
     mean: float
     variance: float
-    third: float
     iterations: float
     input_mean: float
     output_mean: float
@@ -120,17 +121,6 @@ class SlotLaw:
     def budget_slots(self) -> float:
         """n_B = B E[O]/(E[I] + E[O]) + 1/2, the sequences the token budget can keep running [sequences]."""
         return self.token_budget * self.output_mean / (self.input_mean + self.output_mean) + 0.5
-
-    def cumulants(self, t: float) -> tuple[float, float, float]:
-        """K, K' and K'' of the held blocks at `t` [1/block]: log-mgf [1], tilted mean [blocks] and variance [blocks^2]."""
-        exponent = t * self.blocks
-        shift = float(exponent[-1] if t > 0.0 else exponent[0])
-        tilted = np.exp(exponent - shift)
-        tilted *= self.probability
-        total = float(tilted.sum())
-        first = float(tilted @ self.blocks) / total
-        second = float(tilted @ (self.blocks * self.blocks)) / total
-        return shift + math.log(total), first, max(second - first * first, 0.0)
 
 
 def slot_law(
@@ -178,17 +168,14 @@ def slot_law(
     """
     inputs = np.maximum(_lengths(input_tokens, "input_tokens"), 1.0)  # an empty prompt still has its first token
     outputs = np.maximum(_lengths(output_tokens, "output_tokens"), 1.0)
-    if inputs.shape != outputs.shape:
-        raise ValueError(f"input_tokens and output_tokens have shapes {inputs.shape} and {outputs.shape}")
+    need(
+        inputs.shape == outputs.shape, f"input_tokens and output_tokens have shapes {inputs.shape} and {outputs.shape}"
+    )
     w = np.full(inputs.shape, 1.0 / inputs.size) if weight is None else _lengths(weight, "weight")
-    if w.shape != inputs.shape:
-        raise ValueError(f"weight has shape {w.shape}, input_tokens {inputs.shape}")
-    if not w.sum() > 0.0:
-        raise ValueError("weight must not be zero everywhere")
-    if not (token_budget >= 1 and math.isfinite(token_budget)):
-        raise ValueError(f"token_budget must be finite and >= 1, got {token_budget}")
-    if block < 1 or block != int(block):
-        raise ValueError(f"block must be a whole number >= 1, got {block}")
+    need(w.shape == inputs.shape, f"weight has shape {w.shape}, input_tokens {inputs.shape}")
+    need(w.sum() > 0.0, "weight must not be zero everywhere")
+    need(1 <= token_budget < math.inf, f"token_budget must be finite and >= 1, got {token_budget}")
+    need(block >= 1 and block == int(block), f"block must be a whole number >= 1, got {block}")
 
     # time spent with k blocks = overlap of (I-1, I+O-1] with ((k-1)b, kb]:
     # an end point x = qb + r adds b to the cells up to q and r to cell q+1
@@ -218,7 +205,6 @@ def slot_law(
         probability=probability,
         mean=mean,
         variance=float(probability @ (centred * centred)),
-        third=float(probability @ (centred * centred * centred)),
         iterations=e_o + float(w @ chunks),
         input_mean=e_i,
         output_mean=e_o,
@@ -234,68 +220,16 @@ def slot_law(
 # --- the tail of N slots ---------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Tail:
-    """P(K_N > C) for one law; remembers the last saddle point so that neighbouring questions are cheap."""
-
-    law: SlotLaw
-    saddle: float = 0.0
-    exact: bool = True
-    known: dict[tuple[int, int], float] = field(default_factory=dict)
-
-    def __call__(self, slots: float, capacity: float) -> float:
-        law = self.law
-        capacity = math.floor(capacity)
-        if slots * float(law.blocks[-1]) <= capacity:
-            return 0.0
-        if slots * float(law.blocks[0]) > capacity:
-            return 1.0
-        if self.exact and slots < EXACT_BELOW and slots == int(slots):
-            key = (int(slots), capacity)
-            if key not in self.known:
-                self.known[key] = _exact_tail(law, *key)
-            return self.known[key]
-        return self.saddlepoint(slots, capacity + 0.5)
-
-    def solve(self, slots: float, x: float) -> tuple[float, float, float]:
-        """Saddle point of N K'(t) = x: returns t, K(t), K''(t)."""
-        law, target = self.law, x / slots
-        # log K' is nearly straight where K' is exponential: Newton on it, held inside the bracket seen so far
-        t = self.saddle if self.saddle else (target - law.mean) / max(law.variance, 1e-12)
-        low, high = -math.inf, math.inf
-        k, k1, k2 = law.cumulants(t)
-        for _ in range(60):
-            if abs(k1 - target) <= 1e-10 * target:
-                break
-            low, high = (t, high) if k1 < target else (low, t)
-            step = (math.log(target) - math.log(k1)) * k1 / k2 if k2 > 1e-300 else math.copysign(math.inf, target - k1)
-            limit = 2.0 * abs(t) + 4.0 / float(law.blocks[-1])
-            proposal = t + max(-limit, min(limit, step))
-            if not low < proposal < high:
-                proposal = 0.5 * (low + high)
-            if proposal == t:
-                break
-            t = proposal
-            k, k1, k2 = law.cumulants(t)
-        self.saddle = t
-        return t, k, k2
-
-    def saddlepoint(self, slots: float, x: float) -> float:
-        """P(sum over slots > x) by Lugannani and Rice's formula."""
-        if x >= slots * float(self.law.blocks[-1]):
-            return 0.0
-        if x <= slots * float(self.law.blocks[0]):
-            return 1.0
-        t, k, k2 = self.solve(slots, x)
-        exponent = max(0.0, 2.0 * slots * (t * x / slots - k))
-        w = math.copysign(math.sqrt(exponent), t)
-        density = math.exp(-0.5 * w * w) / math.sqrt(2.0 * math.pi)
-        if abs(w) < 1e-4:  # both corrections diverge at the mean; their difference is the skewness
-            skew = self.law.third / max(self.law.variance, 1e-300) ** 1.5 / math.sqrt(slots)
-            correction = -skew / 6.0
-        else:
-            correction = 1.0 / (2.0 * math.sinh(0.5 * t) * math.sqrt(slots * k2)) - 1.0 / w
-        return float(min(1.0, max(0.0, 0.5 * math.erfc(w / math.sqrt(2.0)) + density * correction)))
+def _tail(law: SlotLaw, slots: float, capacity_blocks: float, method: str = "auto") -> float:
+    """P(K_N > C); the distribution itself for a few slots, by Lugannani and Rice's formula for more, unless `method` says which."""
+    capacity = math.floor(capacity_blocks)
+    if slots * float(law.blocks[-1]) <= capacity:
+        return 0.0
+    if slots * float(law.blocks[0]) > capacity:
+        return 1.0
+    if method == "exact" or (method == "auto" and slots < EXACT_BELOW and slots == int(slots)):
+        return _exact_tail(law, int(slots), capacity)
+    return tail_of_sum(law.blocks, law.probability, slots, capacity + 0.5)
 
 
 def _exact_tail(law: SlotLaw, slots: int, capacity: int) -> float:
@@ -315,13 +249,17 @@ def _exact_tail(law: SlotLaw, slots: int, capacity: int) -> float:
     pmf = np.bincount(below.astype(np.intp), law.probability - upper, cells)
     pmf += np.bincount(below.astype(np.intp) + 1, upper, cells)
     reach = slots * (cells - 1)
-    t = _Tail(law).solve(slots, min(capacity + 0.5, slots * float(law.blocks[-1]) - 0.5))[0]
+    level = min(capacity + 0.5, slots * float(law.blocks[-1]) - 0.5)
+    t = saddle_point(law.blocks, law.probability, level / slots)[0]
     tilt = max(t, 0.0) * step
     # counted from the top: what underflows there weighs nothing beside it
     weights = np.exp(tilt * (np.arange(cells) - (cells - 1.0)))
     norm = float(pmf @ weights)
-    size = _fast_length(reach + 1)
-    total = np.fft.irfft(_power(np.fft.rfft(pmf * (weights / norm), size), slots), size)
+    # a product of small primes: 2^a, 3 2^a or 5 2^a
+    size = min(f << max(0, math.ceil(math.log2((reach + 1) / f))) for f in (1, 3, 5))
+    transform = np.fft.rfft(pmf * (weights / norm), size)
+    # multiplied out: ten times faster than the general power
+    total = np.fft.irfft(functools.reduce(np.multiply, [transform] * slots), size)
     # sums from lattice point j on lie above (j - 1/2) steps; the capacity is half a block above itself
     at = (capacity + 0.5 - slots * lowest) / step + 0.5
     first = math.floor(at)
@@ -334,28 +272,9 @@ def _exact_tail(law: SlotLaw, slots: int, capacity: int) -> float:
     return min(1.0, math.exp(math.log(tail) + slots * math.log(norm) - tilt * (first - reach)))
 
 
-def _power(values: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
-    """Whole power by squaring, ten times faster than the general one."""
-    result: NDArray[np.complex128] | None = None
-    while exponent:
-        if exponent & 1:
-            result = values if result is None else result * values
-        exponent >>= 1
-        if exponent:
-            values = values * values
-    return values if result is None else result
-
-
-def _fast_length(least: int) -> int:
-    """Smallest 2^a, 3 2^a or 5 2^a >= least."""
-    return min(f << max(0, math.ceil(math.log2(least / f))) for f in (1, 3, 5))
-
-
 def _check(slots: float, capacity_blocks: float) -> None:
-    if not slots >= 1 or math.isinf(slots):
-        raise ValueError(f"slots must be finite and >= 1, got {slots}")
-    if not capacity_blocks >= 0 or math.isinf(capacity_blocks):
-        raise ValueError(f"capacity_blocks must be finite and >= 0, got {capacity_blocks}")
+    need(1 <= slots < math.inf, f"slots must be finite and >= 1, got {slots}")
+    need(0 <= capacity_blocks < math.inf, f"capacity_blocks must be finite and >= 0, got {capacity_blocks}")
 
 
 def overflow_probability(law: SlotLaw, slots: float, capacity_blocks: float, *, method: str = "auto") -> float:
@@ -400,27 +319,9 @@ def overflow_probability(law: SlotLaw, slots: float, capacity_blocks: float, *, 
     0.0762
     """
     _check(slots, capacity_blocks)
-    tail = _Tail(law)
-    if method == "exact":
-        return _exact_or_trivial(law, int(slots), math.floor(capacity_blocks))
-    if method == "saddlepoint":
-        return tail.saddlepoint(slots, math.floor(capacity_blocks) + 0.5)
-    if method != "auto":
-        raise ValueError(f"method must be auto, saddlepoint or exact, got {method!r}")
-    return tail(_busy(law, slots), capacity_blocks)
-
-
-def _exact_or_trivial(law: SlotLaw, slots: int, capacity: int) -> float:
-    if slots * float(law.blocks[-1]) <= capacity:
-        return 0.0
-    if slots * float(law.blocks[0]) > capacity:
-        return 1.0
-    return _exact_tail(law, slots, capacity)
-
-
-def _busy(law: SlotLaw, slots: float) -> float:
-    """N_c = min(N, ceil(n_B)), the slots the token budget can keep busy."""
-    return min(slots, max(1.0, math.ceil(law.budget_slots)))
+    need(method in ("auto", "saddlepoint", "exact"), f"method must be auto, saddlepoint or exact, got {method!r}")
+    busy = min(slots, max(1.0, math.ceil(law.budget_slots))) if method == "auto" else slots
+    return _tail(law, busy, capacity_blocks, method)
 
 
 def _soft_minimum(value: float, bound: float, spread: float) -> float:
@@ -524,12 +425,7 @@ def preemption(law: SlotLaw, slots: float, capacity_blocks: float) -> Preemption
     >>> round(preemption(law, 1000, 1300).per_request, 4)
     0.1035
     """
-    _check(slots, capacity_blocks)
-    return _preemption(law, slots, capacity_blocks, _Tail(law))
-
-
-def _preemption(law: SlotLaw, slots: float, capacity_blocks: float, tail: _Tail) -> Preemption:
-    overflow = tail(_busy(law, slots), capacity_blocks)
+    overflow = overflow_probability(law, slots, capacity_blocks)
     running = running_sequences(law, slots, capacity_blocks)
     recomputed = law.output_mean * math.exp(-running / law.output_mean) * overflow
     return Preemption(overflow, running, recomputed / law.input_mean, recomputed)
@@ -548,8 +444,8 @@ class SafeSlots:
         N_safe; 0 when not even one request of the greatest length fits [sequences].
     capacity_blocks
         C at that N [blocks].
-    overflow, running, preemptions_per_request, recomputed_tokens
-        At N_safe, see :class:`Preemption`.
+    cost
+        At N_safe.
     overflow_limit
         Promise that was applied after the guards [1].
     limit
@@ -559,24 +455,14 @@ class SafeSlots:
         Any of ``"fixed output"`` (CV of outputs < 0.1: worst case), ``"fixed input"`` (preemptions counted eight times),
         ``"long requests"`` (room for fewer than three of the longest: a quarter of the promise), ``"token budget"`` (the
         budget keeps fewer slots busy than N).
-    mean_slots, worst_case_slots
-        C/m and C/longest, for comparison: what the average and the longest request would allow [sequences].
-    budget_slots
-        n_B [sequences].
     """
 
     slots: int
     capacity_blocks: float
-    overflow: float
-    running: float
-    preemptions_per_request: float
-    recomputed_tokens: float
+    cost: Preemption
     overflow_limit: float
     limit: str
     guards: tuple[str, ...]
-    mean_slots: float
-    worst_case_slots: int
-    budget_slots: float
 
 
 def safe_slots(
@@ -621,171 +507,58 @@ def safe_slots(
     --------
     >>> law = slot_law([100.0, 1000.0], [200.0, 20.0])
     >>> best = safe_slots(law, 1300)
-    >>> best.slots, best.limit, best.worst_case_slots, best.overflow <= 0.01
-    (57, 'overflow', 20, True)
+    >>> best.slots, best.limit, best.cost.overflow <= 0.01
+    (57, 'overflow', True)
     """
-    if max_slots < 1:
-        raise ValueError(f"max_slots must be at least 1, got {max_slots}")
-    if not 0.0 < overflow_limit <= 1.0:
-        raise ValueError(f"overflow_limit must lie in (0, 1], got {overflow_limit}")
-    if not preemption_limit > 0.0:
-        raise ValueError(f"preemption_limit must be positive, got {preemption_limit}")
-    search = _Search(law, capacity_blocks, overflow_limit, preemption_limit)
-    if search.capacity(1) < law.longest_blocks:
-        return search.result(0, "no room", ())
-    if law.output_cv < FIXED_OUTPUT_CV:
-        n = _largest(lambda n: search.capacity(n) / law.longest_blocks - n, max_slots)
-        return search.result(n, "fixed output", ("fixed output",))
-    n = _largest(search.rough_slack, max_slots)
-    if n < EXACT_BELOW + 8:  # near the switch the approximation gives only the neighbourhood; exact tails are dear
-        n = _walk(search.slack, n, max_slots)
-    # one more slot is what did not fit: it says which promise decides
-    limit = "max_slots" if n == max_slots else search.binding(n + 1)
-    return search.result(n, limit, search.guards(n))
+    need(max_slots >= 1, f"max_slots must be at least 1, got {max_slots}")
+    need(0.0 < overflow_limit <= 1.0, f"overflow_limit must lie in (0, 1], got {overflow_limit}")
+    need(preemption_limit > 0.0, f"preemption_limit must be positive, got {preemption_limit}")
+    fixed, alike = law.output_cv < FIXED_OUTPUT_CV, law.input_cv < FIXED_INPUT_CV
 
+    def room(slots: int) -> float:
+        value = capacity_blocks(slots) if callable(capacity_blocks) else capacity_blocks
+        need(math.isfinite(value), f"capacity_blocks must be finite, got {value}")
+        return max(0.0, value)
 
-def share_of_promise(room: ArrayLike) -> FloatArray:
-    """Share of the overflow promise that is used with room for `room` requests of the greatest length."""
-    ratio = np.asarray(room, dtype=np.float64)
-    rising = ROOMY_SHARE + (1.0 - ROOMY_SHARE) * (ratio - LONG_REQUEST_RATIO) / (ROOMY_RATIO - LONG_REQUEST_RATIO)
-    tight = np.where(ratio < CRAMPED_RATIO, CRAMPED_SHARE, LONG_REQUEST_SHARE)
-    return np.where(ratio < LONG_REQUEST_RATIO, tight, np.minimum(1.0, rising))
+    def limit_at(slots: int) -> float:
+        return overflow_limit * share_of_promise(room(slots) / law.longest_blocks)
 
-
-@dataclass(slots=True)
-class _Search:
-    """Largest number of slots that keeps the limits of overflow and preemption."""
-
-    law: SlotLaw
-    blocks: float | Callable[[int], float]
-    overflow_limit: float
-    preemption_limit: float
-    tail: _Tail | None = None
-    exact: bool = True
-    capacities: dict[int, float] = field(default_factory=dict)
-
-    def capacity(self, slots: int) -> float:
-        if slots not in self.capacities:
-            value = self.blocks(slots) if callable(self.blocks) else self.blocks
-            if math.isnan(value) or math.isinf(value):
-                raise ValueError(f"capacity_blocks must be finite, got {value}")
-            self.capacities[slots] = max(0.0, value)
-        return self.capacities[slots]
-
-    def tight(self, slots: int) -> bool:
-        return self.capacity(slots) < LONG_REQUEST_RATIO * self.law.longest_blocks
-
-    def limit_at(self, slots: int) -> float:
-        return self.overflow_limit * float(share_of_promise(self.capacity(slots) / self.law.longest_blocks))
-
-    def ratios(self, slots: int) -> dict[str, float]:
+    def over_limits(slots: int) -> dict[str, float]:
         """Each quantity over its limit."""
-        if self.tail is None:
-            self.tail = _Tail(self.law)
-        self.tail.exact = self.exact
-        capacity = self.capacity(slots)
-        if capacity < self.law.longest_blocks:
+        if room(slots) < law.longest_blocks:
             return {"overflow": math.inf}
-        cost = _preemption(self.law, slots, capacity, self.tail)
-        factor = FIXED_INPUT_FACTOR if self.law.input_cv < FIXED_INPUT_CV else 1.0
-        return {
-            "overflow": cost.overflow / self.limit_at(slots),
-            "preemptions": factor * cost.per_request / self.preemption_limit,
-        }
+        cost = preemption(law, slots, room(slots))
+        preempted = cost.per_request * (FIXED_INPUT_FACTOR if alike else 1.0)
+        return {"overflow": cost.overflow / limit_at(slots), "preemptions": preempted / preemption_limit}
 
-    def slack(self, slots: int) -> float:
-        """>= 0 when every promise is kept at N; nearly straight in N."""
-        worst = max(self.ratios(slots).values())
-        if worst <= 0.0:
-            return math.inf
-        return -math.log(worst) if worst < math.inf else -math.inf
+    def breaks(slots: int) -> bool:
+        if fixed:
+            return slots * law.longest_blocks > room(slots)
+        return max(over_limits(slots).values()) > 1.0
 
-    def rough_slack(self, slots: int) -> float:
-        """The same by the approximation alone."""
-        self.exact = False
-        value = self.slack(slots)
-        self.exact = True
-        return value
-
-    def binding(self, slots: int) -> str:
-        ratios = self.ratios(slots)
-        return max(ratios, key=lambda name: ratios[name])
-
-    def guards(self, slots: int) -> tuple[str, ...]:
-        found = []
-        if self.law.input_cv < FIXED_INPUT_CV:
-            found.append("fixed input")
-        if self.tight(max(slots, 1)):
-            found.append("long requests")
-        if slots > self.law.budget_slots:
-            found.append("token budget")
-        return tuple(found)
-
-    def result(self, slots: int, limit: str, guards: tuple[str, ...]) -> SafeSlots:
-        law, capacity = self.law, self.capacity(max(slots, 1))
-        cost = Preemption(0.0, 0.0, 0.0, 0.0)
-        if slots and limit != "fixed output":
-            cost = _preemption(law, slots, capacity, self.tail or _Tail(law))
-        elif slots:  # within the worst case nothing overflows
-            cost = Preemption(0.0, min(float(slots), law.budget_slots), 0.0, 0.0)
-        return SafeSlots(
-            slots=slots,
-            capacity_blocks=capacity,
-            overflow=cost.overflow,
-            running=cost.running,
-            preemptions_per_request=cost.per_request,
-            recomputed_tokens=cost.recomputed_tokens,
-            overflow_limit=self.limit_at(max(slots, 1)),
-            limit=limit,
-            guards=guards,
-            mean_slots=capacity / law.mean,
-            worst_case_slots=int(capacity // law.longest_blocks),
-            budget_slots=law.budget_slots,
-        )
-
-
-def _walk(slack: Callable[[int], float], start: int, upper: int) -> int:
-    """Largest n in 1..upper with slack(n) >= 0, looked for in growing steps around a good guess; 0 if there is none."""
-    n = min(max(start, 1), upper)
-    step = 1
-    if slack(n) >= 0.0:
-        low, high = n, upper + 1
-        while low + step < high:
-            if slack(low + step) >= 0.0:
-                low += step
-                step *= 2
-            else:
-                high = low + step
+    n = bisect_left(range(1, max_slots + 1), True, key=breaks)
+    blocks = room(max(n, 1))
+    guards: tuple[str, ...] = ()
+    if room(1) < law.longest_blocks:
+        limit = "no room"
+    elif fixed:
+        limit, guards = "fixed output", ("fixed output",)
     else:
-        low, high = 0, n
-        while high - step > low:
-            if slack(high - step) >= 0.0:
-                low = high - step
-            else:
-                high -= step
-                step *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if slack(middle) >= 0.0 else (low, middle)
-    return low
+        # one more slot is what did not fit: it says which promise decides
+        limit = "max_slots" if n == max_slots else max((v, k) for k, v in over_limits(n + 1).items())[1]
+        tight, cut = blocks < LONG_REQUEST_RATIO * law.longest_blocks, n > law.budget_slots
+        found = {"fixed input": alike, "long requests": tight, "token budget": cut}
+        guards = tuple(guard for guard, holds in found.items() if holds)
+    # within the worst case nothing overflows
+    unbroken = Preemption(0.0, min(float(n), law.budget_slots), 0.0, 0.0)
+    cost = unbroken if fixed or n == 0 else preemption(law, n, blocks)
+    return SafeSlots(n, blocks, cost, limit_at(max(n, 1)), limit, guards)
 
 
-def _largest(slack: Callable[[int], float], upper: int) -> int:
-    """Largest n in 1..upper with slack(n) >= 0 for a decreasing slack; 0 if there is none. Interpolates, then bisects."""
-    low, high = 0, upper + 1
-    at_low, at_high = math.inf, -math.inf
-    n = upper
-    tried = 0
-    while high - low > 1:
-        value = slack(n)
-        tried += 1
-        if value >= 0.0:
-            low, at_low = n, value
-        else:
-            high, at_high = n, value
-        middle = (low + high) // 2
-        if tried % 3 and math.isfinite(at_low) and math.isfinite(at_high):
-            share = at_low / (at_low - at_high)
-            middle = low + round(share * (high - low))
-        n = min(high - 1, max(low + 1, middle))
-    return low
+def share_of_promise(room: float) -> float:
+    """Share of the overflow promise that is used with room for `room` requests of the greatest length."""
+    if room < LONG_REQUEST_RATIO:
+        return CRAMPED_SHARE if room < CRAMPED_RATIO else LONG_REQUEST_SHARE
+    return min(
+        1.0, ROOMY_SHARE + (1.0 - ROOMY_SHARE) * (room - LONG_REQUEST_RATIO) / (ROOMY_RATIO - LONG_REQUEST_RATIO)
+    )

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.queueing.erlang import as_result, decay_rate, log_erlang_c, smallest_integer, smallest_real_servers
+from planner.queueing.erlang import as_result, log_erlang_c, smallest_multiple
+from planner.shared.need import need
 
 type_array = npt.NDArray[np.float64]
 
@@ -35,8 +36,7 @@ def leading_arguments(
         ("service_scv", service_scv, (scv >= 0.0) & np.isfinite(scv)),
         ("quantile", quantile, (q >= 0.0) & (q < 1.0)),
     ):
-        if not good.all():
-            raise ValueError(f"{name} is outside its domain: {value!r}")
+        need(good.all(), f"{name} is outside its domain: {value!r}")
     return lam, s, c, scv, q
 
 
@@ -332,14 +332,13 @@ def min_replicas(
         ("quantile", (q > 0.0) & (q < 1.0)),
         ("max_utilization", (cap > 0.0) & (cap <= 1.0)),
     ):
-        if not good.all():
-            raise ValueError(f"{name} is outside its domain")
+        need(good.all(), f"{name} is outside its domain")
     feasible = (w >= 0.0).ravel()
     load, unit = a.ravel()[feasible], m.ravel()[feasible]
-    decay = decay_rate(np.maximum(w, 0.0), s, scv)[feasible]
-    log_tail = np.log1p(-q).ravel()[feasible]
-    real = smallest_real_servers(load, decay, log_tail)
-    by_wait = smallest_integer(real / unit, unit, load, decay, log_tail)
+    # how fast ln P(W > w) falls per server; kept finite for an infinite limit
+    with np.errstate(over="ignore"):
+        decay = np.minimum(2.0 * np.maximum(w, 0.0) / (s * (1.0 + scv)), 1e200).ravel()[feasible]
+    by_wait = smallest_multiple(unit, load, decay, np.log1p(-q).ravel()[feasible])
     # a quotient that is whole but for rounding is that whole number
     by_cap = np.ceil(load / (unit * cap.ravel()[feasible]) * (1.0 - 4e-16))
     out = np.full(a.size, np.inf)

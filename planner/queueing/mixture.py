@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from planner.queueing.order import ranked
+
 FloatArray = NDArray[np.float64]
 
 # Probabilities at which the occupancy is cut into strata (fine in both tails, where the quantiles are read).
@@ -72,12 +74,8 @@ def mixture_quantiles(start: ArrayLike, width: ArrayLike, weight: ArrayLike, lev
 
 def groups(values: FloatArray, weight: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
     """At most about `count` groups of equal values, or of neighbours (mean value), finer towards the upper tail."""
-    order = np.argsort(values, kind="stable")
-    v, w = values[order], weight[order]
-    new = np.concatenate(([True], np.diff(v) > 0))
-    index = np.cumsum(new) - 1
-    mass: FloatArray = np.bincount(index, w).astype(float)
-    v = v[new]
+    v, place = ranked(values)
+    mass: FloatArray = np.bincount(place, weight).astype(float)
     keep = mass > 0
     v, mass = v[keep], mass[keep]
     if len(v) > count:

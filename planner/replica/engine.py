@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Protocol
 
-from planner.catalog.kv import BLOCK_TOKENS, kv_bytes_per_token, kv_capacity
+from planner.catalog.images import image_s
+from planner.catalog.kv import ADAPTED_S, BLOCK_TOKENS, adapter_bytes, kv_bytes_per_token, kv_capacity
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile
@@ -18,23 +19,24 @@ from planner.engines import DEFAULT_ENGINE
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.iteration.speculation import Speculation
-from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
 from planner.plans import EngineSettings
 from planner.promise import Promise
 from planner.question.compiled import Engines, Purchase
 from planner.queueing.prefix import own_tokens
-from planner.replica.images import image_s
-from planner.replica.lora import ADAPTED_S, adapter_bytes
 from planner.replica.parallel import spreads
 from planner.replica.price import PriceRule
 from planner.replica.speculation import Draft, draft_of, speculating
 from planner.shared.kept import once
+from planner.shared.templates import refusals, templates
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
 
 if TYPE_CHECKING:
     # loaded with the memory law, which reserved slots do without
     from planner.queueing.memory import SlotLaw
+
+_told, _refusal = templates(__file__), refusals(__file__)
 
 MAX_NUM_SEQS_LIMIT = 1024
 """vLLM's own default of ``max_num_seqs`` on large GPUs: more slots than this are never proposed."""
@@ -273,12 +275,10 @@ def engine_options(
                 if profile is None:
                     serves = engines.engine or DEFAULT_ENGINE
                     profile = measured[way] = find_profile(gpu=gpu, model=model, tp=way, engine=serves)
-                if engines.api_overhead_s is not None:
-                    profile = replace(profile, api_overhead_s=engines.api_overhead_s)
-                if engines.request_s is not None:
-                    profile = replace(profile, request_s=engines.request_s)
-                price = _price_rule(purchase, gpu, profile)
-                share = engines.memory_utilization
+                times = {name: getattr(engines, name) for name in ("api_overhead_s", "request_s")}
+                times = {name: value for name, value in times.items() if value is not None}
+                profile = replace(profile, **times) if times else profile
+                price, share = _price_rule(purchase, gpu, profile), engines.memory_utilization
                 # the engine's setting is that of all stages together
                 seqs = given_seqs and max(1, given_seqs // way.pp)
                 seen = 0.0 if engines.image_size is None else image_s(gpu, model, way.tp, engines.image_size)
@@ -293,10 +293,9 @@ def engine_options(
                         continue
                 options.append(option if engines.speculate is None else _speculating(option, engines.speculate, rules))
     if not options:
-        rank = f"adapters of rank {engines.lora_rank}"
         for name, most in bears.items():
-            told = f"; write {most}" if most else ""
-            problems.append(f"lora: no replica of {name} bears more than {most:,} {rank}{told}")
+            rest = f"; write {most}" if most else ""
+            problems.append(_told("adapters", gpu=name, most=f"{most:,}", rank=engines.lora_rank, rest=rest))
         raise InputError.from_problems(list(dict.fromkeys(problems)), hint)
     return options
 
@@ -316,12 +315,10 @@ def _adapted(option: EngineOption, engines: Engines) -> EngineOption:
 def _speculating(option: EngineOption, speculate: Speculation, rules: EngineRules) -> EngineOption:
     """The same engine with speculative decoding."""
     if not rules.shares_budget:
-        raise InputError("speculate: only the mixed method knows it", "Take --method mixed.")
+        raise _refusal("mixed")
     small = find_model(speculate.draft_model) if speculate.draft_model else None
     if speculate.method == "mtp" and not option.model.experts and not option.model.kv_lora_rank:
-        raise InputError(
-            f"speculate: {option.model.name} has no layers for multi-token prediction", "Take eagle3, draft or ngram."
-        )
+        raise _refusal("mtp", model=option.model)
     draft = draft_of(speculate, option.gpu, option.model, option.parallel, small)
     iteration = speculating(option.profile.iteration, speculate, draft, option.model, option.gpu)
     profile = replace(option.profile, iteration=iteration)
@@ -336,16 +333,10 @@ def _longest_admitted(
     if engines.kv == ("reserved",) and named is not None and named.reserved is not None and not engines.max_model_len:
         max_len = max(max_len, int(named.reserved.context_tokens))
     if longest_tokens > model.max_context:
-        raise InputError(
-            f"the workload's longest request has {longest_tokens:,.0f} tokens, {model.name} admits {model.max_context:,}",
-            f"Take a model with a longer context, or leave such requests out: --drop-longer-than {model.max_context}.",
-        )
+        raise _refusal("long", longest=f"{longest_tokens:,.0f}", model=model, most=f"{model.max_context:,}")
     max_len = min(max_len, model.max_context)
     if longest_tokens > max_len and engines.max_model_len:
-        raise InputError(
-            f"max_model_len {max_len:,} is shorter than the workload's longest request of {longest_tokens:,.0f} tokens",
-            f"Raise it, or leave longer requests out: --drop-longer-than {max_len}.",
-        )
+        raise _refusal("short", told=f"{max_len:,}", most=max_len, longest=f"{longest_tokens:,.0f}")
     return max_len
 
 
@@ -369,19 +360,10 @@ def _price_rule(purchase: Purchase, gpu: GpuSpec, profile: Profile) -> PriceRule
         if profile.replica_usd_per_hour is not None:
             per_gpu = profile.replica_usd_per_hour / profile.gpus
         if per_gpu is None:
-            raise InputError(
-                f"no price of {gpu.name} is known",
-                f"Give one with --price {gpu.name}=2.5, or import a list: fleetopt prices import FILE.",
-            )
+            raise _refusal("price", gpu=gpu)
+    own = ("spot_share", "redundancy", "availability_target", "failures_per_hour", "repair_hours")
     return PriceRule(
-        gpus_per_replica=profile.gpus,
-        usd_per_gpu_hour=per_gpu,
-        spot_usd_per_gpu_hour=_price_of(gpu, purchase.spot_price),
-        spot_share=purchase.spot_share,
-        redundancy=purchase.redundancy,
-        availability_target=purchase.availability_target,
-        failures_per_hour=purchase.failures_per_hour,
-        repair_hours=purchase.repair_hours,
+        profile.gpus, per_gpu, _price_of(gpu, purchase.spot_price), **{name: getattr(purchase, name) for name in own}
     )
 
 
@@ -430,22 +412,22 @@ def memory_safe_slots(
 
     safe = safe_slots(blocks, lambda n: option.room(n) // BLOCK_TOKENS, max_slots=most)
     # nothing grows of a request that is its prompt: none runs in step with others
-    told = set(_GUARD_WARNINGS) - ({"fixed output"} if option.model.pooling else set())
-    warnings = tuple(_GUARD_WARNINGS[guard] for guard in safe.guards if guard in told)
+    names = {guard: f"guard {guard}" for guard in ("long requests", "fixed output", "fixed input")}
+    if option.model.pooling:
+        del names["fixed output"]
+    warnings = tuple(_told(names[guard]) for guard in safe.guards if guard in names)
     given = option.max_num_seqs
     if given is None:
         why = reasons.get(safe.limit, safe.limit)
-        return Slots(safe.slots, why, safe.overflow, 1000.0 * safe.preemptions_per_request, warnings)
+        return Slots(safe.slots, why, safe.cost.overflow, 1000.0 * safe.cost.per_request, warnings)
     if given <= safe.slots:
         return Slots(given, "as given", warnings=warnings)
     capacity = option.room(given) / BLOCK_TOKENS
     overflow = overflow_probability(blocks, given, capacity)
     preemptions = 1000.0 * preemption(blocks, given, capacity).per_request
     if tell_all or safe.limit != "max_slots" or overflow > 0.01 or preemptions > 10.0:
-        warnings += (
-            f"max_num_seqs {given} is beyond the memory-safe {safe.slots}: {overflow:.1%} of full iterations would not fit, "
-            f"{preemptions:.0f} preemptions per 1,000 requests",
-        )
+        shares = {"overflow": f"{overflow:.1%}", "preemptions": f"{preemptions:.0f}"}
+        warnings += (_told("unsafe", given=given, safe=safe.slots, **shares),)
     return Slots(given, "as given", overflow, preemptions, warnings)
 
 
@@ -496,7 +478,7 @@ def set_up(
         if rules.shares_budget:
             # the budget keeps about n_B sequences busy; half as many again is never the limit, and more slots cost cache
             most = min(most, SLOT_STEP * max(2, math.ceil(1.5 * blocks.budget_slots / SLOT_STEP)))
-        slots = memory_safe_slots(option, blocks, most, _SLOT_REASONS)
+        slots = memory_safe_slots(option, blocks, most, _told("slots"))
         if slots.count >= 1 and not rules.shares_budget and option.max_num_seqs is None:
             limited = _slots_for_latency(option, law, slots.count, rules.iteration_limits(law, promises, engines.chunk))
             if limited < slots.count:
@@ -521,30 +503,16 @@ def set_up(
 def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: Engines, mixed: bool) -> EngineSettings:
     """Engine settings of a pool, each with its reason."""
     model_len = int(MODEL_LEN_STEP * math.ceil(high_tokens / MODEL_LEN_STEP))
-    budgets = engines.token_budget or TOKEN_BUDGETS
-    if len(budgets) == 1:
-        budget_why = "as given"
-    elif option.model.pooling == "encoder":
-        budget_why = "an encoder reads the longest prompt at once"
-    elif mixed:
-        budget_why = "the cheapest of " + ", ".join(map(str, budgets)) + " within the promises"
-    else:
-        budget_why = "of no effect where every sequence prefills a chunk of its own"
+    budgets, encoder = engines.token_budget or TOKEN_BUDGETS, option.model.pooling == "encoder"
+    why = "given" if len(budgets) == 1 else "encoder" if encoder else "shared" if mixed else "alone"
     spread = option.parallel
-    beyond = {
-        "pipeline_parallel_size": spread.pp > 1 and "the layers over that many groups",
-        "data_parallel_size": spread.dp > 1 and "copies of the attention, each with requests of its own",
-        "expert_parallel_size": spread.ep > 1 and "whole experts spread over the GPUs of a stage",
-    }
+    sizes = {setting: getattr(spread, name) for name, setting in SIZES.items()}
     preempted = f"{slots.preemptions_per_1000:.2g} preemptions per 1,000 requests expected when full"
     return EngineSettings(
         max_model_len=min(model_len, option.model.max_context),
         max_num_seqs=slots.count * spread.pp,
         max_num_batched_tokens=option.token_budget,
-        tensor_parallel_size=spread.tp,
-        pipeline_parallel_size=spread.pp,
-        data_parallel_size=spread.dp,
-        expert_parallel_size=spread.ep,
+        **sizes,
         speculative="" if option.speculation is None else option.speculation.vllm_config(),
         gpu_memory_utilization=option.memory_utilization,
         kv_cache_dtype=option.model.kv_dtype,
@@ -554,12 +522,12 @@ def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: E
         reasons={
             "max_model_len": f"the pool admits requests up to {high_tokens:,.0f} tokens, in whole KV blocks",
             "max_num_seqs": f"{slots.why}; {preempted}",
-            "max_num_batched_tokens": budget_why,
+            "max_num_batched_tokens": _told(f"budget {why}", budgets=", ".join(map(str, budgets))),
             "tensor_parallel_size": group_why(engines, spread, f"weights and a {model_len:,}-token request"),
-            **{name: why for name, why in beyond.items() if why},
+            **{name: _told(name) for name, size in sizes.items() if size > 1 and name != SIZES["tp"]},
             **({"max_loras": f"as given; its memory bears {option.most_loras:,}"} if option.lora else {}),
             "gpu_memory_utilization": "weights and what the engine takes; an encoder keeps no cache"
-            if option.model.pooling == "encoder"
+            if encoder
             else f"KV cache for {option.kv_tokens(slots.count):,} tokens at this share",
         },
     )
@@ -568,30 +536,12 @@ def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: E
 def group_why(engines: Engines, spread: Parallelism, held: str) -> str:
     """Why the tensor-parallel group has its size."""
     if engines.tp:
-        return "as given"
-    if spread.dp > 1:
-        return "attention is copied, not cut; the cheapest of the ways to spread the model that were compared"
-    if spread.pp > 1:
-        return f"a whole node a stage: one node does not hold {held}"
-    if engines.tp_options:
-        return f"the cheapest of TP {', '.join(map(str, engines.tp_options))}"
-    return f"the cheapest of the groups in a node that hold {held}"
-
-
-_SLOT_REASONS = {
-    "overflow": "the largest number whose KV cache overflows in at most 1% of full iterations",
-    "preemptions": "the largest number with at most 10 preemptions per 1,000 requests",
-    "max_slots": "half as many again as the token budget can keep busy; memory would allow more",
-    "fixed output": "outputs of one length fill the cache together: memory / longest request",
-    "horizon": "overflow over the horizon",
-}
-
-_GUARD_WARNINGS = {
-    "long requests": "memory holds fewer than three of the longest requests: one long prompt can drain the machine "
-    "(a quarter of the overflow promise was applied)",
-    "fixed output": "output lengths hardly vary: slots run in step, so the worst case was reserved",
-    "fixed input": "input lengths hardly vary: preemptions were counted eight times",
-}
+        why = "given"
+    elif spread.dp > 1 or spread.pp > 1:
+        why = "copied" if spread.dp > 1 else "staged"
+    else:
+        why = "chosen" if engines.tp_options else "smallest"
+    return str(_told(f"group {why}", held=held, options=", ".join(map(str, engines.tp_options))))
 
 
 def token_budgets(engines: Engines, rules: EngineRules, whole: int = 0) -> tuple[int, ...]:
@@ -604,9 +554,7 @@ def token_budgets(engines: Engines, rules: EngineRules, whole: int = 0) -> tuple
     """
     budgets = engines.token_budget or (TOKEN_BUDGETS if rules.shares_budget else (USUAL_TOKEN_BUDGET,))
     if engines.token_budget and max(budgets) < whole:
-        raise InputError(
-            f"token_budget {max(budgets):,}: an encoder reads a prompt at once; the longest needs {whole:,}"
-        )
+        raise _refusal("whole", budget=f"{max(budgets):,}", whole=f"{whole:,}")
     return tuple(b for b in budgets if b >= whole) or (whole,)
 
 
@@ -616,12 +564,9 @@ def _slots_for_latency(option: EngineOption, law: PoolLaw, slots: int, limits: S
         return slots
     decode = law.mean(m.DECODE)
     context = law.mean(m.KV) / decode if decode > 0.0 else 0.0
-    low, high = 0, slots
-    while low < high:
-        middle = (low + high + 1) // 2
-        if full_iteration_time(option.profile.iteration, middle, context) <= min(limits):
-            low = middle
-        else:
-            high = middle - 1
+    enough = min(limits)
+    low = bisect_left(
+        range(1, slots + 1), True, key=lambda n: not full_iteration_time(option.profile.iteration, n, context) <= enough
+    )
     # even one slot may be too slow; it is kept, so that the shortfall can be named
     return max(low, 1)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from planner.catalog.kv import fits, smallest_tp, tensor_parallel_sizes
 from planner.errors import InputError
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.shared.templates import refusals
+
+_refusal = refusals(__file__)
 
 MOST_STAGES = 8
 """Pipeline stages tried."""
@@ -48,20 +52,21 @@ def parallel_choices(model: ModelSpec, gpu: GpuSpec, node: int | None = None) ->
     def all_ways() -> Iterator[Parallelism]:
         """Every split of a replica over GPUs, smaller ones first."""
         for tp in sizes:
-            pp = 1
-            while pp <= min(MOST_STAGES, model.layers):
-                yield Parallelism(tp, pp)
-                pp *= 2
-            if not model.experts:
-                continue
-            if tp > 1:
+            yield from (Parallelism(tp, pp) for pp in _doubled(1, min(MOST_STAGES, model.layers)))
+            if model.experts and tp > 1:
                 yield Parallelism(tp, ep=tp)
-            stage = 2 * tp
-            while stage <= MOST_NODES * node and stage <= model.experts:
-                yield Parallelism(tp, dp=stage // tp)
-                stage *= 2
+            yield from (
+                Parallelism(tp, dp=gpus // tp) for gpus in _doubled(2 * tp, min(MOST_NODES * node, model.experts))
+            )
 
     return tuple(sorted(all_ways(), key=lambda p: (p.gpus, p.pp, p.dp, p.ep)))
+
+
+def _doubled(first: int, most: int) -> Iterator[int]:
+    """A number, twice it, four times it, up to the most."""
+    while first <= most:
+        yield first
+        first *= 2
 
 
 def spreads(
@@ -99,20 +104,11 @@ def spreads(
         What was asked for is not possible, or does not fit; nothing fits.
     """
 
-    def holds(spread: Parallelism) -> bool:
-        return fits(
-            model,
-            gpu,
-            spread,
-            longest_request_tokens,
-            token_budget=token_budget,
-            memory_utilization=memory_utilization,
-        )
+    settings = {"token_budget": token_budget, "memory_utilization": memory_utilization}
+    smallest = partial(smallest_tp, model, gpu, longest_request_tokens, **settings)
 
-    def smallest() -> int:
-        return smallest_tp(
-            model, gpu, longest_request_tokens, token_budget=token_budget, memory_utilization=memory_utilization
-        )
+    def holds(spread: Parallelism) -> bool:
+        return fits(model, gpu, spread, longest_request_tokens, **settings)
 
     given = {name: value for name, value in asked.items() if value is not None}
     beyond = set(given) - {"tp"}
@@ -122,17 +118,12 @@ def spreads(
         one = smallest()
         if "tp" in given:
             if given["tp"] < one:
-                raise InputError(
-                    f"{model.name} does not fit on {gpu.name} x TP{given['tp']} with a request of "
-                    f"{longest_request_tokens:,.0f} tokens; TP{one} does"
-                )
+                longest = f"{longest_request_tokens:,.0f}"
+                raise _refusal("small", model=model, gpu=gpu, tp=given["tp"], longest=longest, least=one)
             return (Parallelism(given["tp"]),)
         possible = [t for t in tensor_parallel_sizes(model, gpu) if t >= one and t in tp_options]
         if not possible:
-            raise InputError(
-                f"tp {', '.join(map(str, tp_options))}: none fits {model.name} on {gpu.name}; it takes at least TP{one} "
-                f"in a node of {gpu.gpus_per_node}"
-            )
+            raise _refusal("none", options=", ".join(map(str, tp_options)), model=model, gpu=gpu, least=one)
         return tuple(Parallelism(t) for t in possible)
     if beyond:
         return _as_asked(model, gpu, given, tp_options, holds, longest_request_tokens)
@@ -156,12 +147,9 @@ def spreads(
 
 def _check_group(model: ModelSpec, gpu: GpuSpec, tp: int) -> None:
     if tp > gpu.gpus_per_node:
-        raise InputError(
-            f"tp {tp} is more than the {gpu.gpus_per_node} GPUs of a {gpu.name} node",
-            "Across nodes go pipeline stages (--pp) and experts (--dp with --tp 1).",
-        )
+        raise _refusal("beyond", tp=tp, gpu=gpu)
     if model.q_heads % tp:
-        raise InputError(f"tp {tp} does not divide the {model.q_heads} attention heads of {model.name}")
+        raise _refusal("heads", tp=tp, model=model)
 
 
 def _as_asked(
@@ -174,10 +162,7 @@ def _as_asked(
 ) -> tuple[Parallelism, ...]:
     """Ways with the numbers given; those not given: tp the smallest that fits, the others 1."""
     if not model.experts and (given.get("dp", 1) > 1 or given.get("ep", 1) > 1):
-        raise InputError(
-            f"{model.name} has no experts to spread (dp {given.get('dp', 1)}, ep {given.get('ep', 1)})",
-            "Copies of a dense model are replicas: the plan says how many.",
-        )
+        raise _refusal("dense", model=model, dp=given.get("dp", 1), ep=given.get("ep", 1))
     sizes = (given["tp"],) if "tp" in given else tp_options or tensor_parallel_sizes(model, gpu)
     tried = []
     refused: InputError | None = None
@@ -194,8 +179,5 @@ def _as_asked(
         raise refused
     found = [p for p in tried if p.pp <= model.layers and holds(p)]
     if not found:
-        raise InputError(
-            f"{model.name} does not fit on {gpu.name} x {tried[-1]} with a request of {longest:,.0f} tokens",
-            "Take more stages (--pp), more GPUs for the experts (--dp), larger GPUs or quantized weights.",
-        )
+        raise _refusal("asked", model=model, gpu=gpu, spread=tried[-1], longest=f"{longest:,.0f}")
     return tuple(found) if tp_options and "tp" not in given else (found[0],)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 
 def replicas_for_availability(needed: int, target: float, failures_per_hour: float, repair_hours: float) -> int:
     r"""Replicas so that the probability of having fewer than `needed` up is at most `target`.
@@ -46,38 +48,10 @@ def replicas_for_availability(needed: int, target: float, failures_per_hour: flo
 
 
 def _binomial_below(n: int, k: int, p: float) -> float:
-    """P(Binomial(n, p) < k)."""
-    # sum the failures' tail from its largest term downwards: P(down > n - k), down ~ Binomial(n, 1 - p)
-    q = 1.0 - p
-    first = n - k + 1
-    if first <= 0:
-        return 1.0
-    log_term = (
-        math.lgamma(n + 1)
-        - math.lgamma(first + 1)
-        - math.lgamma(n - first + 1)
-        + first * math.log(q)
-        + (n - first) * math.log(p)
-    )
-    if first < n * q:
-        # left of the mode the tail is most of the mass: sum the complement
-        return 1.0 - _binomial_below_or_equal(n, first - 1, q)
-    total = term = 1.0
-    for j in range(first + 1, n + 1):
-        term *= (n - j + 1) / j * q / p
-        total += term
-        if term < 1e-17 * total:
-            break
-    return min(1.0, total * math.exp(log_term))
-
-
-def _binomial_below_or_equal(n: int, k: int, q: float) -> float:
-    log_term = n * math.log1p(-q)
-    total = 0.0
-    for j in range(k + 1):
-        total += math.exp(log_term)
-        log_term += math.log((n - j) / (j + 1)) + math.log(q) - math.log1p(-q)
-    return min(1.0, total)
+    """P(Binomial(n, p) < k), 0 < p < 1: more than n - k of n are down."""
+    down = np.arange(1, n + 1)
+    logs = np.append(0.0, np.cumsum(np.log((n - down + 1) / down * ((1.0 - p) / p))))
+    return float(np.exp(n * math.log(p) + logs[n - k + 1 :]).sum())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,26 @@
-"""Results to text: one file per output format; every formatter takes a result and returns a string."""
+"""Results to text: every format takes a result and returns a string."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError, did_you_mean
-from planner.report.exports import export, export_names
 
-__all__ = ["PICTURES", "formats", "formatter"]
+__all__ = ["PICTURES", "export_names", "formats", "formatter"]
 
 PICTURES = (".svg", ".png", ".pdf")
 """Kinds of files that a result is drawn to."""
+
+
+@cache
+def export_names(of: str) -> tuple[str, ...]:
+    """Formats to deploy one kind of result (``plan``, ``schedule``; empty = none): the files of its folder."""
+    folder = Path(__file__).with_name("exports") / of
+    return tuple(sorted(path.stem.replace("_", "-") for path in folder.glob("[!_]*.py")))
 
 
 def formats(of: str = "") -> tuple[str, ...]:
@@ -34,6 +42,7 @@ def formatter(name: str, of: str = "") -> Callable[[Any], str]:
     if name not in known:
         raise InputError(f"--format: {name!r} is none of {', '.join(known)}{did_you_mean(name, known)}")
     if name in export_names(of):
-        return export(of, name).render
-    render: Callable[[Any], str] = import_module(f"planner.report.{name}").render
-    return render
+        found: Callable[[Any], str] = import_module(f"planner.report.exports.{of}.{name.replace('-', '_')}").render
+        return found
+    rendered: Callable[[Any], str] = import_module("planner.report.output").FORMATS[name]
+    return rendered

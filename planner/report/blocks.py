@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.report.markdown import rows_to_markdown
-from planner.report.table import NARROWEST, fitting, rows_to_table
 from planner.units import format_count, format_duration, format_percent, format_usd
+
+GAP = "  "
+"""Between columns."""
+
+NARROWEST = 16
+"""A column of words is never folded to less than this."""
+
+LONGEST_WORD = 48
+"""Words longer than this, addresses mostly, are broken where a page has no room for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +30,12 @@ class Table:
     columns, rows
         What it shows.
     left
-        Columns that align left, the others right.
+        Columns that align left, the others right: those of words, which may be folded.
     near
         Follows the block above without an empty line in a terminal.
     drop
-        Columns that a narrow page leaves out, the first to go first.
+        Columns that a narrow page leaves out, the first to go first; those that are absent are passed over. All others but the
+        first column follow, from the right, where these are not enough.
     words
         Characters below which columns of words are folded only when all of `drop` are left out.
     """
@@ -36,6 +46,81 @@ class Table:
     near: bool = False
     drop: Sequence[str] = ()
     words: int = NARROWEST
+
+    def fitting(self, width: int | None) -> list[int]:
+        """Which columns a page of so many characters shows (``None`` = any number): their indices."""
+        kept = list(range(len(self.columns)))
+        named = [self.columns.index(name) for name in self.drop if name in self.columns]
+        others = [k for k in range(len(self.columns) - 1, 0, -1) if k not in named]
+        for going, narrowest in ((named, self.words), (others, NARROWEST)):
+            while width is not None and going and _taken([self._least(k, narrowest) for k in kept]) > width:
+                kept.remove(going.pop(0))
+        return kept
+
+    def _width(self, k: int) -> int:
+        """Characters of a column as it stands."""
+        return max(len(self.columns[k]), *(len(row[k]) for row in self.rows), 0)
+
+    def _least(self, k: int, narrowest: int = NARROWEST) -> int:
+        """Characters that a column needs at least: words fold between them."""
+        words = [word for row in self.rows for word in row[k].split()]
+        longest = min(max((len(word) for word in [self.columns[k], *words]), default=1), LONGEST_WORD)
+        return min(self._width(k), max(longest, narrowest)) if self.columns[k] in self.left else self._width(k)
+
+    def to_text(self, width: int | None = None) -> str:
+        """On a page of so many characters: numbers are never cut; columns are left out in the order of `drop`, then words are
+        folded.
+
+        >>> print(Table(["name", "n"], [["a b", "1"]], {"name"}).to_text())
+        name  n
+        ───────
+        a b   1
+        """
+        kept = self.fitting(width)
+        widths, least = [self._width(k) for k in kept], [self._least(k) for k in kept]
+        while width is not None and (over := _taken(widths) - width) > 0:
+            # the column that can give most gives first
+            give = max(range(len(kept)), key=lambda c: widths[c] - least[c])
+            if widths[give] == least[give]:
+                break
+            widths[give] -= min(over, widths[give] - least[give])
+        bold, plain = ("", "") if os.environ.get("NO_COLOR") or not sys.stdout.isatty() else ("\033[1m", "\033[0m")
+        left = [self.columns[k] in self.left for k in kept]
+
+        def lines(cells: Sequence[str]) -> list[str]:
+            """One row, on as many lines as its folded words take."""
+            parts = [
+                textwrap.wrap(cell, size, break_on_hyphens=False) or [""] if words else [cell]
+                for cell, size, words in zip(cells, widths, left, strict=True)
+            ]
+            out = []
+            for at in range(max(map(len, parts), default=1)):
+                found = [part[at] if at < len(part) else "" for part in parts]
+                aligned = [f"{w:{'<' if ls else '>'}{n}}" for w, n, ls in zip(found, widths, left, strict=True)]
+                out.append(GAP.join(aligned).rstrip())
+            return out
+
+        head = [f"{bold}{text}{plain}" for text in lines([self.columns[k] for k in kept])]
+        return "\n".join(
+            [*head, "─" * _taken(widths), *(t for row in self.rows for t in lines([row[k] for k in kept]))]
+        )
+
+    def to_markdown(self) -> str:
+        """A pipe table.
+
+        >>> print(Table(["a", "b"], [["1", "2"]], {"a"}).to_markdown())
+        | a | b |
+        | :-- | --: |
+        | 1 | 2 |
+        """
+        rule = [":--" if c in self.left else "--:" for c in self.columns]
+        rows = [[cell.replace("|", "\\|") for cell in row] for row in self.rows]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (self.columns, rule, *rows))
+
+
+def _taken(widths: Sequence[int]) -> int:
+    """Characters of a page for columns of these widths."""
+    return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +154,7 @@ class Text:
 
 Block = Table | Text
 
-_STYLES = {"heading": "## {}", "bold": "**{}**", "bullets": "- {}", "command": "    {}", "": "{}"}
+STYLES = {"heading": "## {}", "bold": "**{}**", "bullets": "- {}", "command": "    {}", "": "{}"}
 
 
 def to_terminal(blocks: Sequence[Block], width: int | None = None) -> str:
@@ -77,8 +162,7 @@ def to_terminal(blocks: Sequence[Block], width: int | None = None) -> str:
     out = ""
     for block in blocks:
         if isinstance(block, Table):
-            text = rows_to_table(block.columns, block.rows, block.left, width, block.drop, block.words)
-            kept = fitting(block.columns, block.rows, block.left, width, block.drop, block.words)
+            text, kept = block.to_text(width), block.fitting(width)
             if gone := [name for k, name in enumerate(block.columns) if k not in kept]:
                 text += "\n" + folded(f"left out for the width: {', '.join(gone)} (--wide)", width)
         elif block.only == "document":
@@ -103,10 +187,10 @@ def to_markdown(blocks: Sequence[Block]) -> str:
     parts = []
     for block in blocks:
         if isinstance(block, Table):
-            parts.append(rows_to_markdown([*block.columns], [[*r] for r in block.rows], block.left))
+            parts.append(block.to_markdown())
         elif block.lines and block.only != "terminal":
             title = [f"### {block.title}\n"] if block.title else []
-            parts.append("\n".join([*title, *(_STYLES[block.style].format(line) for line in block.lines)]))
+            parts.append("\n".join([*title, *(STYLES[block.style].format(line) for line in block.lines)]))
     return "\n\n".join(parts)
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from planner.report.blocks import Table, Text
-from planner.shared.record import Record
+from planner.shared.record import Record, plain
 
 
 @dataclass(frozen=True, slots=True)
 class Listing(Record):
-    """Something looked up, as every format has it; what JSON and YAML have are the fields of its kind.
+    """Something looked up, as every format has it.
 
     Parameters
     ----------
@@ -20,29 +20,20 @@ class Listing(Record):
         What is written as CSV.
     page
         What people read.
+    content
+        What JSON and YAML have: named things, or the one thing, which writes itself.
     """
 
     rows: Sequence[dict[str, Any]] = field(repr=False)
     page: Sequence[Table | Text] = field(repr=False)
+    content: Any
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        named = isinstance(self.content, Mapping)
+        found: dict[str, Any] = plain(self.content)
+        return {"schema_version": self.schema_version, **found} if named else found
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per thing."""
         return [*self.rows]
-
-
-@dataclass(frozen=True, slots=True)
-class Alone(Listing):
-    """One thing that writes itself, with a page.
-
-    Parameters
-    ----------
-    thing
-        That thing.
-    """
-
-    thing: Any
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        found: dict[str, Any] = self.thing.to_dict()
-        return found

@@ -8,11 +8,13 @@ from html import escape
 from pathlib import Path
 
 from planner.plans import Plan
-from planner.report import explained, pictures
+from planner.report import pictures
 from planner.report.blocks import Block, Table, Text, to_markdown
 from planner.report.svg import COLOURS, DARK, LIGHT, STROKES, figure
-from planner.report.text import costs as costs_text
-from planner.report.text import plan as plan_text
+from planner.report.text.choices import of_choices
+from planner.report.text.money import of_costs
+from planner.report.text.plan import answer, of_plan
+from planner.report.text.why import why
 from planner.studies.overview import Overview
 
 STYLE = (
@@ -28,10 +30,10 @@ STYLE = (
 
 def as_markdown(overview: Overview) -> str:
     """The same in words and tables, for a design document."""
-    parts = [to_markdown(plan_text.blocks(overview.plan)), "## Why\n\n" + to_markdown(explained.blocks(overview.plan))]
-    for title, _, table in pictures.of_overview(overview):
-        parts.append(f"## {title}\n\n" + to_markdown([table]))
-    parts.append("## What it costs, and how to pay for it\n\n" + to_markdown(costs_text.blocks(overview.costs)))
+    parts = [to_markdown(of_plan(overview.plan)), "## Why\n\n" + to_markdown(why(overview.plan))]
+    for picture, table in pictures.of_overview(overview):
+        parts.append(f"## {picture.title}\n\n" + to_markdown([table]))
+    parts.append("## What it costs, and how to pay for it\n\n" + to_markdown(of_costs(overview.costs)))
     parts.append(f"## To repeat it\n\n    {overview.command}\n")
     return "\n\n".join(parts)
 
@@ -39,27 +41,25 @@ def as_markdown(overview: Overview) -> str:
 def as_html(overview: Overview) -> str:
     """The page."""
     plan = overview.plan
-    question, *page = plan_text.blocks(plan)
+    question, *page = of_plan(plan)
     assert isinstance(question, Text)
-    answer = plan_text.answer(plan)[0]
     head = [
         '<label class="other"><input type="checkbox" id="other"> other colours</label>',
         f"<h1>{_words(question.lines[0])}</h1>",
         *map(_block, page),
     ]
     if plan.choices is not None:
-        from planner.report.text import choices
-
-        head += [_block(block) for block in choices.blocks(plan.choices)]
+        head += map(_block, of_choices(plan.choices))
     body = [
-        f"<h2>{_words(title)}</h2><figure>{figure(picture)}<details><summary>as a table</summary>{_table(table)}</details></figure>"
-        for title, picture, table in pictures.of_overview(overview)
+        f"<h2>{_words(picture.title)}</h2><figure>{figure(picture)}"
+        f"<details><summary>as a table</summary>{_table(table)}</details></figure>"
+        for picture, table in pictures.of_overview(overview)
     ]
     body.append("<h2>What it costs, and how to pay for it</h2>")
-    body += [_block(block) for block in costs_text.blocks(overview.costs)]
+    body += [_block(block) for block in of_costs(overview.costs)]
     tail = [
         "<h2>Pools</h2>",
-        *map(_block, explained.blocks(plan)),
+        *map(_block, why(plan)),
         _list("Where the numbers come from", _provenance(plan)),
         f"<h2>To repeat it</h2><pre>{escape(overview.command)}</pre>",
         f"<footer>fleetopt {escape(plan.version)}, method {escape(plan.method)}</footer>",
@@ -67,7 +67,7 @@ def as_html(overview: Overview) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{_words(answer)}</title><style>{STYLE}</style></head><body><main>"
+        f"<title>{_words(answer(plan)[0])}</title><style>{STYLE}</style></head><body><main>"
         + "\n".join([*head, *body, *tail])
         + "</main></body></html>\n"
     )

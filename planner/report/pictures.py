@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
-from planner.plans import Plan
+from planner.plans import HOURS_PER_MONTH, Plan
 from planner.promise import GOODPUT
 from planner.report import PICTURES
 from planner.report.blocks import Table, label, rows_table
 from planner.report.charts import Bars, Chart, Line, Lines
-from planner.report.text.choices import HOURS_PER_MONTH
 from planner.shared.writing import write_text
 from planner.studies.overview import Overview
 from planner.studies.schedule import Schedule
 from planner.units import format_count, format_duration, format_percent, format_share, format_usd
 
-Figure = tuple[str, Chart, Table]
-"""Title, chart, and the same as a table."""
+Figure = tuple[Chart, Table]
+"""A chart, and the same as a table."""
 
 
 def of_overview(overview: Overview) -> list[Figure]:
-    """Title, picture and the same as a table."""
+    """Pictures and the same as tables."""
     found = [*_latency_by_rate(overview), _spread(overview.plan), _tornado(overview)]
     found[:0] = _surroundings(overview.plan)
     if overview.cuts:
@@ -36,12 +36,9 @@ def of_overview(overview: Overview) -> list[Figure]:
 
 def _boundary(overview: Overview) -> Figure:
     """Cost by where requests are cut, a line for every gamma."""
-    by_gamma: dict[float, list[tuple[float, float]]] = {}
-    for cut in overview.cuts:
-        if cut.cost_usd_per_hour is not None:
-            by_gamma.setdefault(cut.gamma, []).append((cut.boundary_tokens, HOURS_PER_MONTH * cut.cost_usd_per_hour))
-    alone = len(by_gamma) < 2
-    drawn = _each({"cost" if alone else f"gamma {gamma:g}": points for gamma, points in by_gamma.items()})
+    priced = [(c, HOURS_PER_MONTH * c.cost_usd_per_hour) for c in overview.cuts if c.cost_usd_per_hour is not None]
+    alone = len({cut.gamma for cut, _ in priced}) < 2
+    drawn = _each(("cost" if alone else f"gamma {cut.gamma:g}", cut.boundary_tokens, cost) for cut, cost in priced)
     title = f"Where requests are cut: cost a month by boundary{'' if alone else ' and gamma'}"
     picture = Lines(
         title, drawn, "boundary, tokens", "$/month", format_count, _money,
@@ -51,7 +48,7 @@ def _boundary(overview: Overview) -> Figure:
     told = {(c.boundary_tokens, c.gamma): c.cost_usd_per_hour for c in overview.cuts}
     gammas = sorted({c.gamma for c in overview.cuts})
     cells = [[format_count(b), *(_month(told.get((b, g))) for g in gammas)] for b in places]
-    return title, picture, Table(["boundary", *(f"$/month, gamma {g:g}" for g in gammas)], cells)
+    return picture, Table(["boundary", *(f"$/month, gamma {g:g}" for g in gammas)], cells)
 
 
 def _month(usd_per_hour: float | None) -> str:
@@ -70,7 +67,7 @@ def _promise(plan: Plan) -> Figure | None:
         title, [Line("cost", points)], "limit", "$/month", format_duration, _money,
         marks=[(choices.promise.limit_s, "as planned")], log_x=True,
     )  # fmt: skip
-    return title, picture, Table(["limit", "$/month"], [[format_duration(x), _money(y)] for x, y in points])
+    return picture, Table(["limit", "$/month"], [[format_duration(x), _money(y)] for x, y in points])
 
 
 def _types(plan: Plan) -> Figure | None:
@@ -94,7 +91,7 @@ def _types(plan: Plan) -> Figure | None:
         [name, format_count(told[name][2]), _money(points[name][1]), format_duration(points[name][0])]
         for name in sorted(points, key=lambda name: points[name][1])
     ]
-    return title, picture, Table(["GPU", "GPUs", "$/month", "P99 TTFT"], cells, {"GPU"})
+    return picture, Table(["GPU", "GPUs", "$/month", "P99 TTFT"], cells, {"GPU"})
 
 
 def _surroundings(plan: Plan) -> list[Figure]:
@@ -104,41 +101,36 @@ def _surroundings(plan: Plan) -> list[Figure]:
 
 def _latency_by_rate(overview: Overview) -> list[Figure]:
     """Every promised quantile of the fleet as it stands, over the rate."""
-    plan, rows = overview.plan, overview.rates.to_rows()
+    plan = overview.plan
+    rows: list[dict[str, Any]] = overview.rates.to_rows()
     found: list[Figure] = []
     for promise in plan.slo.promises:
         joint = promise.kind == GOODPUT
         column, told = promise.column, format_share if joint else format_duration
-        by_pool: dict[str, list[tuple[float, float]]] = {}
-        for row in rows:
-            value = row.get(column)
-            rate = row["rate_per_s"]
-            if isinstance(rate, float):
-                beyond = 0.0 if joint else math.inf
-                by_pool.setdefault(str(row["pool"]), []).append((rate, value if isinstance(value, float) else beyond))
-        by_pool = {name: points for name, points in by_pool.items() if any(math.isfinite(y) for _, y in points)}
-        if not by_pool:
+        at_rates = [row for row in rows if isinstance(row["rate_per_s"], float)]
+        pools = {str(row["pool"]) for row in at_rates if isinstance(row.get(column), float) or joint}
+        if not pools:
             continue
-        rates = [x for points in by_pool.values() for x, _ in points]
-        limit = promise.quantile if joint else promise.limit_s
-        title = (
-            f"{f'Requests within all limits ({promise.told})' if joint else promise.label} of this fleet at other rates"
+        beyond = 0.0 if joint else math.inf
+        by_pool = _each(
+            (pool, row["rate_per_s"], value if isinstance(value := row.get(column), float) else beyond)
+            for row in at_rates
+            if (pool := str(row["pool"])) in pools
         )
-        alone = len(by_pool) == 1
-        drawn = _each({promise.label if alone else f"pool {name}": points for name, points in by_pool.items()})
+        limit = promise.quantile if joint else promise.limit_s
+        told_of = f"Requests within all limits ({promise.told})" if joint else promise.label
+        drawn = [replace(l, name=promise.label if len(by_pool) == 1 else f"pool {l.name}") for l in by_pool]
+        rates = [x for line in drawn for x, _ in line.points]
         drawn.append(Line(f"promise {told(limit)}", [(min(rates), limit), (max(rates), limit)], "limit"))
         picture = Lines(
-            title, drawn, "requests/s", promise.label, format_count, told,
+            f"{told_of} of this fleet at other rates", drawn, "requests/s", promise.label, format_count, told,
             marks=_rates_marked(overview), log_y=not joint,
         )  # fmt: skip
         cells = [
-            [
-                format_count(x),
-                *(told(points[k][1]) if math.isfinite(points[k][1]) else "unstable" for points in by_pool.values()),
-            ]
-            for k, (x, _) in enumerate(next(iter(by_pool.values())))
+            [format_count(points[0][0]), *(told(y) if math.isfinite(y) else "unstable" for _, y in points)]
+            for points in zip(*(line.points for line in by_pool), strict=True)
         ]
-        found.append((title, picture, Table(["requests/s", *(f"{promise.label}, {n}" for n in by_pool)], cells)))
+        found.append((picture, Table(["requests/s", *(f"{promise.label}, {l.name}" for l in by_pool)], cells)))
     return found
 
 
@@ -172,27 +164,20 @@ def _spread(plan: Plan) -> Figure:
     for metric, bound in sorted(limits):
         told = f"promise {names[metric]} {format_duration(bound)}"
         drawn.append(Line(told, [(min(ends), bound), (max(ends), bound)], "limit"))
-    title = "How long requests take, by percentile"
-    picture = Lines(title, drawn, "percentile", "time", lambda x: f"{x:g}%", format_duration, log_y=True)
-    return (
-        title,
-        picture,
-        Table(["pool", "what", "percentile", "predicted", "at least", "at most", "promise"], cells, {"pool", "what"}),
-    )
+    title, percent = "How long requests take, by percentile", lambda x: f"{x:g}%"
+    picture = Lines(title, drawn, "percentile", "time", percent, format_duration, log_y=True)
+    columns = ["pool", "what", "percentile", "predicted", "at least", "at most", "promise"]
+    return picture, Table(columns, cells, {"pool", "what"})
 
 
 def _tornado(overview: Overview) -> Figure:
     """Cost a month with one thing otherwise."""
-    month = HOURS_PER_MONTH
-
-    def at(cost: float | None) -> float | None:
-        return None if cost is None else month * cost
-
-    rows = [(d.name, at(d.low_usd_per_hour), at(d.high_usd_per_hour)) for d in overview.doubts]
+    ends = [(d.name, (d.low_usd_per_hour, d.high_usd_per_hour)) for d in overview.doubts]
+    rows = [(name, low and HOURS_PER_MONTH * low, high and HOURS_PER_MONTH * high) for name, (low, high) in ends]
     title = "What matters: cost a month of such a fleet if one thing is otherwise"
-    picture = Bars(title, rows, month * overview.plan.cost_usd_per_hour, _money)
-    cells = [[name, *("no fleet" if v is None else _money(v) for v in (low, high))] for name, low, high in rows]
-    return title, picture, Table(["what", "one way", "the other"], cells, {"what"})
+    picture = Bars(title, rows, HOURS_PER_MONTH * overview.plan.cost_usd_per_hour, _money)
+    cells = [[name, *map(_month, costs)] for name, costs in ends]
+    return picture, Table(["what", "one way", "the other"], cells, {"what"})
 
 
 def _day(schedule: Schedule) -> Figure:
@@ -209,7 +194,7 @@ def _day(schedule: Schedule) -> Figure:
         {"hour": h, "requests/s": schedule.rates_per_s[h], "replicas": replicas[h], "cost": format_usd(costs[h])}
         for h in hours
     ]
-    return title, picture, rows_table(rows, ["hour"])
+    return picture, rows_table(rows, ["hour"])
 
 
 def charts_of(result: Any) -> list[Chart]:
@@ -251,12 +236,15 @@ def save(result: Any, path: str | Path) -> Path:
 
 def _of_plan(plan: Plan) -> list[Chart]:
     """Times by percentile, and what the promise costs where that was asked for."""
-    return [*(chart for _, chart, _ in _surroundings(plan)), _spread(plan)[1]]
+    return [*(chart for chart, _ in _surroundings(plan)), _spread(plan)[0]]
 
 
-def _each(points: Mapping[str, Sequence[tuple[float, float]]]) -> list[Line]:
-    """A line for every name, in three styles by turns."""
-    return [Line(name, of_one, "abc"[k % 3]) for k, (name, of_one) in enumerate(points.items())]
+def _each(points: Iterable[tuple[str, float, float]]) -> list[Line]:
+    """A line for every name among (name, x, y), in three styles by turns."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for name, x, y in points:
+        found.setdefault(name, []).append((x, y))
+    return [Line(name, sorted(of_one), "abc"[k % 3]) for k, (name, of_one) in enumerate(found.items())]
 
 
 def _of_evaluation(result: Any) -> list[Chart]:
@@ -267,15 +255,12 @@ def _of_evaluation(result: Any) -> list[Chart]:
     found: list[Chart] = []
     for column in [*last.values(), "load"]:
         kept = [r for r in rows if isinstance(r.get(column), (int, float)) and math.isfinite(r[column])]
-        lines: dict[str, list[tuple[float, float]]] = {}
-        for r in kept:
-            lines.setdefault(str(r["pool"]), []).append((float(r["rate_per_s"]), float(r[column])))
-        if lines:
+        if kept:
             time = column.endswith("_s") and not column.endswith("_per_s")
             text = format_duration if time else format_count
             name = label(column)
             title = f"{name[:1].upper()}{name[1:]} of this fleet by rate"
-            drawn = _each({pool: sorted(points) for pool, points in lines.items()})
+            drawn = _each((str(r["pool"]), float(r["rate_per_s"]), float(r[column])) for r in kept)
             found.append(Lines(title, drawn, label("rate_per_s"), name, format_count, text, log_y=time))
     return found
 
@@ -288,17 +273,23 @@ def _of_sweep(result: Any) -> list[Chart]:
     number = next((n for n in changed if len(values[n]) > 1 and all(_is_number(v) for v in values[n])), None)
     if number is None:
         named = [(", ".join(str(r.get(n)) for n in changed), r.get("cost_usd_per_hour")) for r in rows]
-        bars = [(name, None, HOURS_PER_MONTH * float(cost)) for name, cost in named if cost is not None]
-        return [Bars("Cost a month of every point", bars, 0.0, _money)] if bars else []
+        return _bars("Cost a month of every point", [(n, c and HOURS_PER_MONTH * c) for n, c in named], _money)
     others = [n for n in changed if n != number]
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for r in rows:
-        if r.get("cost_usd_per_hour") is not None:
-            name = ", ".join(f"{n} {r.get(n)}" for n in others) or "cost"
-            lines.setdefault(name, []).append((float(str(r[number])), HOURS_PER_MONTH * float(r["cost_usd_per_hour"])))
-    drawn = _each({name: sorted(points) for name, points in lines.items()})
+    drawn = _each(
+        (", ".join(f"{n} {r.get(n)}" for n in others) or "cost", float(str(r[number])), HOURS_PER_MONTH * float(cost))
+        for r in rows
+        if (cost := r.get("cost_usd_per_hour")) is not None
+    )
     along = "requests/s" if number == "rate" else label(number)
     return [Lines(f"Cost by {along}", drawn, along, "$/month", format_count, _money)] if drawn else []
+
+
+def _bars(
+    title: str, values: Iterable[tuple[str, Any]], text: Callable[[float], str], middle: float = 0.0
+) -> list[Chart]:
+    """A bar for every value that is a number, if any is."""
+    rows = [(name, None, float(value)) for name, value in values if value is not None and math.isfinite(value)]
+    return [Bars(title, rows, middle, text)] if rows else []
 
 
 def _is_number(text: str) -> bool:
@@ -311,19 +302,14 @@ def _is_number(text: str) -> bool:
 def _of_stability(result: Any) -> list[Chart]:
     """Every limit of the fleet, from the rate asked about."""
     rate = float(result.about["arrival_rate_per_s"])
-    rows = [
-        (b.name, None, b.fleet_per_s)
-        for b in result.bounds
-        if b.fleet_per_s is not None and math.isfinite(b.fleet_per_s)
-    ]
-    return [Bars(f"Limits of the fleet from its {format_count(rate)} requests/s", rows, rate, format_count)]
+    title = f"Limits of the fleet from its {format_count(rate)} requests/s"
+    return _bars(title, [(b.name, b.fleet_per_s) for b in result.bounds], format_count, rate)
 
 
 def _of_batching(result: Any) -> list[Chart]:
     """Throughput of both, where it is known."""
     found = [(name, getattr(result, name)["throughput_per_s"]) for name in ("exclusive", "mixed")]
-    rows = [(name, None, float(value)) for name, value in found if value is not None]
-    return [Bars("Requests/s of one replica at saturation", rows, 0.0, format_count)]
+    return _bars("Requests/s of one replica at saturation", found, format_count)
 
 
 def _of_calibrations(result: Any) -> list[Chart]:
@@ -339,11 +325,9 @@ def _of_calibrations(result: Any) -> list[Chart]:
                 drawn = [Line(what, points, dots=True)]
                 charts.append(Lines(title, drawn, "iteration", what, format_duration, _percent, log_x=True))
         elif c.server_fit is not None and c.server_fit.tpot_error_by_shape:
-            rows = [
-                (f"{format_count(i)} in, {format_count(o)} out", None, float(e))
-                for (i, o), e in c.server_fit.tpot_error_by_shape.items()
-            ]
-            charts.append(Bars(f"{c.profile.name}: error of TPOT, shape left out", rows, 0.0, _percent))
+            errors = c.server_fit.tpot_error_by_shape.items()
+            rows = [(f"{format_count(i)} in, {format_count(o)} out", e) for (i, o), e in errors]
+            charts += _bars(f"{c.profile.name}: error of TPOT, shape left out", rows, _percent)
     return charts
 
 
@@ -370,18 +354,15 @@ MOST_STEPS = 400
 
 def _of_costs(result: Any) -> list[Chart]:
     """Ways to pay beside each other."""
-    rows = [(w.name, None, HOURS_PER_MONTH * w.cost_usd_per_hour) for w in result.ways]
-    return [Bars("Cost a month by the way to pay", rows, 0.0, _money)]
+    rows = [(w.name, HOURS_PER_MONTH * w.cost_usd_per_hour) for w in result.ways]
+    return _bars("Cost a month by the way to pay", rows, _money)
 
 
 def _of_autoscaling(result: Any) -> list[Chart]:
     """Windows within the promise, by scaler."""
-    rows = [(f"{p.pool}, {o.name}", None, o.attained) for p in result.pools for o in p.outcomes]
-    paid = [(f"{p.pool}, {o.name}", None, o.replica_hours) for p in result.pools for o in p.outcomes]
-    return [
-        Bars("Five-minute windows within the promise", rows, 0.0, _percent),
-        Bars("Replica-hours paid", paid, 0.0, format_count),
-    ]
+    outcomes = [(f"{p.pool}, {o.name}", o) for p in result.pools for o in p.outcomes]
+    kept = _bars("Five-minute windows within the promise", [(name, o.attained) for name, o in outcomes], _percent)
+    return [*kept, *_bars("Replica-hours paid", [(name, o.replica_hours) for name, o in outcomes], format_count)]
 
 
 KINDS: Mapping[str, Callable[[Any], list[Chart]]] = {
@@ -390,9 +371,9 @@ KINDS: Mapping[str, Callable[[Any], list[Chart]]] = {
     "CalibrationSet": _of_calibrations,
     "Costs": _of_costs,
     "Evaluation": _of_evaluation,
-    "Overview": lambda result: [chart for _, chart, _ in of_overview(result)],
+    "Overview": lambda result: [chart for chart, _ in of_overview(result)],
     "Plan": _of_plan,
-    "Schedule": lambda result: [_day(result)[1]],
+    "Schedule": lambda result: [_day(result)[0]],
     "Stability": _of_stability,
     "Sweep": _of_sweep,
     "WorkloadSummary": _of_workload,

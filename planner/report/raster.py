@@ -29,8 +29,7 @@ def draw(charts: Sequence[Chart], path: Path) -> Path:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InputError(
-            f"{path}: {path.suffix[1:].upper()} needs matplotlib",
-            f"{installing('plot')}, or name the file .svg.",
+            f"{path}: {path.suffix[1:].upper()} needs matplotlib", f"{installing('plot')}, or name the file .svg."
         ) from error
     heights = [height_of(c) if isinstance(c, Lines) else 90 + ROW * len(c.rows) for c in charts]
     figure: Any = Figure(figsize=(WIDTH / 72.0, sum(heights) / 72.0), layout="constrained")

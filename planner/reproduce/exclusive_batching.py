@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,24 +12,14 @@ from numpy.typing import NDArray
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import profile
+from planner.fluid import exclusive as eb
 from planner.fluid.crossover import TP_MB, kappa
-from planner.fluid.exclusive import (
-    TP_EB_opt,
-    dtheta_first_order,
-    hazard_fit,
-    slots_to_refill,
-    theta0,
-    theta0_of_costs,
-    theta_age_aware,
-    theta_fluid_reset,
-)
 from planner.fluid.exclusive_memory import N_bounds, fluid_peak_per_slot, vbar
 from planner.iteration.derived import exclusive_parameters, mixed_parameters
 from planner.iteration.roofline import roofline
-from planner.reproduce.result import DIFFERS, SAME, SAME_UNDER, Row, compare, numbers, told
-from planner.shared.documents import load_document
+from planner.reproduce.papers import DIFFERS, SAME, SAME_UNDER, Row, compare, numbers, printed_by
 
-PRINTED = load_document(Path(__file__).with_name("exclusive_batching.yaml"))
+PRINTED, _row = printed_by(__file__)
 WORKLOADS = ("ShareGPT", "LongBench", "WildChat", "NuminaMath")
 FIRST_ROW = fmean(PRINTED["table10"][64][0])
 TABLE11_SLOTS, TABLE11_OUTPUT = 128, 64
@@ -39,10 +27,6 @@ FIGURE1_TOKENS, FIGURE1_CONTEXT = 4096, 16
 NUMINA_TPOT_S = 0.08175  # section 4.3.3, v1 on the RTX PRO 6000
 CFR_OPTIMUM, IFR_OPTIMUM = 0.16, 0.36  # appendix E.3, Gamma of shape 1 and 2 at one mean
 E3_MEAN = 256
-
-
-def _row(key: str, ours: Any, verdict: str = "", **words: Any) -> Row:
-    return told(PRINTED["rows"][key], ours, verdict, **words)
 
 
 def _ratio(theta: float) -> float:
@@ -116,7 +100,7 @@ def _plateaus() -> Iterator[Row]:
         k = max(zip(rates, ks, strict=True))[1]
         yield _row("best k", k, prompt=prompt, printed=best)
         yield _row("best threshold", k / TABLE11_SLOTS, prompt=prompt, printed=threshold)
-    rate = float(theta0(64.0 * _ratio(FIRST_ROW) / TABLE11_OUTPUT).theta0)
+    rate = float(eb.theta0(64.0 * _ratio(FIRST_ROW) / TABLE11_OUTPUT).theta0)
     yield _row("P2", f"{rate:.3f}", SAME_UNDER if 0.438 <= rate <= 0.625 else DIFFERS)
     for name, (tried, shares) in PRINTED["table13"].items():
         thresholds = [f"threshold {i / 10:g}" for i in range(1, 10)] + ["adaptive"]
@@ -180,7 +164,7 @@ def _throughput() -> Iterator[Row]:
             line = mixed_parameters(iteration, ratio, held, prompt).values
             lines = exclusive_parameters(iteration, held).values
             tp_mb = TP_MB(slots, line["alpha_MB"], line["beta_MB"], prompt, output)
-            tp_eb = TP_EB_opt(
+            tp_eb = eb.TP_EB_opt(
                 slots, lines["alpha_p"], lines["alpha_d"], lines["beta_p"], lines["beta_d"], prompt, output
             )
             reason = f"formula with {slots:,.0f} slots, the mean lengths of table 9 and kernels added up"
@@ -196,7 +180,7 @@ def _table10() -> Iterator[Row]:
     """Best thresholds over the mean output: eq. 3 beside the measurements, and their own summaries."""
     ratio = 64.0 * _ratio(FIRST_ROW)
     for output, (measured, mean, deviation) in PRINTED["table10"].items():
-        ours = float(theta0(ratio / output).theta0)
+        ours = float(eb.theta0(ratio / output).theta0)
         yield _row("mean of four", fmean(measured), output=output, printed=mean)
         inside = abs(ours - fmean(measured)) <= STUDENT_3 * stdev(measured) / 2.0
         verdict = SAME_UNDER if inside else DIFFERS
@@ -212,39 +196,39 @@ def _thresholds() -> Iterator[Row]:
     ratio = 64.0 * _ratio(FIRST_ROW)
     change = max(
         abs(
-            theta0_of_costs(ratio, 1.0, p0=p, geometric=True).theta0 / theta0_of_costs(ratio, 1.0, p0=p).theta0 - 1.0
+            eb.theta0_of_costs(ratio, 1.0, p0=p, geometric=True).theta0 / eb.theta0_of_costs(ratio, 1.0, p0=p).theta0 - 1.0
         )
         for p in (0.003, 0.01)
     )  # fmt: skip
     yield _row("discrete", f"{100 * change:.1f}% at most", SAME if change < 0.01 else DIFFERS)
-    share = float(theta0_of_costs(0.01, 1.0, p0=1e-3).theta0)
-    yield _row("k0", slots_to_refill(share, 64), share=64 * share)
+    share = float(eb.theta0_of_costs(0.01, 1.0, p0=1e-3).theta0)
+    yield _row("k0", eb.slots_to_refill(share, 64), share=64 * share)
 
 
 def _increasing_hazard() -> Iterator[Row]:
     """Sections 3.4 and 4.1: hazards of the paper's own synthetic lengths."""
-    uniform = hazard_fit(range(256, 769))
+    uniform = eb.hazard_fit(range(256, 769))
     yield _row("uniform", f"{uniform.p0:.2e}")
     quantiles = (np.arange(20_000) + 0.5) / 20_000
     ages = np.arange(0, 12 * E3_MEAN)
     lengths = np.interp(quantiles, 1.0 - _gamma2_survival(E3_MEAN, ages.size), ages)
-    fit = hazard_fit([int(v) for v in np.maximum(np.ceil(lengths), 1.0)])
+    fit = eb.hazard_fit([int(v) for v in np.maximum(np.ceil(lengths), 1.0)])
     implied = 2.8e-4 / 0.15
     yield _row("gamma", f"{fit.p0:.2e}", compare(implied, fit.p0, 5), printed=implied)
     ratio = E3_MEAN * _ratio(CFR_OPTIMUM)
-    base = float(theta0_of_costs(ratio, 1.0, p0=fit.p0).theta0)
-    first_order = base + float(dtheta_first_order(fit.p0, fit.eta, base, 0.0))
+    base = float(eb.theta0_of_costs(ratio, 1.0, p0=fit.p0).theta0)
+    first_order = base + float(eb.dtheta_first_order(fit.p0, fit.eta, base, 0.0))
     survival = _gamma2_survival(E3_MEAN, 12 * E3_MEAN)
-    aware = theta_age_aware(survival=survival, alpha_ratio=ratio)
+    aware = eb.theta_age_aware(survival=survival, alpha_ratio=ratio)
     phases = np.arange(1, 3 * E3_MEAN)
     started = np.array([survival[::t].sum() for t in phases])
     at_printed = float(np.interp(IFR_OPTIMUM, 1.0 / started, (ratio + phases) * started)) / float(aware.cost) - 1.0
-    reset = float(theta_fluid_reset(fit.p0, fit.eta, ratio, 0.0))
+    reset = float(eb.theta_fluid_reset(fit.p0, fit.eta, ratio, 0.0))
     for key, ours in (("first order", first_order), ("reset", reset), ("true ages", float(aware.theta))):
         words = {"base": CFR_OPTIMUM, "printed": IFR_OPTIMUM, "costs": 100 * at_printed}
         yield _row(key, f"{ours:.2f}", compare(IFR_OPTIMUM, ours, 2), **words)
-    base = float(theta0_of_costs(20.0, 1.0, p0=1.0 / 256).theta0)
-    beyond = base + float(dtheta_first_order(1.0 / 256, 2.0 / 256**2, base, 5.0))
+    base = float(eb.theta0_of_costs(20.0, 1.0, p0=1.0 / 256).theta0)
+    beyond = base + float(eb.dtheta_first_order(1.0 / 256, 2.0 / 256**2, base, 5.0))
     yield _row("theorem 3.2", f"{beyond:.2f}")
 
 

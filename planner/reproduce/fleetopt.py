@@ -3,50 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_bytes_per_token
-from planner.reproduce.fleetopt_sizing import (
-    CHUNK,
-    GAMMAS,
-    LONG_SLOTS,
-    LONG_TOKENS,
-    POINTS,
-    SETTINGS,
-    TTFT_S,
-    Fleet,
-    H,
-    Pool,
-    Reading,
-    W,
-    at,
-    fleet,
-    homogeneous,
-    lone_prefill_s,
-    mean_busy_from_empty,
-    prefill_s,
-    table,
-)
-from planner.reproduce.result import SAME, Row, compare, numbers, told
-from planner.shared.documents import load_document
+from planner.reproduce import fleetopt_sizing as sizing
+from planner.reproduce.papers import SAME, Row, compare, numbers, printed_by
 from planner.workload.pools import KV, PAIRS, FleetMoments, State
 from planner.workload.workload import Workload
 
-CODED = Reading("published program", sampled=True)
-EXACT = Reading("published program, exact sums")
-LITERAL = Reading("eq. 3 as printed", scaled=False)
-ARRIVING = Reading("what each pool really gets", arriving=True)
-PAIRS_READING = Reading("the trace's own lengths", pairs=True)
-PAIRS_LITERAL = Reading("the trace's own lengths, eq. 3", pairs=True, scaled=False)
+CODED = sizing.Reading("published program", sampled=True)
+EXACT = sizing.Reading("published program, exact sums")
+LITERAL = sizing.Reading("eq. 3 as printed", scaled=False)
+ARRIVING = sizing.Reading("what each pool really gets", arriving=True)
+PAIRS_READING = sizing.Reading("the trace's own lengths", pairs=True)
+PAIRS_LITERAL = sizing.Reading("the trace's own lengths, eq. 3", pairs=True, scaled=False)
 
 RATE = 1000.0
 USD_PER_HOUR, HOURS = 2.21, 8760.0
 
-PRINTED = load_document(Path(__file__).with_name("fleetopt.yaml"))
+PRINTED, _row = printed_by(__file__)
 TABLE3 = PRINTED["table3"]
 TABLE2 = PRINTED["table2"]
 TABLE1_BOUNDARY = 8192
@@ -56,21 +34,17 @@ DES_REQUESTS = 30_000
 WHY = PRINTED["why"]
 
 
-def _row(key: str, ours: Any, verdict: str = "", **words: Any) -> Row:
-    return told(PRINTED["rows"][key], ours, verdict, **words)
+def _fleet(name: str, gamma: float, reading: sizing.Reading, rate: float = RATE) -> sizing.Fleet:
+    s = sizing.SETTINGS[name]
+    return sizing.fleet(s.workload, s.boundary, s.slots, s.p_c, gamma, rate, reading)
 
 
-def _fleet(name: str, gamma: float, reading: Reading, rate: float = RATE) -> Fleet:
-    s = SETTINGS[name]
-    return fleet(s.workload, s.boundary, s.slots, s.p_c, gamma, rate, reading)
-
-
-def _best(name: str, reading: Reading, rate: float = RATE) -> Fleet:
+def _best(name: str, reading: sizing.Reading, rate: float = RATE) -> sizing.Fleet:
     """Algorithm 1's sweep of gamma; the smallest gamma of the cheapest fleets."""
-    return min((_fleet(name, g, reading, rate) for g in GAMMAS), key=lambda f: f.replicas)
+    return min((_fleet(name, g, reading, rate) for g in sizing.GAMMAS), key=lambda f: f.replicas)
 
 
-def _count(pool: Pool | None) -> int:
+def _count(pool: sizing.Pool | None) -> int:
     return 0 if pool is None else pool.replicas
 
 
@@ -78,12 +52,14 @@ def _table1() -> Iterator[Row]:
     """The cost cliff: slots by memory, and what a request uses of one."""
     per_token = kv_bytes_per_token(model("llama-3.1-70b"))
     for total, (slots, used, gigabytes, ratio) in PRINTED["table1"].items():
-        window = TABLE1_BOUNDARY if total <= TABLE1_BOUNDARY else LONG_TOKENS
-        ours = LONG_SLOTS * LONG_TOKENS // window
+        window = TABLE1_BOUNDARY if total <= TABLE1_BOUNDARY else sizing.LONG_TOKENS
+        ours = sizing.LONG_SLOTS * sizing.LONG_TOKENS // window
         yield _row("slots", ours, total=total, printed=slots)
         yield _row("used", 100.0 * total / window, total=total, printed=used)
         yield _row("slot", window * per_token / 2**30, total=total, printed=gigabytes)
-        yield _row("ratio", LONG_SLOTS * LONG_TOKENS // TABLE1_BOUNDARY / ours, total=total, printed=ratio)
+        yield _row(
+            "ratio", sizing.LONG_SLOTS * sizing.LONG_TOKENS // TABLE1_BOUNDARY / ours, total=total, printed=ratio
+        )
     yield _row("token", per_token / 1024)
     yield _row("64,000", 64_000 * round(per_token / 1024) * 1e3 / 1e9)
 
@@ -91,14 +67,14 @@ def _table1() -> Iterator[Row]:
 def _table2() -> Iterator[Row]:
     """Shares of the traffic, the cliff, and the band's part of what lies above B."""
     for name, printed in TABLE2.items():
-        s = SETTINGS[name]
-        alpha = at(s.workload, s.boundary)
-        beta = at(s.workload, 1.5 * s.boundary) - alpha
+        s = sizing.SETTINGS[name]
+        alpha = sizing.at(s.workload, s.boundary)
+        beta = sizing.at(s.workload, 1.5 * s.boundary) - alpha
         yield _row("alpha", alpha, name=name, printed=printed[0])
         yield _row("beta", beta, name=name, printed=printed[1])
-        slots = LONG_SLOTS * LONG_TOKENS // s.boundary
+        slots = sizing.LONG_SLOTS * sizing.LONG_TOKENS // s.boundary
         cliff = {"boundary": s.boundary, "slots": slots, "printed": PRINTED["cliff"][name]}
-        yield _row("cliff", slots // LONG_SLOTS, name=name, **cliff)
+        yield _row("cliff", slots // sizing.LONG_SLOTS, name=name, **cliff)
         yield _row("short slots", slots, name=name, printed=s.slots)
         band = PRINTED["band"][name]
         yield (exact := _row("band", 100.0 * beta / (1.0 - alpha), name=name, printed=band))
@@ -109,10 +85,10 @@ def _table2() -> Iterator[Row]:
 def _savings_formulas() -> Iterator[Row]:
     """The savings formulas of sections 2.2 and 5.1 against the paper's own table 3."""
     for name in TABLE3:
-        s = SETTINGS[name]
-        alpha = at(s.workload, s.boundary)
-        beta = at(s.workload, 1.5 * s.boundary) - alpha
-        ratio = s.slots / LONG_SLOTS
+        s = sizing.SETTINGS[name]
+        alpha = sizing.at(s.workload, s.boundary)
+        beta = sizing.at(s.workload, 1.5 * s.boundary) - alpha
+        ratio = s.slots / sizing.LONG_SLOTS
         routed, retrofit, _ = PRINTED["savings"][name]
         yield _row("routing", 100 * alpha * (1 - 1 / ratio), name=name, printed=routed)
         yield _row("compressing", 100 * beta * s.p_c * (1 - 1 / ratio), name=name, printed=retrofit - routed)
@@ -126,15 +102,15 @@ def _table3() -> Iterator[Row]:
             yield from _fleets(name, reading)
     for gamma in (1.5, 2.0):
         azure = Workload.from_file("azure")
-        band = azure.band_fractions(SETTINGS["Azure"].boundary, gamma)
+        band = azure.band_fractions(sizing.SETTINGS["Azure"].boundary, gamma)
         yield _row("p_c", 1.0 - band["code"] / sum(band.values()), gamma=gamma)
 
 
-def _fleets(name: str, reading: Reading) -> Iterator[Row]:
+def _fleets(name: str, reading: sizing.Reading) -> Iterator[Row]:
     """The rows of one workload in one reading, cell by cell."""
     alone, routed, retrofit, designed = TABLE3[name]
     assumed, why = reading is CODED, WHY[reading.name]
-    base = homogeneous(SETTINGS[name].workload, RATE, reading).replicas
+    base = sizing.homogeneous(sizing.SETTINGS[name].workload, RATE, reading).replicas
 
     def cell(method: str, what: str, printed: float, ours: float, decimals: int = 0, unit: str = "") -> Row:
         quantity = f"table 3, {name}, {method}: {what}"
@@ -196,26 +172,26 @@ def _compressor() -> Iterator[Row]:
 def _table5() -> Iterator[Row]:
     """Utilizations, by formula and by simulation."""
     for name, pools in PRINTED["table5"].items():
-        s = SETTINGS[name]
+        s = sizing.SETTINGS[name]
         for reading in (CODED, EXACT):
             found = _fleet(name, 1.0, reading)
             for label, pool, (n, analytical, simulated, error) in zip(
                 ("short", "long"), (found.short, found.long), pools, strict=True
             ):
                 assert pool is not None
-                ours = Pool(n, pool.rate_per_s, pool.service_s, pool.scv, pool.slots).utilization
-                words = {"name": name, "label": label}
-                told_as = {"reading": reading.name, "why": WHY[reading.name], "assumed": reading is CODED}
-                yield _row("analytical", ours, printed=analytical, **words, **told_as)
+                ours = sizing.Pool(n, pool.rate_per_s, pool.service_s, pool.scv, pool.slots).utilization
+                words: dict[str, Any] = {
+                    "name": name,
+                    "label": label,
+                    "reading": reading.name,
+                    "why": WHY[reading.name],
+                }
+                yield _row("analytical", ours, printed=analytical, assumed=reading is CODED, **words)
                 if reading is EXACT:
-                    low, high = (0, s.boundary) if label == "short" else (s.boundary, LONG_TOKENS)
-                    busy = mean_busy_from_empty(s.workload, low, high, pool.rate_per_s, DES_REQUESTS, pool.slots)
-                    filling: dict[str, Any] = {
-                        "last": DES_REQUESTS / pool.rate_per_s,
-                        "service": pool.service_s,
-                        "formula": ours,
-                    }
-                    yield _row("simulated", busy / (n * pool.slots), printed=simulated, **words, **filling)
+                    low, high = (0, s.boundary) if label == "short" else (s.boundary, sizing.LONG_TOKENS)
+                    busy = sizing.mean_busy_from_empty(s.workload, low, high, pool.rate_per_s, DES_REQUESTS, pool.slots)
+                    words |= {"last": DES_REQUESTS / pool.rate_per_s, "service": pool.service_s, "formula": ours}
+                    yield _row("simulated", busy / (n * pool.slots), printed=simulated, **words)
                     yield _row("error", 100.0 * (analytical / simulated - 1.0), printed=error, **words)
     slots = [
         pool.replicas * pool.slots
@@ -232,42 +208,36 @@ def _table6() -> Iterator[Row]:
     """Fleets over arrival rates, cell by cell."""
     for rate, *printed in PRINTED["table6"]:
         for reading in (CODED, EXACT):
-            base = homogeneous("agent-heavy", float(rate), reading).replicas
+            base = sizing.homogeneous("agent-heavy", float(rate), reading).replicas
             two = _fleet("Agent-heavy", 1.0, reading, float(rate)).replicas
             found = _best("Agent-heavy", reading, float(rate))
-            ours = (
-                base,
-                two,
-                found.replicas,
-                found.gamma,
-                100.0 * (1.0 - two / base),
-                100.0 * (1.0 - found.replicas / base),
-            )
-            labels = (
-                "homogeneous",
-                "pool routing",
-                "FleetOpt",
-                "gamma",
-                "saving of pool routing",
-                "saving of FleetOpt",
-            )
-            for what, p, o, decimals, unit in zip(
-                labels, printed, ours, (0, 0, 0, 1, 1, 1), ("", "", "", "", "%", "%"), strict=True
-            ):
+            saved, best = (100.0 * (1.0 - n / base) for n in (two, found.replicas))
+            cells: dict[str, tuple[float, int, str]] = {
+                "homogeneous": (base, 0, ""),
+                "pool routing": (two, 0, ""),
+                "FleetOpt": (found.replicas, 0, ""),
+                "gamma": (found.gamma, 1, ""),
+                "saving of pool routing": (saved, 1, "%"),
+                "saving of FleetOpt": (best, 1, "%"),
+            }
+            why, assumed = WHY[reading.name], reading is CODED
+            for p, (what, (ours, decimals, unit)) in zip(printed, cells.items(), strict=True):
                 quantity = f"table 6, {rate:,} requests/s: {what}"
-                yield numbers(quantity, reading.name, p, o, decimals, WHY[reading.name], unit, assumed=reading is CODED)
+                yield numbers(quantity, reading.name, p, ours, decimals, why, unit, assumed=assumed)
 
 
 def _latency() -> Iterator[Row]:
     """The latencies of section 7.4, as they were made and as eq. 7-8 define them."""
     for name, printed in PRINTED["p99_ttft_ms"].items():
-        s = SETTINGS[name]
-        bounds = ((0, s.boundary, s.slots), (s.boundary, LONG_TOKENS, LONG_SLOTS))
+        s = sizing.SETTINGS[name]
+        bounds = ((0, s.boundary, s.slots), (s.boundary, sizing.LONG_TOKENS, sizing.LONG_SLOTS))
         for label, ms, (low, high, slots) in zip(("short", "long"), printed, bounds, strict=True):
-            yield _row("prefill", 1e3 * lone_prefill_s(s.workload, low, high), name=name, label=label, printed=ms)
-            step, prefill = W + H * slots, prefill_s(s.workload, low, high, slots, 0.99)
+            yield _row(
+                "prefill", 1e3 * sizing.lone_prefill_s(s.workload, low, high), name=name, label=label, printed=ms
+            )
+            step, prefill = sizing.W + sizing.H * slots, sizing.prefill_s(s.workload, low, high, slots, 0.99)
             ours = f"{1e3 * prefill:,.0f} + {1e3 * step:,.0f} = {1e3 * (prefill + step):,.0f} ms"
-            why = "no number of GPUs meets 500 ms" if prefill + step > TTFT_S else "500 ms leaves room to wait"
+            why = "no number of GPUs meets 500 ms" if prefill + step > sizing.TTFT_S else "500 ms leaves room to wait"
             yield _row("eq. 7-8", ours, name=name, label=label, printed=ms, why=why)
 
 
@@ -280,19 +250,21 @@ def _claims() -> Iterator[Row]:
     for q, (printed, why) in PRINTED["azure_levels"].items():
         yield _row("azure level", azure.quantile(q), level=100 * q, printed=printed, why=why)
     yield _row("below 2K", 100.0 * float(azure.cdf(np.array([2048.0]))[0]))
-    agent, bins = table("agent-heavy"), np.append(0, POINTS)
+    agent, bins = sizing.table("agent-heavy"), np.append(0, sizing.POINTS)
     yield _row("agent mean", Workload.from_file("agent-heavy").mean_total)
     for q, printed in PRINTED["agent_levels"].items():
         ours = float(np.interp(q, np.append(0.0, agent), bins))
         yield _row("agent level", ours, level=100 * q, printed=printed)
-        end = float(POINTS[np.searchsorted(agent, q - 1e-12)])
+        end = float(sizing.POINTS[np.searchsorted(agent, q - 1e-12)])
         yield _row("agent bin", end, level=100 * q, printed=printed)
-    yield _row("above", f"{100.0 * (1.0 - at('agent-heavy', 1.5 * SETTINGS['Agent-heavy'].boundary)):.1f}%")
+    yield _row(
+        "above", f"{100.0 * (1.0 - sizing.at('agent-heavy', 1.5 * sizing.SETTINGS['Agent-heavy'].boundary)):.1f}%"
+    )
     found = min(
         (
-            fleet("lmsys", int(b), LONG_SLOTS * LONG_TOKENS // int(b), 1.0, g, RATE, CODED)
-            for b in POINTS[2:12]
-            for g in GAMMAS
+            sizing.fleet("lmsys", int(b), sizing.LONG_SLOTS * sizing.LONG_TOKENS // int(b), 1.0, g, RATE, CODED)
+            for b in sizing.POINTS[2:12]
+            for g in sizing.GAMMAS
         ),
         key=lambda f: f.replicas,
     )
@@ -310,7 +282,7 @@ def _requests(file: str) -> int:
 def _arithmetic(azure: Workload) -> Row:
     """GPUs that the floating-point operations of Azure's traffic alone need."""
     llama, a100 = model("llama-3.1-70b"), gpu("a100-80gb")
-    law = FleetMoments(azure, chunk=CHUNK).law(State(0.0), State(float("inf")))
+    law = FleetMoments(azure, chunk=sizing.CHUNK).law(State(0.0), State(float("inf")))
     assert law is not None
     linear = 2.0 * llama.parameters_active * azure.mean_total
     attention = 4.0 * llama.q_heads * llama.head_dim * llama.layers * (law.mean(PAIRS) + law.mean(KV))

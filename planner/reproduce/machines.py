@@ -1,62 +1,23 @@
-"""Iteration times as the scheduling papers write them, for their claims and for the reference cases of the policies.
+"""Iteration times as the scheduling papers write them, for their claims and for the reference cases of the policies; and whether
+a queue grows.
 
-``exclusive`` (prefill, decode and mixed iterations have lines of their own), ``kv`` (linear in the KV memory touched) and
-``staircase`` (tiles of the matrix unit). All parameters are in seconds, tokens and requests.
+Linear in the KV memory touched, or tiles of the matrix unit. All parameters are in seconds, tokens and requests.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.iteration.model import IterationModel
-from planner.predict.durations import Canonical
-from planner.predict.engine import IterationTime, Request
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.predict.engine import Request
+from planner.reproduce.papers import DIFFERS, SAME
+from planner.simulate.statistics import mean_of_batches
 
 Prefills = Sequence[tuple[Request, float]]
-
-
-@dataclass(frozen=True, slots=True)
-class Exclusive:
-    r"""Separate lines for pure decode, pure prefill and mixed iterations.
-
-    .. math:: T = \alpha_d + \beta_d n, \quad \alpha_p + \beta_p P, \quad \alpha_{MB} + \beta_{MB}(r)(n + P)
-
-    with :math:`r = n/(n+P)` and :math:`\beta_{MB}(r) = c_0 + c_1 r + c_2 r^2`.
-
-    Parameters
-    ----------
-    alpha_p, beta_p
-        Prefill: constant [s] and per token [s/token].
-    alpha_d, beta_d
-        Decode: constant [s] and per sequence [s/sequence].
-    alpha_mb, c0, c1, c2
-        Mixed: constant [s] and the quadratic of the decode share [s/token].
-    """
-
-    alpha_p: float
-    beta_p: float
-    alpha_d: float
-    beta_d: float
-    alpha_mb: float = 0.0
-    c0: float = 0.0
-    c1: float = 0.0
-    c2: float = 0.0
-
-    def beta_mb(self, r: float) -> float:
-        """Slope of a mixed iteration whose decode share is `r` [s/token]."""
-        return self.c0 + self.c1 * r + self.c2 * r * r
-
-    def duration(self, decodes: Sequence[Request], prefills: Prefills) -> float:
-        """Duration of an iteration [s]."""
-        n = len(decodes)
-        if not prefills:
-            return self.alpha_d + self.beta_d * n
-        tokens = sum([chunk for _, chunk in prefills])
-        if n == 0:
-            return self.alpha_p + self.beta_p * tokens
-        return self.alpha_mb + self.beta_mb(n / (n + tokens)) * (n + tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +94,17 @@ class Staircase:
         return total
 
 
-MODELS = {"exclusive": Exclusive, "kv": KvLinear, "staircase": Staircase}
+def late_over_early(runs: Sequence[tuple[float, NDArray[np.float64]]], expected: float) -> tuple[str, str]:
+    """How much longer the second half of the requests waits, per second between the halves, and whether that is as expected.
 
-
-def iteration_time(name: str, parameters: Mapping[str, float]) -> IterationTime:
-    """The model `name` (``canonical``, ``exclusive``, ``kv``, ``staircase``) with its parameters."""
-    return Canonical(IterationModel.from_dict(parameters)) if name == "canonical" else MODELS[name](**parameters)
+    Parameters
+    ----------
+    runs
+        How long requests came [s], and how long each waited in order of arrival [s], by run.
+    expected
+        [s/s].
+    """
+    halves = [(span / 2.0, np.array_split(waits, [waits.size // 2])) for span, waits in runs]
+    e = mean_of_batches(np.array([float(late.mean() - early.mean()) / apart for apart, (early, late) in halves]))
+    verdict = SAME if abs(e.value - expected) <= e.half_width else DIFFERS
+    return f"{e.value:.4f} +- {e.half_width:.4f} s/s", verdict

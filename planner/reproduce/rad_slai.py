@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -15,9 +14,8 @@ from planner.catalog.profiles import profile
 from planner.fluid.rad import T_D_SA, RadParameters, T_max, Tbar_R, Tbar_R_tight, rad_alpha, rad_lambda_max
 from planner.fluid.slai import slai_last_time
 from planner.predict.engine import Request
-from planner.reproduce.machines import Staircase
-from planner.reproduce.result import DIFFERS, SAME, SAME_UNDER, Row, told
-from planner.shared.documents import load_document
+from planner.reproduce.machines import Staircase, late_over_early
+from planner.reproduce.papers import DIFFERS, SAME, SAME_UNDER, Row, printed_by
 from planner.simulate.compare import Setting, compare_policies
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches
@@ -35,11 +33,7 @@ HIGH_LOAD = 0.9  # of the capacity: where Sarathi-Serve's median TTFT is what th
 A100_TILE, EQUAL_TILE = (256, 128, 32), (128, 128, 64)
 """Rows, columns and depth of a tile: one whose sides differ, as the paper's own, and one of equal sides."""
 
-PRINTED = load_document(Path(__file__).with_name("rad_slai.yaml"))
-
-
-def _row(key: str, ours: Any, verdict: str = "", **words: Any) -> Row:
-    return told(PRINTED["rows"][key], ours, verdict, runs=RUNS, **words)
+PRINTED, _row = printed_by(__file__, runs=RUNS)
 
 
 def _machine(tile: tuple[int, int, int]) -> RadParameters:
@@ -82,7 +76,7 @@ def _stability() -> Iterator[Row]:
     dist = [(p, d, 1 / (8 * 48)) for p in range(32, 257, 32) for d in range(1, 49)]
     bound = rad_lambda_max(1, dist, machine)
     for load, printed in ((0.95, "stable"), (1.05, "unstable")):
-        growth = []
+        runs = []
         for seed in range(RUNS):
             rng = np.random.default_rng(seed)
             times = np.cumsum(rng.exponential(1 / (load * bound), STABILITY_REQUESTS)).tolist()
@@ -91,14 +85,9 @@ def _stability() -> Iterator[Row]:
             sample = [Request(i, *row) for i, row in enumerate(zip(times, prompts, outputs, strict=True))]
             run = run_policy(sample, "rad", lines, {"t_col": 16, "chunk": 32, "n": 10_000})
             waits = np.array([r.first_token_s - r.arrival for r in run.requests])
-            half = STABILITY_REQUESTS // 2
-            growth.append(float(waits[half:].mean() - waits[:half].mean()) / (times[-1] / 2))
-        e = mean_of_batches(np.array(growth))
+            runs.append((times[-1], waits))
         expected = max(0.0, load - 1.0)  # a queue that serves at 1 what comes at `load`
-        ours, verdict = (
-            f"{e.value:.4f} +- {e.half_width:.4f} s/s",
-            DIFFERS if abs(e.value - expected) > e.half_width else SAME,
-        )
+        ours, verdict = late_over_early(runs, expected)
         theorem, requests = 1 if load > 1 else 2, STABILITY_REQUESTS
         yield _row(
             "stable", ours, verdict, theorem=theorem, load=load, requests=requests, printed=printed, expected=expected

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from planner.fluid.nested_wait import nested_M_pi, theta_k
 from planner.fluid.wait import fluid_equilibrium, wait_queue_bound_critical
 from planner.predict.engine import Request
-from planner.reproduce.machines import KvLinear
-from planner.reproduce.result import DIFFERS, SAME, SAME_UNDER, Row, told
-from planner.shared.documents import load_document
+from planner.reproduce.machines import KvLinear, late_over_early
+from planner.reproduce.papers import DIFFERS, SAME_UNDER, Row, printed_by
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
 
 RUNS, REQUESTS = 4, 1000
 """Simulations of each claim, and requests of each."""
 
-PRINTED = load_document(Path(__file__).with_name("wait.yaml"))
-
-
-def _row(key: str, ours: Any, verdict: str = "", **words: Any) -> Row:
-    return told(PRINTED["rows"][key], ours, verdict, runs=RUNS, requests=REQUESTS, **words)
+PRINTED, _row = printed_by(__file__, runs=RUNS, requests=REQUESTS)
 
 
 def _examples() -> Iterator[Row]:
@@ -134,22 +127,16 @@ def _proposition1(load: float, printed: str) -> Row:
     d0, d1, work = 0.05, 0.05, 3.0  # l = l' = 1: 1 token at prefill, 2 at decode
     rate = load / (d1 * work)
     threshold = math.floor(rate * d0 / max(1.0 - load, 0.02)) + 1
-    growth = []
+    runs = []
     for seed in range(RUNS):
         times = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, 4 * REQUESTS)).tolist()
         run = run_policy(
             [Request(i, t, 1, 2) for i, t in enumerate(times)], "wait", KvLinear(d0, d1), {"thresholds": {0: threshold}}
         )
         done = [(r.arrival, r.done_s - r.arrival) for r in run.requests if math.isfinite(r.done_s)]
-        stays = np.array([stay for _, stay in done])
-        half = stays.size // 2
-        growth.append(float(stays[half:].mean() - stays[:half].mean()) / (done[-1][0] / 2.0))
-    e = mean_of_batches(np.array(growth))
+        runs.append((done[-1][0], np.array([stay for _, stay in done])))
     expected = max(0.0, rate * (d0 / threshold + d1 * work) - 1.0)
-    ours, verdict = (
-        f"{e.value:.4f} +- {e.half_width:.4f} s/s",
-        SAME if abs(e.value - expected) <= e.half_width else DIFFERS,
-    )
+    ours, verdict = late_over_early(runs, expected)
     return _row("growth", ours, verdict, load=load, threshold=threshold, printed=printed, expected=expected)
 
 

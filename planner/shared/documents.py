@@ -179,6 +179,13 @@ def load_document(path: str | Path, hint: str | None = None) -> Any:
     return parse_document(read_text(path, hint=hint), printable(str(path)))
 
 
+def shipped(path: Path) -> Any:
+    """A YAML file of this package as plain data, read at once; a test reads them all with the checks of :func:`load_document`."""
+    import yaml
+
+    return yaml.load(path.read_bytes(), yaml_loader())
+
+
 def parse_document(text: str, source: str) -> Any:
     """Parse YAML or JSON (text that begins with a brace) as plain data.
 
@@ -206,7 +213,7 @@ def parse_document(text: str, source: str) -> Any:
 
 def parse_json(text: str, source: str, infinite: bool = False) -> Any:
     """Parse JSON; keys given twice are errors, and so are NaN and infinities unless `infinite`. See :func:`parse_document`."""
-    _check_depth(text, source)
+    check_depth(text, source)
     constant = float if infinite else _no_constant
     try:
         data = json.loads(
@@ -316,7 +323,7 @@ def _float(digits: str) -> float:
     return value
 
 
-def _check_depth(text: str, source: str) -> None:
+def check_depth(text: str, source: str) -> None:
     """Refuse deep nesting before the parser recurses into it; brackets inside strings do not count."""
     depth = 0
     for token in _JSON_NESTING.finditer(text):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,39 @@ def is_pipe(file: Path) -> bool:
 def is_unfed_pipe(file: Path) -> bool:
     """Whether this is a pipe with a name of its own, which may wait for its writer for ever."""
     return is_pipe(file) and not str(file).startswith(FED)
+
+
+READ = "FLEETOPT_READ"
+"""Names the folders, and what addresses begin with, that files of anybody's making may have read."""
+
+
+def outside(path: str | Path, folder: Path) -> bool:
+    """Whether what a file in `folder` names is there, but not in it, nor in the folder one is in, nor where `READ` allows it.
+
+    Links are followed; what a pattern matches is all looked at; an address is outside unless it is allowed.
+
+    >>> outside("day.csv", Path("plans")), outside("s3://logs/day.csv", Path("plans"))
+    (False, True)
+    """
+    text, file = str(path), at_home(path)
+    told = [place for place in re.split(rf"{os.pathsep}(?!//)", os.environ.get(READ, "")) if place]
+    if "://" in text:
+        return ".." in text or not any(text.startswith(place.rstrip("/") + "/") for place in told if "://" in place)
+    there = os.path.exists(file)
+    if not there and not any(mark in text for mark in "*?["):
+        return False
+    try:
+        # all is below the root, where servers often run
+        places = [place.resolve() for place in (folder, Path.cwd()) if place.resolve().name]
+        places += [at_home(place).resolve() for place in told]
+
+        def near(named: Path) -> bool:
+            return any(named.resolve().is_relative_to(place) for place in places)
+
+        # a pattern of elsewhere is not followed: it may be of the whole disk
+        return not (near(file) and (there or all(near(Path(name)) for name in matching(text))))
+    except (OSError, ValueError, RuntimeError):
+        return True
 
 
 def refuse_homeless(folder: Path, variable: str) -> None:

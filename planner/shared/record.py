@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, ClassVar
 
@@ -34,9 +34,13 @@ class Record:
         """JSON-ready."""
         head = {"schema_version": self.schema_version, "kind": self.document, "version": __version__}
         names = self.written or [f.name for f in fields(self) if f.repr]  # type: ignore[arg-type]
-        values = {key: placed(self, place) for key, place in map(spelled, names)}
         head = head if self.document else {"schema_version": self.schema_version} if self.versioned else {}
-        return head | {key: plain(value) for key, value in values.items()}
+        return head | taken(self, names)
+
+
+def taken(found: Any, names: Iterable[str]) -> dict[str, Any]:
+    """What lies at places of something, JSON-ready; `names` as of :attr:`Record.written`."""
+    return {key: plain(placed(found, place)) for key, place in map(spelled, names)}
 
 
 def spelled(name: str) -> tuple[str, str]:
@@ -50,9 +54,9 @@ def spelled(name: str) -> tuple[str, str]:
 
 
 def placed(found: Any, place: str) -> Any:
-    """What lies at a place below something; of nothing, nothing."""
+    """What lies at a place below something, attributes and keys alike; of nothing, nothing."""
     for name in place.split("."):
-        found = None if found is None else getattr(found, name)
+        found = found.get(name) if isinstance(found, Mapping) else None if found is None else getattr(found, name)
     return found() if callable(found) else found
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.shared.documents import load_document
+from planner.shared.documents import shipped
 from planner.shared.record import Record
 from planner.units import format_count, format_duration, format_percent, format_usd
 
@@ -30,10 +30,20 @@ class Remark(Record):
     values: Mapping[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return _WRITER.format(sentences()[self.code], **self.values)
+        return Writer().format(sentences()[self.code], **self.values)
 
 
-class _Writer(string.Formatter):
+def those_that_hold(found: Iterable[tuple[object, str, Mapping[str, object]]]) -> tuple[str, ...]:
+    """The sentences of remarks, each given as whether it holds, its code and its values."""
+    return tuple(str(Remark(code, values)) for holds, code, values in found if holds)
+
+
+def said(code: str, **values: object) -> str:
+    """A finding in words alone."""
+    return str(Remark(code, values))
+
+
+class Writer(string.Formatter):
     """Format strings that know our units."""
 
     units: Mapping[str, Callable[[float], str]] = {
@@ -50,11 +60,8 @@ class _Writer(string.Formatter):
         return str(super().format_field(value, format_spec)) if unit is None else unit(value)
 
 
-_WRITER = _Writer()
-
-
 @cache
 def sentences() -> Mapping[str, str]:
     """Code -> the sentence, a format string over the remark's values."""
-    found: Mapping[str, str] = load_document(Path(__file__).with_suffix(".yaml"))
+    found: Mapping[str, str] = shipped(Path(__file__).with_suffix(".yaml"))
     return found

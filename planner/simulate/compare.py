@@ -14,12 +14,10 @@ from planner.iteration.model import IterationModel
 from planner.predict.durations import Canonical
 from planner.predict.engine import Request
 from planner.shared.record import Record
-from planner.simulate.arrivals import arrival_times
 from planner.simulate.policy import Situation, find_policy
 from planner.simulate.run import Run, run_policy
-from planner.simulate.seeds import seeds_of
 from planner.simulate.statistics import mean_of_batches, summarize
-from planner.simulate.traffic import sample_rows, whole_tokens
+from planner.simulate.traffic import arrival_times, sample_rows, seeds_of, whole_tokens
 from planner.units import RATE_RULE, is_rate
 
 if TYPE_CHECKING:

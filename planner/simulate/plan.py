@@ -22,6 +22,7 @@ from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.iteration.model import IterationModel
 from planner.methods import find_method
 from planner.methods.occupancy import iteration_times
+from planner.methods.replayed import RUNNING
 from planner.methods.sessions import SessionPool
 from planner.predict.calls import session_calls
 from planner.predict.records import Clients
@@ -29,23 +30,19 @@ from planner.predict.traffic import PoolTraffic
 from planner.promise import GOODPUT
 from planner.question.options import GROWTH
 from planner.shared.record import Record
+from planner.simulate import verify
+from planner.simulate.measure import SimulationResult
 from planner.simulate.pool import simulate, simulate_pair
 from planner.simulate.presets import PoolEngines
-from planner.simulate.result import SimulationResult
-from planner.simulate.seeds import MOST_RUNS, seeds_of
-from planner.simulate.traffic import SampledTraffic, Sent, Traffic, cached_tokens, requests_of, whole_tokens
-from planner.simulate.verify import (
-    CANNOT_TELL,
-    FAILS,
-    HOLDS,
-    MAX_REQUESTS,
-    RUNS,
-    Asked,
-    Check,
-    fleet_estimate,
-    judge,
-    judge_share,
-    verify_pools,
+from planner.simulate.traffic import (
+    MOST_RUNS,
+    SampledTraffic,
+    Sent,
+    Traffic,
+    cached_tokens,
+    requests_of,
+    seeds_of,
+    whole_tokens,
 )
 from planner.units import RATE_RULE, is_rate
 from planner.workload.pools import DECODE, FEWEST_REQUESTS, KV, PoolLaw
@@ -55,9 +52,6 @@ from planner.workload.workload import Workload
 
 ERROR = 0.02
 """Relative standard error of the offered rate that the length of a run with measured bursts is to leave [1]."""
-
-WARM = 64.0
-"""Sequences of a replica that take part in warming up, at most."""
 
 OTHER = 10
 """Number of the first draw that no prediction takes."""
@@ -82,7 +76,7 @@ class Verification(Record):
         What to know before believing it.
     """
 
-    checks: tuple[Check, ...]
+    checks: tuple[verify.Check, ...]
     results: Mapping[str, SimulationResult]
     arrival_rate_per_s: float
     warnings: tuple[str, ...] = field(default=())
@@ -97,7 +91,13 @@ class Verification(Record):
     def verdict(self) -> str:
         """``fails`` if any promise fails, ``cannot tell`` if any is open, else ``holds``."""
         verdicts = {c.verdict for c in self.checks}
-        return FAILS if FAILS in verdicts else CANNOT_TELL if CANNOT_TELL in verdicts else HOLDS
+        return (
+            verify.FAILS
+            if verify.FAILS in verdicts
+            else verify.CANNOT_TELL
+            if verify.CANNOT_TELL in verdicts
+            else verify.HOLDS
+        )
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per promise."""
@@ -296,7 +296,7 @@ class LaidTraffic:
     def sent(self, seed: int) -> Sent:
         """See :class:`planner.simulate.traffic.Traffic`."""
         engines, traffic = self.engines, self.traffic
-        replicas, warm = engines.replicas, min(engines.slots, WARM)
+        replicas, warm = engines.replicas, min(engines.slots, RUNNING)
         laid = traffic.lay(
             self.rate_per_s,
             replicas if self.spread else 1,
@@ -391,8 +391,8 @@ def verify_fleet(
     *,
     preset: str | None = None,
     requests: int = 50_000,
-    seeds: int | Sequence[int] = RUNS,
-    max_requests: int = MAX_REQUESTS,
+    seeds: int | Sequence[int] = verify.RUNS,
+    max_requests: int = verify.MAX_REQUESTS,
     load: Load | None = None,
     program: str = "kernel",
     progress: Callable[[str, float], None] | None = None,
@@ -437,17 +437,17 @@ def verify_fleet(
         max_requests = min(max_requests, BY_PYTHON // len(numbers))
     requests = min(requests, max_requests)
     source = FleetSource(fleet, workload, arrival_rate_per_s, load, requests, max_requests)
-    runs = _Runs(fleet, source, preset, program, progress)
+    runs = _Runs(source, preset, program, progress)
     asked = _asked(fleet, arrival_rate_per_s)
     together = (
         [(asked, partial(runs.pair, fleet, [pool.name for pool in asked]))]
         if isinstance(fleet, Disaggregated)
         else [([asked[k]], partial(runs.single, k)) for k in range(len(asked))]
     )
-    checks: list[Check] = []
+    checks: list[verify.Check] = []
     results: dict[str, SimulationResult] = {}
     for pools, simulated in together:
-        found, verdicts = verify_pools(pools, simulated, numbers, min(max_requests // requests, MOST_RUNS))
+        found, verdicts = verify.verify_pools(pools, simulated, numbers, min(max_requests // requests, MOST_RUNS))
         checks += verdicts
         results |= {pool.name: result for pool, result in zip(pools, found, strict=True)}
     for name, result in results.items():
@@ -455,10 +455,10 @@ def verify_fleet(
     return Verification((*checks, *_fleet_wide(fleet, results)), results, arrival_rate_per_s, tuple(warnings))
 
 
-def _asked(fleet: Fleet, rate_per_s: float) -> list[Asked]:
+def _asked(fleet: Fleet, rate_per_s: float) -> list[verify.Asked]:
     """The promises of every pool beside what the closed form predicts of it."""
     return [
-        Asked(
+        verify.Asked(
             pool.name,
             [p for p in fleet.own_promises if set(p.limits) <= set(fleet.metrics(k))],
             {
@@ -472,24 +472,20 @@ def _asked(fleet: Fleet, rate_per_s: float) -> list[Asked]:
     ]
 
 
-def _fleet_wide(fleet: Fleet, results: Mapping[str, SimulationResult]) -> Iterator[Check]:
+def _fleet_wide(fleet: Fleet, results: Mapping[str, SimulationResult]) -> Iterator[verify.Check]:
     """Promises about all requests of the fleet, from the runs of its pools."""
     shares = [pool.law.share for pool in fleet.pools]
     stable = all(r.stable for r in results.values())
     for promise in fleet.shared_promises:
-        estimate = fleet_estimate(list(results.values()), shares, promise)
-        if promise.kind == GOODPUT:
-            outcome, reason = judge_share(estimate, promise.quantile, stable)
-        else:
-            outcome, reason = judge(estimate, promise.limit_s, stable)
-        yield Check("fleet", promise, None, estimate, outcome, reason)
+        estimate = verify.fleet_estimate(list(results.values()), shares, promise)
+        outcome, reason = verify.verdict_on(promise, estimate, stable)
+        yield verify.Check("fleet", promise, None, estimate, outcome, reason)
 
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
     """Simulates pools of a fleet, a run for each seed."""
 
-    fleet: Fleet
     source: FleetSource
     preset: str | None
     program: str
@@ -500,7 +496,7 @@ class _Runs:
 
     def _clients(self, share: float) -> Clients | None:
         """What clients of that part of the traffic do, where they do anything but wait."""
-        c, in_flight = self.fleet.question.clients, self.source.traffic.sending.in_flight
+        c, in_flight = self.source.fleet.question.clients, self.source.traffic.sending.in_flight
         if not c.stated and math.isinf(in_flight):
             return None
         limit = max(in_flight * share, 1.0)
@@ -540,10 +536,10 @@ class _Runs:
 
     def single(self, k: int, seeds: Sequence[int], quantiles: Sequence[float]) -> Sequence[SimulationResult]:
         """The k-th pool of a colocated fleet."""
-        source, pool = self.source, self.fleet.pools[k]
+        source, pool = self.source, self.source.fleet.pools[k]
         share, model = source.laws[k].share, sessions_of(pool)
         sessions = source.sessions(k) if model is not None else None
-        engines = pool_engines(self.fleet, pool, self.preset)
+        engines = pool_engines(source.fleet, pool, self.preset)
         result = simulate(
             self._calls(sessions, source.rate_per_s * share) if sessions else source.of(k, engines, seeds),
             engines,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -11,6 +12,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError, did_you_mean
+from planner.predict.engine import Request, by_arrival, by_prompt
 from planner.simulate import policies
 
 if TYPE_CHECKING:
@@ -50,9 +52,18 @@ class Situation:
         return self.mean_input + 0.5 * self.mean_output
 
 
-def _nothing(situation: Situation) -> dict[str, Any]:
-    """No default parameters."""
-    return {}
+Defaults = Callable[[Situation], dict[str, Any]]
+"""A policy's default parameters."""
+
+
+def as_engine(**parameters: str | float) -> Defaults:
+    """Default parameters that are fields of the situation, by their names, or numbers."""
+    return lambda situation: {
+        name: getattr(situation, value) if isinstance(value, str) else value for name, value in parameters.items()
+    }
+
+
+NONE = as_engine()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +88,7 @@ class PolicyEntry:
 
     summary: str
     factory: Callable[..., Policy]
-    defaults: Callable[[Situation], dict[str, Any]] = _nothing
+    defaults: Defaults = NONE
     aliases: tuple[str, ...] = ()
     bounded_memory: bool = True
     disaggregated: bool = False
@@ -177,3 +188,30 @@ def make_policy(name: str, parameters: Mapping[str, Any], iteration: object = No
         return factory(**arguments)
     except TypeError as error:
         raise InputError(f"{name}: {error}", f"Parameters of {name}: {', '.join(accepted)}.") from error
+
+
+def queue_order(order: str, class_priority: bool = False) -> Callable[[Request], tuple[float, ...]]:
+    """Key of the waiting queue: ``"fcfs"`` or ``"spf"`` (shortest prompt first), smaller class first with `class_priority`."""
+    orders = {"fcfs": by_arrival, "spf": by_prompt}
+    if order not in orders:
+        raise InputError(f"order: {order!r} is not known{did_you_mean(str(order), orders)}", "Use fcfs or spf.")
+    key = orders[order]
+    return (lambda r: (r.category, *key(r))) if class_priority else key
+
+
+def at_least(name: str, value: float, low: float, whole: bool = True) -> float:
+    """`value` if it is a number >= `low` (whole unless told; infinite allowed), otherwise an InputError naming it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value) or value < low:
+        raise InputError(f"{name} must be a number >= {low:g}, got {value!r}")
+    if whole and math.isfinite(value):
+        if value != int(value):
+            raise InputError(f"{name} must be a whole number, got {value!r}")
+        return int(value)
+    return float(value)
+
+
+def fraction(name: str, value: float) -> float:
+    """`value` if it lies in [0, 1], otherwise an InputError naming it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
+        raise InputError(f"{name} must lie in [0, 1], got {value!r}")
+    return float(value)

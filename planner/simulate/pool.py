@@ -5,53 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.errors import InputError
 from planner.predict.records import Clients, Decoders, Floats, PrefixCache, Replicas, Requests, Run
 from planner.predict.run import replay
-from planner.simulate.measure import Played, result_of
+from planner.simulate.measure import Played, SimulationResult, result_of
 from planner.simulate.presets import PoolEngines
-from planner.simulate.result import SimulationResult
-from planner.simulate.seeds import seeds_of
-from planner.simulate.traffic import SampledTraffic, Traffic
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+from planner.simulate.traffic import Traffic, seeds_of
 
 Transfer = Callable[[Floats], Floats]
 """Time to move the KV cache of prompts [s] by their lengths [tokens]."""
 
 PROGRAMS = ("kernel", "python")
 """Programs that replay: the compiled one (Python where it cannot be had), and the reference in Python."""
-
-
-def simulate_pool(
-    input_tokens: ArrayLike,
-    output_tokens: ArrayLike,
-    weight: ArrayLike | None,
-    rate_per_s: float,
-    *,
-    requests: int = 50_000,
-    cached_share: ArrayLike = 0.0,
-    seeds: int | Sequence[int] = 1,
-    quantiles: Sequence[float] = (0.5, 0.9, 0.99),
-    **engines: Any,
-) -> SimulationResult:
-    """:func:`simulate` of a :class:`SampledTraffic`, with the fields of :class:`PoolEngines` as keywords.
-
-    Examples
-    --------
-    >>> from planner.iteration.model import IterationModel
-    >>> result = simulate_pool([512.0], [64.0], None, 2.0, replicas=1, iteration=IterationModel(t0=0.01, c=1e-5),
-    ...                        slots=64, token_budget=512, requests=2000)
-    >>> result.stable, result.completed, round(result.quantile("tpot_s", 0.5).value, 4)
-    (True, 2000, 0.0101)
-    """
-    traffic = SampledTraffic(input_tokens, output_tokens, weight, rate_per_s, requests, cached_share)
-    return simulate(traffic, PoolEngines(**engines), seeds=seeds, quantiles=quantiles)
 
 
 def simulate(

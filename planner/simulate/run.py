@@ -196,23 +196,25 @@ def _run_disaggregated(
     assert isinstance(policy, DecodeNode)
     accepted = [r for r in requests if r.output_tokens == 1 or r.input_tokens + r.output_tokens - 1 <= capacity]
     first = Node(PrefillNode(), iteration, math.inf, told("prefill"))
-    for request in accepted:
-        first.run_until(request.arrival)
-        first.enqueue(request, request.arrival)
-    first.run_until(math.inf)
+    _feed(first, accepted, lambda r: r.arrival)
     moving = [r for r in accepted if r.output_tokens > 1]
     for request in moving:
         request.node_arrival = request.first_token_s + (base + per_token * request.input_tokens)
         request.resident, request.held = False, 0
     moving.sort(key=lambda r: (r.node_arrival, r.arrival, r.index))
     second = Node(policy, iteration, capacity, told("decode"))
-    for request in moving:
-        second.run_until(request.node_arrival)
-        second.enqueue(request, request.node_arrival)
-    second.run_until(math.inf)
+    _feed(second, moving, lambda r: r.node_arrival)
     run = _collect(requests, [second], [first, second], len(accepted))
     run.policies = [policy]
     return run
+
+
+def _feed(node: Node, requests: Sequence[Request], comes: Callable[[Request], float]) -> None:
+    """Send requests to a node as they come, and run until no work is left."""
+    for request in requests:
+        node.run_until(comes(request))
+        node.enqueue(request, comes(request))
+    node.run_until(math.inf)
 
 
 def _collect(requests: list[Request], nodes: list[Node], all_nodes: list[Node], accepted: int) -> Run:

@@ -19,7 +19,7 @@ from planner.question.options import PlanInputs
 from planner.shared.remarks import Remark
 from planner.simulate.policy import Situation, find_policy
 from planner.simulate.run import Run, run_policy
-from planner.simulate.statistics import mean_of_batches, summarize
+from planner.simulate.statistics import latencies, mean_of_batches
 from planner.simulate.traffic import sample_rows, whole_tokens
 
 REQUESTS, FEWEST, TOKENS, RUNS = 2500, 600, 500_000, 3
@@ -34,17 +34,13 @@ POLICIES = {"sarathi": "mixed", "eb": "eb", "slai": "slai", "wait": "wait", "rad
 NEVER_S = 1e9
 """A limit that nothing breaks [s]."""
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
     """A number of replicas as simulated: half-widths are of 95% intervals over the runs."""
 
     values: Mapping[Promise, Any]
-    throughput: float
     evictions: float
-    peak: float
     holds: bool
 
 
@@ -198,26 +194,27 @@ def _try(replica: PooledReplica, rate_per_s: float, inputs: PlanInputs) -> _Tria
     """One replica at its rate, simulated."""
     promises = [*inputs.promises, *_also(inputs)]
     samples: dict[Promise, list[float]] = {p: [] for p in promises}
-    count, throughput, evictions, peak, unfinished = _size(replica), [], [], 0.0, 0
+    count, evictions, peak, unfinished = _size(replica), [], 0.0, 0
     for seed in range(RUNS):
         run = _run(replica, inputs.scheduler, _requests(replica, rate_per_s, seed, inputs, count), rate_per_s)
         counted = [r for r in run.requests[count // 10 :] if math.isfinite(r.done_s)]
         # the last threshold's worth waits for arrivals that never come
         unfinished = max(unfinished, len(run.requests) - count // 10 - len(counted))
+        times = latencies(counted)
         for p in promises:
-            values = _metric(p.metric, counted, replica.overhead_s)
-            statistic = np.mean(values) if p.quantile == MEAN and values.size else None
-            if statistic is None and values.size:
-                statistic = np.quantile(values, p.quantile)
-            samples[p].append(math.inf if statistic is None else float(statistic))
-        s = summarize(run)
-        throughput.append(float(s["throughput_per_s"]))
-        evictions.append(float(s["evictions_per_1000"]))
+            values = times[p.metric] + (0.0 if p.metric == "tpot_s" else replica.overhead_s)
+            told = (
+                (np.mean(values) if p.quantile == MEAN else np.quantile(values, p.quantile))
+                if values.size
+                else math.inf
+            )
+            samples[p].append(float(told))
+        evictions.append(1000.0 * run.evictions / len(run.requests))
         peak = max(peak, float(run.peak_held))
     found = {p: mean_of_batches(np.array(v)) for p, v in samples.items()}
     kept = all(found[p].value <= p.limit_s for p in inputs.promises)
     fits = peak <= replica.kv_tokens and unfinished < count // 10
-    return _Trial(found, float(np.mean(throughput)), float(np.mean(evictions)), peak, kept and fits)
+    return _Trial(found, float(np.mean(evictions)), kept and fits)
 
 
 def _size(replica: PooledReplica) -> int:
@@ -231,15 +228,6 @@ def _also(inputs: PlanInputs) -> Iterator[Promise]:
     for metric in ("ttft_s", "tpot_s"):
         if (metric, 0.99) not in have:
             yield Promise(metric, NEVER_S, 0.99)
-
-
-def _metric(metric: str, requests: Sequence[Request], overhead_s: float) -> FloatArray:
-    """A latency of each request [s]; TPOT of those with more than one token."""
-    if metric == "ttft_s":
-        return np.array([r.first_token_s - r.arrival + overhead_s for r in requests])
-    if metric == "e2e_s":
-        return np.array([r.done_s - r.arrival + overhead_s for r in requests])
-    return np.array([(r.done_s - r.first_token_s) / (r.output_tokens - 1) for r in requests if r.output_tokens > 1])
 
 
 def _requests(

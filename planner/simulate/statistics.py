@@ -14,6 +14,7 @@ from planner.shared.record import Record
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from planner.predict.engine import Request
     from planner.simulate.run import Run
 
 EXCEEDANCES = 100
@@ -76,8 +77,10 @@ def too_short(quantile: float, observations: int) -> str:
     )
 
 
-def batch_means(runs: Sequence[NDArray[np.float64]], quantile: float | None = None, batches: int = 20) -> Estimate:
-    """Mean or quantile of observations in order of arrival, with a 95% interval from the means of batches.
+def estimate_of(
+    runs: Sequence[NDArray[np.float64]], quantile: float | None = None, whole: bool = False, batches: int = 20
+) -> Estimate:
+    """Mean or quantile of all observations in order of arrival, with an interval.
 
     Parameters
     ----------
@@ -85,33 +88,16 @@ def batch_means(runs: Sequence[NDArray[np.float64]], quantile: float | None = No
         One array per independent run, in order of arrival.
     quantile
         Share in (0, 1), or ``None`` for the mean.
+    whole
+        Whether runs are draws of the same traffic: then the largest deviation of a run is the half-width; with six of them the
+        median draw lies within their range in 97 of 100. Otherwise a 95% interval from the means of batches.
     batches
         Batches altogether; a run is never split into fewer than 4. With 30 runs or more each run is one batch.
 
     Notes
     -----
-    The point estimate is that of all observations together. The interval is Student's t over the batch values: batches
-    must be long against the correlation time, so it is too narrow close to saturation.
-    """
-    runs = [r for r in runs if r.size]
-    total = sum(r.size for r in runs)
-    if total == 0:
-        return Estimate(math.nan, math.inf, False)
-
-    def value(x: NDArray[np.float64]) -> float:
-        return float(np.mean(x) if quantile is None else np.quantile(x, quantile))
-
-    point = value(np.concatenate(runs))
-    per_run = 1 if len(runs) >= 30 else max(4, batches // len(runs))
-    parts = [p for r in runs for p in np.array_split(r, per_run) if p.size >= 2]
-    spread = mean_of_batches(np.array([value(p) for p in parts]))
-    return Estimate(point, spread.half_width, spread.enough and (quantile is None or enough_for(quantile, total)))
-
-
-def range_of_runs(runs: Sequence[NDArray[np.float64]], quantile: float | None = None) -> Estimate:
-    """Mean or quantile of all observations, with the largest deviation of a run from it as half-width.
-
-    For runs that are draws of the same traffic: with six of them the median draw lies within their range in 97 of 100.
+    The interval of batches is Student's t over their values: they must be long against the correlation time, so it is too
+    narrow close to saturation.
     """
     runs = [r for r in runs if r.size]
     if not runs:
@@ -122,7 +108,12 @@ def range_of_runs(runs: Sequence[NDArray[np.float64]], quantile: float | None = 
 
     point = value(np.concatenate(runs))
     enough = quantile is None or enough_for(quantile, sum(r.size for r in runs))
-    return Estimate(point, max(abs(value(r) - point) for r in runs), enough)
+    if whole:
+        return Estimate(point, max(abs(value(r) - point) for r in runs), enough)
+    per_run = 1 if len(runs) >= 30 else max(4, batches // len(runs))
+    parts = [p for r in runs for p in np.array_split(r, per_run) if p.size >= 2]
+    spread = mean_of_batches(np.array([value(p) for p in parts]))
+    return Estimate(point, spread.half_width, spread.enough and enough)
 
 
 def mean_of_batches(values: NDArray[np.float64]) -> Estimate:
@@ -137,6 +128,16 @@ def mean_of_batches(values: NDArray[np.float64]) -> Estimate:
     return Estimate(float(values.mean()), half)
 
 
+def latencies(requests: Sequence[Request]) -> dict[str, NDArray[np.float64]]:
+    """TTFT, TPOT (of those with more than one token) and E2E of requests that are complete [s]."""
+    several = [r for r in requests if r.output_tokens > 1]
+    return {
+        "ttft_s": np.array([r.first_token_s - r.arrival for r in requests]),
+        "tpot_s": np.array([(r.done_s - r.first_token_s) / (r.output_tokens - 1) for r in several]),
+        "e2e_s": np.array([r.done_s - r.arrival for r in requests]),
+    }
+
+
 def summarize(run: Run, measured: tuple[float, float] = (0.1, 0.9)) -> dict[str, float]:
     """The statistics of one run of R requests: window, percentiles and throughput by fixed rules.
 
@@ -148,15 +149,13 @@ def summarize(run: Run, measured: tuple[float, float] = (0.1, 0.9)) -> dict[str,
     total = len(ordered)
     positions = ordered[math.floor(measured[0] * total) : math.floor(measured[1] * total)]
     window = [r for r in positions if r.done_s == r.done_s]
-    ttft = np.array([r.first_token_s - r.arrival for r in window])
-    e2e = np.array([r.done_s - r.arrival for r in window])
-    tpot = np.array([(r.done_s - r.first_token_s) / (r.output_tokens - 1) for r in window if r.output_tokens > 1])
-    gaps = np.array([g for r in window for g in r.gaps])
+    times = {**latencies(window), "tbt_s": np.array([g for r in window for g in r.gaps])}
     done = np.sort(np.array([r.done_s for r in ordered if r.done_s == r.done_s]))
     i, j = math.floor(0.1 * done.size), math.floor(0.9 * done.size) - 1
     out = {"throughput_per_s": (j - i) / (done[j] - done[i]) if j > i and done[j] > done[i] else math.nan}
-    for name, values in (("ttft", ttft), ("tpot", tpot), ("tbt", gaps), ("e2e", e2e)):
+    for metric, values in times.items():
         if values.size:
+            name = metric.removesuffix("_s")
             out[f"{name}_mean_s"] = float(values.mean())
             for percent in (50, 90, 95, 99):
                 out[f"{name}_p{percent}_s"] = float(np.percentile(values, percent))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.promise import GOODPUT, MEAN, Promise
-from planner.simulate.result import Sample, SimulationResult
+from planner.simulate.measure import Sample, SimulationResult
 from planner.simulate.statistics import Estimate, enough_for, mean_of_batches
 
 HOLDS, FAILS, CANNOT_TELL = "holds", "fails", "cannot tell"
@@ -72,8 +72,8 @@ class Check:
         }
 
 
-def judge(simulated: Estimate, limit_s: float, stable: bool = True) -> tuple[str, str]:
-    """Verdict and reason from an interval and a limit.
+def judge(simulated: Estimate, limit: float, stable: bool = True, share: bool = False) -> tuple[str, str]:
+    """Verdict and reason from an interval and a limit [s], or where it is of a share within limits from the share promised [1].
 
     >>> judge(Estimate(0.40, 0.02), 0.5)
     ('holds', 'the whole interval lies within the limit')
@@ -81,33 +81,24 @@ def judge(simulated: Estimate, limit_s: float, stable: bool = True) -> tuple[str
     ('cannot tell', 'the limit lies inside the interval')
     >>> judge(Estimate(0.40, 0.02), 0.5, stable=False)
     ('fails', 'unstable: the pool cannot keep up with its arrivals')
-    """
-    if not stable:
-        return FAILS, "unstable: the pool cannot keep up with its arrivals"
-    if not simulated.enough:
-        return CANNOT_TELL, "the run is too short for this percentile"
-    if simulated.high <= limit_s:
-        return HOLDS, "the whole interval lies within the limit"
-    if simulated.low > limit_s:
-        return FAILS, "the whole interval lies beyond the limit"
-    return CANNOT_TELL, "the limit lies inside the interval"
-
-
-def judge_share(simulated: Estimate, share: float, stable: bool = True) -> tuple[str, str]:
-    """Verdict and reason from the interval of a share within limits and the share promised.
-
-    >>> judge_share(Estimate(0.995, 0.002), 0.99)[0], judge_share(Estimate(0.98, 0.002), 0.99)[0]
+    >>> judge(Estimate(0.995, 0.002), 0.99, share=True)[0], judge(Estimate(0.98, 0.002), 0.99, share=True)[0]
     ('holds', 'fails')
     """
     if not stable:
         return FAILS, "unstable: the pool cannot keep up with its arrivals"
     if not simulated.enough:
-        return CANNOT_TELL, "the run is too short for this share"
-    if simulated.low >= share:
-        return HOLDS, "the whole interval lies above the share promised"
-    if simulated.high < share:
-        return FAILS, "the whole interval lies below the share promised"
-    return CANNOT_TELL, "the share promised lies inside the interval"
+        return CANNOT_TELL, f"the run is too short for this {'share' if share else 'percentile'}"
+    if simulated.low >= limit if share else simulated.high <= limit:
+        return HOLDS, f"the whole interval lies {'above the share promised' if share else 'within the limit'}"
+    if simulated.high < limit if share else simulated.low > limit:
+        return FAILS, f"the whole interval lies {'below the share promised' if share else 'beyond the limit'}"
+    return CANNOT_TELL, f"the {'share promised' if share else 'limit'} lies inside the interval"
+
+
+def verdict_on(promise: Promise, simulated: Estimate, stable: bool) -> tuple[str, str]:
+    """Verdict and reason on a promise from the interval of what it is about."""
+    joint = promise.kind == GOODPUT
+    return judge(simulated, promise.quantile if joint else promise.limit_s, stable, joint)
 
 
 def judge_draws(kept: Sequence[bool]) -> tuple[str, str]:
@@ -180,16 +171,14 @@ def verify_pools(
 
 def _check(pool: Asked, promise: Promise, result: SimulationResult) -> Check:
     """One promise of a pool against its simulation."""
-    if joint := promise.kind == GOODPUT:
+    if promise.kind == GOODPUT:
         estimate = result.share_within(promise.limits, promise.quantile)
     else:
         estimate = result.quantile(promise.metric, promise.quantile)
     if result.whole and estimate.enough and result.stable:
         verdict, reason = judge_draws([_keeps(promise, sample) for sample in result.samples])
-    elif joint:
-        verdict, reason = judge_share(estimate, promise.quantile, result.stable)
     else:
-        verdict, reason = judge(estimate, promise.limit_s, result.stable)
+        verdict, reason = verdict_on(promise, estimate, result.stable)
     value = pool.predicted.get((promise.metric, promise.quantile))
     return Check(pool.name, promise, value, estimate, verdict, reason)
 

@@ -498,7 +498,7 @@ def _capacity(fleet: Fleet, pool: Pool, inputs: float, outputs: float) -> float:
         requests=lambda: None, sessions=lambda: None,
     )  # fmt: skip
     arrivals = traffic_of(fleet.question.traffic, changed).poisson()
-    return pool_model(fleet.question, pool.option, pool.setup, changed, arrivals).capacity_per_s
+    return pool_model(fleet.question, pool.option, pool.setup, arrivals).capacity_per_s
 
 
 def _energy(

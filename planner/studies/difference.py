@@ -82,7 +82,7 @@ def difference_of(old: str | Path, new: str | Path) -> Difference:
     before, after = load_question(old), load_question(new)
     values = [q.inputs().to_dict() for q in (before, after)]
     names = [name for name in values[0] if values[0][name] != values[1].get(name)]
-    changed = tuple(_alone(before, name, values[0][name], values[1][name]) for name in names)
+    changed = tuple(_alone(before, after, name, values[0][name], values[1][name]) for name in names)
     again = make_plan(before.inputs(), before.traffic(before.inputs().cdf), brief=True)
     told = {name: float(getattr(again, name)) for name in ANSWERED}
     return Difference(
@@ -98,11 +98,12 @@ def _answer(data: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(data[name]) for name in ANSWERED}
 
 
-def _alone(before: Question, name: str, old: Any, new: Any) -> Changed:
+def _alone(before: Question, after: Question, name: str, old: Any, new: Any) -> Changed:
     """The old question's answer with one option as in the new one."""
     try:
         inputs = before.inputs(changes={name: new})
-        plan = make_plan(inputs, before.traffic(inputs.cdf), bare=True)
+        traffic = (after if name == "cdf" else before).traffic(inputs.cdf)
+        plan = make_plan(inputs, traffic, bare=True)
     except (InputError, InfeasibleError) as error:
         return Changed(name, old, new, reason=error.message)
     return Changed(name, old, new, plan.gpus, plan.cost_usd_per_hour)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.errors import InputError
+from planner.shared.record import Record
 from planner.units import LEAST, MOST, MOST_RATE, MOST_SECONDS
+from planner.workload.trace import Floats, Ints
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
 HOUR_S = 3600.0
 
@@ -34,7 +36,7 @@ POISSON_ASSUMED = "Poisson assumed"
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class Arrivals(Record):
     r"""When requests arrive.
 
     The index of dispersion of counts over windows of length w is :math:`I(w) = \mathrm{Var}\,N(w) / \mathrm E\,N(w)`; it is 1
@@ -112,12 +114,10 @@ class Arrivals:
         """
         if not self.dispersion:
             return 1.0
-        windows = [w for w, _ in self.dispersion]
-        values = [v for _, v in self.dispersion]
+        windows, values = np.array(self.dispersion).T
         if window_s <= windows[0]:
-            return 1.0 + (values[0] - 1.0) * max(window_s, 0.0) / windows[0]
-        floor = 1e-12
-        return float(np.exp(np.interp(np.log(window_s), np.log(windows), np.log(np.maximum(values, floor)))))
+            return float(1.0 + (values[0] - 1.0) * max(window_s, 0.0) / windows[0])
+        return float(np.exp(np.interp(np.log(window_s), np.log(windows), np.log(np.maximum(values, 1e-12)))))
 
     @property
     def busiest_hour(self) -> float:
@@ -158,16 +158,8 @@ class Arrivals:
             dispersion=tuple((w, 1.0 + factor * (v - 1.0) if v > 1.0 else v) for w, v in self.dispersion),
         )
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            **asdict(self),
-            "dispersion": [list(pair) for pair in self.dispersion],
-            "hourly_profile": list(self.hourly_profile),
-        }
 
-
-def gap_spread(times: NDArray[np.float64], window_s: float) -> tuple[NDArray[np.float64], NDArray[np.int64]] | None:
+def gap_spread(times: Floats, window_s: float) -> tuple[Floats, Ints] | None:
     """Spread of the gaps inside every full window about their own mean, and their numbers.
 
     Parameters
@@ -208,9 +200,7 @@ def gap_spread(times: NDArray[np.float64], window_s: float) -> tuple[NDArray[np.
     return np.maximum(sums / mean**2 - count, 0.0), count
 
 
-def _windows(
-    times: NDArray[np.float64], origin: float, width_s: float
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _windows(times: Floats, origin: float, width_s: float) -> tuple[Ints, Floats]:
     """Where the windows begin in which something came, and which ones from the origin on they are; times in order.
 
     A trace of a year with few requests has far more windows than requests; one of millions is passed a part at a time, which
@@ -226,26 +216,16 @@ def _windows(
     return np.concatenate(starts), np.concatenate(numbers)
 
 
-def interarrival_scv(times: NDArray[np.float64], window_s: float) -> float | None:
+def interarrival_scv(times: Floats, window_s: float) -> float | None:
     """Squared coefficient of variation of the gaps inside full windows [1], without bias for few gaps per window.
 
-    Parameters
-    ----------
-    times
-        Sorted arrival times [s].
-    window_s
-        Window [s]; inf = the whole trace.
-
-    Returns
-    -------
-    float or None
-        [1]; ``None`` when no full window has two gaps.
+    `times` and `window_s` as in :func:`gap_spread`; ``None`` when no full window has two gaps.
     """
     found = gap_spread(times, window_s)
     return None if found is None else _unbiased(float(found[0].sum()), found[1])
 
 
-def _unbiased(spread: float, count: NDArray[np.int64]) -> float:
+def _unbiased(spread: float, count: Ints) -> float:
     r"""Scv whose gaps would show this much spread about the means of their own windows [1].
 
     The mean of few gaps follows them. Of n gamma gaps with scv c the sum of squared relative deviations from their own
@@ -265,7 +245,7 @@ def _unbiased(spread: float, count: NDArray[np.int64]) -> float:
     return 0.5 * (low + high)
 
 
-def spread_ticks(times: NDArray[np.float64]) -> tuple[NDArray[np.float64], float | None]:
+def spread_ticks(times: Floats) -> tuple[Floats, float | None]:
     """Times of a coarse clock spread over its ticks, and the tick [s]; ``None`` when the clock is fine enough.
 
     A clock is coarse when all times are whole multiples of a tick of half a second or more from the first one, and requests
@@ -295,7 +275,7 @@ def spread_ticks(times: NDArray[np.float64]) -> tuple[NDArray[np.float64], float
 
 
 def count_dispersion(
-    elapsed: NDArray[np.float64], counts: NDArray[np.float64], window_s: float, span_s: float
+    elapsed: Floats, counts: Floats, window_s: float, span_s: float
 ) -> tuple[float, float, int] | None:
     """Of requests by second: index of dispersion of counts about their hours' means [1], peak over mean [1], full windows.
 
@@ -322,16 +302,14 @@ def count_dispersion(
     return variance / level, float(sums.max()) / level, windows
 
 
-def _profile(times: NDArray[np.float64], absolute: bool) -> tuple[float, ...]:
+def _profile(times: Floats, absolute: bool) -> tuple[float, ...]:
     """Rates by hour of day or week over their mean; empty where the trace is too short for one."""
     span = float(times[-1] - times[0])
     if not _DAY_S - UNSEEN_S <= span <= _LONGEST_PROFILE_S:
         return ()
     hours = 168 if span >= 7 * _DAY_S - UNSEEN_S else 24
     # 1970-01-01 was a Thursday; Monday 00:00 is the origin of the hour of week. Relative clocks start at hour 0.
-    origin = -3 * 86_400.0 if absolute else float(times[0])
-    if not absolute or hours == 24:
-        origin = 0.0 if absolute else float(times[0])
+    origin = float(times[0]) if not absolute else 0.0 if hours == 24 else -3 * _DAY_S
     start = times[0] - origin
     begun, hour = _windows(times, origin, 3600.0)
     counts = np.bincount(hour.astype(np.int64) % hours, np.diff(begun, append=times.size), minlength=hours)
@@ -343,7 +321,7 @@ def _profile(times: NDArray[np.float64], absolute: bool) -> tuple[float, ...]:
     return tuple(float(x) for x in np.round(rates / rates.mean(), 4))
 
 
-def _peak_hour(times: NDArray[np.float64], absolute: bool) -> float | None:
+def _peak_hour(times: Floats, absolute: bool) -> float | None:
     """The busiest whole hour of several days over the mean one [1]; ``None`` of a trace of less than two days."""
     span = float(times[-1] - times[0])
     if not 2.0 * _DAY_S - UNSEEN_S <= span <= _LONGEST_PROFILE_S:
@@ -435,9 +413,7 @@ def arrivals_from_counts(seconds: ArrayLike, counts: ArrayLike) -> Arrivals:
     return replace(laid, rate_per_s=total / span, dispersion=dispersion, peak_over_mean=peak)
 
 
-def _by_windows(
-    elapsed: NDArray[np.float64], counts: NDArray[np.float64], span_s: float
-) -> tuple[tuple[tuple[float, float], ...], float | None]:
+def _by_windows(elapsed: Floats, counts: Floats, span_s: float) -> tuple[tuple[tuple[float, float], ...], float | None]:
     """Dispersion over every window that fits often enough, and the busiest minute over the mean one [1]."""
     dispersion = []
     for width in DISPERSION_WINDOWS_S:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.shared.cores import cores
-from planner.workload.formats.base import MAX_TOKENS, MOST_CATEGORIES, Clock, CsvColumns, ReadOptions, TraceBuilder
+from planner.workload.formats.base import (
+    MAX_TOKENS,
+    MOST_CATEGORIES,
+    Clock,
+    CsvColumns,
+    ReadOptions,
+    TraceBuilder,
+    packed,
+)
 from planner.workload.formats.rows import found_at, unit_of
 from planner.workload.source import normal_name
 
@@ -54,13 +61,17 @@ def read_bulk(source: Source, form: Format, options: ReadOptions) -> TraceBuilde
         import duckdb
     except ImportError:
         return None
-    kind = source.head().kind
-    if form.fields is None or kind not in ("csv", "jsonl", "parquet"):
+    head = source.head()
+    plain = {
+        "csv": not head.text.lstrip("\ufeff").startswith("#"),
+        "jsonl": isinstance(head.record, dict),
+        "parquet": True,
+    }
+    if form.fields is None or not plain.get(head.kind, False):
         return None
     with duckdb.connect(config={"threads": cores(), "memory_limit": "300MB"}) as engine:
         try:
-            table = _Table.of(engine, source, kind)
-            return None if table is None else _collect(engine, table, source, form, options)
+            return _collect(engine, _Table(engine, source), source, form, options)
         except duckdb.Error:
             # the row reader says what is wrong with it, and where
             return None
@@ -73,11 +84,20 @@ _Field = tuple[str, str, str]
 class _Table:
     """A file as DuckDB sees it: where it is read from, and an SQL expression for each of its fields."""
 
-    def __init__(self, scan: str, names: Sequence[str], types: Sequence[str], first: Any = None) -> None:
-        self._scan, self.first = scan, first
+    def __init__(self, engine: Any, source: Source) -> None:
+        head, self._scan = source.head(), _quoted(str(source.path), "'")
+        self.first = head.record if head.kind == "jsonl" else None
         self._paths: dict[str, str] = {}  # of JSON lines: fields asked for, with the type they are read as
-        self._columns = {normal_name(n): (n, t) for n, t in zip(names, types, strict=True)}
-        self.twice = len(self._columns) != len(names)
+        described = []
+        if self.first is None:
+            options = (
+                f", header=true, all_varchar=true, delim={_quoted(head.delimiter, chr(39))}, quote='\"', escape='\"', "
+                "null_padding=false, strict_mode=true, sample_size=1"
+            )
+            self._scan = f"read_{head.kind}({self._scan}{options if head.kind == 'csv' else ''})"
+            described = engine.execute(f"DESCRIBE SELECT * FROM {self._scan}").fetchall()
+        self._columns = {normal_name(row[0]): (row[0], row[1]) for row in described}
+        self.twice = len(self._columns) != len(described)
 
     @property
     def relation(self) -> str:
@@ -92,27 +112,6 @@ class _Table:
         names = ", ".join(f"found[{k + 1}] AS f{k}" for k in range(len(self._paths)))
         found = f"SELECT json_extract_string(json, [{paths}]) AS found FROM read_ndjson_objects({self._scan})"
         return f"(SELECT {names} FROM ({found}))"
-
-    @classmethod
-    def of(cls, engine: Any, source: Source, kind: str) -> _Table | None:
-        """The table in a file; ``None`` where its beginning is out of the ordinary."""
-        path = _quoted(str(source.path), "'")
-        if kind == "parquet":
-            relation = f"read_parquet({path})"
-        elif kind == "csv":
-            if source.head().text.lstrip("\ufeff").startswith("#"):
-                return None
-            relation = (
-                f"read_csv({path}, header=true, all_varchar=true, delim={_quoted(source.head().delimiter, chr(39))}, "
-                "quote='\"', escape='\"', null_padding=false, strict_mode=true, sample_size=1)"
-            )
-        else:
-            record = source.head().record
-            if not isinstance(record, dict):
-                return None
-            return cls(path, (), (), record)
-        described = engine.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
-        return cls(relation, [row[0] for row in described], [row[1] for row in described])
 
     def field(self, candidates: Sequence[str], *, later: bool = False) -> _Field | None:
         """Expression, type and name of the first of these fields in a file; of JSON lines in its first record, or `later`."""
@@ -176,9 +175,7 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
         return None
     if time is not None and time not in (label, *(found for _, found, _ in wanted)):
         time = table.as_number(time)
-    builder = TraceBuilder(source.name, form.name, Clock(options.time_unit or fields.time_unit))
-    builder.selects = True
-
+    builder = TraceBuilder(source.name, form.name, Clock(options.time_unit or fields.time_unit), options)
     relation = table.relation + _where(engine, table, wanted, builder)
     columns = [_count(sent), _count(got if got is not None else _difference(total, sent))]  # type: ignore[arg-type]
     if time is not None:
@@ -204,13 +201,13 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
     if time is not None and arrays[2].size and not (arrays[2].min() >= -1e11 and arrays[2].max() <= 1e11):
         return None
     if label is not None:
-        builder.category = _packed("i", arrays.pop())
+        builder.category = packed("i", arrays.pop())
         builder.categories = {name: k for k, name in enumerate(names)}
     if time is not None:
-        builder.times = _packed("d", arrays.pop())
+        builder.times = packed("d", arrays.pop())
     # half the room of the numbers that readers of rows collect
-    builder.outputs = _packed("i", arrays.pop())
-    builder.inputs = _packed("i", arrays.pop())
+    builder.outputs = packed("i", arrays.pop())
+    builder.inputs = packed("i", arrays.pop())
     return builder
 
 
@@ -256,13 +253,6 @@ def _arrays(engine: Any, columns: Sequence[str], relation: str) -> list[np.ndarr
     arrays = [found.pop(f"c{k}") for k in range(len(columns))]
     # millions of rows: nothing is held twice for longer than a column takes to copy
     return [] if any(np.ma.is_masked(a) for a in arrays) else [np.ma.getdata(a) for a in arrays]
-
-
-def _packed(kind: str, values: Any) -> array[Any]:
-    """A column as the builder keeps it."""
-    packed = array(kind)
-    packed.frombytes(np.ascontiguousarray(values, dtype=kind).view(np.uint8).data)
-    return packed
 
 
 def _count(column: _Field) -> str:

@@ -6,17 +6,12 @@ import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from planner.workload.sessions import Sessions, SharedPrefix
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+from planner.workload.trace import Floats, Ints
 
 ASSUMED_GAP_S = 30.0
 """Mean of the exponential gaps between the calls of a session whose times are not known [s]."""
@@ -116,52 +111,42 @@ class CallColumns:
         inputs, outputs, category, times_s
             All requests of the file, shape (requests,); times [s], ``None`` = not known.
         """
-        requests = inputs.size
+        requests, names = inputs.size, np.array(self.names, dtype=np.int64)
+        cached, lasting, shared, titles = np.full(requests, np.nan), None, self.shared, tuple[str, ...]()
         if self.names:
-            rest = requests - len(self.names)
-            names = np.array(self.names + [-1] * rest, dtype=np.int64)
-            unnamed = names < 0
-            if np.bincount(names[~unnamed], minlength=1).max() < 2 and not self.shared:
+            rest = [math.nan] * (requests - names.size)
+            session = np.append(names, np.full(len(rest), -1))
+            unnamed = session < 0
+            if np.bincount(session[~unnamed], minlength=1).max() < 2 and not shared:
                 return None
-            names[unnamed] = len(self._numbers) + np.arange(np.count_nonzero(unnamed))
-            cached, lasting = (np.array(column + [math.nan] * rest) for column in (self.cached, self.duration_s))
-            made, notes = self._named(names, inputs, outputs, category, times_s, cached, lasting)
-            return made, [*_left_out(int(unnamed.sum()), requests, "name no session"), *notes]
-        if self.blocks:
+            session[unnamed] = len(self._numbers) + np.arange(np.count_nonzero(unnamed))
+            cached, lasting = (np.array(column + rest) for column in (self.cached, self.duration_s))
+            notes = _left_out(int(unnamed.sum()), requests, "name no session")
+            # those that name none have the last numbers, one each
+            titles = *self._numbers, *(f"unnamed {k}" for k in range(int(session.max()) + 1 - len(self._numbers)))
+        elif self.blocks:
             self.blocks += [()] * (requests - len(self.blocks))
-            found = self._hashed(inputs, outputs, category, times_s)
-            without = _left_out(sum(not b for b in self.blocks), requests, "have no hashes of blocks")
-            return None if found is None else (found[0], [*without, *found[1]])
-        return None
-
-    def _named(
-        self,
-        names: Ints,
-        inputs: Floats,
-        outputs: Floats,
-        category: Ints,
-        times_s: Floats | None,
-        cached: Floats,
-        lasting: Floats,
-    ) -> tuple[Sessions, list[str]]:
-        """By the names of the sessions."""
-        notes = []
+            session, cached, shared, block = self._hashed(inputs, times_s)
+            if np.unique(session).size == requests and not shared:
+                return None
+            notes = _left_out(sum(not b for b in self.blocks), requests, "have no hashes of blocks")
+            notes.append(f"sessions found by the blocks of {block:g} tokens that their prompts begin with")
+        else:
+            return None
         if times_s is None:
-            times_s = _assumed_times(names)
+            times_s = _assumed_times(session)
             notes.append(f"no times: the calls of a session are taken to come {ASSUMED_GAP_S:g} s apart on average")
-        unknown = int(np.isnan(cached).sum())
-        if unknown:
+        if unknown := int(np.isnan(cached).sum()):
             calls = "a call" if unknown == cached.size else f"of {unknown:,} calls that do not say it, each"
             notes.append(f"{calls} is taken to repeat the call before, prompt and answer, where its prompt has grown")
-        # those that name none have the last numbers, one each
-        titles = *self._numbers, *(f"unnamed {k}" for k in range(int(names.max()) + 1 - len(self._numbers)))
-        made = Sessions.of(names, times_s, inputs, outputs, cached, lasting, category, self.shared)
+        made = Sessions.of(session, times_s, inputs, outputs, cached, lasting, category, shared)
         return replace(made, names=titles), notes
 
-    def _hashed(
-        self, inputs: Floats, outputs: Floats, category: Ints, times_s: Floats | None
-    ) -> tuple[Sessions, list[str]] | None:
-        """By the blocks their prompts begin with: what many go on from is shared, what few do is a session."""
+    def _hashed(self, inputs: Floats, times_s: Floats | None) -> tuple[Ints, Floats, tuple[SharedPrefix, ...], float]:
+        """Sessions, cached tokens, shared prefixes and tokens of a block, by the blocks that prompts begin with.
+
+        What many go on from is shared, what few do is a session.
+        """
         block = _block_tokens(inputs, self.blocks)
         order = np.arange(inputs.size) if times_s is None else np.argsort(times_s, kind="stable")
         children: dict[tuple[int, Any], int] = {}
@@ -193,15 +178,8 @@ class CallColumns:
                 reached = upto
             own = path[shared[-1] + 1 :] if shared else path
             session[row] = own[0] if own else -1 - row
-        if np.unique(session).size == inputs.size and not (group >= 0).any():
-            return None
         levels = tuple(SharedPrefix(g, t) for g, t in zip(group, tokens, strict=True) if (g >= 0).any())
-        notes = [f"sessions found by the blocks of {block:g} tokens that their prompts begin with"]
-        if times_s is None:
-            times_s = _assumed_times(session)
-            notes.append(f"no times: the calls of a session are taken to come {ASSUMED_GAP_S:g} s apart on average")
-        cached = np.minimum(matched * block, inputs)
-        return Sessions.of(session, times_s, inputs, outputs, cached, None, category, levels), notes
+        return session, np.minimum(matched * block, inputs), levels, block
 
 
 def _assumed_times(session: Ints) -> Floats:
@@ -229,12 +207,11 @@ def _number(value: Any, what: str) -> float:
     if value is None or value == "":
         return math.nan
     try:
-        number = float(value)
+        if (number := float(value)) >= 0.0:
+            return number
     except (TypeError, ValueError):
-        number = -1.0
-    if number < 0.0:
-        raise ValueError(f"{what} {value!r} is not a number of at least 0")
-    return number
+        pass
+    raise ValueError(f"{what} {value!r} is not a number of at least 0")
 
 
 def _hashes(value: Any) -> Sequence[Any]:

@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from planner.errors import InputError
 from planner.shared.record import Record
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
+from planner.workload.trace import Ints
 from planner.workload.workload import COLUMNS, Provenance, Workload
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 
 def mix(workloads: Sequence[Workload], weights: Sequence[float] | None = None, *, name: str = "mix") -> Workload:
@@ -63,7 +59,7 @@ def mix(workloads: Sequence[Workload], weights: Sequence[float] | None = None, *
     used = [(w, p) for w, p in zip(workloads, share, strict=True) if p > 0.0]
     names: list[str] = []
     compressible: dict[str, float | None] = {}
-    category: list[NDArray[np.int64]] = []
+    category: list[Ints] = []
     for workload, _ in used:
         own = (workload.name,) if workload.categories == ("",) else workload.categories
         place = []
@@ -102,13 +98,10 @@ def _superposed(parts: Sequence[tuple[Arrivals, float]], rates: Sequence[float |
     rate = None if any(r is None for r in rates) else sum(r for r in rates if r is not None)
     windows = sorted(set.intersection(*({w for w, _ in a.dispersion} for a, _ in parts)))
     dispersion = tuple((w, sum(p * dict(a.dispersion)[w] for a, p in parts)) for w in windows)
-    profiles = [np.array(a.hourly_profile) for a, _ in parts]
-    profile: tuple[float, ...] = ()
-    if all(p.size for p in profiles) and len({p.size for p in profiles}) == 1:
-        profile = tuple(
-            float(x) for x in np.sum([share * p for (_, share), p in zip(parts, profiles, strict=True)], axis=0)
-        )
-    measured = bool(dispersion)
+    sizes = {len(a.hourly_profile) for a, _ in parts}
+    # profiles of as many hours; of none they add up to none
+    added = np.sum([p * np.array(a.hourly_profile) for a, p in parts], axis=0) if len(sizes) == 1 else np.zeros(0)
+    profile = tuple(added.tolist())
     return Arrivals(
         rate_per_s=rate,
         # in the long run the scv of a superposition tends to the same mean as the dispersion
@@ -116,7 +109,7 @@ def _superposed(parts: Sequence[tuple[Arrivals, float]], rates: Sequence[float |
         scv_window_s=max((a.scv_window_s for a, _ in parts if a.scv_window_s is not None), default=None),
         dispersion=dispersion,
         hourly_profile=profile,
-        assumed=None if measured else POISSON_ASSUMED,
+        assumed=None if dispersion else POISSON_ASSUMED,
     )
 
 
@@ -211,7 +204,7 @@ def without_longer(workload: Workload, longest_tokens: float) -> tuple[Workload,
         )
     kept = float(workload.weight[keep].sum())
     left, _ = workload.selected(
-        keep,
+        workload.columns(keep),
         lambda one: one.input_tokens + one.output_tokens <= longest_tokens,
         f"requests of more than {longest_tokens:,.0f} tokens dropped: {1.0 - kept:.3g} of all",
         None if workload.intervals is None else workload.intervals.times(kept),
@@ -269,19 +262,15 @@ def drift(first: Workload, second: Workload) -> Drift:
     ks_output, factor_output = _marginal(first, second, "output")
     a, b = _grid(first), _grid(second)
     joint = 0.5 * sum(abs(a.get(k, 0.0) - b.get(k, 0.0)) for k in a.keys() | b.keys())
-    rates = first.arrivals.rate_per_s, second.arrivals.rate_per_s
-    return Drift(
-        ks_input=ks_input,
-        ks_output=ks_output,
-        ks_total=ks_total,
-        factor_input=factor_input,
-        factor_output=factor_output,
-        joint=min(joint, 1.0),
-        mean_input=_ratio(second.mean_input, first.mean_input),
-        mean_output=_ratio(second.mean_output, first.mean_output),
-        mean_iterations=_ratio(second.iterations(512)[0], first.iterations(512)[0]),
-        rate=None if rates[0] is None or rates[1] is None else rates[1] / rates[0],
+    before, after = (
+        (w.mean_input, w.mean_output, w.iterations(512)[0], w.arrivals.rate_per_s) for w in (first, second)
     )
+    mean_input, mean_output, mean_iterations = (_ratio(y, x) for x, y in zip(before[:3], after[:3], strict=True))
+    rate = None if before[3] is None or after[3] is None else after[3] / before[3]
+    return Drift(
+        ks_input, ks_output, ks_total, factor_input, factor_output, min(joint, 1.0),
+        mean_input, mean_output, mean_iterations, rate,
+    )  # fmt: skip
 
 
 def _ratio(above: float, below: float) -> float:
@@ -313,7 +302,6 @@ def _grid(workload: Workload) -> Mapping[tuple[int, int], float]:
     for right in (0, 1):
         for up in (0, 1):
             share = np.abs(1 - right - inner[0]) * np.abs(1 - up - inner[1])
-            np.add.at(
-                mass, (np.minimum(floors[0] + right, 63), np.minimum(floors[1] + up, 63)), workload.weight * share
-            )
+            place = np.minimum(floors[0] + right, 63), np.minimum(floors[1] + up, 63)
+            np.add.at(mass, place, workload.weight * share)
     return {(int(i), int(j)): float(mass[i, j]) for i, j in zip(*np.nonzero(mass), strict=True)}

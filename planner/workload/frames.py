@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 from planner.errors import InputError
-from planner.workload.formats.base import Clock, ReadOptions, TraceBuilder
+from planner.workload.formats.base import TraceBuilder
+from planner.workload.formats.registry import common_fields
 from planner.workload.formats.rows import read_rows
-from planner.workload.formats.table import common_fields
 from planner.workload.importing import workload_from_traces
 from planner.workload.workload import Workload
 
@@ -38,11 +38,10 @@ def workload_from_frame(frame: Frame) -> Workload:
     InputError
         A column is missing or there twice; more than 0.1% of the rows cannot be read; no row at all.
     """
-    builder = TraceBuilder("DataFrame", "frame", Clock())
-    options = ReadOptions()
+    builder = TraceBuilder("DataFrame", "frame")
     try:
-        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame), options, common_fields())
-        workload, _ = workload_from_traces([builder], options)
+        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame), common_fields())
+        workload, _ = workload_from_traces([builder], builder.options)
     except InputError as error:
         # hints of files name options of the command line
         hint = "Name its columns input_tokens, output_tokens and, where known, timestamp and category; drop rows without them."

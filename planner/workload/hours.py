@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planner.errors import InputError, did_you_mean
@@ -12,6 +11,7 @@ from planner.shared.documents import Rows, read_text
 from planner.shared.paths import at_home
 from planner.units import is_measurable
 from planner.workload.arrivals import Arrivals
+from planner.workload.formats.metadata import Metadata, as_number
 from planner.workload.resolve import shipped_folder
 from planner.workload.workload import Workload
 
@@ -51,25 +51,13 @@ def load_profile(name: str) -> Arrivals:
     names = profile_names()
     if name not in names:
         raise InputError(f"no shipped profile {name!r}{did_you_mean(name, names)}", f"Known: {', '.join(names)}.")
-    facts: dict[str, str] = {}
-    rates: list[float] = []
-    for line in (shipped_folder() / "profiles" / f"{name}.csv").read_text(encoding="utf-8").splitlines():
+    meta, rates = Metadata(name), list[float]()
+    for number, line in enumerate((shipped_folder() / "profiles" / f"{name}.csv").read_text("utf-8").splitlines()):
         if line.startswith("#"):
-            key, _, value = line[1:].partition(":")
-            facts[key.strip()] = value.strip()
-        elif re.match(r"^\d", line):
+            meta.line(number, line)
+        elif line[:1].isdigit():
             rates.append(float(line.split(",")[1]))
-    dispersion = tuple(
-        (float(window), float(index))
-        for window, _, index in (pair.partition("=") for pair in facts.get("dispersion", "").split())
-    )
-    return Arrivals(
-        rate_per_s=float(facts["arrival_rate_per_s"]),
-        dispersion=dispersion,
-        hourly_profile=tuple(rates),
-        peak_over_mean=float(facts["peak_over_mean"]),
-        assumed="Poisson assumed below 600 s",
-    )
+    return replace(meta.arrivals(), hourly_profile=tuple(rates), assumed="Poisson assumed below 600 s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,25 +114,22 @@ def hourly_rates(
     """
     known = ", ".join(profile_names())
     if source is None:
-        own = workload.arrivals.hourly_profile if workload is not None else ()
-        if not own:
-            name = workload.name if workload is not None else "no workload"
+        if workload is None or not workload.arrivals.hourly_profile:
             raise InputError(
-                f"{name}: no rates by hour (its timestamps cover less than a day)",
+                f"{workload.name if workload else 'no workload'}: no rates by hour (its timestamps cover less than a day)",
                 f"Give --hours FILE (24 or 168 values) or a shipped service: {known}.",
             )
-        assert workload is not None
-        return HourlyRates(own, workload.arrivals.rate_per_s, f"{workload.name}'s own timestamps")
-    for path in ([folder / source] if folder is not None else []) + [at_home(source)]:
+        own = workload.arrivals
+        return HourlyRates(own.hourly_profile, own.rate_per_s, f"{workload.name}'s own timestamps")
+    for path in (*([folder / source] if folder is not None else []), at_home(source)):
         if path.is_file():
             return _read(path)
-    names = profile_names()
-    if str(source) not in names:
+    name, names = str(source), profile_names()
+    if name not in names:
         raise InputError(
-            f"--hours: {source}: no such file or shipped service{did_you_mean(str(source), names)}",
-            f"Shipped: {known}.",
+            f"--hours: {name}: no such file or shipped service{did_you_mean(name, names)}", f"Shipped: {known}."
         )
-    return HourlyRates(_scaled(load_profile(str(source)).hourly_profile, str(source))[0], None, str(source))
+    return HourlyRates(_scaled(load_profile(name).hourly_profile, name)[0], None, name)
 
 
 _COLUMNS = ("relative_rate", "rate_per_s")
@@ -153,40 +138,30 @@ _COLUMNS = ("relative_rate", "rate_per_s")
 def _read(path: Path) -> HourlyRates:
     """Rates by hour of a CSV, all problems at once."""
     lines = (line for line in read_text(path).splitlines() if line.strip() and line[0] != "#")
-    rows = [row for row in Rows(lines, str(path)) if row]
+    rows = [[cell.strip() for cell in row] for row in Rows(lines, str(path)) if row]
     if not rows:
         raise InputError(f"{path}: the file is empty")
-    names = [cell.strip().lower() for cell in rows[0]]
-    column, absolute = len(names) - 1, False
-    if any(not _is_number(cell) for cell in names):
-        found = [name for name in _COLUMNS if name in names]
-        if not found:
-            raise InputError(f"{path}: no column {' or '.join(_COLUMNS)} among {', '.join(names)}")
-        column, absolute = names.index(found[0]), found[0] == "rate_per_s"
-        hour = names.index("hour") if "hour" in names else None
-        rows = rows[1:]
+    names = [cell.lower() for cell in rows[0]]
+    if all(is_measurable(as_number(cell)) for cell in names):
+        names = ["hour", *names[2:], _COLUMNS[0]][-len(names) :]
     else:
-        hour = 0 if len(names) > 1 else None
+        rows = rows[1:]
+    found = next((name for name in _COLUMNS if name in names), None)
+    if found is None:
+        raise InputError(f"{path}: no column {' or '.join(_COLUMNS)} among {', '.join(names)}")
+    column, hour = names.index(found), names.index("hour") if "hour" in names else None
     values, problems = [], []
     for number, row in enumerate(rows):
-        cell = row[column].strip() if column < len(row) else ""
-        if not _is_number(cell):
+        cell = row[column] if column < len(row) else ""
+        values.append(as_number(cell))
+        if not is_measurable(values[-1]):
             problems.append(f"{path}: row {number + 1}: {cell!r} is not a rate")
-        elif hour is not None and (not _is_number(row[hour]) or float(row[hour]) != number):
+        elif hour is not None and as_number(row[hour]) != number:
             problems.append(f"{path}: row {number + 1}: expected hour {number}, got {row[hour]!r}")
-        else:
-            values.append(float(cell))
     if problems:
         raise InputError.from_problems(problems)
     relative, mean = _scaled(values, str(path))
-    return HourlyRates(relative, mean if absolute else None, path.name)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return is_measurable(float(text))
-    except ValueError:
-        return False
+    return HourlyRates(relative, mean if found == _COLUMNS[1] else None, path.name)
 
 
 def _scaled(values: tuple[float, ...] | list[float], source: str) -> tuple[tuple[float, ...], float]:

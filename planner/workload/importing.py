@@ -15,23 +15,15 @@ from planner.shared.documents import printable
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
 from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ImportReport, ReadOptions, TraceBuilder
-from planner.workload.intervals import Intervals
-from planner.workload.remote import expand
-from planner.workload.resolve import resolve_workload
+from planner.workload.resolve import expand, resolve_workload
 from planner.workload.sessions import Sessions, joined
 from planner.workload.source import Progress, Source, normal_name
-from planner.workload.synthetic import SyntheticLengths
-from planner.workload.synthetic_sessions import SyntheticSessions
-from planner.workload.trace import Trace
+from planner.workload.synthetic import SyntheticLengths, SyntheticSessions
+from planner.workload.trace import Floats, Intervals, Ints, Trace
 from planner.workload.workload import Provenance, Workload
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from planner.workload.formats.base import Format
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[Any]
 
 
 def read_workload(
@@ -110,7 +102,7 @@ def import_files(
     input_format, name, progress
         As in :func:`read_workload`.
     most
-        Requests kept one by one; of more, whole stretches (:meth:`planner.workload.intervals.Intervals.stretches`). ``None`` =
+        Requests kept one by one; of more, whole stretches (:meth:`planner.workload.trace.Intervals.stretches`). ``None`` =
         all.
 
     Raises
@@ -118,10 +110,12 @@ def import_files(
     InputError
         A file that cannot be read; several files of which one is a distribution (mix those).
     """
-    if len(files) == 2 and options.baseline is None and all(_is_metrics(path) for _, path in files):
-        # two scrapes: the first is the earlier one
-        options = replace(options, baseline=Source(resolve_workload(files[0][1])))
-        files = files[1:]
+    if len(files) == 2 and options.baseline is None:
+        sources = (Source(resolve_workload(path)) for _, path in files)
+        if all(source.head().kind == "metrics" for source in sources):
+            # two scrapes: the first is the earlier one
+            options = replace(options, baseline=Source(resolve_workload(files[0][1])))
+            files = files[1:]
     files = [(category, one) for category, path in files for one in expand(path)]
     traces: list[TraceBuilder] = []
     for category, path in files:
@@ -141,10 +135,6 @@ def import_files(
     return workload_from_traces(traces, options, name=name, most=most)
 
 
-def _is_metrics(path: str | Path) -> bool:
-    return Source(resolve_workload(path)).head().kind == "metrics"
-
-
 def read_trace(
     path: str | Path, input_format: str | None, options: ReadOptions, progress: Progress | None = None
 ) -> TraceBuilder | tuple[Workload, ImportReport]:
@@ -152,7 +142,7 @@ def read_trace(
     source = Source(resolve_workload(path), progress)
     form = _choose(source, input_format, options.columns)
     found = (read_bulk(source, form, options) if source.size >= LARGE_BYTES else None) or form.read(source, options)
-    if options.where and not (isinstance(found, TraceBuilder) and found.selects):
+    if options.where and not isinstance(found, TraceBuilder):
         raise InputError(
             f"{source.name}: this format has no columns to select requests by", "Import it without --where."
         )
@@ -195,7 +185,7 @@ LIKE = {
 
 def _unknown(name: str, columns: Sequence[str]) -> InputError:
     """What to say of columns that no format knows: which is missing, and the command that names them, guessed where it can be."""
-    from planner.workload.formats.table import common_fields
+    from planner.workload.formats.registry import common_fields
 
     if not columns:
         return InputError(f"{name}: not a format known here", "Force one: fleetopt workload import --help lists them.")
@@ -286,9 +276,9 @@ def workload_from_traces(
     inputs = _joined([np.asarray(t.inputs) for t in traces])
     outputs = _joined([np.asarray(t.outputs) for t in traces])
     sessions, assumed, relative = _sessions(traces, inputs, outputs, category)
-    told = [_notes(trace, relative) for trace in traces]
-    notes = [note for of_trace in told for note in of_trace] + assumed
-    reports = [_report(trace, of_trace, relative) for trace, of_trace in zip(traces, told, strict=True)]
+    accounts = [_account(trace, relative) for trace in traces]
+    notes = [note for told, _ in accounts for note in told] + assumed
+    reports = [report for _, report in accounts]
     arrivals, recorded, intervals = _stamps(traces, inputs, outputs, category, relative, most)
     rows = _merge_equal(inputs, outputs, category)
     del inputs, outputs, category
@@ -298,10 +288,9 @@ def workload_from_traces(
     if most is not None and sessions is not None and sessions.calls > most:
         sessions = sessions.kept(most, None if recorded is None else recorded.stretches)
     workload = Workload.from_arrays(
-        rows[0],
-        rows[1],
-        weight=rows[3],
+        *rows[:2],
         category=rows[2],
+        weight=rows[3],
         categories=names or [""],
         arrivals=arrivals,
         name=title,
@@ -311,7 +300,6 @@ def workload_from_traces(
             licence="; ".join(dict.fromkeys(t.licence for t in traces if t.licence)),
             requests=requests,
             notes=tuple(dict.fromkeys(notes)),
-            exact=True,
         ),
         recorded=recorded,
         intervals=intervals,
@@ -359,29 +347,24 @@ def _merge_equal(
     counts_alone = all(
         np.array_equal(column, np.rint(column)) for column in (inputs, outputs) if column.dtype.kind == "f"
     )
-    if counts_alone and (int(inputs.max()) + int(outputs.max())).bit_length() + wide + narrow < 64:
-        # counts are whole numbers: one key sorts faster than three columns, the total first as a workload keeps its rows
-        keys = inputs.astype(np.int64)
-        keys += _whole(outputs)
-        for column, bits in ((inputs, wide), (category, narrow)):
-            keys <<= bits
-            keys |= _whole(column)
-        keys.sort()
-        start = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
-        size, keys = keys.size, keys[start]
-        category = keys & ((1 << narrow) - 1)
-        keys >>= narrow
-        inputs = keys & ((1 << wide) - 1)
-        keys >>= wide
-        keys -= inputs
-        return inputs, keys, category, np.diff(start, append=size)
-    order = np.lexsort((category, outputs, inputs))
-    inputs, outputs, category = inputs[order], outputs[order], category[order]
-    new = np.ones(inputs.size, dtype=bool)
-    new[1:] = (np.diff(inputs) != 0.0) | (np.diff(outputs) != 0.0) | (np.diff(category) != 0)
-    start = np.flatnonzero(new)
-    counts = np.diff(start, append=inputs.size).astype(np.float64)
-    return inputs[start], outputs[start], category[start], counts
+    if not counts_alone or (int(inputs.max()) + int(outputs.max())).bit_length() + wide + narrow >= 64:
+        (inputs, outputs, kind), counts = np.unique([inputs, outputs, category], axis=1, return_counts=True)
+        return inputs, outputs, kind.astype(np.int64), counts
+    # counts are whole numbers: one key sorts faster than three columns, the total first as a workload keeps its rows
+    keys = inputs.astype(np.int64)
+    keys += _whole(outputs)
+    for column, bits in ((inputs, wide), (category, narrow)):
+        keys <<= bits
+        keys |= _whole(column)
+    keys.sort()
+    start = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
+    size, keys = keys.size, keys[start]
+    category = keys & ((1 << narrow) - 1)
+    keys >>= narrow
+    inputs = keys & ((1 << wide) - 1)
+    keys >>= wide
+    keys -= inputs
+    return inputs, keys, category, np.diff(start, append=size)
 
 
 def _whole(column: np.ndarray) -> np.ndarray:
@@ -438,9 +421,7 @@ def _arrivals(traces: Sequence[TraceBuilder]) -> tuple[Arrivals, Floats | None]:
     """
     timed = [t for t in traces if t.times]
     if not timed:
-        rates = [t.rate_per_s for t in traces]
-        total = sum(r for r in rates if r is not None) if rates and all(r is not None for r in rates) else None
-        return Arrivals(rate_per_s=total, assumed=POISSON_ASSUMED), None
+        return Arrivals(assumed=POISSON_ASSUMED), None
     if len(timed) < len(traces):
         return Arrivals(assumed="some of the files have no times: rate not known, Poisson assumed"), None
     absolute = all(t.clock.absolute for t in traces)
@@ -457,9 +438,9 @@ def _arrivals(traces: Sequence[TraceBuilder]) -> tuple[Arrivals, Floats | None]:
     return arrivals_from_times(times, absolute=bool(absolute)), times if complete else None
 
 
-def _notes(trace: TraceBuilder, relative: bool = False) -> list[str]:
-    """What was done to a trace: ticks, order, rows dropped."""
-    notes = list(trace.notes)
+def _account(trace: TraceBuilder, relative: bool) -> tuple[list[str], ImportReport]:
+    """What was done to a trace (ticks, order, rows dropped), and the account of it."""
+    notes, dropped = list(trace.notes), sorted(trace.dropped.items())
     times = np.frombuffer(trace.times) if trace.times and not relative else np.zeros(0)
     late = int(np.count_nonzero(times[1:] < times[:-1]))
     tick = spread_ticks(times)[1]
@@ -467,18 +448,8 @@ def _notes(trace: TraceBuilder, relative: bool = False) -> list[str]:
         notes.append(f"the clock ticks every {tick:g} s: requests of a tick are spread over it")
     if late:
         notes.append(f"{late:,} times out of order; sorted")
-    notes += [f"dropped {count:,} of {trace.rows_read:,}: {reason}" for reason, count in sorted(trace.dropped.items())]
-    if trace.unreadable:
-        notes.append(f"dropped {trace.unreadable:,} of {trace.rows_read:,}: unreadable")
-    return notes
-
-
-def _report(trace: TraceBuilder, notes: Sequence[str], relative: bool) -> ImportReport:
-    span = None
-    if trace.times and not relative:
-        times = np.frombuffer(trace.times)
-        span = float(times.max() - times.min())
-    return ImportReport(
+    span = float(np.ptp(times)) if times.size else None
+    report = ImportReport(
         path=trace.path,
         format=trace.format,
         rows_read=trace.rows_read,
@@ -487,6 +458,10 @@ def _report(trace: TraceBuilder, notes: Sequence[str], relative: bool) -> Import
         unreadable=trace.unreadable,
         unreadable_examples=tuple(trace.examples),
         span_s=span,
-        rate_per_s=len(trace.times) / span if span else None if relative else trace.rate_per_s,
-        notes=tuple(note for note in notes if not note.startswith("dropped ")),
+        rate_per_s=len(trace.times) / span if span else None,
+        notes=tuple(notes),
     )
+    notes += [f"dropped {count:,} of {trace.rows_read:,}: {reason}" for reason, count in dropped]
+    if trace.unreadable:
+        notes.append(f"dropped {trace.unreadable:,} of {trace.rows_read:,}: unreadable")
+    return notes, report

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.queueing.order import ranked
+from planner.workload.trace import Floats, Ints
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    Floats = NDArray[np.float64]
+    from numpy.typing import ArrayLike
 
 
 _TABLE = 1 << 22
@@ -34,11 +33,11 @@ def summed(values: Floats, weight: Floats) -> tuple[Floats, Floats]:
     return places, np.bincount(inverse, weight, places.size).astype(np.float64)
 
 
-def _counts(values: Floats) -> NDArray[np.int64] | None:
+def _counts(values: Floats) -> Ints | None:
     """Values as whole numbers; ``None`` where a table of them would not do."""
     if not (values.size and values.min() >= 0 and values.max() < min(_TABLE, 16 * values.size)):
         return None
-    whole: NDArray[np.int64] = values.astype(np.int64)
+    whole: Ints = values.astype(np.int64)
     return whole if np.array_equal(whole, values) else None
 
 

@@ -18,10 +18,8 @@ from planner.iteration.model import IterationModel
 from planner.queueing.prefix import found_share
 from planner.shared.kept import once
 from planner.workload.sessions import Sessions
-from planner.workload.trace import Trace
+from planner.workload.trace import Bools, Floats, Trace
 from planner.workload.workload import Workload
-
-FloatArray = NDArray[np.float64]
 
 FEATURES = ("share", "input", "new_input", "decode", "output", "kv", "pairs", "iterations", "iterations2", "new_input2")
 """Columns of a feature row, each summed over requests with their weights:
@@ -33,7 +31,7 @@ MOST_ROWS_KEPT = 50_000
 FEWEST_REQUESTS = 200
 """Requests of a pool below which its own path says too little."""
 
-NOBODY: FloatArray = np.zeros(0)
+NOBODY: Floats = np.zeros(0)
 """Parts of rows where a boundary cuts none."""
 
 SHARE, INPUT, NEW_INPUT, DECODE, OUTPUT, KV, PAIRS, ITERATIONS, ITERATIONS2, NEW_INPUT2 = range(len(FEATURES))
@@ -72,9 +70,9 @@ class PoolRequests:
     """
 
     trace: Trace
-    cached_share: FloatArray
+    cached_share: Floats
     shared_prefix: float = 0.0
-    images: FloatArray | None = None
+    images: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,14 +103,14 @@ class PoolLaw:
     upper: State
     share: float
     compressed_share: float
-    input_tokens: FloatArray
-    output_tokens: FloatArray
-    cached_share: FloatArray
-    weight: FloatArray
-    moments: FloatArray
+    input_tokens: Floats
+    output_tokens: Floats
+    cached_share: Floats
+    weight: Floats
+    moments: Floats
     requests: Callable[[], PoolRequests | None] = lambda: None
     sessions: Callable[[], Sessions | None] = lambda: None
-    images: FloatArray | None = None
+    images: Floats | None = None
 
     @property
     def longest_tokens(self) -> float:
@@ -124,12 +122,12 @@ class PoolLaw:
         return float(self.moments[feature] / self.moments[SHARE])
 
 
-def images_of(law: PoolLaw) -> FloatArray:
+def images_of(law: PoolLaw) -> Floats:
     """Images of each row of a pool's law, shape (rows,) or, where there are none, (1,)."""
     return np.zeros(1) if law.images is None else law.images
 
 
-def features(inputs: FloatArray, outputs: FloatArray, cached: FloatArray, chunk: float) -> FloatArray:
+def features(inputs: Floats, outputs: Floats, cached: Floats, chunk: float) -> Floats:
     """Feature rows of requests, the columns of :data:`FEATURES`; `cached` is the cached share of each prompt [1]."""
     new = (1.0 - cached) * inputs
     decode = np.maximum(outputs - 1.0, 0.0)
@@ -149,7 +147,7 @@ def features(inputs: FloatArray, outputs: FloatArray, cached: FloatArray, chunk:
     return np.stack(columns, axis=-1)
 
 
-def chances(workload: Workload, p_c: float | Mapping[str, float] | None) -> FloatArray:
+def chances(workload: Workload, p_c: float | Mapping[str, float] | None) -> Floats:
     """Probability that a prompt can be compressed, by category of the workload, shape (categories,) [1].
 
     `p_c`: one number, or by category; ``None`` = as the workload marks its categories, unknown ones 0.
@@ -218,8 +216,8 @@ class FleetMoments:
         self.lower = workload.lower_tokens if route_on == "total" else self.input
         self.images = self._images[workload.category[order]]
         # a search asks for the same few cuts and bands again and again
-        self._cuts: dict[float, tuple[int, FloatArray]] = {}
-        self._bands: dict[tuple[float, float], tuple[slice, FloatArray]] = {}
+        self._cuts: dict[float, tuple[int, Floats]] = {}
+        self._bands: dict[tuple[float, float], tuple[slice, Floats]] = {}
         # what every later row begins above: no boundary below it cuts a row
         self._later = np.append(np.minimum.accumulate(self.lower[::-1])[::-1], np.inf)
         by_category = chances(workload, p_c)
@@ -232,7 +230,7 @@ class FleetMoments:
         # one leading zero: nothing lies below the first row
         self._cumulative = np.vstack([np.zeros(sums.shape[1]), sums])
 
-    def _found(self, inputs: FloatArray, share: FloatArray) -> FloatArray:
+    def _found(self, inputs: Floats, share: Floats) -> Floats:
         """Share of prompts of these lengths that the cache supplies where `share` of them repeats [1]."""
         return found_share(inputs, share, self._prefix)
 
@@ -246,13 +244,13 @@ class FleetMoments:
         """Whether any request can be compressed at all."""
         return bool(np.any(self.p_c > 0.0))
 
-    def _below(self, boundary: float) -> tuple[int, FloatArray]:
+    def _below(self, boundary: float) -> tuple[int, Floats]:
         found = self._cuts.get(boundary)
         if found is None:
             found = self._cuts[boundary] = self._cut(boundary)
         return found
 
-    def _cut(self, boundary: float) -> tuple[int, FloatArray]:
+    def _cut(self, boundary: float) -> tuple[int, Floats]:
         """Rows wholly at or below a boundary, and the part of each later row that is (bins of a compact file: linear)."""
         whole = int(self.total.searchsorted(boundary, side="right"))
         if self._later[whole] >= boundary:
@@ -262,16 +260,16 @@ class FleetMoments:
         low, high = low[:span], high[:span]
         return whole, np.clip((boundary - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0) * (high > low)
 
-    def cumulative(self, boundary: float) -> FloatArray:
+    def cumulative(self, boundary: float) -> Floats:
         """Sums over requests with total <= boundary, shape (features,)."""
         whole, parts = self._below(boundary)
-        sums: FloatArray = self._cumulative[whole]
+        sums: Floats = self._cumulative[whole]
         if parts.size:
             rows = slice(whole, whole + parts.size)
             sums = sums + (parts * self.weight[rows]) @ self.features[rows]
         return sums
 
-    def _between(self, low: float, high: float) -> tuple[slice, FloatArray]:
+    def _between(self, low: float, high: float) -> tuple[slice, Floats]:
         """Rows that reach into ``(low, high]`` and the weight each has there."""
         whole_low, parts_low = self._below(low)
         whole_high, parts_high = self._below(high)
@@ -285,7 +283,7 @@ class FleetMoments:
         part[: parts_low.size] -= parts_low
         return rows, part * self.weight[rows]
 
-    def band_weights(self, boundary: float, gamma: float) -> tuple[slice, FloatArray]:
+    def band_weights(self, boundary: float, gamma: float) -> tuple[slice, Floats]:
         """Rows of ``(boundary, gamma boundary]`` and the weight of each that is compressed across the boundary."""
         key = (boundary, gamma)
         if key not in self._bands:
@@ -296,7 +294,7 @@ class FleetMoments:
             self._bands[key] = rows, weight
         return self._bands[key]
 
-    def _moved(self, boundary: float, gammas: Sequence[float]) -> tuple[FloatArray, FloatArray]:
+    def _moved(self, boundary: float, gammas: Sequence[float]) -> tuple[Floats, Floats]:
         """Sums that bands above one boundary give away, and what is received below it, each of shape (gammas, features)."""
         bands = [self.band_weights(boundary, gamma) for gamma in gammas]
         # all begin with the same row, and prompts cut to one boundary are as long whichever band they are of
@@ -381,7 +379,7 @@ class FleetMoments:
         seen = inputs + outputs if self._route_on == "total" else inputs
         drawn = (np.arange(trace.requests) * 0.6180339887498949) % 1.0 < self._p_c_by_category[trace.category]
 
-        def squeezed(state: State) -> NDArray[np.bool_]:
+        def squeezed(state: State) -> Bools:
             band = (seen > state.boundary) & (seen <= state.gamma * state.boundary)
             return band & drawn & (outputs < state.boundary)
 
@@ -394,7 +392,7 @@ class FleetMoments:
         found = self._found(own.input_tokens, self._cached_by_category[own.category])
         return PoolRequests(own, found, self._prefix, self._images[own.category] if self._seen else None)
 
-    def states(self, states: list[State]) -> tuple[FloatArray, FloatArray]:
+    def states(self, states: list[State]) -> tuple[Floats, Floats]:
         """Upper edges and lower edges of pools: ``pool = upper[j] - lower[i]``, each of shape (states, features)."""
         below = {b: self.cumulative(b) for b in {s.boundary for s in states}}
         upper = np.array([below[s.boundary] for s in states])
@@ -409,10 +407,10 @@ class FleetMoments:
             upper[places] += received
         return upper, lower
 
-    def prompt_counts(self, states: list[State], bins: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def prompt_counts(self, states: list[State], bins: Floats) -> tuple[Floats, Floats]:
         """As :meth:`states`, for the weight of prompts of at most ``bins[k]`` new tokens, shape (states, len(bins))."""
         place = np.searchsorted(bins, (1.0 - self.cached) * self.input)
-        below: dict[float, FloatArray] = {}
+        below: dict[float, Floats] = {}
         upper = np.empty((len(states), len(bins)))
         lower = np.empty_like(upper)
         for k, s in enumerate(states):
@@ -434,28 +432,28 @@ class FleetMoments:
         return max(float(np.max(self.input * (1.0 - self.cached))), 2.0)
 
 
-def _endless(sessions: Sessions, inputs: FloatArray) -> FloatArray:
+def _endless(sessions: Sessions, inputs: Floats) -> Floats:
     """Share of prompts of these lengths that a cache without end supplies [1]: the mean of the calls about as long."""
     found = np.maximum(sessions.cached_tokens, sessions.shared_tokens)
     order = np.argsort(sessions.input_tokens, kind="stable")
     parts = np.array_split(order, min(64, order.size))
     middle = np.array([sessions.input_tokens[part].mean() for part in parts])
     share = np.array([found[part].sum() / max(float(sessions.input_tokens[part].sum()), 1.0) for part in parts])
-    most: FloatArray = np.minimum(np.interp(inputs, middle, share), 1.0 - 1.0 / np.maximum(inputs, 2.0))
+    most: Floats = np.minimum(np.interp(inputs, middle, share), 1.0 - 1.0 / np.maximum(inputs, 2.0))
     return most
 
 
-def _counts(bins: NDArray[np.intp], weight: FloatArray, count: int) -> FloatArray:
+def _counts(bins: NDArray[np.intp], weight: Floats, count: int) -> Floats:
     return np.bincount(bins, weight, count + 1)[:count].astype(np.float64)
 
 
 def capacity_upper_bound(
-    moments: FloatArray,
+    moments: Floats,
     iteration: IterationModel,
     token_budget: float,
-    max_num_seqs: FloatArray | float,
+    max_num_seqs: Floats | float,
     kv_tokens: float,
-) -> FloatArray:
+) -> Floats:
     r"""A rate that no scheduler of this engine exceeds on one replica, for each pool law.
 
     With m requests completed per iteration, the token budget, the slots and the memory each bound m, and the mean

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.errors import InputError, did_you_mean
 from planner.units import format_duration, parse_duration, parse_number
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from planner.workload.trace import Bools, Floats
 
 QUIET = 9.0
 """Time between two crowds, in lengths of a crowd."""
@@ -68,18 +65,16 @@ class Surge:
         """Ordinary time between two crowds [s]."""
         return QUIET * self.length_s
 
-    def _grid(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _grid(self) -> tuple[Floats, Floats]:
         """Times within a cycle, and the ordinary time that passes until then [s]."""
-        quiet = QUIET * self.length_s
-        ramp = np.linspace(0.0, self.ramp_s, STEPS + 1) if self.ramp_s else np.zeros(1)
-        high = quiet + self.ramp_s
-        times = np.concatenate([[0.0], quiet + ramp, high + self.length_s + ramp])
-        rise = np.linspace(1.0, self.factor, STEPS + 1) if self.ramp_s else np.full(1, self.factor)
+        quiet, steps = QUIET * self.length_s, STEPS + 1 if self.ramp_s else 1
+        ramp = np.linspace(0.0, self.ramp_s, steps)
+        times = np.concatenate([[0.0], quiet + ramp, quiet + self.ramp_s + self.length_s + ramp])
+        rise = np.linspace(1.0, self.factor, steps)
         rates = np.concatenate([[1.0], rise, rise[::-1]])
+        pieces = np.diff(times) * (rates[1:] + rates[:-1]) / 2.0
         if not self.ramp_s:  # steps: the rate of a piece, not of its ends
             pieces = np.array([quiet, self.factor * self.length_s])
-        else:
-            pieces = np.diff(times) * (rates[1:] + rates[:-1]) / 2.0
         return times, np.concatenate([[0.0], np.cumsum(pieces)])
 
     @property
@@ -87,13 +82,13 @@ class Surge:
         """Time in which the ordinary rate would send what a cycle sends [s]."""
         return float(self._grid()[1][-1])
 
-    def warp(self, ordinary: NDArray[np.float64]) -> NDArray[np.float64]:
+    def warp(self, ordinary: Floats) -> Floats:
         """When requests come that would come at `ordinary` times at the ordinary rate [s]."""
         times, passed = self._grid()
         cycles, rest = np.divmod(ordinary, passed[-1])
         return np.asarray(cycles * self.cycle_s + np.interp(rest, passed, times))
 
-    def counts(self, times: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def counts(self, times: Floats) -> Bools:
         """Whether requests that come then belong to a crowd, its ramps and the time after it."""
         phase = times % self.cycle_s
         end = QUIET * self.length_s + 2.0 * self.ramp_s + self.length_s
@@ -151,10 +146,8 @@ class Population:
         InputError
             No time, a law that is none, a negative time or spread.
         """
-        think, law, spread, *more = [
-            *text.replace(":", " ").split(),
-            *("", "", "")[: 3 - len(text.replace(":", " ").split())],
-        ]
+        think, law, spread, *more = (*text.replace(":", " ").split(), *[""] * 3)
+        more = [word for word in more if word]
         if more or (law and law not in LAWS):
             meant = did_you_mean(law, LAWS)
             raise InputError(
@@ -167,7 +160,7 @@ class Population:
             raise InputError(f"think_time: must not be negative, got {text!r}")
         return found
 
-    def gaps(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    def gaps(self, first: Floats, second: Floats) -> Floats:
         """Think times from two draws each in [0, 1) [s], shape as the draws."""
         if self.law == "fixed":
             return np.full(first.shape, self.think_s)

@@ -12,12 +12,8 @@ import numpy as np
 from planner.errors import InputError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from planner.workload.trace import Bools, Floats, Ints, Stretches
 
-    from planner.workload.trace import Stretches
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 _COLUMNS = ("session", "times_s", "input_tokens", "output_tokens", "cached_tokens", "duration_s", "category")
 
@@ -36,6 +32,10 @@ class SharedPrefix:
 
     group: Ints
     tokens: Floats
+
+    def of(self, calls: Ints) -> SharedPrefix:
+        """The same of some calls."""
+        return SharedPrefix(self.group[calls], self.tokens[calls])
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,31 +90,22 @@ class Sessions:
     ) -> Sessions:
         """Put calls into order; what they repeat, where not given or NaN, is the call before, prompt and answer, if the prompt
         grew."""
-        order = np.lexsort((times_s, session))
+        order, blank = np.lexsort((times_s, session)), np.full(session.size, np.nan)
         _, number = np.unique(session, return_inverse=True)
         number = number[order].astype(np.int64)
         first = np.r_[True, np.diff(number) != 0]
         start = times_s[order]
-        begin = start[first]
-        start = start - begin[number]
-        inputs, outputs = input_tokens[order].astype(np.float64), output_tokens[order].astype(np.float64)
+        inputs, outputs, said, lasted = (
+            (blank if column is None else column)[order].astype(np.float64)
+            for column in (input_tokens, output_tokens, cached_tokens, duration_s)
+        )
         before = np.where(first, 0.0, np.r_[0.0, (inputs + outputs)[:-1]])
         grew = inputs >= np.r_[0.0, inputs[:-1]]
         guess = np.where(grew, np.minimum(before, inputs), 0.0)
-        said = np.full(order.size, np.nan) if cached_tokens is None else cached_tokens[order].astype(np.float64)
         cached = np.where(np.isnan(said), guess, np.minimum(said, inputs))
-        calls = number.size
-        return cls(
-            number,
-            start,
-            inputs,
-            outputs,
-            cached,
-            np.full(calls, np.nan) if duration_s is None else duration_s[order].astype(np.float64),
-            np.zeros(calls, dtype=np.int64) if category is None else category[order].astype(np.int64),
-            tuple(SharedPrefix(s.group[order], s.tokens[order]) for s in shared),
-            begin,
-        )
+        kind = np.zeros(number.size, dtype=np.int64) if category is None else category[order].astype(np.int64)
+        levels, begin = tuple(s.of(order) for s in shared), start[first]
+        return cls(number, start - begin[number], inputs, outputs, cached, lasted, kind, levels, begin)
 
     # --- what they are ---------------------------------------------------------------------------------------------
 
@@ -134,9 +125,9 @@ class Sessions:
         return self.calls / self.count
 
     @cached_property
-    def first(self) -> NDArray[np.bool_]:
+    def first(self) -> Bools:
         """Which calls begin a session, shape (calls,)."""
-        begins: NDArray[np.bool_] = np.r_[True, np.diff(self.session) != 0]
+        begins: Bools = np.r_[True, np.diff(self.session) != 0]
         return begins
 
     @property
@@ -183,7 +174,7 @@ class Sessions:
             "shared_prefixes": sum(int(np.unique(s.group[s.group >= 0]).size) for s in self.shared),
         }
 
-    def columns(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+    def columns(self) -> dict[str, Floats | Ints]:
         """All columns by name, those of shared prefixes numbered from 0, for files and digests."""
         found = {name: getattr(self, name) for name in _COLUMNS}
         for k, level in enumerate(self.shared):
@@ -193,23 +184,19 @@ class Sessions:
     @classmethod
     def from_columns(cls, columns: Mapping[str, Sequence[float]]) -> Sessions:
         """From what :meth:`columns` gave; a KeyError names a column that is missing."""
-        whole = ("session", "category")
+
+        def column(name: str) -> Any:
+            whole = name in ("session", "category") or name.startswith("group_")
+            found = [np.nan if x is None else x for x in columns[name]]
+            return np.array(found, dtype=np.int64 if whole else np.float64)
+
         levels = sum(name.startswith("group_") for name in columns)
-        shared = tuple(
-            SharedPrefix(np.array(columns[f"group_{k}"], dtype=np.int64), np.array(columns[f"shared_{k}"], dtype=float))
-            for k in range(levels)
-        )
-        own: dict[str, Any] = {
-            name: np.array(
-                [np.nan if x is None else x for x in columns[name]], dtype=np.int64 if name in whole else np.float64
-            )
-            for name in _COLUMNS
-        }
-        return cls(**own, shared=shared)
+        shared = tuple(SharedPrefix(column(f"group_{k}"), column(f"shared_{k}")) for k in range(levels))
+        return cls(**{name: column(name) for name in _COLUMNS}, shared=shared)
 
     # --- changed ---------------------------------------------------------------------------------------------------
 
-    def select(self, keep: NDArray[np.bool_]) -> Sessions | None:
+    def select(self, keep: Bools) -> Sessions | None:
         """The calls marked, shape (calls,); a call repeats of the one kept before it what all between repeated.
 
         ``None`` when nothing is left.
@@ -225,17 +212,16 @@ class Sessions:
         left, number = np.unique(self.session[picked], return_inverse=True)
         first = np.r_[True, np.diff(number) != 0]
         start = self.times_s[picked]
+        columns: dict[str, Any] = {name: getattr(self, name)[picked] for name in _COLUMNS} | {
+            "session": number.astype(np.int64),
+            "times_s": start - start[first][number],
+            "cached_tokens": np.where(first, 0.0, cached),
+        }
         return Sessions(
-            number.astype(np.int64),
-            start - start[first][number],
-            self.input_tokens[picked],
-            self.output_tokens[picked],
-            np.where(first, 0.0, cached),
-            self.duration_s[picked],
-            self.category[picked],
-            tuple(SharedPrefix(s.group[picked], s.tokens[picked]) for s in self.shared),
-            None if self.start_s is None else self.start_s[left] + start[first],
-            tuple(self.names[k] for k in left.tolist()) if self.names else (),
+            **columns,
+            shared=tuple(s.of(picked) for s in self.shared),
+            start_s=None if self.start_s is None else self.start_s[left] + start[first],
+            names=tuple(self.names[k] for k in left.tolist()) if self.names else (),
         )
 
     def scaled(self, input_factor: float, output_factor: float) -> Sessions:
@@ -271,14 +257,14 @@ class Sessions:
     def kept(self, calls: int, parts: Stretches | None) -> Sessions:
         """The calls of some stretches of the trace; where no clock tells, about so many: whole sessions, evenly by their calls."""
         if parts is not None and (clock := self.clock_s) is not None:
-            inside = self.select(parts.holding(clock) >= 0)
-            assert inside is not None
-            return inside
-        lengths = np.bincount(self.session)
-        order = np.argsort(lengths, kind="stable")
-        wanted = max(round(self.count * calls / self.calls), 1)
-        chosen = order[((np.arange(wanted) + 0.5) * self.count / wanted).astype(np.int64)]
-        kept = self.select(np.isin(self.session, chosen))
+            keep = parts.holding(clock) >= 0
+        else:
+            lengths = np.bincount(self.session)
+            order = np.argsort(lengths, kind="stable")
+            wanted = max(round(self.count * calls / self.calls), 1)
+            chosen = order[((np.arange(wanted) + 0.5) * self.count / wanted).astype(np.int64)]
+            keep = np.isin(self.session, chosen)
+        kept = self.select(keep)
         assert kept is not None
         return kept
 
@@ -296,16 +282,15 @@ def joined(parts: Sequence[Sessions]) -> Sessions:
     if len(parts) == 1:
         return parts[0]
     offsets = np.cumsum([0, *(p.count for p in parts[:-1])])
-    levels = max(len(p.shared) for p in parts)
     shared = []
-    for level in range(levels):
+    for level in range(max(len(p.shared) for p in parts)):
         groups, tokens, used = [], [], 0
         for part in parts:
-            own = part.shared[level] if level < len(part.shared) else None
-            group = np.full(part.calls, -1) if own is None else np.where(own.group >= 0, own.group + used, -1)
-            groups.append(group)
-            tokens.append(np.zeros(part.calls) if own is None else own.tokens)
-            used = max(used, int(group.max(initial=-1)) + 1)
+            nothing = SharedPrefix(np.full(part.calls, -1), np.zeros(part.calls))
+            own = part.shared[level] if level < len(part.shared) else nothing
+            groups.append(np.where(own.group >= 0, own.group + used, -1))
+            tokens.append(own.tokens)
+            used = max(used, int(groups[-1].max(initial=-1)) + 1)
         shared.append(SharedPrefix(np.concatenate(groups).astype(np.int64), np.concatenate(tokens)))
     columns = {name: np.concatenate([getattr(p, name) for p in parts]) for name in _COLUMNS if name != "session"}
     session = np.concatenate([p.session + offset for p, offset in zip(parts, offsets, strict=True)])

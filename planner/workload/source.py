@@ -12,18 +12,19 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from planner.errors import InputError
-from planner.workload.remote import came_from
-from planner.workload.resolve import STANDARD_INPUT
+from planner.workload.resolve import came_from
 
 HEAD_BYTES = 1 << 16
 """First look at a file [bytes]."""
 LONG_HEAD_BYTES = 1 << 22
 """Where the first record is longer than that: a prompt of 128K tokens [bytes]."""
 _PROGRESS_EVERY = 8192  # lines between two reports of progress
+_PIECE = 1 << 18  # of a text [characters]
 _KEY = re.compile(r'"([^"\\]{1,80})"\s*:')
 
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, OSError)
@@ -88,7 +89,7 @@ class Source:
     @property
     def name(self) -> str:
         """How messages name the file."""
-        return STANDARD_INPUT if self.path.name == STANDARD_INPUT else came_from(self.path)
+        return came_from(self.path)
 
     @property
     def size(self) -> int:
@@ -145,11 +146,8 @@ class Source:
             raise InputError(f"{self.name}: the file is empty")
         if start[:4] == b"PAR1":
             return Head("", "parquet")
-        for mark, encoding in ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
-            if start.startswith(mark):
-                self._encoding = encoding
-        if self._encoding is None:
-            self._encoding = "utf-8"
+        marks = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+        self._encoding = next((encoding for mark, encoding in marks.items() if start.startswith(mark)), "utf-8")
         if self._encoding != "utf-16" and b"\x00" in start:
             raise InputError(
                 f"{self.name}: a binary file, not a workload", "Known formats: fleetopt workload import --help."
@@ -184,79 +182,51 @@ class Source:
             except zlib.error as error:
                 raise InputError(f"{self.name}: not a readable packed file: {error}") from error
 
-    def _damaged(self, where: str, after: str) -> InputError:
-        """What to say of an archive that ends or breaks off."""
-        return InputError(
-            f"{self.name}{where}: the packed file is truncated or damaged after {after}", "Copy it again."
-        )
-
     @contextmanager
-    def _open(self) -> Iterator[tuple[io.TextIOWrapper, IO[bytes]]]:
-        self.head()
-        with self._raw() as raw:
-            binary = self._unpacked(raw)
-            text = io.TextIOWrapper(
-                io.BufferedReader(_Adapter(binary), 1 << 18), self._encoding or "utf-8", "replace", newline=""
-            )
-            yield text, raw
-
-    @contextmanager
-    def open_text(self) -> Iterator[Iterator[str]]:
+    def open_text(self, pieces: bool = False) -> Iterator[Iterator[str]]:
         """Lines of the file, decompressed and decoded; bytes that are not text become U+FFFD and are counted.
+
+        With `pieces` it comes in pieces of 256 Ki characters, for documents that may be one endless line.
 
         Raises
         ------
         InputError
-            A truncated or damaged gzip file.
+            A truncated or damaged packed file.
         """
-        size = self.path.stat().st_size
-        with self._open() as (text, raw):
+        self.head()
+        size, every = self.path.stat().st_size, 1 if pieces else _PROGRESS_EVERY
+        with self._raw() as raw:
+            buffered = io.BufferedReader(self._unpacked(raw), _PIECE)
+            text = io.TextIOWrapper(buffered, self._encoding or "utf-8", "replace", newline="")
 
-            def lines() -> Iterator[str]:
-                """Lines, counting what is not UTF-8 and telling how far reading is."""
+            def parts() -> Iterator[str]:
+                """Lines or pieces, counting what is not UTF-8 and telling how far reading is."""
                 number = 0
                 try:
-                    for line in text:
+                    for part in iter(partial(text.read, _PIECE), "") if pieces else text:
                         number += 1
-                        if not line.isascii() and "\ufffd" in line:
-                            self.undecodable += 1
-                        if self.progress is not None and number % _PROGRESS_EVERY == 0:
+                        if not part.isascii() and "\ufffd" in part:
+                            self.undecodable += part.count("\ufffd") if pieces else 1
+                        if self.progress is not None and number % every == 0:
                             self.progress(min(raw.tell(), size), size)
-                        yield line
+                        yield part
                 except _DAMAGED as error:
-                    raise self._damaged(f":{number + 1}", f"{number:,} lines") from error
+                    where, after = ("", number * _PIECE) if pieces else (f":{number + 1}", number)
+                    raise InputError(
+                        f"{self.name}{where}: the packed file is truncated or damaged after {after:,} "
+                        + ("characters" if pieces else "lines"),
+                        "Copy it again.",
+                    ) from error
 
-            yield lines()
+            yield parts()
             if self.progress is not None:
                 self.progress(size, size)
-
-    @contextmanager
-    def open_chunks(self) -> Iterator[Iterator[str]]:
-        """The text in pieces of 256 Ki characters, for documents that may be one endless line."""
-        size = self.path.stat().st_size
-        with self._open() as (text, raw):
-
-            def chunks() -> Iterator[str]:
-                """Pieces, counting what is not UTF-8 and telling how far reading is."""
-                done = 0
-                try:
-                    while piece := text.read(1 << 18):
-                        done += len(piece)
-                        if not piece.isascii():
-                            self.undecodable += piece.count("\ufffd")
-                        if self.progress is not None:
-                            self.progress(min(raw.tell(), size), size)
-                        yield piece
-                except _DAMAGED as error:
-                    raise self._damaged("", f"{done:,} characters") from error
-
-            yield chunks()
 
     def read_all(self) -> str:
         """The whole text, for formats that are one document; larger ones than a gibibyte are refused."""
         parts: list[str] = []
         size = 0
-        with self.open_chunks() as chunks:
+        with self.open_text(pieces=True) as chunks:
             for piece in chunks:
                 size += len(piece)
                 if size > 1 << 30:
@@ -285,21 +255,6 @@ class _File(io.FileIO):
             return super().readinto(buffer)
         except OSError as error:
             raise InputError(f"{self._title}: cannot be read: {error.strerror or error}") from error
-
-
-class _Adapter(io.RawIOBase):
-    """What ``io.BufferedReader`` asks of a stream, on top of a gzip or plain file."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 def _look(text: str, cut: bool) -> Head:
@@ -332,28 +287,18 @@ def _look(text: str, cut: bool) -> Head:
 def _look_json(body: str, cut: bool) -> Head:
     """An array, one document, or one record a line; with the keys seen."""
     keys = frozenset(_KEY.findall(body))
-    decoder = json.JSONDecoder()
-    start = 0
-    kind = "jsonl"
+    kind, start, record = "jsonl", 0, None
     if body[0] == "[":
-        kind = "array"
-        start = 1 + len(body[1:]) - len(body[1:].lstrip())
-    record: Any = None
+        kind, start = "array", 1 + len(body[1:]) - len(body[1:].lstrip())
     try:
-        record, end = decoder.raw_decode(body, start)
-        rest = body[end:].strip()
+        record, end = json.JSONDecoder().raw_decode(body, start)
         # one object, or objects printed over several lines each, are read as documents
-        if kind == "jsonl" and ((not rest and not cut) or "\n" in body[start:end]):
-            kind = "json"
+        document = (not body[end:].strip() and not cut) or "\n" in body[start:end]
     except (ValueError, RecursionError):
-        if kind == "jsonl" and "\n" in body:
-            first = body.split("\n", 1)[0].strip()
-            # an object that spans lines is one document; a broken first line of many is a bad row
-            if first in ("{", "") or not first.endswith("}"):
-                kind = "json"
-        elif kind == "jsonl":
-            kind = "json"
-    return Head(body, kind, keys=keys, record=record)
+        first, more, _ = body.partition("\n")
+        # an object that spans lines is one document; a broken first line of many is a bad row
+        document = not more or first.strip() in ("{", "") or not first.strip().endswith("}")
+    return Head(body, "json" if kind == "jsonl" and document else kind, keys=keys, record=record)
 
 
 def _is_number(cell: str) -> bool:

@@ -63,9 +63,9 @@ class WorkloadSummary:
     """
 
     workload: Workload
-    boundary: float
-    gamma: float
-    chunk: int
+    boundary: float = 4096.0
+    gamma: float = 1.5
+    chunk: int = 512
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -99,8 +99,3 @@ class WorkloadSummary:
     def to_rows(self) -> list[dict[str, Any]]:
         """Input, output and total, one row each."""
         return [{"length": of, **facts} for of, facts in self.to_dict()["lengths"].items()]
-
-
-def summary(workload: Workload, boundary: float = 4096.0, gamma: float = 1.5, chunk: int = 512) -> WorkloadSummary:
-    """Describe a workload; see :class:`WorkloadSummary`."""
-    return WorkloadSummary(workload, boundary, gamma, chunk)

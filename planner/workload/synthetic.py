@@ -1,22 +1,20 @@
-"""A workload from two means alone: lengths assumed log-normal, for those who have no trace yet."""
+"""Workloads from a few numbers, for those who have no trace yet: log-normal lengths, chats that grow turn by turn, and benchmarks
+whose prompts share prefixes."""
 
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from planner.errors import InputError
-from planner.units import parse_fraction, parse_tokens
+from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
+from planner.workload.sessions import Sessions, SharedPrefix
+from planner.workload.trace import Floats
 from planner.workload.workload import Provenance, Workload
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 SPREAD = 1.0
 """Standard deviation over mean where none is given; the shipped traces have 0.9 to 2.9 (inputs) and 0.5 to 2.2 (outputs)."""
@@ -25,14 +23,37 @@ _LARGEST_SPREAD = 5.0
 _HIGHEST = 0.999
 """Largest quantile of either length: beyond it nothing is known, and one endless request would size the memory."""
 
+SESSIONS = 2_000
+"""Sessions generated."""
+
 _LEVELS = (*np.linspace(0.0, 0.9, 19), *(1.0 - np.geomspace(0.1, 1.0 - _HIGHEST, 13)[1:]))
 """Quantile levels that part the bins of a length, finer in the tail; a bin's mean stands for it."""
 
-_WRITTEN = re.compile(r"^(?:isl|osl|isl-spread|osl-spread)=[^,=]*(?:,(?:isl|osl|isl-spread|osl-spread)=[^,=]*)*$")
+Reader = Callable[[str, str], float]
+
+
+class _Named:
+    """A workload that is its own name: pairs ``name=value`` with commas between, each a field of the dataclass."""
+
+    __slots__ = ()
+    readers: ClassVar[Mapping[str, Reader]]
+    """How each value is read, by the name that people write."""
+
+    @classmethod
+    def given(cls, text: str) -> dict[str, str] | None:
+        """The values in a name as written; ``None`` where it is none of these."""
+        pairs = [part.partition("=") for part in text.split(",")]
+        told = all(mark and name in cls.readers and "=" not in value for name, mark, value in pairs)
+        return {name: value for name, _, value in pairs} if told else None
+
+    @classmethod
+    def values(cls, given: Mapping[str, str]) -> dict[str, Any]:
+        """The same as numbers, by field."""
+        return {name.replace("-", "_"): cls.readers[name](value, name) for name, value in given.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class SyntheticLengths:
+class SyntheticLengths(_Named):
     """Independent log-normal inputs and outputs.
 
     Parameters
@@ -47,6 +68,8 @@ class SyntheticLengths:
     osl: float
     isl_spread: float = SPREAD
     osl_spread: float = SPREAD
+
+    readers = {"isl": parse_tokens, "osl": parse_tokens, "isl-spread": parse_fraction, "osl-spread": parse_fraction}  # noqa: RUF012
 
     def __post_init__(self) -> None:
         problems = [
@@ -71,18 +94,11 @@ class SyntheticLengths:
         >>> SyntheticLengths.parse("azure") is None
         True
         """
-        if _WRITTEN.match(text) is None:
+        if (given := cls.given(text)) is None:
             return None
-        given = dict(part.split("=") for part in text.split(","))
         if missing := [name for name in ("isl", "osl") if name not in given]:
             raise InputError(f"{text}: no {missing[0]}", "Both means are needed: isl=2000,osl=300.")
-        tokens = {name: parse_tokens(given[name], name) for name in ("isl", "osl")}
-        spreads = {
-            name.replace("-", "_"): parse_fraction(given[name], name)
-            for name in ("isl-spread", "osl-spread")
-            if name in given
-        }
-        return cls(**tokens, **spreads)
+        return cls(**cls.values(given))
 
     @property
     def name(self) -> str:
@@ -148,3 +164,135 @@ def lognormal_bins(mean: float, spread: float) -> tuple[Floats, Floats]:
     shares = np.diff(levels) / _HIGHEST
     values = np.diff(ndtr(ndtri(levels) - sigma)) / shares
     return mean * values / float(shares @ values), shares
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticSessions(_Named):
+    """Sessions as a name: ``turns=10,first=2000,growth=400,osl=300,gap=30s`` or ``groups=150,prefix=6000,prompts=5,...``.
+
+    Numbers of turns are geometric, lengths and gaps log-normal (standard deviation over mean 1 for lengths, 3 for gaps, whose
+    tails are heavy in every trace). With `prompts` there are that many prompts in every group and no sessions: what
+    benchmark generators send, each prompt again and again; lengths do not vary then.
+
+    Parameters
+    ----------
+    turns
+        Mean calls of a session [1].
+    first, growth
+        Mean first prompt beyond the shared prefix, and what user and tools add from call to call beside the answer [tokens].
+    osl
+        Mean output [tokens].
+    gap
+        Mean gap from an answer to the next call [s].
+    groups, prefix
+        Prefixes that sessions share, and their length [tokens]; a session has one of them.
+    prompts, question
+        Different prompts of a group, and what each has beyond the prefix [tokens].
+    """
+
+    turns: float = 1.0
+    first: float = 1000.0
+    growth: float = 300.0
+    osl: float = 300.0
+    gap: float = 30.0
+    groups: int = 0
+    prefix: float = 0.0
+    prompts: int = 0
+    question: float = 0.0
+
+    readers = {  # noqa: RUF012
+        **dict.fromkeys(("first", "growth", "osl", "prefix", "question"), parse_tokens),
+        "turns": parse_number,
+        "gap": parse_duration,
+        "groups": lambda text, name: int(parse_tokens(text, name)),
+        "prompts": lambda text, name: int(parse_tokens(text, name)),
+    }
+
+    def __post_init__(self) -> None:
+        least = {"turns": 1.0, "first": 1.0, "growth": 0.0, "osl": 1.0, "gap": 0.0, "prefix": 0.0}
+        problems = [
+            f"{name}: must be at least {bound:g}, got {getattr(self, name):g}"
+            for name, bound in least.items()
+            if not getattr(self, name) >= bound
+        ]
+        if (self.groups > 0) != (self.prefix > 0.0):
+            problems.append("groups and prefix: one of them alone says nothing")
+        if self.prompts and not (self.groups and self.question >= 1.0):
+            problems.append("prompts: needs groups, prefix and question")
+        if problems:
+            raise InputError.from_problems(problems)
+
+    @classmethod
+    def parse(cls, text: str) -> SyntheticSessions | None:
+        """Sessions written as the name of a workload; ``None`` where the text is none such.
+
+        >>> SyntheticSessions.parse("turns=10,first=2000,growth=400,osl=300,gap=30s").turns
+        10.0
+        """
+        given = cls.given(text)
+        return None if given is None or not given.keys() & {"turns", "groups"} else cls(**cls.values(given))
+
+    @property
+    def name(self) -> str:
+        """The workload's name, from which :meth:`parse` reads it again."""
+        return ",".join(
+            f"{f.name}={getattr(self, f.name):.10g}" for f in fields(self) if getattr(self, f.name) != f.default
+        )
+
+    def workload(self) -> Workload:
+        """The calls, drawn with a fixed seed.
+
+        >>> w = SyntheticSessions(turns=5.0, first=1000.0).workload()
+        >>> w.sessions.count, w.sessions.turns > 4.0
+        (2000, True)
+        """
+        drawn = self._prompts() if self.prompts else self._chats(np.random.Generator(np.random.PCG64(7)))
+        sessions = replace(drawn, start_s=None)
+        told = f"no trace: sessions drawn from {self.name}"
+        return Workload.from_arrays(
+            sessions.input_tokens,
+            sessions.output_tokens,
+            name=self.name,
+            provenance=Provenance(name=self.name, source="assumed", length_split=told, exact=False),
+            sessions=sessions,
+        )
+
+    def _prompts(self) -> Sessions:
+        """Every prompt once, nothing a session: all reuse is of what calls share."""
+        calls = self.groups * self.prompts
+        each, nothing = np.ones(calls), np.zeros(calls)
+        prompt = np.arange(calls)
+        shared = (SharedPrefix(prompt // self.prompts, self.prefix * each), SharedPrefix(prompt, self.question * each))
+        return Sessions.of(
+            prompt, nothing, (self.prefix + self.question) * each, self.osl * each, nothing, shared=shared
+        )
+
+    def _chats(self, rng: np.random.Generator) -> Sessions:
+        """Sessions whose prompts hold all that was said before."""
+        turns = rng.geometric(1.0 / self.turns, SESSIONS)
+        session = np.repeat(np.arange(SESSIONS), turns)
+        calls = session.size
+        first = np.r_[True, np.diff(session) != 0]
+        output = np.maximum(np.round(_lognormal(rng, self.osl, 1.0, calls)), 1.0)
+        fresh = np.where(first, _lognormal(rng, self.first, 1.0, calls), _lognormal(rng, self.growth, 1.0, calls))
+        fresh = np.maximum(np.round(fresh), 1.0) + np.where(first, self.prefix, 0.0)
+        before = np.where(first, 0.0, np.r_[0.0, output[:-1]])
+        added = np.cumsum(fresh + before)
+        starts = np.flatnonzero(first)
+        prompt = added - (added - fresh - before)[starts][session]
+        cached = np.where(first, 0.0, np.r_[0.0, (prompt + output)[:-1]])
+        gap = np.where(first, 0.0, _lognormal(rng, self.gap, 3.0, calls))
+        passed = np.cumsum(gap)
+        times = passed - passed[starts][session]
+        shared: tuple[SharedPrefix, ...] = ()
+        if self.groups:
+            group = rng.integers(self.groups, size=SESSIONS)[session]
+            shared = (SharedPrefix(group, np.full(calls, self.prefix)),)
+        return Sessions.of(session, times, prompt, output, np.minimum(cached, prompt), shared=shared)
+
+
+def _lognormal(rng: np.random.Generator, mean: float, spread: float, size: int) -> Floats:
+    """Log-normal draws of that mean, cut at fifty times of it."""
+    sigma = np.sqrt(np.log1p(spread * spread))
+    drawn = mean * np.exp(sigma * rng.standard_normal(size) - 0.5 * sigma * sigma)
+    return np.asarray(np.minimum(drawn, 50.0 * mean))

@@ -1,16 +1,17 @@
-"""The requests of a trace one by one: when each came and how long it was."""
+"""The requests of a trace one by one, each with its time and lengths; or by interval of time, and stretches that stand for all."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from planner.errors import InputError
 
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 LONG_S = 6 * 3600.0
 """A trace longer than this has hours of its own [s]."""
@@ -20,6 +21,25 @@ SAME = 2e-3
 
 SHIFT_S = 1800.0
 """How far its copies are shifted at most [s]."""
+
+
+MOST_REQUESTS = 250_000
+"""Requests of a workload file; of a longer trace stretches are kept, unless it is told how many."""
+
+MOST_WRITTEN = 20_000
+"""Intervals in a file: 14 days by the minute."""
+
+_MOST_COUNTED = 1_000_000
+"""Intervals in which a trace is counted to choose its stretches."""
+
+_WIDTHS_S = (1.0, 5.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 6 * 3600.0, 24 * 3600.0, 7 * 24 * 3600.0)
+"""Widths of intervals that people can read [s]."""
+
+_LENGTHS_S = (3600.0, 1800.0, 900.0, 600.0, 300.0, 120.0, 60.0, 30.0, 10.0, 5.0, 2.0, 1.0)
+"""Lengths of stretches [s]."""
+
+_FEWEST = 8
+"""Stretches drawn beside the busiest one, where it need not be whole hours."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +66,7 @@ class Stretches:
         begin: Floats = np.cumsum(self.seconds) - self.seconds
         return begin
 
-    def holding(self, times_s: Floats) -> NDArray[np.int64]:
+    def holding(self, times_s: Floats) -> Ints:
         """Stretch that holds each time of the whole trace, -1 = none does; shape of `times_s`."""
         place = np.searchsorted(self.start_s, times_s, side="right") - 1
         inside = (place >= 0) & (times_s < (self.start_s + self.seconds)[place])
@@ -74,7 +94,7 @@ class Trace:
     times_s: Floats
     input_tokens: Floats
     output_tokens: Floats
-    category: NDArray[np.int64]
+    category: Ints
     near_s: float | None = None
     stretches: Stretches | None = None
 
@@ -113,11 +133,11 @@ class Trace:
             return self.times_s
         return np.asarray(self.times_s + (parts.start_s - parts.begin_s)[self._stretch(parts)])
 
-    def _stretch(self, parts: Stretches) -> NDArray[np.int64]:
+    def _stretch(self, parts: Stretches) -> Ints:
         """Stretch of each request, shape (requests,)."""
         return np.searchsorted(parts.begin_s, self.times_s, side="right") - 1
 
-    def select(self, keep: NDArray[np.bool_]) -> Trace:
+    def select(self, keep: Bools) -> Trace:
         """The requests marked in `keep`, shape (requests,), at their own times."""
         rows = self.times_s[keep], self.input_tokens[keep], self.output_tokens[keep], self.category[keep]
         return Trace(*rows, self.near_s, self.stretches)
@@ -134,3 +154,155 @@ class Trace:
         exact = rate_per_s / self.rate_per_s
         near = max(round(exact), 1)
         return float(near) if abs(exact - near) < SAME * near else exact
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Intervals:
+    """Requests by interval of time.
+
+    Parameters
+    ----------
+    counts
+        Requests in each, shape (intervals,).
+    width_s
+        Length of an interval [s].
+    """
+
+    counts: Floats
+    width_s: float = 1.0
+
+    @classmethod
+    def of(cls, times_s: Floats, requests: Floats | None = None) -> Intervals:
+        """Count times from 0 on [s], in any order, by the second or as finely as a million intervals allow.
+
+        With `requests` each time stands for so many.
+
+        >>> Intervals.of(np.array([0.0, 0.5, 2.0])).counts.tolist()
+        [2.0, 0.0, 1.0]
+        """
+        width = _width(float(times_s.max()), 1.0, _MOST_COUNTED)
+        return cls(np.bincount((times_s / width).astype(np.int64), requests).astype(np.float64), width)
+
+    @property
+    def requests(self) -> float:
+        """Requests in all of them."""
+        return float(self.counts.sum())
+
+    @property
+    def span_s(self) -> float:
+        """Length of all of them [s]."""
+        return self.counts.size * self.width_s
+
+    def coarser(self, least_s: float = 1.0) -> Intervals:
+        """The same in at most so many intervals of at least `least_s`; a last one that is cut short is as long as the others."""
+        together = max(round(_width(self.span_s - 1e-9, max(least_s, self.width_s), MOST_WRITTEN) / self.width_s), 1)
+        starts = np.arange(0, self.counts.size, together)
+        return Intervals(np.add.reduceat(self.counts, starts), self.width_s * together)
+
+    def times(self, share: float) -> Intervals:
+        """Every interval with that share of its requests [1]."""
+        return Intervals(share * self.counts, self.width_s)
+
+    def _edges(self) -> Floats:
+        edges: Floats = np.arange(self.counts.size + 1, dtype=np.float64) * self.width_s
+        return edges
+
+    def _until(self, times_s: Floats) -> Floats:
+        """Requests that came before times [1], in an interval evenly."""
+        before = np.concatenate(([0.0], np.cumsum(self.counts)))
+        found: Floats = np.interp(times_s, self._edges(), before).astype(np.float64)
+        return found
+
+    def stretches(self, most: int) -> Stretches | None:
+        """Whole stretches of at most so many requests together that stand for all; ``None`` where all are no more than that.
+
+        The busiest hour is always one of them where it is half of `most` or less, else the busiest half of an hour, and so on.
+        The rest of the time is cut into stretches as long as can be with eight of them; those at even places in their order by
+        requests are kept, and stand for all of the rest.
+
+        Raises
+        ------
+        InputError
+            Not even the busiest second is as little.
+        """
+        if self.requests <= most:
+            return None
+        edges, span = self._edges(), self.span_s
+        for length in _LENGTHS_S:
+            starts = edges[edges <= span - length]
+            if 2.0 * length > span or not starts.size:
+                continue
+            size = self._until(starts + length) - self._until(starts)
+            busiest = float(starts[int(np.argmax(size))])
+            if (peak := float(size.max())) <= 0.5 * most:
+                break
+        else:
+            raise InputError(f"{most:,} requests are too few to hold a second of this trace", "Give more: --rows N.")
+        left_s, room = span - length, most - peak
+        mean_rate = (self.requests - peak) / left_s
+        for part in _LENGTHS_S:
+            if part <= length and _FEWEST * part * mean_rate <= room:
+                break
+        start = np.concatenate((np.arange(0.0, busiest, part), np.arange(busiest + length, span, part)))
+        end = np.where(start < busiest, np.minimum(start + part, busiest), np.minimum(start + part, span))
+        size = self._until(end) - self._until(start)
+        order = np.argsort(size, kind="stable")
+        number = min(max(int(room / max(part * mean_rate, 1e-9)), 1), order.size)
+        while True:
+            chosen = np.sort(order[((np.arange(number) + 0.5) * order.size / number).astype(np.int64)])
+            if number == 1 or float(size[chosen].sum()) <= room:
+                break
+            number -= 1
+        seconds = end[chosen] - start[chosen]
+        place = int(np.searchsorted(start[chosen], busiest))
+        weight = np.full(number, left_s / float(seconds.sum()))
+        return Stretches(
+            np.insert(start[chosen], place, busiest), np.insert(seconds, place, length), np.insert(weight, place, 1.0)
+        )
+
+    def drawn(
+        self, input_tokens: Floats, output_tokens: Floats, weight: Floats, category: Ints, deal: int = 0
+    ) -> Trace:
+        """Requests of a law, as many in every interval as came, at times drawn evenly over it.
+
+        Every row of the law comes as often as its weight says (its inverse distribution function at even levels), in an order
+        drawn with a fixed seed: how lengths and times go together is not known.
+
+        Parameters
+        ----------
+        input_tokens, output_tokens, weight, category
+            The law's rows, shape (rows,).
+        deal
+            Which of the draws.
+
+        Returns
+        -------
+        Trace
+            All of them, or stretches of about :data:`MOST_REQUESTS` where there are more.
+        """
+        rng = np.random.Generator(np.random.PCG64(20231116 + deal))
+        parts = self.stretches(MOST_REQUESTS)
+        known = parts or Stretches(np.zeros(1), np.array([self.span_s]), np.ones(1))
+        cuts = np.unique(np.concatenate((self._edges(), known.start_s, known.start_s + known.seconds)))
+        stretch = known.holding(cuts[:-1])
+        # rounding what came until then keeps sums whole, however few come in an interval
+        came = np.diff(np.rint(self._until(cuts)))
+        place = np.repeat(np.arange(came.size), np.where(stretch >= 0, came, 0).astype(np.int64))
+        times = cuts[place] + np.diff(cuts)[place] * rng.random(place.size)
+        times = np.sort(times + (known.begin_s - known.start_s)[stretch[place]])
+        below = np.cumsum(weight)
+        level = (rng.permutation(times.size) + 0.5) / max(times.size, 1)
+        row = np.minimum(np.searchsorted(below, level * below[-1]), below.size - 1)
+        if parts is None and times.size:
+            times = times - times[0]
+        return Trace(
+            times, input_tokens[row], output_tokens[row], category[row], None if parts is None else SHIFT_S, parts
+        )
+
+
+def _width(last_s: float, least_s: float, most: int) -> float:
+    """The least readable width of at most so many intervals up to `last_s` [s]."""
+    for width in (least_s, *_WIDTHS_S):
+        if width >= least_s and last_s // width + 1 <= most:
+            return width
+    return float(np.ceil(last_s / most))

@@ -7,26 +7,23 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeVar
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.errors import InputError, did_you_mean
 from planner.queueing.order import ranked
 from planner.shared.record import Record
 from planner.workload.arrivals import Arrivals
-from planner.workload.intervals import Intervals
 from planner.workload.law import PiecewiseLaw, summed
 from planner.workload.sessions import Sessions
-from planner.workload.trace import Trace
+from planner.workload.trace import Bools, Floats, Intervals, Ints, Trace
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
-__all__ = ["Provenance", "Workload"]
+T = TypeVar("T")
 
 COLUMNS = ("input_tokens", "output_tokens", "total_tokens", "lower_tokens", "weight", "category")
 """Columns of a workload's rows."""
@@ -195,39 +192,33 @@ class Workload:
         >>> w.mean_input, w.mean_output, w.cdf(120)
         (200.0, 15.0, 0.5)
         """
-        inputs = np.array(input_tokens, dtype=np.float64).ravel()
-        outputs = np.array(output_tokens, dtype=np.float64).ravel()
+        inputs, outputs = (np.array(column, dtype=np.float64).ravel() for column in (input_tokens, output_tokens))
         rows = inputs.size
         totals = inputs + outputs if total_tokens is None else np.array(total_tokens, dtype=np.float64).ravel()
         lowers = totals if lower_tokens is None else np.array(lower_tokens, dtype=np.float64).ravel()
         weights = np.full(rows, 1.0 / max(rows, 1)) if weight is None else np.array(weight, dtype=np.float64).ravel()
         index, names = _category_index(category, categories, rows)
-        columns = {"input_tokens": inputs, "output_tokens": outputs, "total_tokens": totals, "weight": weights}
-        if problems := _wrong({**columns, "lower_tokens": lowers, "category": index}, len(names), name):
+        columns: dict[str, Any] = {"input_tokens": inputs, "output_tokens": outputs, "total_tokens": totals}
+        columns |= {"weight": weights, "lower_tokens": lowers, "category": index}
+        if problems := _wrong(columns, len(names), name):
             raise InputError.from_problems(problems)
 
         exact = lowers is totals or bool(np.array_equal(lowers, totals))
         if not (np.all(weights > 0.0) and np.all(totals[1:] >= totals[:-1])):
             order = np.flatnonzero(weights > 0.0)
             order = order[np.argsort(totals[order], kind="stable")]
-            inputs, outputs, totals, lowers = inputs[order], outputs[order], totals[order], lowers[order]
-            weights, index = weights[order], index[order]
-        record = provenance or Provenance(name=name, requests=rows if weight is None else None, exact=exact)
+            columns = {label: column[order] for label, column in columns.items()}
+        columns["weight"] = columns["weight"] / columns["weight"].sum()
+        if exact:
+            columns["lower_tokens"] = columns["total_tokens"]
         process = arrivals or Arrivals()
-        if arrival_rate_per_s is not None:
-            process = process.with_rate(arrival_rate_per_s)
         return cls(
             name=name,
-            input_tokens=inputs,
-            output_tokens=outputs,
-            total_tokens=totals,
-            weight=weights / weights.sum(),
-            category=index,
+            **columns,
             categories=names,
             compressible=_compressible(compressible, names),
-            arrivals=process,
-            provenance=record,
-            lower_tokens=totals if exact else lowers,
+            arrivals=process if arrival_rate_per_s is None else process.with_rate(arrival_rate_per_s),
+            provenance=provenance or Provenance(name=name, requests=rows if weight is None else None, exact=exact),
             recorded=recorded,
             intervals=intervals,
             sessions=sessions,
@@ -337,6 +328,13 @@ class Workload:
         result._cache.update({k: v for k, v in self._cache.items() if k != "digest"})
         return result
 
+    def _kept(self, key: str, make: Callable[[], T]) -> T:
+        """What `make` gives, made once for this law."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        found: T = self._cache[key]
+        return found
+
     def trace(self, deal: int = 0) -> Trace | None:
         """The requests one by one, each with its own time and lengths, for a replay.
 
@@ -349,7 +347,7 @@ class Workload:
         -------
         Trace or None
             At the trace's own rate, whatever :meth:`with_rate` said since. As recorded; or, where only the requests of every
-            interval are known, drawn from the law (:meth:`planner.workload.intervals.Intervals.drawn`). ``None`` where the
+            interval are known, drawn from the law (:meth:`planner.workload.trace.Intervals.drawn`). ``None`` where the
             source held no times, and after mixing.
 
         >>> Workload.from_arrays([100], [20]).trace() is None
@@ -357,12 +355,8 @@ class Workload:
         """
         if self.recorded is not None or self.intervals is None:
             return self.recorded
-        if (key := f"trace {deal}") not in self._cache:
-            self._cache[key] = self.intervals.drawn(
-                self.input_tokens, self.output_tokens, self.weight, self.category, deal
-            )
-        drawn: Trace = self._cache[key]
-        return drawn
+        law, known = (self.input_tokens, self.output_tokens, self.weight, self.category), self.intervals
+        return self._kept(f"trace {deal}", lambda: known.drawn(*law, deal))
 
     def fewer_rows(self, rows: int) -> Workload:
         """The same law in at most so many rows: at even levels of F, each as heavy as the others; `self` where it has no more.
@@ -399,23 +393,24 @@ class Workload:
     @property
     def digest(self) -> str:
         """Hex digest of everything that a plan depends on: rows, categories and arrivals."""
-        if "digest" not in self._cache:
-            state = hashlib.blake2b(digest_size=16)
-            for name in COLUMNS:
-                state.update(getattr(self, name).tobytes())
-            if (own := self.recorded) is not None:
-                for column in (own.times_s, own.input_tokens, own.output_tokens, own.category):
-                    state.update(column.tobytes())
-                if (parts := own.stretches) is not None:
-                    state.update(np.stack((parts.start_s, parts.seconds, parts.weight)).tobytes())
-            if self.intervals is not None:
-                state.update(self.intervals.counts.tobytes() + repr(self.intervals.width_s).encode())
-            if self.sessions is not None:
-                for column in self.sessions.columns().values():
-                    state.update(column.tobytes())
-            state.update(repr((self.rows, self.categories, self.compressible, self.arrivals)).encode())
-            self._cache["digest"] = state.hexdigest()
-        return str(self._cache["digest"])
+        return self._kept("digest", self._digested)
+
+    def _digested(self) -> str:
+        """The digest, made."""
+        state = hashlib.blake2b(digest_size=16)
+        columns = [getattr(self, name) for name in COLUMNS]
+        if (own := self.recorded) is not None:
+            columns += [own.times_s, own.input_tokens, own.output_tokens, own.category]
+            if (parts := own.stretches) is not None:
+                columns += [parts.start_s, parts.seconds, parts.weight]
+        if self.intervals is not None:
+            columns += [self.intervals.counts, np.frombuffer(repr(self.intervals.width_s).encode(), dtype=np.uint8)]
+        if self.sessions is not None:
+            columns += self.sessions.columns().values()
+        for column in columns:
+            state.update(column.tobytes())
+        state.update(repr((self.rows, self.categories, self.compressible, self.arrivals)).encode())
+        return state.hexdigest()
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -534,30 +529,26 @@ class Workload:
     # ---------------------------------------------------------------------------------------------------- distribution
 
     def _column(self, of: str) -> Floats:
-        if of == "input":
-            return self.input_tokens
-        if of == "output":
-            return self.output_tokens
         if of == "total":
             return self.input_tokens + self.output_tokens
-        raise InputError(f"'of' must be total, input or output, got {of!r}")
+        if of not in ("input", "output"):
+            raise InputError(f"'of' must be total, input or output, got {of!r}")
+        return self.input_tokens if of == "input" else self.output_tokens
 
     def _law(self, of: str) -> PiecewiseLaw:
         """Law of the total, or of the input: a bin spreads its total, and the input in proportion, evenly over its width."""
-        key = f"law:{of}"
-        if key not in self._cache:
-            if of == "total":
-                law = PiecewiseLaw.of(self.lower_tokens, self.total_tokens, self.weight)
-            else:
-                # the spread ends at the nearer end of the bin, and the input has its part in it
-                point = self.input_tokens + self.output_tokens
-                half = np.minimum(self.total_tokens - point, point - self.lower_tokens)
-                half = np.maximum(half, 0.0) * self.input_tokens / np.maximum(point, 1e-300)
-                half = np.where(half < 0.25, 0.0, half)
-                law = PiecewiseLaw.of(self.input_tokens - half, self.input_tokens + half, self.weight)
-            self._cache[key] = law
-        law_of: PiecewiseLaw = self._cache[key]
-        return law_of
+        if of == "total":
+            return self._kept(of, lambda: PiecewiseLaw.of(self.lower_tokens, self.total_tokens, self.weight))
+
+        def of_inputs() -> PiecewiseLaw:
+            # the spread ends at the nearer end of the bin, and the input has its part in it
+            point = self.input_tokens + self.output_tokens
+            half = np.minimum(self.total_tokens - point, point - self.lower_tokens)
+            half = np.maximum(half, 0.0) * self.input_tokens / np.maximum(point, 1e-300)
+            half = np.where(half < 0.25, 0.0, half)
+            return PiecewiseLaw.of(self.input_tokens - half, self.input_tokens + half, self.weight)
+
+        return self._kept(of, of_inputs)
 
     def cdf(self, tokens: ArrayLike) -> Any:
         """F(B) = P(total <= B), exact at every breakpoint, linear inside a bin.
@@ -632,33 +623,26 @@ class Workload:
     def sorted_column(self, of: str) -> tuple[Floats, Floats]:
         """Points of the input, output or total in increasing order [tokens], and the weight up to each [1]; those of recorded
         requests are distinct."""
-        key = f"sorted:{of}"
-        if key not in self._cache:
+
+        def made() -> tuple[Floats, Floats]:
             values = self._column(of)
             if self.provenance.exact:
                 points, mass = summed(values, self.weight)
-                cumulative = np.cumsum(mass)
             else:
                 order = np.argsort(values, kind="stable")
-                points, cumulative = values[order], np.cumsum(self.weight[order])
-            self._cache[key] = (points, cumulative / cumulative[-1])
-        cached: tuple[Floats, Floats] = self._cache[key]
-        return cached
+                points, mass = values[order], self.weight[order]
+            cumulative = np.cumsum(mass)
+            return points, cumulative / cumulative[-1]
+
+        return self._kept(f"sorted:{of}", made)
 
     def breakpoints(self) -> Floats:
         """Totals at which F is known without interpolation [tokens], increasing."""
-        if "breakpoints" not in self._cache:
-            edges = np.unique(np.concatenate([self.lower_tokens, self.total_tokens]))
-            self._cache["breakpoints"] = edges[edges > 0.0]
-        cached: Floats = self._cache["breakpoints"]
-        return cached
+        edges = np.unique(np.concatenate([self.lower_tokens, self.total_tokens]))
+        return edges[edges > 0.0]
 
     def fraction_below(self, tokens: float) -> Floats:
         """Share of each row with total <= `tokens` [1], shape (rows,)."""
-        if "atoms" not in self._cache:
-            self._cache["atoms"] = bool(np.array_equal(self.lower_tokens, self.total_tokens))
-        if self._cache["atoms"]:
-            return (self.total_tokens <= tokens).astype(np.float64)
         width = self.total_tokens - self.lower_tokens
         wide = width > 0.0
         inside = np.clip((tokens - self.lower_tokens) / np.where(wide, width, 1.0), 0.0, 1.0)
@@ -684,33 +668,25 @@ class Workload:
             No request lies in the range.
         """
         share = self.fraction_below(high) - self.fraction_below(low)
-        probability = float(self.weight @ share)
         keep = share > 0.0
         if not keep.any():
             raise InputError(f"{self.name}: no request has {low:g} < total tokens <= {high:g}")
-        own, calls = self.recorded, self.sessions
-        total = np.zeros(0) if own is None else own.input_tokens + own.output_tokens
-        size = np.zeros(0) if calls is None else calls.input_tokens + calls.output_tokens
         columns = self.columns(keep)
         columns |= {
             "weight": columns["weight"] * share[keep],
             "total_tokens": np.minimum(columns["total_tokens"], high),
             "lower_tokens": np.maximum(columns["lower_tokens"], np.minimum(low, columns["total_tokens"])),
         }
-        part = self.rebuilt(
-            columns,
-            f"only {low:g} < total <= {high:g}",
-            probability,
-            recorded=None if own is None else own.select((low < total) & (total <= high)),
-            sessions=None if calls is None else calls.select((low < size) & (size <= high)),
-        )
-        return part, probability
+
+        def holds(one: Trace | Sessions) -> Bools:
+            total = one.input_tokens + one.output_tokens
+            return (low < total) & (total <= high)
+
+        return self.selected(columns, holds, f"only {low:g} < total <= {high:g}")
 
     def of_category(self, name: str) -> tuple[Workload, float]:
         """The requests of one category and their share [1]."""
         if name not in self.categories:
-            from planner.errors import did_you_mean
-
             known = ", ".join(c for c in self.categories if c) or "none"
             raise InputError(
                 f"{self.name}: no category {name!r}{did_you_mean(name, self.categories)}", f"Known: {known}."
@@ -718,37 +694,36 @@ class Workload:
         index = self.categories.index(name)
         if not self.weight[self.category == index].sum() > 0.0:
             raise InputError(f"{self.name}: category {name!r} has no requests")
-        return self.selected(self.category == index, lambda one: one.category == index, f"only category {name}")
+        return self.selected(
+            self.columns(self.category == index), lambda one: one.category == index, f"only category {name}"
+        )
 
     def selected(
         self,
-        keep: NDArray[np.bool_],
-        holds: Callable[[Trace | Sessions], NDArray[np.bool_]],
+        columns: Mapping[str, Any],
+        holds: Callable[[Trace | Sessions], Bools],
         note: str,
         intervals: Intervals | None = None,
     ) -> tuple[Workload, float]:
-        """The rows kept and their share [1]; of requests one by one, and of calls, those for which the same holds.
+        """Rows that are kept and their share [1]; of requests one by one, and of calls, those for which the same holds.
 
         Parameters
         ----------
-        keep
-            Rows, shape (rows,).
+        columns
+            The rows as from :meth:`columns`, with the weight each has left.
         holds
             The same, of columns of requests or calls.
         note, intervals
             As in :meth:`rebuilt`.
         """
-        share = float(self.weight[keep].sum())
+        share = float(columns["weight"].sum())
         own, calls = self.recorded, self.sessions
-        part = self.rebuilt(
-            self.columns(keep),
-            note,
-            share,
-            recorded=None if own is None else own.select(holds(own)),
-            intervals=intervals,
-            sessions=None if calls is None else calls.select(holds(calls)),
-        )
-        return part, share
+        known: dict[str, Any] = {
+            "recorded": None if own is None else own.select(holds(own)),
+            "sessions": None if calls is None else calls.select(holds(calls)),
+            "intervals": intervals,
+        }
+        return self.rebuilt(columns, note, share, **known), share
 
     def band_fractions(self, boundary: float, gamma: float) -> dict[str, float]:
         """Share of all requests with boundary < total <= gamma boundary, by category [1]."""
@@ -761,14 +736,14 @@ class Workload:
 
     def _category_law(self, index: int) -> PiecewiseLaw:
         """Law of the total of one category, with its share as its mass."""
-        key = f"law:category:{index}"
-        if key not in self._cache:
+
+        def made() -> PiecewiseLaw:
             own = self.category == index
             totals = self.total_tokens[own]
             lowers = totals if self.lower_tokens is self.total_tokens else self.lower_tokens[own]
-            self._cache[key] = PiecewiseLaw.of(lowers, totals, self.weight[own])
-        cached: PiecewiseLaw = self._cache[key]
-        return cached
+            return PiecewiseLaw.of(lowers, totals, self.weight[own])
+
+        return self._kept(f"category:{index}", made)
 
 
 def _wrong(columns: Mapping[str, np.ndarray], names: int, name: str) -> list[str]:
@@ -810,8 +785,6 @@ def _compressible(
     if given is None:
         return (None,) * len(categories)
     if isinstance(given, Mapping):
-        from planner.errors import did_you_mean
-
         for name in given:
             if name not in categories:
                 known = ", ".join(c or "(none)" for c in categories)
@@ -819,9 +792,8 @@ def _compressible(
                     f"compressible: no category {name!r}{did_you_mean(name, categories)}",
                     f"Categories of this workload: {known}.",
                 )
-        result = tuple(given.get(name) for name in categories)
-    else:
-        result = tuple(given)
+        given = [given.get(name) for name in categories]
+    result = tuple(given)
     if len(result) != len(categories):
         raise InputError(f"compressible needs one value per category ({len(categories)}), got {len(result)}")
     for name, value in zip(categories, result, strict=True):

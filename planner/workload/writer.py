@@ -1,24 +1,19 @@
-"""A workload as the text of the project's CSV; reading it again gives the same requests, or the same law."""
+"""A workload written: as the text of the project's CSV, or inside a plan; read again it has the same requests, or the same law."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from planner.workload.arrivals import Arrivals
-    from planner.workload.sessions import Sessions
-    from planner.workload.trace import Trace
-    from planner.workload.workload import Workload
-
-    Floats = NDArray[np.float64]
+from planner.errors import InputError
+from planner.workload.arrivals import Arrivals
+from planner.workload.sessions import Sessions
+from planner.workload.trace import Floats, Intervals, Ints, Stretches, Trace
+from planner.workload.workload import COLUMNS, Provenance, Workload
 
 STATED_QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
 """Quantiles of the whole that a file of some stretches carries along [1]."""
@@ -32,7 +27,7 @@ def _number(value: float, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _numbers(values: Floats | NDArray[np.int64], digits: int = 3) -> list[str]:
+def _numbers(values: Floats | Ints, digits: int = 3) -> list[str]:
     """Numbers as text, blank where there is none."""
     if not np.any(np.isnan(values)) and np.array_equal(values, np.rint(values)):
         return list(map(str, values.astype(np.int64).tolist()))
@@ -41,26 +36,28 @@ def _numbers(values: Floats | NDArray[np.int64], digits: int = 3) -> list[str]:
 
 def _arrival_lines(arrivals: Arrivals, trace: Trace | None) -> list[str]:
     """How requests came, as far as the rows do not say it themselves."""
-    lines = []
     whole = trace is not None and trace.stretches is None
-    rate = arrivals.rate_per_s
-    if rate is not None and not (whole and trace is not None and math.isclose(rate, trace.rate_per_s, rel_tol=1e-6)):
-        lines.append(f"arrival_rate_per_s: {rate:.10g}")
-    if not whole and arrivals.scv is not None:
-        lines.append(f"arrival_scv: {arrivals.scv:.6g}")
-        if arrivals.scv_window_s is not None:
-            lines.append(f"arrival_scv_window_s: {arrivals.scv_window_s:.10g}")
-    if not whole and arrivals.dispersion:
-        lines.append("dispersion: " + " ".join(f"{w:g}={v:.6g}" for w, v in arrivals.dispersion))
-    if arrivals.peak_over_mean is not None and (not whole or arrivals.hourly_profile):
-        lines.append(f"peak_over_mean: {arrivals.peak_over_mean:.6g}")
-    if arrivals.peak_hour_over_mean is not None:
-        lines.append(f"peak_hour_over_mean: {arrivals.peak_hour_over_mean:.6g}")
-    if arrivals.hourly_profile:
-        lines.append("hourly_profile: " + " ".join(f"{x:g}" for x in arrivals.hourly_profile))
-    if arrivals.assumed is not None:
-        lines.append(f"arrivals: {arrivals.assumed}")
-    return lines
+    rate, known = arrivals.rate_per_s, trace.rate_per_s if trace is not None and whole else math.nan
+    told = {
+        "arrival_rate_per_s": None if rate is None or math.isclose(rate, known, rel_tol=1e-6) else f"{rate:.10g}",
+        "arrival_scv": None if whole or arrivals.scv is None else f"{arrivals.scv:.6g}",
+        "arrival_scv_window_s": None
+        if whole or arrivals.scv is None or arrivals.scv_window_s is None
+        else f"{arrivals.scv_window_s:.10g}",
+        "dispersion": None if whole else " ".join(f"{w:g}={v:.6g}" for w, v in arrivals.dispersion),
+        "peak_over_mean": None
+        if arrivals.peak_over_mean is None or (whole and not arrivals.hourly_profile)
+        else f"{arrivals.peak_over_mean:.6g}",
+        "peak_hour_over_mean": None if arrivals.peak_hour_over_mean is None else f"{arrivals.peak_hour_over_mean:.6g}",
+        "hourly_profile": " ".join(f"{x:g}" for x in arrivals.hourly_profile),
+        "arrivals": arrivals.assumed,
+    }
+    return _lines(told)
+
+
+def _lines(told: Mapping[str, object]) -> list[str]:
+    """``key: value`` of what is known."""
+    return [f"{key}: {value}" for key, value in told.items() if value not in (None, "")]
 
 
 def _metadata_lines(workload: Workload) -> list[str]:
@@ -68,14 +65,7 @@ def _metadata_lines(workload: Workload) -> list[str]:
     from_source, trace = workload.provenance, workload.recorded
     parts = None if trace is None else trace.stretches
     lines = ["fleetopt-workload: 2", f"name: {workload.name}"]
-    if from_source.source:
-        lines.append(f"source: {from_source.source}")
-    if from_source.licence:
-        lines.append(f"licence: {from_source.licence}")
-    if from_source.requests is not None:
-        lines.append(f"requests: {from_source.requests}")
-    if from_source.length_split:
-        lines.append(f"length_split: {from_source.length_split}")
+    lines += _lines({name: getattr(from_source, name) for name in ("source", "licence", "requests", "length_split")})
     lines += _arrival_lines(workload.arrivals, trace)
     known = {n: p for n, p in zip(workload.categories, workload.compressible, strict=True) if p is not None and n}
     if known:
@@ -158,7 +148,7 @@ MOST_ROWS = 1_000_000
 """Rows of requests without times; of more, one row for all that are equal."""
 
 
-def _lengths(workload: Workload, inputs: Floats, outputs: Floats, category: NDArray[np.int64]) -> dict[str, list[str]]:
+def _lengths(workload: Workload, inputs: Floats, outputs: Floats, category: Ints) -> dict[str, list[str]]:
     """Columns that all files have."""
     columns = {"input_tokens": _numbers(inputs), "output_tokens": _numbers(outputs)}
     if workload.categories != ("",):
@@ -185,3 +175,110 @@ def _of_calls(workload: Workload, calls: Sessions, keep_ids: bool) -> dict[str, 
         columns[f"prefix_{k}"] = ["" if g < 0 else str(g) for g in level.group[order].tolist()]
         columns[f"prefix_{k}_tokens"] = _numbers(level.tokens[order])
     return columns
+
+
+TRACE = ("times_s", "input_tokens", "output_tokens", "category")
+"""Columns of the requests one by one, where they are known."""
+
+STRETCHES = ("start_s", "seconds", "weight")
+"""Columns of the stretches they are of, where they are not all."""
+
+DIGESTS = 2
+"""What the digest of a workload is taken of: plans of other numbers carry one of less."""
+
+
+def rows_to_carry(workload: Workload) -> dict[str, object]:
+    """The distribution of a workload, JSON-ready: columns, categories and how compressible each is."""
+    rows: dict[str, object] = {name: getattr(workload, name).tolist() for name in COLUMNS}
+    rows |= {"categories": list(workload.categories), "compressible": list(workload.compressible)}
+    rows["digest_of"] = DIGESTS
+    if (trace := workload.recorded) is not None:
+        rows["trace"] = {name: getattr(trace, name).tolist() for name in TRACE} | {"near_s": trace.near_s}
+        if (parts := trace.stretches) is not None:
+            rows["stretches"] = {name: getattr(parts, name).tolist() for name in STRETCHES}
+    if (known := workload.intervals) is not None:
+        rows["intervals"] = {"counts": known.counts.tolist(), "width_s": known.width_s}
+    if workload.sessions is not None:
+        rows["sessions"] = {
+            name: [None if x != x else x for x in column.tolist()]  # NaN is no JSON
+            for name, column in workload.sessions.columns().items()
+        }
+    return rows
+
+
+def _array(rows: Mapping[str, Any], name: str) -> Any:
+    """A column; categories are indices, all else are numbers."""
+    return np.array(rows[name], dtype=np.int64 if name == "category" else np.float64)
+
+
+def _trace(columns: Mapping[str, Any], stretches: Mapping[str, Any] | None) -> Trace:
+    """The requests one by one."""
+    near = columns.get("near_s")
+    times, inputs, outputs, category = (_array(columns, name) for name in TRACE)
+    parts = None if stretches is None else Stretches(*(_array(stretches, name) for name in STRETCHES))
+    return Trace(times, inputs, outputs, category, None if near is None else float(near), parts)
+
+
+def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Workload:
+    """The workload a plan carries, from what the plan says of it; predictions are those of the workload planned for.
+
+    Parameters
+    ----------
+    summary
+        A plan's ``workload``: name, arrivals, digest and ``rows`` as :func:`rows_to_carry` wrote them.
+    where
+        Key path for messages.
+
+    Raises
+    ------
+    InputError
+        Rows that are incomplete, or not those the digest was taken of.
+    """
+    rows = summary.get("rows")
+    if not isinstance(rows, Mapping):
+        raise InputError(f"{where}.rows: expected columns, got {type(rows).__name__}")
+    if missing := [k for k in (*COLUMNS, "categories", "compressible") if k not in rows]:
+        raise InputError.from_problems([f"{where}.rows.{key}: missing" for key in missing])
+    try:
+        columns = {name: _array(rows, name) for name in COLUMNS}
+        arrivals, name = dict(summary.get("arrivals") or {}), str(summary.get("name", "workload"))
+        arrivals["dispersion"] = tuple((float(w), float(i)) for w, i in arrivals.get("dispersion") or ())
+        arrivals["hourly_profile"] = tuple(float(x) for x in arrivals.get("hourly_profile") or ())
+        trace, sessions = rows.get("trace"), rows.get("sessions")
+        # plans until 0.1 carry sums by the second under another name
+        known = rows.get("intervals") or rows.get("path")
+        found = Workload(
+            name=name,
+            categories=tuple(str(c) for c in rows["categories"]),
+            compressible=tuple(None if c is None else float(c) for c in rows["compressible"]),
+            arrivals=Arrivals(**arrivals),
+            provenance=Provenance(
+                name=name,
+                source=str(summary.get("source", "")),
+                licence=str(summary.get("licence", "")),
+                requests=summary.get("requests"),
+                length_split=summary.get("length_split"),
+            ),
+            recorded=None if trace is None else _trace(trace, rows.get("stretches")),
+            intervals=None if known is None else Intervals(_array(known, "counts"), float(known.get("width_s", 1.0))),
+            sessions=None if sessions is None else Sessions.from_columns(sessions),
+            **columns,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{where}.rows: cannot be read as a workload ({error})") from None
+    if any(c.size != found.weight.size for c in columns.values()):
+        raise InputError(f"{where}.rows: the columns are not equally long")
+    if rows.get("digest_of") == DIGESTS and summary.get("digest") not in (None, found.digest):
+        raise InputError(
+            f"{where}.rows: are not the rows the digest was taken of",
+            "A plan's rows are not for editing: plan again with the other traffic.",
+        )
+    return found
+
+
+def is_filed(workload: Workload) -> bool:
+    """Whether the workload's name stands for a file (or a shipped workload) with the very same content."""
+    try:
+        return Workload.from_file(workload.name).digest == workload.digest
+    except InputError:
+        return False

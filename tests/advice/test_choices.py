@@ -15,7 +15,7 @@ from planner.advice.rows import answers
 from planner.choices import Choice, Choices, knee
 from planner.cli.main import run
 from planner.errors import InfeasibleError, InputError
-from planner.report.table import render
+from planner.report.output import table as render
 from planner.report.text.choices import interrupted
 
 QUICK = {"method": "mgc", "kv": "reserved", "rate": 60.0, "slo": 4.0, "tp": 1}

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from planner.autoscale.backtest import LAG_S
-from planner.autoscale.path import STEP_S, WINDOW_S
-from planner.autoscale.windows import arrivals_along, drawn_requests
+from planner.autoscale.windows import STEP_S, WINDOW_S, arrivals_along, drawn_requests
 from planner.fleet.fleet import Fleet
 from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.predict.records import Replicas, Requests

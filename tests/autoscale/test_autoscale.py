@@ -23,10 +23,9 @@ from planner.autoscale.backtest import (
     run_policy,
     serving_of,
 )
-from planner.autoscale.path import STEP_S, hourly_path, swings
 from planner.autoscale.signals import Signals
 from planner.autoscale.thresholds import Capacity, capacity_of, largest_rate, threshold_of
-from planner.autoscale.windows import Windows, _fit, as_sized, kept_windows
+from planner.autoscale.windows import STEP_S, Windows, _fit, as_sized, hourly_path, kept_windows, swings
 from planner.cli.main import app
 from planner.monitor.policy import Policy
 from planner.workload.arrivals import Arrivals

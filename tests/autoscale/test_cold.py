@@ -7,7 +7,7 @@ import pytest
 
 import planner as fo
 from planner.autoscale.cold import ALLOWED, MOST_EACH, Cold, cold_of
-from planner.autoscale.path import STEP_S, hourly_path
+from planner.autoscale.windows import STEP_S, hourly_path
 from planner.promise import Promise
 
 NIGHT_AND_DAY = [0.2 / 3600] * 10 + [6.0 / 3600] * 14

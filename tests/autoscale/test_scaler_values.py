@@ -38,10 +38,9 @@ from planner.autoscale.derive import (
     guard_values,
 )
 from planner.autoscale.objects import Place, render
-from planner.autoscale.path import hourly_path, variances
 from planner.autoscale.signals import PeakPrefill, Signals, peak_prefill
 from planner.autoscale.thresholds import UTILIZATION, Capacity, Threshold, capacity_of, threshold_of
-from planner.autoscale.windows import Windows, arrivals_along, as_sized, between_swings
+from planner.autoscale.windows import Windows, arrivals_along, as_sized, between_swings, hourly_path, variances
 from planner.deploy.startup import Startup
 from planner.methods.base import MEAN_LEVELS
 from planner.monitor.policy import Policy

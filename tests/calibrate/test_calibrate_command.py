@@ -10,8 +10,8 @@ import typer
 from fake_engine import FakeEngine
 from pace import at_its_pace
 from typer.testing import CliRunner, Result
+from virtual_server import closed_loop_tpot
 
-from planner.calibrate.closed_loop import closed_loop_tpot
 from planner.calibrate.design import designed_batches
 from planner.catalog import gpu, model
 from planner.catalog.profiles import load_profile, profile, served_by

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from planner.calibrate.design import designed_batches, measuring_order
+from planner.calibrate.files import read_iterations_csv
 from planner.calibrate.fit import MOST_POINTS, Fit, _thinned, fit_points
-from planner.calibrate.points import Batch, Points, read_iterations_csv
+from planner.calibrate.points import Batch, Points
 from planner.catalog import gpu, model
 from planner.errors import CalibrationError
-from planner.iteration.derived import exclusive_parameters, fleetopt_parameters, with_uncertainty
+from planner.iteration.derived import exclusive_parameters, fleetopt_parameters
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
 
@@ -178,7 +179,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
 
 def test_derived_parameters_carry_the_uncertainty() -> None:
     fit = fit_points(synthetic(noise=0.01)[0], PRIOR)
-    d = with_uncertainty(fleetopt_parameters, fit.iteration, fit.sample_models, fit.identified, context=1024.0)
+    d = fit.derive(fleetopt_parameters, context=1024.0)
     low, high = d.intervals["W"]
     assert low < d["W"] < high and high - low < 0.15 * d["W"]
     assert d.not_identified == ()
@@ -197,12 +198,6 @@ def test_only_decodes() -> None:
     assert any("No prefill was measured" in w for w in fit.warnings)
     assert not fit.identified["a"]
     assert fit.iteration.a == pytest.approx(PRIOR.a, rel=0.01)
-
-
-def test_covered_range() -> None:
-    fit = fit_points(synthetic()[0], PRIOR, resamples=5)
-    assert fit.covered.outside(decodes=64, context=1024) == []
-    assert "sequences decoding" in fit.covered.outside(decodes=5000)[0]
 
 
 @pytest.mark.parametrize(

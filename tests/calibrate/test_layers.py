@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from planner.calibrate.kernels import DeviceFull, matrix_kernel, other_attention, plain_attention
+from planner.calibrate.device import Device, DeviceFull
+from planner.calibrate.kernels import matrix_kernel, other_attention, plain_attention
 from planner.calibrate.layers import Layers
-from planner.calibrate.microbench import TINY_MODEL, _Device, _layers
+from planner.calibrate.microbench import TINY_MODEL
 from planner.calibrate.points import Batch
 from planner.errors import CalibrationError
 from planner.machine.hardware import ModelSpec
@@ -33,8 +34,10 @@ WINDOWED = replace(TINY_MODEL, name="tiny-windowed", sliding_window=12, full_att
 DECODES, PROMPT, CHUNK, MIXED = Batch(3, 32), Batch(0, 0, 2, 16), Batch(0, 0, 1, 16, 32), Batch(3, 32, 1, 16)
 
 
-def layers_of(model: ModelSpec, tp: int = 1, dtype: Any = None, **options: Any) -> Layers:
-    made = Layers(torch, "cpu", dtype or torch.float32, model, tp, 0, free_bytes=1e9, **options)
+def layers_of(model: ModelSpec, tp: int = 1, dtype: Any = None) -> Layers:
+    machine = Device(torch, "cpu")
+    machine.dtype = dtype or torch.float32
+    made = Layers(machine, model, tp)
     made.reserve(2048)
     return made
 
@@ -261,8 +264,8 @@ def test_block_scales_reach_the_kernel_as_it_wants_them(monkeypatch: pytest.Monk
         return (left @ right).to(out_dtype)
 
     monkeypatch.setattr(torch, "_scaled_mm", scaled)
-    spec = replace(TINY_MODEL, weight_dtype="fp8", intermediate_size=768)
-    layers = layers_of(spec, block_scales=True)
+    spec = replace(TINY_MODEL, name="tiny-qwen3", weight_dtype="fp8", intermediate_size=768)
+    layers = layers_of(spec)
     assert layers.notes == ["matrix products: fp8 with a scale for every 128 x 128 weights"]
     seen.clear()
     layers.prepare(DECODES)[0][0].body(0)
@@ -305,7 +308,7 @@ def test_fp4_products_have_half_a_byte_a_weight_and_scales_as_cublas_reads_them(
     seen.clear()
     layers.prepare(DECODES)[0][0].body(0)
     assert seen == 3 * [384 * 256 // 2, 256 * 256 // 2, 2 * 704 * 256 // 2, 704 * 256 // 2]
-    product, _ = matrix_kernel(torch, "cpu", torch.float32, "fp4")
+    product, _ = matrix_kernel(Device(torch, "cpu"), "fp4")
     weight, x = torch.randn(272, 4096) / 64.0, torch.randn(5, 4096)
     wanted = x @ weight.t()
     assert float((product(weight)(x) - wanted).norm() / wanted.norm()) < 0.15
@@ -330,7 +333,7 @@ def test_without_memory_a_kernel_is_not_called_missing(monkeypatch: pytest.Monke
             # a family with a scale a block is not measured with one a matrix instead
             blocks = replace(TINY_MODEL, name="tiny-qwen3", weight_dtype="fp8")
             with pytest.raises(DeviceFull):
-                _layers(_Device(torch, "cpu"), blocks, 1)
+                layers_of(blocks)
         with monkeypatch.context() as patch:
             patch.setattr(torch.nn.functional, "grouped_mm", full, raising=False)
             patch.setattr(torch, "_grouped_mm", full, raising=False)
@@ -356,14 +359,15 @@ def test_kernels_that_are_not_there_are_said(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch, "_grouped_mm", missing, raising=False)
     with pytest.raises(CalibrationError, match="no grouped product of bf16 experts"):
         layers_of(EXPERTS)
+    monkeypatch.setattr(Device, "free_bytes", lambda machine: 1e5)
     with pytest.raises(CalibrationError, match="does not fit"):
-        Layers(torch, "cpu", torch.float32, TINY_MODEL, 1, 0, free_bytes=1e5)
+        layers_of(TINY_MODEL)
 
 
 def test_a_product_that_is_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "_scaled_mm", lambda a, b, **options: torch.zeros(a.shape[0], b.shape[1]))
     with pytest.raises(CalibrationError, match="100% off the plain one"):
-        matrix_kernel(torch, "cpu", torch.float32, "fp8")
+        matrix_kernel(Device(torch, "cpu"), "fp8")
 
 
 def test_int4_products_have_a_quarter_of_the_bytes() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.calibrate.gpu_state import GpuState, read_gpu_state
+from planner.calibrate.device import GpuState, read_gpu_state
 from planner.calibrate.making import same_device
 from planner.calibrate.microbench import CPU, TINY_MODEL, measure
 from planner.calibrate.run import calibrate
@@ -79,7 +79,7 @@ def test_the_state_of_a_gpu_is_read_from_the_drivers_tool(tmp_path: Path, monkey
     assert [d.split()[-1] for d in state.doubts()] == ["limit", "GPU"]
     fake_smi(tmp_path, monkeypatch, "NVIDIA A100, 550.90, Enabled, [N/A], [N/A], 1593, [Not Supported], 400, 30, 4", "")
     state = read_gpu_state()
-    assert state.sliced and state.sm_mhz is None and state.doubts() == [] and state.processes == 0
+    assert state.sliced and state.sm_mhz is None and state.doubts() == () and state.processes == 0
     fake_smi(tmp_path, monkeypatch, "NVIDIA-SMI has failed because it could not talk to the driver")
     assert read_gpu_state() == GpuState()
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from virtual_server import closed_loop_tpot
 
 import planner as fo
-from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, closed_loop_tpot, log_parameters, loop_times
+from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, log_parameters, loop_times
 from planner.calibrate.files import read_measurements
 from planner.calibrate.making import profile_of_server
 from planner.calibrate.servers import ENOUGH_SHAPES, fit_server, hardware_limit, server_limits
@@ -36,6 +37,13 @@ def points(
             jitter = np.exp(noise * rng.standard_normal(2))
             found.append(ServerPoint(isl, osl, level, tpot * jitter[0], None if ttft is None else ttft * jitter[1]))
     return found
+
+
+def test_a_request_alone_by_hand() -> None:
+    # 5 ms + 10 us + 52.5 us for 1,050 tokens of context
+    assert closed_loop_tpot(IterationModel(t0=5e-3, c=10e-6, g=50e-9), 1000, 101, 1) == pytest.approx(
+        5.0625e-3, rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("scheduling", ["mixed", "exclusive"])

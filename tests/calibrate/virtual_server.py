@@ -5,11 +5,27 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from planner.calibrate.closed_loop import ServerPoint
+from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, log_parameters, loop_times
 from planner.calibrate.http import Endpoint
 from planner.calibrate.live import Load, LoadResult
 from planner.calibrate.window import Steady, Stream, first_lengths, steady_state
 from planner.iteration.model import IterationModel
+
+
+def closed_loop_tpot(
+    model: IterationModel,
+    input_tokens: float,
+    output_tokens: float,
+    concurrency: float,
+    *,
+    rules: Rules | None = None,
+    request_s: float = 0.0,
+    overhead_s: float = 0.0,
+) -> float:
+    """Mean TPOT of a closed loop of equal requests by the formula, the number decoding worked out with it [s]."""
+    loads = Loads([ServerPoint(input_tokens, output_tokens, concurrency, 1.0)]).with_experts(model)
+    theta = log_parameters(model, request_s, overhead_s)[None]
+    return float(loop_times(theta, loads, rules or Rules())[0][0, 0])
 
 
 @dataclass
@@ -103,5 +119,7 @@ class VirtualServer:
         found = steady_state(streams, load.concurrency)
         if not isinstance(found, Steady):
             return LoadResult(load, None, 0, 0, found, now)
-        point = ServerPoint(load.input_tokens, load.output_tokens, load.concurrency, found.tpot_s, found.ttft_s)
+        point = ServerPoint(
+            load.input_tokens, load.output_tokens, load.concurrency, found.point.tpot_s, found.point.ttft_s
+        )
         return LoadResult(load, point, found.starts, 0, "", now)

@@ -11,9 +11,10 @@ import pytest
 
 from planner.catalog.folders import FOLDER as CATALOG
 from planner.catalog.hf import NOT_MODELLED, model_from_mapping
-from planner.catalog.load import gpus, models, normalized, price_offers, shipped
+from planner.catalog.load import gpus, models, normalized, price_offers
 from planner.catalog.prices import FOLDER, parse_offers
 from planner.machine.shard import shard
+from planner.shared.documents import shipped
 from tests.catalog.families import ACCEPTED
 
 MODEL_FOLDER = CATALOG / "models"
@@ -50,7 +51,7 @@ def problems_of_model(name: str, entry: dict[str, Any]) -> list[str]:
 
 
 def test_gpus_are_complete() -> None:
-    data = shipped("gpus.yaml")
+    data = shipped(CATALOG / "gpus.yaml")
     assert not [p for name, entry in data["gpus"].items() for p in problems_of_gpu(name, entry, data["sources"])]
     used = {key for entry in data["gpus"].values() for key in entry["sources"]}
     assert not sorted(set(data["sources"]) - used), "explained under `sources` but used by no GPU"

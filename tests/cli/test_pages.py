@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-import planner.report.table as table
+import planner.report.output as output
 from planner.cli.main import run
-from planner.report.blocks import folded, to_terminal
-from planner.report.table import fitting, rows_to_table
+from planner.report.blocks import Table, folded, to_terminal
 
 QUICK = ("--method", "mgc", "--kv", "reserved", "--slo", "4", "--rate", "40")
 SESSIONS = "turns=10,first=2000,growth=400,osl=300,gap=30s"
@@ -84,13 +83,13 @@ def test_a_page_fits(
 ) -> None:
     """Run at 80 columns, where the lines for the reader are held too; what was shown is laid out anew at the others."""
     shown: list[Any] = []
-    laid_out = table.render
+    laid_out = output.table
 
     def render(result: Any, width: int | None = None) -> str:
         shown.append(result)
         return laid_out(result, width)
 
-    monkeypatch.setattr(table, "render", render)
+    monkeypatch.setattr(output, "table", render)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(folder)
     with pytest.raises(SystemExit) as end:
@@ -120,12 +119,12 @@ def test_wide_shows_all(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 def test_columns_go_in_the_order_stated_and_numbers_are_never_cut() -> None:
     columns, row = ["name", "a", "b", "c"], ["x", "1" * 10, "2" * 10, "3" * 10]
-    assert fitting(columns, [row], {"name"}, 40, ["b", "a"]) == [0, 1, 2, 3]
-    assert fitting(columns, [row], {"name"}, 39, ["b", "a"]) == [0, 1, 3]
-    assert fitting(columns, [row], {"name"}, 28, ["b", "a"]) == [0, 1, 3]
-    assert fitting(columns, [row], {"name"}, 20, ["b", "a"]) == [0, 3]
+    assert Table(columns, [row], {"name"}, drop=["b", "a"]).fitting(40) == [0, 1, 2, 3]
+    assert Table(columns, [row], {"name"}, drop=["b", "a"]).fitting(39) == [0, 1, 3]
+    assert Table(columns, [row], {"name"}, drop=["b", "a"]).fitting(28) == [0, 1, 3]
+    assert Table(columns, [row], {"name"}, drop=["b", "a"]).fitting(20) == [0, 3]
     for width in range(16, 60):
-        text = rows_to_table(columns, [row], {"name"}, width, ["b", "a"])
+        text = Table(columns, [row], {"name"}, drop=["b", "a"]).to_text(width)
         assert set(re.findall(r"\d+", text)) <= {*row}
         assert max(map(len, text.splitlines())) <= width
 
@@ -139,7 +138,7 @@ def test_words_fold_and_commands_stay_commands() -> None:
 
 def test_words_are_folded_when_the_least_wanted_columns_are_gone() -> None:
     columns, row = ["name", "a", "b"], ["one two three four five", "1" * 10, "2" * 10]
-    assert fitting(columns, [row], {"name"}, 40, ["b"]) == [0, 1, 2]
-    assert fitting(columns, [row], {"name"}, 40, ["b"], words=30) == [0, 1]
+    assert Table(columns, [row], {"name"}, drop=["b"]).fitting(40) == [0, 1, 2]
+    assert Table(columns, [row], {"name"}, drop=["b"], words=30).fitting(40) == [0, 1]
     # what is not named goes only where folding does not help
-    assert fitting(columns, [row], {"name"}, 30, ["b"], words=30) == [0, 1]
+    assert Table(columns, [row], {"name"}, drop=["b"], words=30).fitting(30) == [0, 1]

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from planner.compress.extract import CompressorSettings, compress
-from planner.compress.fidelity import TfidfCosine, rouge_l_recall
 from planner.compress.gate import content_type
-from planner.compress.measure import measure, read_prompts, wilson_interval
-from planner.compress.messages import chat_tokens, compress_chat
+from planner.compress.measure import TfidfCosine, measure, read_prompts, rouge_l_recall, wilson_interval
+from planner.compress.messages import compress_chat, prompt_tokens
 from planner.compress.scores import ScoreWeights, position, sentence_scores, textrank
 from planner.compress.segments import units_of
 from planner.compress.tokens import ByteCounter, LearnedBytes, TokenizerCounter, counter_from
@@ -62,13 +61,13 @@ def test_the_budget_is_never_exceeded(script: str) -> None:
         count = ByteCounter(rng.uniform(1.5, 5.0))
         budget = rng.randint(0, count(text) + 20)
         done = compress(text, budget, count, content="prose")
-        assert count(done.text) == done.tokens_after
+        assert count(done.prompt) == done.tokens_after
         if done.compressed or done.tokens_before <= budget:
             assert done.tokens_after <= budget
         else:
-            assert done.reason == "kept" and done.text == text
+            assert done.reason == "kept" and done.prompt == text
         if done.compressed:
-            assert is_subsequence([u.text for u in units_of(done.text)], text)
+            assert is_subsequence([u.text for u in units_of(done.prompt)], text)
 
 
 def is_subsequence(pieces: list[str], text: str) -> bool:
@@ -87,8 +86,8 @@ def is_subsequence(pieces: list[str], text: str) -> bool:
 def test_any_text_at_all(text: str, budget: int) -> None:
     assert "".join(u.text for u in units_of(text)) == text
     done = compress(text, budget, COUNT, content="prose")
-    assert done.tokens_after <= budget or done.text == text
-    assert done.tokens_after == COUNT(done.text)
+    assert done.tokens_after <= budget or done.prompt == text
+    assert done.tokens_after == COUNT(done.prompt)
 
 
 def test_first_and_last_sentences_are_kept() -> None:
@@ -96,8 +95,8 @@ def test_first_and_last_sentences_are_kept() -> None:
     text = "".join(sentences)
     done = compress(text, COUNT(text) // 2, COUNT)
     assert done.compressed
-    assert done.text.startswith("".join(sentences[:3]))
-    assert done.text.endswith("".join(sentences[-2:]))
+    assert done.prompt.startswith("".join(sentences[:3]))
+    assert done.prompt.endswith("".join(sentences[-2:]))
     # half the budget is used: sentences are of nearly one length, so at most one does not fit
     assert done.tokens_after > COUNT(text) // 2 - 2 * COUNT(sentences[0])
 
@@ -115,7 +114,7 @@ def test_code_and_tables_inside_prose_stay_whole() -> None:
     prose = "".join(f"This is remark {k} about the function above and its callers. " for k in range(40))
     text = f"Look at this.\n\n{code}\n{prose}\n\n{table}\nWhat would you change? Say why.\n"
     done = compress(text, int(0.6 * COUNT(text)), COUNT, content="prose")
-    assert done.compressed and code in done.text and table in done.text
+    assert done.compressed and code in done.prompt and table in done.prompt
     blocks = [u.text for u in units_of(text) if u.protected]
     assert any(code.strip() in b for b in blocks) and any("H100" in b for b in blocks)
 
@@ -232,7 +231,7 @@ def test_an_exact_tokenizer(tmp_path: Path) -> None:
     assert isinstance(count, TokenizerCounter) and count("fleet replica, token") == 4
     text = random_text(random.Random(2), "latin", 50)
     done = compress(text, count(text) // 2, count, content="prose")
-    assert done.compressed and count(done.text) <= count(text) // 2
+    assert done.compressed and count(done.prompt) <= count(text) // 2
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(InputError, match=r"not a tokenizer\.json"):
         TokenizerCounter(tmp_path / "bad.json")
@@ -252,12 +251,12 @@ def test_chats() -> None:
     text = random_text(random.Random(11), "latin", 60)
     messages = chat(text)
     before = json.dumps(messages)
-    tokens = chat_tokens(messages, COUNT)
+    tokens = prompt_tokens(messages, COUNT)
     done = compress_chat(messages, int(0.7 * tokens), COUNT)
     assert json.dumps(messages) == before  # the caller's objects are as they were
-    assert done.compressed and chat_tokens(done.messages, COUNT) <= int(0.7 * tokens)
-    assert done.messages[0] == messages[0] and done.messages[2] == messages[2]
-    assert done.messages[1]["content"][1] == messages[1]["content"][1]
+    assert done.compressed and prompt_tokens(done.prompt, COUNT) <= int(0.7 * tokens)
+    assert done.prompt[0] == messages[0] and done.prompt[2] == messages[2]
+    assert done.prompt[1]["content"][1] == messages[1]["content"][1]
     assert compress_chat(messages, 60, COUNT).reason == "kept"
     tools = [*messages, {"role": "tool", "content": "42", "tool_call_id": "1"}]
     assert compress_chat(tools, int(0.7 * tokens), COUNT).reason == "gate"

@@ -11,8 +11,8 @@ import planner as fo
 from planner.deploy.serving import DeployOptions, serving_of
 from planner.engines import engines
 from planner.question.files import question_of
-from planner.report.explained import engine_flags
-from planner.report.exports import export, export_names
+from planner.report import export_names, formatter
+from planner.report.text.why import engine_flags
 
 # fmt: off
 KNOWN = {
@@ -77,4 +77,4 @@ def test_a_plan_is_started_in_the_words_of_its_engine(name: str) -> None:
     assert ("fp8" in line) == bool(engines()[name].kv_dtypes)
     assert set(re.findall(r"(?<=\s)--[\w-]+", command)) <= KNOWN[name]
     assert "vllm" in export_names("plan")
-    assert command in export("plan", "vllm").render(plan)
+    assert command in formatter("vllm", "plan")(plan)

@@ -12,8 +12,9 @@ import yaml
 
 import planner as fo
 from planner.errors import InfeasibleError, InputError
-from planner.report import explained, formatter
+from planner.report import formatter
 from planner.report.blocks import to_markdown, to_terminal
+from planner.report.text.why import why
 from planner.workload.workload import Workload
 from tests.fleet.test_disaggregated import WORKLOAD
 
@@ -79,7 +80,7 @@ def test_both_takes_the_cheaper_and_shows_the_other() -> None:
         rows = both.to_rows()
         assert {r["shape"] for r in rows} == {"colocated", "disaggregated"}
         assert any("would cost" in note for note in both.notes)
-        for text in (to_terminal(explained.blocks(both), 100), to_markdown(explained.blocks(both))):
+        for text in (to_terminal(why(both), 100), to_markdown(why(both))):
             assert "disaggregated: prefill" in text
         assert f"OTHERWISE  {other.shape}: {sum(p.gpus for p in other.pools)} GPUs (" in formatter("table")(both)
         data = yaml.safe_load(formatter("yaml")(both))

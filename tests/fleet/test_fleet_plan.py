@@ -20,7 +20,7 @@ from planner.fleet.shapes.colocated import decided
 from planner.fleet.splits import solve
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
-from planner.report.table import render
+from planner.report.output import table as render
 from planner.workload.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("few_replayed")

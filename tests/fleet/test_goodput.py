@@ -14,7 +14,7 @@ from planner.methods.base import Prediction
 from planner.methods.joint import Joint, Together, apart, frechet
 from planner.promise import Promise
 from planner.question.values import parse_goodput
-from planner.simulate.result import Sample
+from planner.simulate.measure import Sample
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
 

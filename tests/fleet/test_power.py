@@ -87,7 +87,7 @@ def test_a_bound_that_suffices_changes_nothing_but_the_page() -> None:
     }
     free, within = fo.plan("azure", **asked), fo.plan("azure", **asked, max_kw=120)
     assert within.pools == free.pools
-    from planner.report.table import render
+    from planner.report.output import table as render
 
     page = " ".join(render(within, 120).split())
     # Hassan et al. 2025, equation 2

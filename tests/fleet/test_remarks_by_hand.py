@@ -21,8 +21,8 @@ from planner.fleet.speculation import speculation_remark
 from planner.plans import Narrowing, Sized, Sureness
 from planner.question.compiled import CompiledQuestion
 from planner.shared.remarks import Remark
-from planner.workload.intervals import Intervals
 from planner.workload.sending import Sending, Surge
+from planner.workload.trace import Intervals
 from tests.fleet import four_requests
 from tests.fleet.four_requests import FOUR, INPUTS, OUTPUTS
 

@@ -21,7 +21,7 @@ from planner.fleet.pool import Pool, PoolSize, Shortfall, smallest_pool, without
 from planner.fleet.problem import FleetProblem
 from planner.fleet.shapes import colocated, disaggregated, standing_fleet
 from planner.fleet.shapes.colocated import Colocated, decided
-from planner.methods.base import InCopies, PoolModel, Prediction
+from planner.methods.base import PoolModel, Prediction, Scaled
 from planner.methods.replayed import ReplayPool
 from planner.predict.records import Outage
 from planner.predict.run import replay
@@ -98,7 +98,7 @@ def test_what_deaths_do_is_a_replay_with_replicas_that_are_out(limit: float, nod
     assert list(deaths._after(pool, (promise,), pool.bought, 120.0, node)) == []
     assert list(deaths._after(pool, (promise,), 0, 120.0, node)) == []
     assert list(deaths._after(fleet(redundancy=2, method="occupancy").pools[0], (promise,), 1, 120.0, node)) == []
-    both = replace(pool, model=InCopies(model, 2))
+    both = replace(pool, model=Scaled(model, 2))
     twice = list(deaths._after(both, (promise,), 1, 120.0, node))
     assert [r.values["dead"] for r in twice] == [1]
 
@@ -136,7 +136,7 @@ def test_copies_of_a_replica_count_as_their_replica() -> None:
     question = asked(shape="disaggregated", model="qwen3-30b-a3b", tp=1, dp=2, rate=20.0)
     (option,) = disaggregated.pool_options(question)
     model = disaggregated.Disaggregated(question, option, option)
-    assert isinstance(model.prefills, InCopies) and isinstance(model.decodes, InCopies) and model.decode is not None
+    assert isinstance(model.prefills, Scaled) and isinstance(model.decodes, Scaled) and model.decode is not None
     assert model.prefills.capacity_per_s == pytest.approx(2.0 * model.prefill.capacity_per_s)
     assert model.decodes.capacity_per_s == pytest.approx(2.0 * model.decode.capacity_per_s)
     levels = (0.5, 0.9)

@@ -75,7 +75,7 @@ def test_the_chance_is_that_of_engines_drawn_with_their_errors(azure: Workload, 
         option = replace(
             pool.option, profile=replace(profile, iteration=times, request_s=profile.request_s * float(np.exp(error)))
         )
-        model = pool_model(question, option, pool.setup, pool.law, arrivals)
+        model = pool_model(question, option, pool.setup, arrivals)
         for draw in draws:
             found = model.under(draw=draw).look(pool.arrival_rate_per_s, pool.size.replicas, fleet.levels)
             held += found.value("ttft_s", 0.99) <= slo

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from planner.fluid import exclusive_memory as mem
+from planner.shared.lattice import tail_of_sum
 
 Array = np.ndarray
 
@@ -304,19 +305,19 @@ def test_sum_of_slots_against_convolution() -> None:
         np.r_[0.9, np.zeros(50), 0.1],
         np.r_[0.999, np.zeros(5), 0.001],
     ):
-        x, N = np.arange(pmf.size), 24
+        x, N = np.arange(float(pmf.size)), 24
         length = 1 << math.ceil(math.log2(N * pmf.size))
         exact = np.fft.irfft(np.fft.rfft(pmf, length) ** N, length).clip(0)
         tails = exact[::-1].cumsum()[::-1]  # P(sum >= i)
         for level in np.unique(np.quantile(np.arange(N * pmf.size), [0.01, 0.1, 0.3, 0.5, 0.7, 0.9]).astype(int)):
-            got = mem._lattice_tail(pmf, x, N, level + 0.5)
+            got = tail_of_sum(x[pmf > 0.0], pmf[pmf > 0.0], N, level + 0.5)
             truth = tails[level + 1]
             assert math.isfinite(got)
             if 1e-9 < truth < 1 - 1e-9 and pmf[0] < 0.5:
                 assert got == pytest.approx(truth, rel=0.05, abs=1e-12), (level, truth)
             assert abs(got - truth) < 0.35
-    assert mem._lattice_tail(np.array([0.5, 0.5]), np.arange(2), 20, 20.5) == 0.0
-    assert mem._lattice_tail(np.array([0.0, 1.0]), np.arange(2), 20, 10.5) == 1.0
+    assert tail_of_sum(np.arange(2.0), np.array([0.5, 0.5]), 20, 20.5) == 0.0
+    assert tail_of_sum(np.ones(1), np.ones(1), 20, 10.5) == 1.0
 
 
 def test_heavy_tails_stay_finite() -> None:

@@ -24,7 +24,7 @@ from planner.engines import engines
 from planner.monitor.dialects import DIALECTS
 from planner.promise import PROMISE_METRICS
 from planner.question.options import OPTIONS
-from planner.report.exports import export_names
+from planner.report import export_names
 from planner.reproduce.papers import PAPERS, reproduce
 from planner.routing import ROUTINGS
 from planner.simulate.policy import policy_names

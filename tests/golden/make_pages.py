@@ -13,13 +13,13 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.plans import Plan
-from planner.report import explained
 from planner.report.blocks import to_markdown, to_terminal
 from planner.report.charts import Chart, Lines
-from planner.report.csv import rows_to_csv
+from planner.report.output import rows_to_csv
 from planner.report.page import as_html, as_markdown
 from planner.report.pictures import charts_of
 from planner.report.text import blocks_of
+from planner.report.text.why import Explanation, why
 from planner.studies.overview import Overview
 from tests.golden.rounding import rounded
 from tests.report import case_studies, report_cases
@@ -78,9 +78,7 @@ def rendered(result: Any) -> str:
         parts = {"table": to_terminal(found), "80 columns": to_terminal(found, 80), "markdown": to_markdown(found)}
         if isinstance(result, Plan):
             parts["why"] = (
-                to_terminal(explained.blocks(result), 120)
-                + "\n\n"
-                + to_terminal(blocks_of(explained.Explanation.of(result.to_dict())))
+                to_terminal(why(result), 120) + "\n\n" + to_terminal(blocks_of(Explanation.of(result.to_dict())))
             )
         if type(result).__module__.startswith("planner.report"):
             parts["json"] = repr(rounded(result.to_dict()))

@@ -229,7 +229,7 @@ def test_refusals() -> None:
 
 
 def test_estimate_alone_is_within_its_band_on_measured_kernels(shared_data) -> None:  # type: ignore[no-untyped-def]
-    from planner.calibrate.points import read_iterations_csv
+    from planner.calibrate.files import read_iterations_csv
 
     errors, inside = [], []
     for (g, m, tp), points in read_iterations_csv(shared_data / "calibration" / "kernels.csv").items():

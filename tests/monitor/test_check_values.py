@@ -21,7 +21,7 @@ from planner.monitor.dialects import DIALECTS
 from planner.monitor.measured import Promised, _quantile, measured
 from planner.monitor.names import Names
 from planner.monitor.policy import Policy
-from planner.monitor.prometheus import Answers, Series, read_server
+from planner.monitor.prometheus import Series, add_answer, read_server
 from planner.monitor.result import FleetCheck, Kept, Moved, PoolCheck
 from planner.promise import MEAN, Promise
 from planner.question.files import question_of
@@ -195,10 +195,10 @@ def test_intervals_are_those_of_twelve_stretches() -> None:
     ratio = tokens.sum() / gains.sum()
     rest = tokens - ratio * gains
     wide = 2.200985 * math.sqrt((rest**2).sum() / (12.0 * 11.0)) / gains.mean()
-    assert found.input_tokens is not None and found.input_tokens.value == pytest.approx(ratio)
-    assert found.input_tokens.half_width == pytest.approx(wide, rel=1e-4)
-    assert found.preemptions_per_1000 is not None and found.preemptions_per_1000.value == pytest.approx(1000.0)
-    assert (found.seconds, found.output_tokens, found.cached_share) == (3600.0, None, None)
+    assert found.means["input_tokens"].value == pytest.approx(ratio)
+    assert found.means["input_tokens"].half_width == pytest.approx(wide, rel=1e-4)
+    assert found.means["preemptions_per_1000"].value == pytest.approx(1000.0)
+    assert found.seconds == 3600.0 and not {"output_tokens", "cached_share"} & {*found.means}
     # a request that is still inside has come: 12 more of them in every stretch of a fleet that fills
     looks = np.linspace(0.0, 3600.0, 121)
     filling = Series({"pod": "a"}, looks, 12.0 * looks / 300.0)
@@ -365,7 +365,7 @@ def test_a_server_is_asked_for_a_range_with_so_many_points(monkeypatch: pytest.M
 )
 def test_what_is_no_answer_is_told(answer: Any, told: str) -> None:
     with pytest.raises(fo.InputError, match=told) as caught:
-        Answers().add(answer, "a")
+        add_answer({}, answer, "a")
     assert "\x1b" not in str(caught.value)
 
 
@@ -441,10 +441,10 @@ def test_routing_is_named_from_its_thresholds_on(
     routing: str, seen: float | None, running: float, spread: float, expected: float | None
 ) -> None:
     imbalance = None if seen is None else Estimate(seen, 0.0)
+    means = {"running": Estimate(running, 0.0), **({} if imbalance is None else {"imbalance": imbalance})}
     found: Any = SimpleNamespace(
-        imbalance=imbalance, running=Estimate(running, 0.0), waiting=None, rate_per_s=Estimate(10.0, 0.0), seconds=1000.0,
-        replicas=4, share_spread=spread,
-    )  # fmt: skip
+        means=means, rate_per_s=Estimate(10.0, 0.0), seconds=1000.0, replicas=4, share_spread=spread
+    )
     moved = _routing(fleet_of(plan()).pools[0], found, find_routing(routing))
     assert (moved and moved.planned) == expected
     if moved is not None:

@@ -132,6 +132,10 @@ def _apart(d: Draft) -> None:
     d.model.update(apart=1.0)
 
 
+def _gather(d: Draft) -> None:
+    d.replicas["gather"] = d.one_of(2, 3, 7)
+
+
 def _rows(d: Draft) -> None:
     d.model.update(rows=d.one_of(2.0, 1.5, 3.25))
     d.replicas.setdefault("token_budget", float(d.whole(4, 24)))
@@ -225,6 +229,12 @@ def _ttl(d: Draft) -> None:
     d.keeps()
     assert d.cache is not None
     d.cache.update(ttl_s=d.amount(0, 8, 0.5))
+
+
+def _windows(d: Draft) -> None:
+    d.keeps()
+    assert d.cache is not None
+    d.cache.update(windows=d.one_of(0.5, 1.0, 5.0))
 
 
 def _pieces(d: Draft) -> None:
@@ -330,6 +340,8 @@ _WITHOUT_SLOTS = (
     "cache",
     "host",
     "ttl",
+    "windows",
+    "gather",
     "pieces",
     "sticky",
     "prefix",
@@ -346,7 +358,7 @@ _WITHOUT_SLOTS += (
     "fractional",
 )
 _WITHOUT_SLOTS += (*_CONTEXT, "budget", "slots", "apart", "rows", "central", "wake_s", "request_s", "images")
-_CACHES = ("cache", "host", "ttl", "pieces", "prefix")
+_CACHES = ("cache", "host", "ttl", "windows", "pieces", "prefix")
 _CLIENTS = ("in_flight", "leave", "doors", "time_outs", "retries", "sessions")
 APART: set[frozenset[str]] = {
     *(frozenset((a, b)) for a in ("slots_engine", "slots_shared") for b in _WITHOUT_SLOTS),

@@ -162,6 +162,33 @@ def test_pieces_are_held_once_and_preempted_ones_do_not_hold_each_other_up():
     assert run.preempted.tolist() == [0, 1] and not np.isnan(run.done_s).any()
 
 
+def documents(arrivals: list[float], names: list[int], **columns: np.ndarray) -> Requests:
+    """Prompts of 40 tokens, 32 of them a document's."""
+    n = len(names)
+    shared = {"shared_offset": np.arange(n + 1), "shared_name": np.array(names), "shared_tokens": np.full(n, 32.0)}
+    shared |= {"session": np.arange(n), "repeated_tokens": np.zeros(n)}
+    return rows(arrivals, [40] * n, [1] * n, **shared, **columns)
+
+
+def test_blocks_behind_the_window_push_out_what_could_be_found_again():
+    # 32 tokens of each of two documents are kept, and of the 40 computed 40 again that nobody finds: of 100 the first keeps 16
+    for windows, found in ((0.0, 32), (1.0, 16)):
+        run = replay(
+            documents([0, 2, 4], [0, 1, 0]), Replicas(1, SECOND, kv_tokens=100), cache=PrefixCache(windows=windows)
+        )
+        assert run.found_tokens.tolist() == [0, 0, found]
+
+
+def test_a_gateway_remembers_where_it_sent_what_still_waits():
+    keys = np.arange(1, 40, dtype=np.uint64)
+    there = [int(uniform(int(key), 0) * 2) for key in keys]
+    mine, other = keys[there.index(0)], keys[there.index(1)]
+    # the second document waits behind the first one, when another prompt of it comes that would go elsewhere
+    requests = documents([0, 0.25, 0.5], [0, 1, 1], key=np.array([mine, mine, other]))
+    run = replay(requests, Replicas(2, SECOND, slots=1, routing="prefix"), cache=PrefixCache())
+    assert run.replica.tolist() == [0, 0, 0] and times(run.done_s) == [1, 2, 3]
+
+
 def test_a_replica_dies_and_what_it_held_is_sent_again():
     requests = rows([0], [1], [2], key=np.array([3], dtype=np.uint64))
     one = int(uniform(3, 0) * 2)

@@ -9,12 +9,12 @@ import pytest
 
 import planner
 from planner.catalog import gpu, model
+from planner.catalog.images import image_s
 from planner.catalog.kv import weight_bytes
 from planner.errors import InputError
 from planner.iteration.roofline import roofline
 from planner.predict import kernel, reference
 from planner.predict.records import Replicas, Requests
-from planner.replica.images import image_s
 from planner.workload.trace import Trace
 from planner.workload.workload import Workload
 from tests.predict.cases import differences

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,7 @@ def occupancy(
     one_chain = pooled(routing)
     chain = OccupancyChain(np.asarray(times, dtype=float), slots, replicas if one_chain else 1)
     peakedness = max(1.0 + 0.5 * (replica_dispersion(dispersion, replicas, routing) - 1.0), 0.05)
-    found = chain.solve((rate if one_chain else rate / replicas) * iterations, peakedness)
-    scale = (1 if one_chain else replicas) / iterations
-    return replace(found, max_throughput=found.max_throughput * scale, throughput=found.throughput * scale)
+    return chain.solve((rate if one_chain else rate / replicas) * iterations, peakedness)
 
 
 def pool_latency(

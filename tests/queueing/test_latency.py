@@ -161,8 +161,8 @@ def test_overload_is_infinite_not_nan(routing: str) -> None:
     for factor in (1.0, 1.7):
         at = replica.predict(most * factor, 3, routing)
         assert not at.stable and np.all(np.isinf(at.ttft_s)) and np.all(np.isinf(at.e2e_s))
-        assert at.slot_occupancy == 1.0 and at.wait_probability == 1.0 and at.margin <= 0
-        assert np.all(np.isfinite(at.tpot_s)) and at.throughput == pytest.approx(most)
+        assert at.slot_occupancy == 1.0 and at.wait_probability == 1.0 and at.load >= 1.0
+        assert np.all(np.isfinite(at.tpot_s))
     close = replica.predict(most * 0.9999, 3, routing, quantiles=[0.0, 0.5, 0.999])
     assert close.stable and np.all(np.isfinite(close.ttft_s)) and close.ttft_s[1] > 0
 
@@ -177,9 +177,7 @@ def test_a_pool_does_what_its_slots_do(routing: str, replicas: int) -> None:
         at = pool_latency(
             load * most, replicas, slots, W, H, input_tokens=[1100.0], output_tokens=[101.0], chunk=512, routing=routing
         )
-        assert at.max_throughput == pytest.approx(most, rel=1e-12)
-        assert (at.load, at.margin) == pytest.approx((load, 1.0 - load), rel=1e-12)
-        assert at.throughput == pytest.approx(load * most, rel=1e-6) and at.stable
+        assert at.load == pytest.approx(load, rel=1e-12) and at.stable
         # Little: requests in slots are those that come in the time they spend there, of as many iterations each
         assert at.slot_occupancy == pytest.approx(at.mean_active / slots, rel=1e-9)
         # all but the prefill is 100 gaps, as long for each of the requests of one length

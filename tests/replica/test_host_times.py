@@ -15,7 +15,7 @@ from planner.predict.bounds import max_throughput
 from planner.predict.closed import ClosedReplica
 from planner.predict.records import Replicas, Requests, keys_of
 from planner.predict.run import replay
-from planner.simulate.pool import simulate_pool
+from tests.simulate.asked import simulate_pool
 
 ITERATION = estimated_profile(gpu("h100"), model("llama-3.1-8b")).iteration
 ONE = Replicas(1, ITERATION, slots=256.0, token_budget=2048.0)

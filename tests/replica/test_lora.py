@@ -8,14 +8,13 @@ import pytest
 
 import planner
 from planner.catalog import gpu, model
-from planner.catalog.kv import kv_capacity
+from planner.catalog.kv import adapter_bytes, kv_capacity
 from planner.engines import engine
 from planner.errors import InputError
 from planner.fleet.grid import engine_choices
 from planner.machine.hardware import Parallelism
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
-from planner.replica.lora import adapter_bytes
 from planner.workload.workload import Workload
 
 ASKED = {"gpu": "h100", "rate": 5.0, "slo": 1.0, "pools": 1, "tp": 1, "token_budget": 2048}

@@ -13,10 +13,9 @@ import yaml
 
 from planner.errors import InputError
 from planner.report import formatter
-from planner.report.blocks import to_markdown, to_terminal
-from planner.report.csv import rows_to_csv
-from planner.report.exports import export
-from planner.report.table import rows_to_table
+from planner.report.blocks import Table, to_markdown, to_terminal
+from planner.report.exports.plan import vllm
+from planner.report.output import rows_to_csv
 from planner.report.text import blocks_of, summary_of
 from tests.golden.make_pages import KINDS, PAGES, rendered
 from tests.report.report_cases import offers
@@ -67,12 +66,12 @@ def test_every_format_has_what_the_result_has(monkeypatch: pytest.MonkeyPatch) -
     assert summary_of(wait) == []
     with pytest.raises(InputError, match=r"--format: 'jsn' is none of table, markdown, json, yaml, csv.*json"):
         formatter("jsn")
-    assert formatter("vllm", "plan")(whole) == export("plan", "vllm").render(whole)
+    assert formatter("vllm", "plan")(whole) == vllm.render(whole)
     # a result without words of its own is told by its rows
     rows = SimpleNamespace(to_rows=lambda: [{"rate_per_s": 2.5, "stable": True}])
     assert to_terminal(blocks_of(rows)) == "rate/s  stable\n──────────────\n   2.5     yes"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert rows_to_table(["a"], [["1"]]) == "\033[1ma\033[0m\n─\n1"
+    assert Table(["a"], [["1"]]).to_text() == "\033[1ma\033[0m\n─\n1"
     monkeypatch.setenv("NO_COLOR", "1")
-    assert rows_to_table(["a"], [["1"]]) == "a\n─\n1"
+    assert Table(["a"], [["1"]]).to_text() == "a\n─\n1"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from planner.choices import Choice, Choices
 from planner.promise import Promise
 from planner.report.blocks import to_terminal
-from planner.report.text.choices import blocks
+from planner.report.text.choices import of_choices
 
 PROMISE = Promise("ttft_s", 0.5, 0.99)
 
@@ -27,7 +27,7 @@ ROWS = (
 
 
 def page(choices: Choices) -> str:
-    return to_terminal(blocks(choices))
+    return to_terminal(of_choices(choices))
 
 
 def test_what_saves_most_is_named_and_what_other_limits_cost() -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import planner as fo
-import planner.report.table as table
+import planner.report.output as output
 from planner.choices import Choice, Choices
 from planner.cli.main import run
 from planner.errors import InfeasibleError
@@ -21,7 +21,8 @@ from planner.promise import Promise
 from planner.report import formatter
 from planner.report.blocks import to_markdown, to_terminal
 from planner.report.page import as_html
-from planner.report.text.plan import blocks, one_line, otherwise, summary, usd
+from planner.report.pages import usd
+from planner.report.text.plan import of_plan, one_line, otherwise, summary
 from planner.shared.remarks import Remark
 
 PROMISE = Promise("ttft_s", 0.5, 0.99)
@@ -63,7 +64,7 @@ def plan(plain: Plan) -> Plan:
 
 
 def lines(plan: Plan, width: int) -> list[str]:
-    return to_terminal(blocks(plan), width).split("\n")
+    return to_terminal(of_plan(plan), width).split("\n")
 
 
 def test_the_answer_comes_first_and_all_of_it_on_thirty_lines(plan: Plan) -> None:
@@ -149,7 +150,7 @@ def test_a_cliff_is_shown_in_place_of_the_next_limit(plan: Plan) -> None:
 def test_the_same_words_everywhere(plan: Plan) -> None:
     words = re.findall(r"[\w$%.]+", " ".join(plan_line for plan_line in summary(plan)[:8]))
     texts = {
-        "markdown": to_markdown(blocks(plan)),
+        "markdown": to_markdown(of_plan(plan)),
         "notebook": html.unescape(plan._repr_html_()),
         "json": " ".join(json.loads(formatter("json", "plan")(plan))["summary"]),
         "yaml": " ".join(yaml.safe_load(formatter("yaml", "plan")(plan))["summary"]),
@@ -247,13 +248,13 @@ def test_a_job_that_no_number_of_gpus_does_shows_what_would_do_it(
 ) -> None:
     """Estimated iteration times of H100s leave a 70B model too unsure of 500 ms: each way out with its size and price."""
     seen: list[InfeasibleError] = []
-    laid_out = table.render
+    laid_out = output.table
 
     def render(result: InfeasibleError, width: int | None = None) -> str:
         seen.append(result)
         return laid_out(result, width)
 
-    monkeypatch.setattr(table, "render", render)
+    monkeypatch.setattr(output, "table", render)
     page = run_page("plan --model llama-3.1-70b --rate 20 --slo 0.5", monkeypatch, capsys)
     found = seen[0].to_dict()
     assert len(page.splitlines()) <= 30

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import planner.report
 from planner.cli.workload import import_
-from planner.report import formats
-from planner.report.exports import Export, export, export_names
+from planner.report import export_names, formats, formatter
+from planner.report.text import WORDS, function_of
 from planner.workload.formats.registry import format_names
 
 FOLDER = Path(planner.report.__file__).parent
@@ -22,17 +23,15 @@ def test_every_file_of_the_folder_is_an_export(of: str) -> None:
     assert names
     assert set(names) < set(formats(of))
     for name in names:
-        found = export(of, name)
-        assert isinstance(found, Export)
-        assert found.about
+        assert callable(formatter(name, of))
 
 
 def test_a_result_without_exports_has_the_common_formats() -> None:
     assert formats() == ("table", "markdown", "json", "yaml", "csv")
 
 
-def test_every_file_of_words_belongs_to_a_class() -> None:
-    """A file that no result is called after would never be found."""
+def test_every_function_of_words_belongs_to_a_class() -> None:
+    """A function that no result is called after would never be found."""
     classes = {
         name
         for path in FOLDER.parent.rglob("*.py")
@@ -40,8 +39,12 @@ def test_every_file_of_words_belongs_to_a_class() -> None:
         if line.startswith("class ")
         for name in [line.removeprefix("class ").split("(")[0].rstrip(":")]
     }
-    for path in (FOLDER / "text").glob("[!_]*.py"):
-        assert "".join(word.capitalize() for word in path.stem.split("_")) in classes, path.name
+    assert {path.stem for path in (FOLDER / "text").glob("[!_]*.py")} == {*WORDS}
+    for module, kinds in WORDS.items():
+        words = vars(import_module(f"planner.report.text.{module}"))
+        own = {name for name, found in words.items() if name.startswith("of_") and found.__module__.endswith(module)}
+        assert own == {function_of(kind) for kind in kinds}
+        assert {*kinds} <= classes
 
 
 def test_help_of_import_names_every_format() -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from planner.reproduce import fleetopt_sizing
 from planner.reproduce.fleetopt_sizing import SETTINGS, Reading, fleet, homogeneous
-from planner.reproduce.papers import reproduce
-from planner.reproduce.result import DIFFERS, NEEDS_DATA, SAME, SAME_UNDER, VERDICTS, Finding, Reproduction
+from planner.reproduce.papers import DIFFERS, NEEDS_DATA, SAME, SAME_UNDER, VERDICTS, Finding, Reproduction, reproduce
 
 CODED = Reading("published program", sampled=True)
 EXACT = Reading("exact")

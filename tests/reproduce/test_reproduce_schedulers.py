@@ -7,8 +7,7 @@ import math
 import pytest
 
 from planner.reproduce import exclusive_batching, rad_slai, wait
-from planner.reproduce.papers import reproduce
-from planner.reproduce.result import DIFFERS, NEEDS_A_GPU, SAME, SAME_UNDER, VERDICTS, Finding, Reproduction
+from planner.reproduce.papers import DIFFERS, NEEDS_A_GPU, SAME, SAME_UNDER, VERDICTS, Finding, Reproduction, reproduce
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.machines import iteration_time
 from planner.predict.engine import Request
-from planner.reproduce.machines import iteration_time
 from planner.simulate.run import Run, run_policy
 from planner.simulate.statistics import summarize
 

@@ -10,29 +10,11 @@ import pytest
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict.records import Clients
-from planner.simulate.arrivals import arrival_times
 from planner.simulate.plan import Load
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
 from planner.workload.sending import Surge
-
-
-@pytest.mark.parametrize("window", [0.05, 0.3, 0.8, 1.0, 2.25])
-def test_paced_clients_are_even_beyond_their_gap(window: float) -> None:
-    """W clients with gaps of g send m or m + 1 requests each in a window of (m + f) g: the index of dispersion over all
-    phases is f (1 - f)/(m + f)."""
-    rng = np.random.default_rng(3)
-    counts = []
-    for _ in range(3000):
-        times = arrival_times(40.0, 200, rng, paced=40)  # a gap of 1 s
-        counts.append(np.searchsorted(times, 1.0 + window) - np.searchsorted(times, 1.0))
-    whole, rest = divmod(window, 1.0)
-    expected = rest * (1.0 - rest) / (whole + rest)
-    assert np.mean(counts) == pytest.approx(40.0 * window, rel=0.04)
-    # a variance from 3,000 draws is known to 8% at three standard errors
-    assert np.var(counts) / np.mean(counts) == pytest.approx(expected, rel=0.09, abs=1e-12)
-
 
 # --- a client with a limit in flight ---------------------------------------------------------------------------------
 

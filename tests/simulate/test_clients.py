@@ -13,7 +13,7 @@ from planner.iteration.model import IterationModel
 from planner.predict.calls import session_calls
 from planner.predict.records import Clients, PrefixCache, Replicas, Requests, Run
 from planner.predict.run import replay
-from planner.workload.synthetic_sessions import SyntheticSessions
+from planner.workload.synthetic import SyntheticSessions
 from tests.simulate.asked import asked
 
 ITERATION = IterationModel(t0=0.01, c=1e-5, h=1e-5)

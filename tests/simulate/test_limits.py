@@ -10,7 +10,7 @@ import pytest
 from planner.iteration.model import IterationModel
 from planner.predict.records import Replicas
 from planner.predict.run import replay
-from planner.simulate.statistics import batch_means
+from planner.simulate.statistics import estimate_of
 from tests.simulate.asked import asked
 
 
@@ -30,10 +30,10 @@ def test_slots_with_exponential_service_are_m_m_c(servers: int, rho: float) -> N
     run = replay(asked(times, 1, outputs), Replicas(1, IterationModel(t0=tick), servers, 1, engine="slots"))
     # the prompt takes one iteration, the first token comes at the end of the next; half an iteration until the boundary
     wait = run.ttft_s - 2.5 * tick
-    mean_wait = batch_means([wait[n // 10 :]])
+    mean_wait = estimate_of([wait[n // 10 :]])
     exact = erlang_c(servers, servers * rho) / (servers * (1.0 - rho)) * (1.0 + tick) / 1.0
     assert abs(mean_wait.value - exact) <= mean_wait.half_width + 3 * tick
-    waited = batch_means([(wait[n // 10 :] > tick).astype(float)])
+    waited = estimate_of([(wait[n // 10 :] > tick).astype(float)])
     assert abs(waited.value - erlang_c(servers, servers * rho)) <= waited.half_width + 0.01
 
 
@@ -42,7 +42,7 @@ def test_one_slot_with_constant_service_is_m_d_1() -> None:
     tick = 1.0 / length
     times = np.cumsum(np.random.default_rng(2).exponential(1.0 / rho, n))
     run = replay(asked(times, 1, length - 1), Replicas(1, IterationModel(t0=tick), 1, 1, engine="slots"))
-    wait = batch_means([(run.ttft_s - 2 * tick)[n // 10 :]])
+    wait = estimate_of([(run.ttft_s - 2 * tick)[n // 10 :]])
     assert abs(wait.value - rho / (2 * (1 - rho))) <= wait.half_width + tick
 
 
@@ -59,6 +59,6 @@ def test_iterations_of_h_n_are_processor_sharing(engine: str) -> None:
     replicas = Replicas(1, model, 1e6, 1 if engine == "slots" else 1e9, engine=engine)  # type: ignore[arg-type]
     response = replay(asked(times, 1, outputs), replicas).e2e_s[n // 10 :]
     for size in (110, 1510):
-        chosen = batch_means([response[outputs[n // 10 :] == size]])
+        chosen = estimate_of([response[outputs[n // 10 :] == size]])
         exact = size * h / (1.0 - rho)
         assert abs(chosen.value - exact) <= chosen.half_width + 0.03 * exact

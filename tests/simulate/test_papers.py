@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.machines import Exclusive
 from planner.fluid.rad import rad_lambda_max
 from planner.predict.engine import Request
-from planner.reproduce.machines import Exclusive, KvLinear, Staircase
+from planner.reproduce.machines import KvLinear, Staircase
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
 

@@ -222,7 +222,7 @@ def test_bad_input_is_one_clear_error(arguments: list[str], words: str, capsys: 
 
 
 def test_a_replica_too_small_for_any_request_is_refused() -> None:
-    from planner.simulate.pool import simulate_pool
+    from tests.simulate.asked import simulate_pool
 
     with pytest.raises(InputError, match="no request fits"):
         simulate_pool([5000.0], [100.0], None, 1.0, replicas=1, iteration=IterationModel(t0=0.01), kv_tokens=1000)

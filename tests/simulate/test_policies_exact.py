@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.machines import iteration_time
 from planner.predict.engine import Request
-from planner.reproduce.machines import iteration_time
 from planner.simulate.run import Run, run_policy
 
 

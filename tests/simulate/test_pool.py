@@ -9,10 +9,10 @@ import pytest
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.simulate.arrivals import arrival_times
-from planner.simulate.pool import simulate, simulate_pool
+from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
-from planner.simulate.traffic import SampledTraffic
+from planner.simulate.traffic import SampledTraffic, arrival_times
+from tests.simulate.asked import simulate_pool
 
 MODEL = IterationModel(t0=1.9e-3, w=5.1e-3, b=2.35e-5, c=4.7e-6, h=9.6e-7, g=5e-8, a=7e-10)
 INPUTS, OUTPUTS, WEIGHT = [300.0, 1500.5, 4000.0], [100.0, 250.0, 60.0], [0.5, 0.3, 0.2]

@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.machines import Exclusive
 from planner.errors import FleetOptError, InputError
 from planner.iteration.model import IterationModel
 from planner.predict.engine import Node, Request
 from planner.promise import Promise
-from planner.reproduce.machines import Exclusive, KvLinear
+from planner.reproduce.machines import KvLinear
 from planner.simulate.compare import Setting, compare_policies
+from planner.simulate.measure import SimulationResult
 from planner.simulate.policy import find_policy, make_policy, policy_names
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
-from planner.simulate.result import SimulationResult
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import Estimate
 from planner.simulate.traffic import SampledTraffic

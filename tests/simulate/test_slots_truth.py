@@ -12,7 +12,7 @@ import pytest
 from planner.iteration.model import IterationModel
 from planner.predict.records import Replicas
 from planner.predict.run import replay
-from planner.simulate.statistics import batch_means
+from planner.simulate.statistics import estimate_of
 from tests.simulate.asked import asked
 
 REQUESTS = 60_000
@@ -67,7 +67,7 @@ def run(case: dict, seed: int, n: int = REQUESTS) -> list[tuple[float, str, floa
         for quantile, theirs in case[name].items():
             if case["length_spec"]["input"][0] == "bimodal" and quantile == "p90":
                 continue  # a tenth of the prompts is long: this percentile falls between the two atoms
-            ours = batch_means([values], int(quantile[1:]) / 100.0)
+            ours = estimate_of([values], int(quantile[1:]) / 100.0)
             joint = math.hypot(ours.half_width, (theirs["ci_high"] - theirs["ci_low"]) / 2.0)
             # quantiles of discrete values hardly vary: one part in a thousand
             joint = max(joint, 1e-3 * theirs["value"])

@@ -9,7 +9,7 @@ from planner.errors import InputError
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import drift, mix, scaled
 from planner.workload.hours import load_profile, profile_names
-from planner.workload.summary import archetype, summary
+from planner.workload.summary import WorkloadSummary, archetype
 from planner.workload.workload import Workload
 
 
@@ -91,7 +91,7 @@ def test_archetypes_are_those_of_the_paper() -> None:
 
 
 def test_summary_states_the_papers_azure_figures() -> None:
-    facts = summary(Workload.from_file("azure"), 4096, 1.5).to_dict()
+    facts = WorkloadSummary(Workload.from_file("azure"), 4096, 1.5).to_dict()
     assert facts["split"]["share_below"] == pytest.approx(0.898, abs=5e-4)
     assert facts["split"]["band_share"] == pytest.approx(0.078, abs=5e-4)
     assert facts["lengths"]["total"]["mean"] == pytest.approx(1588, abs=0.5)

@@ -19,10 +19,10 @@ from planner.predict.records import Replicas
 from planner.predict.traffic import FleetTraffic
 from planner.question.compiled import Traffic
 from planner.routing import find_routing
-from planner.simulate.pool import simulate_pool
 from planner.workload import pools as m
 from planner.workload.pools import FleetMoments, State, capacity_upper_bound
 from planner.workload.workload import Workload
+from tests.simulate.asked import simulate_pool
 
 
 def _trace(seed: int, size: int = 400) -> Workload:
@@ -142,7 +142,7 @@ def _pool(w: Workload, cached: dict[str, float], method: str) -> ReplayPool | Oc
     poisson = FleetTraffic(Traffic(w, 1.0)).of(law)
     if method == "mixed":
         return ReplayPool(poisson, Replicas(1, ENGINE, 256, 8192))
-    return OccupancyPool(law, ENGINE, 256, 512, find_routing("random"), poisson)
+    return OccupancyPool(ENGINE, 256, 512, find_routing("random"), poisson)
 
 
 @pytest.mark.parametrize("method", ["mixed", "occupancy"])

@@ -13,7 +13,7 @@ import pytest
 from planner.errors import InputError
 from planner.workload.formats.base import ReadOptions
 from planner.workload.importing import import_files, read_workload
-from planner.workload.remote import expand, shown
+from planner.workload.resolve import expand, shown
 
 LOG = "timestamp,input_tokens,output_tokens\n" + "".join(f"{k},{100 + k},{k + 1}\n" for k in range(40))
 

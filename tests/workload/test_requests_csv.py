@@ -10,8 +10,8 @@ import pytest
 from planner.errors import InputError
 from planner.workload.formats.base import ReadOptions
 from planner.workload.importing import import_files, read_workload
-from planner.workload.intervals import Intervals
 from planner.workload.resolve import shipped_folder
+from planner.workload.trace import Intervals
 from planner.workload.workload import Workload
 from planner.workload.writer import csv_text
 

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from planner.errors import InputError
-from planner.workload.carried import carried_workload, rows_to_carry
 from planner.workload.combine import scaled, without_longer
 from planner.workload.importing import read_workload
 from planner.workload.sessions import Sessions, joined
-from planner.workload.synthetic_sessions import SyntheticSessions
-from planner.workload.writer import csv_text
+from planner.workload.synthetic import SyntheticSessions
+from planner.workload.writer import carried_workload, csv_text, rows_to_carry
 
 
 def _written(tmp_path, name, text):

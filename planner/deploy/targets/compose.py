@@ -7,10 +7,9 @@ from collections.abc import Callable
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
 from planner.deploy.hosts import Placed, placed, router_files
-from planner.deploy.pods import EXIT_S, SHARED_MEMORY_GIB, patience_s
 from planner.deploy.router import ENVOY_IMAGE, ROUTER_PORT, length_notes
-from planner.deploy.serving import PORT, Serving
-from planner.deploy.templates import templates
+from planner.deploy.serving import EXIT_S, PORT, Serving, note
+from planner.shared.templates import templates
 
 _filled: Callable[..., k.Object] = templates(__file__)
 
@@ -28,39 +27,26 @@ def render(serving: Serving) -> Rendered:
         # the router runs on the first host and reaches the others by their addresses
         place = (r.name, PORT) if r.host == 0 else (f"${{HOST{r.host + 1}:?address of host {r.host + 1}}}", r.port)
         backends.setdefault(r.pool.object, []).append(place)
-    router = f"{serving.options.name}-router"
     # compose reads $ in a file as a variable of its own: what is not one is doubled
     files = {
         name: {"content": text.replace("$", "$$").replace("$${HOST", "${HOST")}
         for name, text in router_files(serving, backends, FOLDER).items()
     }
-    services[router] = _filled(
+    services[serving.router] = _filled(
         "router",
         image=serving.options.router_image or ENVOY_IMAGE,
         port=ROUTER_PORT,
         configs=[{"source": name, "target": f"{FOLDER}/{name}"} for name in files],
         profiles=["host1"] if hosts > 1 else None,
     )
-    document: k.Object = {
-        "name": serving.options.name,
-        "services": services,
-        "configs": files,
-    }
-    cache = serving.options.cache
-    if not cache:
+    document: k.Object = {"name": serving.options.name, "services": services, "configs": files}
+    if not serving.options.cache:
         document["volumes"] = {"models": {}}
     first = replicas[0].name
-    drain = f"docker compose exec -u root {router} sh {FOLDER}/drain"
-    notes = [
-        *serving.notes,
-        *length_notes(serving),
-        f"before a replica is stopped: {drain} out {first} {PORT}; when it serves again: in instead of out",
-    ]
+    drained = note("drained", serving=serving, folder=FOLDER, first=first, port=PORT)
+    notes = [*serving.notes, *length_notes(serving), drained]
     if hosts > 1:
-        notes.append(
-            f"{sum(p.replicas * p.gpus for p in serving.pools)} GPUs are {hosts} hosts: "
-            "docker compose --profile host1 up on the first, and so on; HOST2, HOST3, ... are the others' addresses"
-        )
+        notes.append(note("profiles", gpus=sum(p.replicas * p.gpus for p in serving.pools), hosts=hosts))
     about = f"requests go to port {ROUTER_PORT}; model {serving.repository}; needs docker compose 2.23.1 or newer"
     return Rendered({"compose.yaml": k.dump([document], [about, *notes])}, tuple(notes))
 
@@ -72,20 +58,17 @@ def _service(serving: Serving, replica: Placed, hosts: int) -> k.Object:
     if serving.options.api_key_secret and serving.engine.api_key.isidentifier():
         environment[serving.key_variable] = _KEY.format(name=serving.key_variable)
     # ROCm containers see devices of the host, chosen by number
-    if amd := replica.pool.gpu.gpu_class == "amd":
+    if amd := replica.pool.device.gpu_class == "amd":
         environment["HIP_VISIBLE_DEVICES"] = ",".join(map(str, replica.gpus))
     return _filled(
         "replica",
-        image=serving.image,
+        serving=serving,
+        replica=replica,
         program=[program],
         arguments=[w.replace("$(API_KEY)", _KEY.format(name="API_KEY")) for w in words],
         environment=environment,
-        shared=f"{SHARED_MEMORY_GIB}gb",
         cache=serving.options.cache or "models",
-        ports=[f"{replica.port}:{PORT}"],
-        port=PORT,
         grace=f"{replica.pool.drain_s + EXIT_S}s",
-        patience=f"{patience_s(serving)}s",
         deploy=None if amd else _filled("nvidia", gpus=list(map(str, replica.gpus))),
         devices=["/dev/kfd", "/dev/dri"] if amd else None,
         profiles=[f"host{replica.host + 1}"] if hosts > 1 else None,

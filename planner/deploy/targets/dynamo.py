@@ -8,11 +8,10 @@ from typing import Any
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import NOBODY, SHARED_MEMORY_GIB, confined, gpu_resource, pod_spec
-from planner.deploy.serving import Serving, ServingPool, without
-from planner.deploy.templates import templates
-from planner.errors import InputError
+from planner.deploy.pods import NOBODY, confined, pod_spec
+from planner.deploy.serving import Serving, ServingPool, note, refusal, without
 from planner.routing import Routing
+from planner.shared.templates import templates
 
 RELEASE = "1.5.0"
 """Release of its images, whose workers' arguments these are."""
@@ -29,18 +28,13 @@ def render(serving: Serving) -> Rendered:
     workers = _filled("workers")
     worker = workers.get(serving.engine.name)
     if worker is None:
-        raise InputError(
-            f"--to dynamo: Dynamo has no workers of {serving.engine.title}", f"It starts {', '.join(workers)}."
-        )
+        raise refusal("workers", engine=serving.engine, workers=", ".join(workers))
     serving.keyless("dynamo")
     if len(serving.pools) > 1 and not serving.split:
-        raise InputError(
-            "--to dynamo: a graph of workers has no cut by length",
-            "Plan one pool (--pools 1), or use --to k8s or llm-d.",
-        )
-    foreign = [p.gpu.name for p in serving.pools if gpu_resource(p) != "nvidia.com/gpu"]
+        raise refusal("dynamo_length")
+    foreign = [p.device.name for p in serving.pools if p.gpu_resource != "nvidia.com/gpu"]
     if foreign and not serving.options.image:
-        raise InputError(f"--to dynamo: its images are for NVIDIA's GPUs, not {foreign[0]}", "Name yours: --image.")
+        raise refusal("foreign", gpu=foreign[0])
     image = serving.options.image or f"nvcr.io/nvidia/ai-dynamo/{worker['image']}:{RELEASE}"
     mode = router_mode(serving.routing, serving.cached_share)
     front = {"name": "main", "image": image, "env": [*NOBODY, {"name": "DYN_ROUTER_MODE", "value": mode}]}
@@ -49,16 +43,14 @@ def render(serving: Serving) -> Rendered:
         *(_component(serving, pool, worker, image, mode) for pool in serving.pools),
     ]
     graph = {"nvidia.com/dynamo-graph-deployment-name": serving.options.name}
-    own_name = k.metadata(serving, serving.options.name)
-    document: k.Object = _filled("graph", metadata=own_name, engine=serving.engine.name, components=components)
-    objects = [document]
+    objects = [_filled("graph", serving=serving, components=components)]
     for pool in serving.pools:
-        own = {**graph, "nvidia.com/dynamo-component-type": "worker" if pool.role == "both" else pool.role}
+        own = {**graph, "nvidia.com/dynamo-component-type": _type(pool)}
         policy = k.network_policy(serving, pool.object, own, [k.from_pods(graph)], SYSTEM_PORT, leaves=False)
         objects += [k.pool_budget(serving, pool, own), policy]
-    notes = [f"{image}: its operator must serve nvidia.com/v1beta1"]
+    notes = [note("dynamo_operator", image=image)]
     if mode == "kv" and serving.routing.least:
-        notes.append(f"Dynamo's kv mode weighs cached prefixes and load; the plan was made for {serving.routing.name}")
+        notes.append(note("dynamo_kv", serving=serving))
     return k.manifests(
         serving, "dynamo", objects, f"requests go to service {serving.options.name}-frontend, port 8000", notes
     )
@@ -87,8 +79,8 @@ def router_mode(routing: Routing, cached_share: float) -> str:
     return "round-robin" if routing.in_turn else "random"
 
 
-def _name(pool: ServingPool) -> str:
-    return "Worker" if pool.role == "both" else f"{pool.role.title()}Worker"
+def _type(pool: ServingPool) -> str:
+    return "worker" if pool.role == "both" else pool.role
 
 
 def _component(serving: Serving, pool: ServingPool, worker: Mapping[str, Any], image: str, mode: str) -> k.Object:
@@ -119,10 +111,10 @@ def _component(serving: Serving, pool: ServingPool, worker: Mapping[str, Any], i
     spec["volumes"] = [v for v in spec["volumes"] if v["name"] != "shm"]
     return _filled(
         "worker",
-        name=_name(pool),
-        type="worker" if pool.role == "both" else pool.role,
-        replicas=k.counted(serving, pool),
-        shared=f"{SHARED_MEMORY_GIB}Gi",
+        serving=serving,
+        pool=pool,
+        name="Worker" if pool.role == "both" else f"{pool.role.title()}Worker",
+        type=_type(pool),
         pod=spec,
         # its operator tells the nodes' engines of each other
         multinode={"nodeCount": pool.nodes} if pool.nodes > 1 else None,

@@ -6,17 +6,10 @@ from collections.abc import Callable
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import EXIT_S, confined, spread
-from planner.deploy.router import (
-    ENVOY_IMAGE,
-    ROUTER_PORT,
-    STATUS_PORT,
-    draining,
-    envoy,
-    length_notes,
-)
-from planner.deploy.serving import PORT, Serving
-from planner.deploy.templates import templates
+from planner.deploy.pods import confined, spread
+from planner.deploy.router import ENVOY_IMAGE, ROUTER_PORT, STATUS_PORT, draining, envoy, length_notes
+from planner.deploy.serving import EXIT_S, NAME, PORT, Serving, note
+from planner.shared.templates import templates
 
 ENVOY_USER = 101
 """User of Envoy's image."""
@@ -32,7 +25,7 @@ ENVOY_LEAVES_S = 15
 def render(serving: Serving) -> Rendered:
     """All objects as one file."""
     serving.colocated("k8s")
-    router = f"{serving.options.name}-router"
+    router = serving.router
     # a set of groups has a service of its own name, by which its pods find each other before they are ready
     services = {p.object: p.object if p.nodes == 1 else f"{p.object}-leaders" for p in serving.pools}
     backends = {p.object: [(services[p.object], PORT)] for p in serving.pools}
@@ -44,27 +37,20 @@ def render(serving: Serving) -> Rendered:
             k.service(serving, services[pool.object], pool.object, {"http": (PORT, "http")}, headless=True),
             k.pool_budget(serving, pool),
         ]
-    pods = {k.NAME: router}
-    anybody: k.Object = {"ports": [{"port": ROUTER_PORT, "protocol": "TCP"}]}
+    pods = {NAME: router}
     objects += [
         k.config_map(serving, router, {"envoy.yaml": k.to_yaml(envoy(serving, backends))}),
-        k.router(serving, router, _router(serving, router), ENVOYS, _ONE_BY_ONE),
+        k.router(serving, router, _router(serving, router), ENVOYS, _filled("one_by_one")),
         k.service(serving, serving.options.name, router, {"http": (80, "requests")}),
         k.budget(serving, router, pods),
         k.engine_policy(serving),
-        k.network_policy(serving, router, pods, [anybody], STATUS_PORT, leaves=False),
+        k.network_policy(serving, router, pods, [_filled("anybody", port=ROUTER_PORT)], STATUS_PORT, leaves=False),
     ]
     notes = [*length_notes(serving)]
     if serving.routing.least:
-        notes.append(
-            f"{ENVOYS} Envoys route, and each counts its own requests: the load is a little less even than planned, and one "
-            "that is lost takes nothing with it but what it had under way"
-        )
+        notes.append(note("envoys", envoys=ENVOYS))
     about = f"requests go to service {serving.options.name}, port 80"
     return k.manifests(serving, "kubernetes", objects, about, notes)
-
-
-_ONE_BY_ONE = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
 
 
 def _router(serving: Serving, name: str) -> k.Object:
@@ -77,7 +63,7 @@ def _router(serving: Serving, name: str) -> k.Object:
         requests=ROUTER_PORT,
         status=STATUS_PORT,
         draining=draining(ENVOY_LEAVES_S),
-        apart=[spread({k.NAME: name}, over) for over in ("topology.kubernetes.io/zone", k.NODE)],
+        apart=[spread({NAME: name}, over) for over in ("topology.kubernetes.io/zone", k.NODE)],
     )
     return confined(spec, ENVOY_USER)
 

@@ -6,18 +6,17 @@ from collections.abc import Callable
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import SHARED_MEMORY_GIB, environment, placement, probes, resources
+from planner.deploy.pods import environment, placement, probes, resources
 from planner.deploy.router import POOL_HEADER, length_notes, picker, picker_notes
-from planner.deploy.serving import PORT, Serving, ServingPool, without
-from planner.deploy.templates import templates
-from planner.errors import InputError
+from planner.deploy.serving import COMPONENT, NAME, PORT, Serving, ServingPool, note, refusal, without
+from planner.shared.templates import templates
 
 
 def render(serving: Serving) -> Rendered:
     """All objects as one file."""
     pools = serving.pools
     if "{model}" not in serving.engine.launch[2:3]:
-        raise InputError(f"--to kserve: KServe's template starts vLLM, not {serving.engine.title}", "Use --to k8s.")
+        raise refusal("vllm_only", to="kserve", why="KServe's template starts", engine=serving.engine)
     serving.on_one_node("kserve")
     if serving.split:
         prefill = next(p for p in pools if p.role.startswith("prefill"))
@@ -31,21 +30,15 @@ def render(serving: Serving) -> Rendered:
     for pool in pools:
         labels = _labels(serving, pool)
         policy = k.network_policy(
-            serving, pool.object, labels, [_CALLERS, k.from_pods({k.NAME: labels[k.NAME]})], PORT, leaves=False
+            serving, pool.object, labels, [_filled("callers"), k.from_pods({NAME: labels[NAME]})], PORT, leaves=False
         )
         documents += [k.pool_budget(serving, pool, labels), policy]
     if serving.boundaries:
-        notes += [
-            *length_notes(serving),
-            f"KServe routes by model name, not by length: send short requests with {POOL_HEADER}, or use --to k8s or llm-d",
-        ]
+        notes += [*length_notes(serving), note("kserve_length", header=POOL_HEADER)]
         documents.append(_route(serving))
     about = f"requests go to KServe's gateway, path /{serving.options.namespace or 'NAMESPACE'}/NAME"
     return k.manifests(serving, "kserve", documents, about, notes)
 
-
-_CALLERS: k.Object = {"from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kserve"}}}]}
-"""KServe's gateway."""
 
 _filled: Callable[..., k.Object] = templates(__file__)
 
@@ -57,8 +50,8 @@ def _labels(serving: Serving, pool: ServingPool) -> dict[str, str]:
     """Labels that KServe gives the pods of a pool."""
     part = "prefill" if pool.role.startswith("prefill") else "workload"
     return {
-        k.NAME: serving.options.name if serving.split else pool.object,
-        k.COMPONENT: f"llminferenceservice-{part}",
+        NAME: serving.options.name if serving.split else pool.object,
+        COMPONENT: f"llminferenceservice-{part}",
     }
 
 
@@ -72,28 +65,28 @@ def _workload(serving: Serving, pool: ServingPool) -> k.Object:
     probe = probes(serving)["startupProbe"]
     return _filled(
         "workload",
-        replicas=k.counted(serving, pool),
+        serving=serving,
+        pool=pool,
         tensor=tensor,
         grace=TEMPLATE_LEAVES_S + pool.drain_s + TEMPLATE_EXIT_S,
         env=[*variables, *(e for e in environment(serving) if e["name"] == serving.key_variable)],
         resources=resources(serving, pool),
         every=probe["periodSeconds"],
         looks=probe["failureThreshold"],
-        image=serving.options.image,
-        shared=f"{SHARED_MEMORY_GIB}Gi",
         placement=placement(serving, pool),
     )
 
 
 def _service(serving: Serving, pool: ServingPool, name: str) -> k.Object:
     """The service of a pool."""
-    cache = serving.options.cache
+    cache, labels = serving.options.cache, pool.labels
     revision = f":{serving.options.revision}" if serving.options.revision else ""
     return _filled(
         "service",
-        metadata=k.metadata(serving, name, labels=k.labels(serving, pool)),
+        serving=serving,
+        name=name,
+        labels=labels,
         uri=f"pvc://{cache}/{serving.repository}" if cache else f"hf://{serving.repository}{revision}",
-        model=serving.repository,
         workload=_workload(serving, pool),
         scorers=_scorers(serving),
     )
@@ -112,12 +105,9 @@ def _scorers(serving: Serving) -> k.Object:
 def _route(serving: Serving) -> k.Object:
     """Requests by the header that names their pool, the rest to the pool of the longest."""
     *short, longest = serving.pools
-    rules = [
-        _filled("rule", matches=[{"headers": [{"name": POOL_HEADER, "value": p.object}]}], pool=p.object) for p in short
-    ]
-    rules.append(_filled("rule", matches=None, pool=longest.object))
-    own = k.metadata(serving, serving.options.name, labels=k.labels(serving))
-    return _filled("route", metadata=own, rules=rules)
+    rules = [_filled("rule", matches=_filled("named", header=POOL_HEADER, pool=p), pool=p) for p in short]
+    rules.append(_filled("rule", matches=None, pool=longest))
+    return _filled("route", serving=serving, rules=rules)
 
 
 TARGET = Target(

@@ -6,11 +6,10 @@ import json
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import CONFINED, confined, grace_s
+from planner.deploy.pods import CONFINED, confined
 from planner.deploy.router import length_notes, picker, picker_notes
-from planner.deploy.serving import PORT, Serving, ServingPool
-from planner.deploy.templates import templates
-from planner.errors import InputError
+from planner.deploy.serving import NAME, PORT, Serving, ServingPool, note, refusal
+from planner.shared.templates import templates
 
 RELEASE = "v0.10.0"
 PICKER_IMAGE = f"ghcr.io/llm-d/llm-d-router-endpoint-picker:{RELEASE}"
@@ -34,35 +33,22 @@ def render(serving: Serving) -> Rendered:
     objects: list[k.Object] = []
     for pool in serving.pools:
         objects += [_workload(serving, pool), k.pool_budget(serving, pool)]
-    front = k.service(
-        serving, chooser, chooser, {"grpc-ext-proc": (PICKER_PORT, "grpc"), "http-metrics": (METRICS_PORT, "metrics")}
-    )
-    front["spec"]["ports"][0]["appProtocol"] = "kubernetes.io/h2c"
     calls = k.from_pods(gateway) | {"ports": [{"port": PICKER_PORT, "protocol": "TCP"}]}
     objects += [
-        _filled("pool", metadata=k.tagged(serving, name), fleet=name, port=PORT, chooser=chooser, picker=PICKER_PORT),
+        _filled("pool", serving=serving, metadata=k.tagged(serving, name), chooser=chooser, picker=PICKER_PORT),
         k.config_map(serving, chooser, {"config.yaml": k.to_yaml(picker(serving))}),
         *_access(serving, chooser),
         # it counts requests in flight itself, and two would each count half: the new one starts when the old one is gone
         k.router(serving, chooser, _picker(serving, chooser), 1, {"type": "Recreate"}),
-        front,
+        _filled(
+            "front", metadata=k.tagged(serving, chooser), chooser=chooser, picker=PICKER_PORT, metrics=METRICS_PORT
+        ),
         *_gateway(serving, chooser),
         k.engine_policy(serving, k.from_pods(gateway)),
-        k.network_policy(serving, chooser, {k.NAME: chooser}, [calls], METRICS_PORT, leaves=False),
+        k.network_policy(serving, chooser, {NAME: chooser}, [calls], METRICS_PORT, leaves=False),
     ]
-    notes = [
-        *picker_notes(serving),
-        *length_notes(serving),
-        "the gateway class is yours to set; the DestinationRule is Istio's",
-    ]
-    if serving.options.namespace:
-        notes.append(
-            f"metrics of the picker ask for a token that may get /metrics, such as one of its own account {chooser}"
-        )
-    else:
-        notes.append(
-            "metrics of the picker ask for no token: who may read them is a role of the cluster, which needs --namespace"
-        )
+    token = note("picker_token", chooser=chooser) if serving.options.namespace else note("picker_open")
+    notes = [*picker_notes(serving), *length_notes(serving), note("gateway"), token]
     return k.manifests(serving, "llm-d", objects, f"requests go to gateway {name}", notes)
 
 
@@ -77,10 +63,7 @@ def _workload(serving: Serving, pool: ServingPool) -> k.Object:
     if not serving.split:
         return found
     if pool.nodes > 1:
-        raise InputError(
-            f"--to llm-d: pool {pool.name}: KV caches between replicas of {pool.nodes} nodes are not written here",
-            "Use --to dynamo.",
-        )
+        raise refusal("moved", pool=pool)
     spec = found["spec"]["template"]["spec"]
     engine = spec["containers"][0]
     engine["args"] += ["--kv-transfer-config", json.dumps({"kv_connector": "NixlConnector", "kv_role": "kv_both"})]
@@ -97,41 +80,28 @@ def _workload(serving: Serving, pool: ServingPool) -> k.Object:
 def _access(serving: Serving, name: str) -> list[k.Object]:
     """What the picker may read; and, where the namespace is known, whom it may ask who reads its metrics."""
     own, namespace = k.tagged(serving, name), serving.options.namespace
-
-    def bound(kind: str, metadata: k.Object, rules: str) -> list[k.Object]:
-        found: list[k.Object] = _filled(
-            "bound", kind=kind, binding=f"{kind}Binding", metadata=metadata, rules=_filled(rules), role=metadata["name"],
-            account=name, namespace=namespace,
-        )  # fmt: skip
-        return found
-
-    found = [_filled("account", metadata=own), *bound("Role", own, "rules")]
+    roles = {"Role": ("rules", own)}
     if namespace:
-        of_cluster = {"name": f"{namespace}-{name}-metrics", "labels": own["labels"]}
-        found += bound("ClusterRole", of_cluster, "metrics_rules")
+        roles["ClusterRole"] = ("metrics_rules", {"name": f"{namespace}-{name}-metrics", "labels": own["labels"]})
+    found = [_filled("account", metadata=own)]
+    for kind, (rules, metadata) in roles.items():
+        found += _filled(
+            "bound", kind=kind, metadata=metadata, rules=_filled(rules), role=metadata["name"], account=name,
+            namespace=namespace,
+        )  # fmt: skip
     return found
 
 
 def _picker(serving: Serving, name: str) -> k.Object:
     """The pod of the endpoint picker."""
-    fleet, namespace = serving.options.name, serving.options.namespace
-    ports = {"--grpc-port": PICKER_PORT, "--grpc-health-port": HEALTH_PORT, "--metrics-port": METRICS_PORT}
-    arguments = [
-        "--pool-name",
-        fleet,
-        "--pool-group",
-        "inference.networking.k8s.io",
-        "--config-file",
-        "/config/config.yaml",
-    ]
-    arguments += [word for flag, port in ports.items() for word in (flag, str(port))]
-    arguments += ["--pool-namespace", namespace] if namespace else ["--metrics-endpoint-auth=false"]
+    namespace = serving.options.namespace
     spec = _filled(
         "picker",
+        serving=serving,
         name=name,
-        grace=max(grace_s(p) for p in serving.pools),
+        grace=max(p.grace_s for p in serving.pools),
         image=serving.options.router_image or PICKER_IMAGE,
-        arguments=arguments,
+        last=["--pool-namespace", namespace] if namespace else ["--metrics-endpoint-auth=false"],
         picker=PICKER_PORT,
         health=HEALTH_PORT,
         metrics=METRICS_PORT,
@@ -141,11 +111,11 @@ def _picker(serving: Serving, name: str) -> k.Object:
 
 def _gateway(serving: Serving, chooser: str) -> list[k.Object]:
     """The gateway, its route to the pool, and how it speaks with the picker."""
-    name, namespace = serving.options.name, serving.options.namespace
+    namespace = serving.options.namespace
     found: list[k.Object] = _filled(
         "gateway",
-        fleet=name,
-        metadata=k.tagged(serving, name),
+        serving=serving,
+        metadata=k.tagged(serving, serving.options.name),
         of_chooser=k.tagged(serving, chooser),
         host=f"{chooser}.{namespace}.svc.cluster.local" if namespace else chooser,
     )

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import SHARED_MEMORY_GIB, gpu_resource, node_terms, resources
-from planner.deploy.serving import PORT, Serving, ServingPool, without
-from planner.deploy.templates import templates
-from planner.errors import InputError
+from planner.deploy.pods import node_terms, resources
+from planner.deploy.serving import PORT, Serving, ServingPool, note, refusal, without
+from planner.shared.templates import templates
 
 ROUTER_IMAGE = "lmcache/lmstack-router:v0.1.12"
 
@@ -21,24 +20,19 @@ def render(serving: Serving) -> Rendered:
     serving.colocated("production-stack")
     serving.on_one_node("production-stack")
     if "{model}" not in serving.engine.launch[2:3]:
-        raise InputError(f"--to production-stack: runs vLLM, not {serving.engine.title}", "Use --to k8s.")
+        raise refusal("vllm_only", to="production-stack", why="runs", engine=serving.engine)
     serving.keyless("production-stack")
-    router = f"{serving.options.name}-router"
-    objects: list[k.Object] = [*(_runtime(serving, p) for p in serving.pools), _router(serving, router)]
+    router = serving.router
+    objects: list[k.Object] = [*(_runtime(serving, p) for p in serving.pools), _router(serving)]
     for pool in serving.pools:
         own = {"app": pool.object}
         policy = k.network_policy(serving, pool.object, own, [k.from_pods({"app": router})], PORT, leaves=False)
         objects += [k.pool_budget(serving, pool, own), policy]
-    notes = [
-        "the operator makes the pods: their user, their grace and their zones are its own, and no field of its objects sets them"
-    ]
+    notes = [note("stack_pods")]
     if not serving.routing.in_turn:
-        notes.append(
-            f"the stack's router knows round robin, sessions and prefixes, not {serving.routing.name}: plan with "
-            "--routing rr for what it does"
-        )
+        notes.append(note("stack_routing", serving=serving))
     if serving.boundaries:
-        notes.append("the stack's router does not cut by length: all pools get all lengths; use --to k8s or llm-d")
+        notes.append(note("stack_length"))
     return k.manifests(serving, "production-stack", objects, f"requests go to service {router}, port 80", notes)
 
 
@@ -58,38 +52,27 @@ def _runtime(serving: Serving, pool: ServingPool) -> k.Object:
 
     own = ("tp", "slots", "max_model_len", "memory_utilization")
     extra = without(words[len(serving.engine.launch) :], *(flags[name] for name in own), "--host", "--port")
-    asked = resources(serving, pool)["requests"]
     terms = node_terms(serving, pool)
     return _filled(
         "runtime",
-        metadata=k.metadata(serving, pool.object, labels=k.labels(serving, pool)),
-        model=serving.repository,
+        serving=serving,
+        pool=pool,
         longest=int(value("max_model_len")),
         slots=int(value("slots")),
-        port=PORT,
         tensor=int(value("tp")),
         memory_utilization=value("memory_utilization"),
         extra=extra,
-        replicas=k.counted(serving, pool),
         image=_image(serving.image),
-        cpu=asked["cpu"],
-        memory=asked["memory"],
         gpus=str(pool.gpus),
-        gpu=gpu_resource(pool),
-        shared=f"{SHARED_MEMORY_GIB}Gi",
         nodes=[{"matchExpressions": terms}] if terms else None,
+        **{key: resources(serving, pool)["requests"][key] for key in ("cpu", "memory")},
     )
 
 
-def _router(serving: Serving, name: str) -> k.Object:
+def _router(serving: Serving) -> k.Object:
     """The stack's own router."""
-    return _filled(
-        "router",
-        metadata=k.metadata(serving, name, labels=k.labels(serving)),
-        fleet=serving.options.name,
-        logic="prefixaware" if serving.cached_share > 0.0 else "roundrobin",
-        image=_image(serving.options.router_image or ROUTER_IMAGE),
-    )
+    logic = "prefixaware" if serving.cached_share > 0.0 else "roundrobin"
+    return _filled("router", serving=serving, logic=logic, image=_image(serving.options.router_image or ROUTER_IMAGE))
 
 
 TARGET = Target(

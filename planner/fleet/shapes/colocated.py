@@ -382,11 +382,25 @@ def _within_stock(problem: FleetProblem) -> tuple[Found, Colocated]:
             name_shortfalls(problem)
         if not found.pools:
             raise infeasible(problem, found)
+        edges = [edge for edge, _ in found.pools]
+        about = _by_sample(problem, [pool for _, pool in found.pools])
+        if about is not None and not problem.fits(about) and problem.resize(edges, about):
+            continue
         fleet = decided(problem, found.pools)
         if problem.fits(fleet.pools):
             return found, fleet
-        if not problem.resize([edge for edge, _ in found.pools], fleet.pools):
+        if not problem.resize(edges, fleet.pools):
             raise infeasible(problem, found.beyond(problem, fleet.pools))
+
+
+def _by_sample(problem: FleetProblem, pools: Sequence[Pool]) -> list[Pool] | None:
+    """Pools that a search has chosen, as large as the sample it ranked them by has them where several GPU types, whose errors are
+    independent, have to be surer each; ``None`` where one is not kept or there is nothing to be surer of."""
+    fleet = Colocated(problem.question, pools)
+    if fleet.errors == 1 or problem.fleet_promises:
+        return None
+    sizes = fleet.sizes_for(problem.rate, fleet.margins(fleet.promises.confidence), fleet.counts, quick=True)
+    return None if isinstance(sizes, Shortfall) else fleet.resized([size.replicas for size in sizes]).pools
 
 
 def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Colocated:

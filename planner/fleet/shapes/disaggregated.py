@@ -33,8 +33,10 @@ from planner.fleet.pool import (
     when_idle,
 )
 from planner.fleet.shapes.colocated import standing_engines
-from planner.methods.base import InCopies, PoolModel, Prediction, unstable
-from planner.methods.disaggregated import DecodePool, PrefillPool, PrefillSessions
+from planner.methods.base import PoolModel, Prediction, Scaled, unstable
+from planner.methods.disaggregated import DecodePool
+from planner.methods.replayed import ReplayPool
+from planner.methods.sessions import SessionPool
 from planner.plans import EngineSettings, SearchReport
 from planner.predict.records import Replicas
 from planner.promise import Promise
@@ -99,7 +101,7 @@ class Disaggregated(Fleet):
         question: CompiledQuestion,
         prefill_option: EngineOption,
         decode_option: EngineOption,
-        prefills: dict[tuple[str, float], PrefillPool | PrefillSessions] | None = None,
+        prefills: dict[tuple[str, float], ReplayPool] | None = None,
     ) -> None:
         super().__init__(question, (), question.promises.levels())
         self.prefill_option, self.decode_option = prefill_option, decode_option
@@ -135,8 +137,8 @@ class Disaggregated(Fleet):
         key = prefill_option.label, self._answer_step_s()
         prefills = {} if prefills is None else prefills
         if key not in prefills:
-            prefills[key] = self._prefill_pool(first, capacity, key[1])
-        self.prefill: PrefillPool | PrefillSessions = prefills[key]
+            prefills[key] = self._prefill_pool(first, key[1])
+        self.prefill: ReplayPool = prefills[key]
 
     def _answer_step_s(self) -> float:
         """About what each token of an answer takes, to a twentieth [s]: sessions come back to their prefix after it; 0 without."""
@@ -163,17 +165,15 @@ class Disaggregated(Fleet):
         times = _prefill_times(self.prefill_option, law.input_tokens, law.cached_share)
         return 1.0 / float(law.weight @ times / law.weight.sum())
 
-    def _prefill_pool(self, first: Replicas, capacity: float, answer_step_s: float) -> PrefillPool | PrefillSessions:
+    def _prefill_pool(self, first: Replicas, answer_step_s: float) -> ReplayPool:
         """Prefill nodes, each with a cache of the prompts that come back where the workload has sessions."""
         question, overhead = self.question, self._overhead_s
         sessions = question.traffic.sessions
         if sessions is None:
-            return PrefillPool(self._traffic, first, overhead, capacity)
+            return ReplayPool(self._traffic, first, overhead, self._prompts_per_s)
         prefilled = sessions.prefilled(self.transfer_s(sessions.input_tokens) + answer_step_s * sessions.output_tokens)
         cache = prefix_cache(question, self.prefill_option)
-        pool = PrefillSessions(self._traffic, first, overhead, prefilled, cache)
-        pool.prompts_per_s = self._prompts_per_s
-        return pool
+        return SessionPool(self._traffic, first, overhead, prefilled, cache, self._prompts_per_s)
 
     def _decode_pool(
         self, length: FloatArray, output: FloatArray, weight: FloatArray, first: Replicas, prompts_per_s: float
@@ -526,7 +526,7 @@ class Disaggregated(Fleet):
         prefill, decode = self.prefill.grown(growth), None if self.decode is None else self.decode.grown(growth)
         if prefill is None:  # sessions begin at random
             return None
-        assert isinstance(prefill, PrefillPool) and (decode is None or isinstance(decode, DecodePool))
+        assert isinstance(prefill, ReplayPool) and (decode is None or isinstance(decode, DecodePool))
         fleet.prefill, fleet.decode = prefill, decode
         return fleet
 
@@ -637,16 +637,16 @@ class Disaggregated(Fleet):
         )
         routing = self.question.routing
         spread = "idle replicas pull prompts from one queue" if routing.pooled else "requests are split at random"
-        if routing.affinity and isinstance(self.prefill, PrefillSessions):
+        if routing.affinity and isinstance(self.prefill, SessionPool):
             spread = "prompts go where their prefix is"
         yield Remark("prefill_replica", {"spread": spread})
-        if isinstance(self.prefill, PrefillSessions):
+        if isinstance(self.prefill, SessionPool):
             yield Remark("prefill_caches")
 
 
 def _in_replicas(pool: PoolModel, option: EngineOption) -> PoolModel:
     """A pool of single copies as one of replicas."""
-    return pool if option.copies == 1 else InCopies(pool, option.copies)
+    return pool if option.copies == 1 else Scaled(pool, option.copies)
 
 
 def _prefill_times(option: EngineOption, length: FloatArray, cached: FloatArray) -> FloatArray:
@@ -696,7 +696,7 @@ class _DisaggregatedShape(Shape):
         refused: list[InputError] = []
         options = pool_options(question)
         pairs = [(p, d) for p, d in itertools.product(options, options) if p.model.name == d.model.name]
-        known: dict[tuple[str, float], PrefillPool | PrefillSessions] = {}
+        known: dict[tuple[str, float], ReplayPool] = {}
         fleets: list[tuple[float, Disaggregated]] = []
         for first, second in pairs:
             try:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.shared.need import need
+
 FloatArray = NDArray[np.float64]
 
 #: Routing policies: who gets the next request of a pool.
@@ -38,23 +40,8 @@ def pooled(routing: str) -> bool:
     >>> pooled("jsq"), pooled("random")
     (True, False)
     """
-    if routing not in ROUTINGS:
-        raise ValueError(f"routing must be one of {', '.join(ROUTINGS)}, not {routing!r}")
+    need(routing in ROUTINGS, f"routing must be one of {', '.join(ROUTINGS)}, not {routing!r}")
     return routing in ("jsq", "central")
-
-
-def _positive(value: float, name: str, *, zero: bool = False) -> float:
-    value = float(value)
-    if not np.isfinite(value) or value < 0 or (value == 0 and not zero):
-        raise ValueError(f"{name} must be {'>= 0' if zero else '> 0'} and finite, not {value!r}")
-    return value
-
-
-def _count(value: int, name: str) -> int:
-    whole = int(value)
-    if whole != value or whole < 1:
-        raise ValueError(f"{name} must be a whole number >= 1, not {value!r}")
-    return whole
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,14 +61,6 @@ class Occupancy:
         Probability that an arrival finds every slot of its chain busy [-].
     load : float
         lambda / X: arrival rate over maximum throughput [-].
-    margin : float
-        1 - load; <= 0 means no steady state [-].
-    stable : bool
-        Whether load < 1 [-].
-    max_throughput : float
-        X of the whole pool [1/s].
-    throughput : float
-        min(lambda, X) of the whole pool [1/s].
     mean_active : float
         Mean busy slots of one replica [slots].
     slot_occupancy : float
@@ -93,12 +72,13 @@ class Occupancy:
     replicas: int
     all_busy: float
     load: float
-    margin: float
-    stable: bool
-    max_throughput: float
-    throughput: float
     mean_active: float
     slot_occupancy: float
+
+    @property
+    def stable(self) -> bool:
+        """Whether there is a steady state."""
+        return self.load < 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,13 +109,12 @@ class OccupancyChain:
     rates: FloatArray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        slots = _count(self.slots, "slots")
-        replicas = _count(self.replicas, "replicas")
+        slots, replicas = self.slots, self.replicas
+        for name, count in (("slots", slots), ("replicas", replicas)):
+            need(count >= 1 and count == int(count), f"{name} must be a whole number >= 1, not {count!r}")
         times = np.asarray(self.iteration_time, dtype=float)
-        if times.ndim != 1 or len(times) != slots + 1:
-            raise ValueError(f"iteration_time must have slots + 1 = {slots + 1} entries, not shape {times.shape}")
-        if not np.all(np.isfinite(times[1:])) or np.any(times[1:] <= 0):
-            raise ValueError("iteration_time must be > 0 and finite for n >= 1")
+        need(times.shape == (slots + 1,), f"iteration_time must have {slots + 1} entries, not shape {times.shape}")
+        need(np.all((times[1:] > 0) & np.isfinite(times[1:])), "iteration_time must be > 0 and finite for n >= 1")
         states = np.arange(slots * replicas + 1, dtype=float)
         log_weight = np.zeros(slots * replicas + 1)
         # with fewer requests than replicas each runs alone: t(1)
@@ -147,8 +126,6 @@ class OccupancyChain:
         fields = (("iteration_time", times), ("log_weight", log_weight), ("states", states), ("rates", rates))
         for name, value in fields:
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "slots", slots)
-        object.__setattr__(self, "replicas", replicas)
 
     @property
     def max_work(self) -> float:
@@ -185,36 +162,23 @@ class OccupancyChain:
         Parameters
         ----------
         work : float
-            lambda E[K] of the whole chain; throughputs of the result are in the same unit [iterations/s].
+            lambda E[K] of the whole chain [iterations/s].
         peakedness : float
             z, variance of the busy slots over what Poisson arrivals give, > 0 [-].
 
         Returns
         -------
         Occupancy
-            Law, load and throughput; all slots busy with probability 1 when the load is >= 1.
+            Law and load; all slots busy with probability 1 when the load is >= 1.
         """
-        work = _positive(work, "work", zero=True)
-        peakedness = _positive(peakedness, "peakedness")
+        need(0.0 <= work < np.inf, f"work must be >= 0 and finite, not {work!r}")
+        need(0.0 < peakedness < np.inf, f"peakedness must be > 0 and finite, not {peakedness!r}")
         c = self.slots * self.replicas
-        most = self.max_work
-        load = work / most
+        load = work / self.max_work
         if load >= 1.0 - 1e-12:  # within rounding of its limit there is no steady state to tell
-            return Occupancy(
-                c,
-                np.ones(1),
-                self.replicas,
-                1.0,
-                max(load, 1.0),
-                min(1.0 - load, 0.0),
-                False,
-                most,
-                most,
-                float(self.slots),
-                1.0,
-            )
+            return Occupancy(c, np.ones(1), self.replicas, 1.0, max(load, 1.0), float(self.slots), 1.0)
         if work == 0.0:
-            return Occupancy(0, np.ones(1), self.replicas, 0.0, 0.0, 1.0, True, most, 0.0, 0.0, 0.0)
+            return Occupancy(0, np.ones(1), self.replicas, 0.0, 0.0, 0.0, 0.0)
         low, probability, all_busy = self._law(np.log(work), 1.0 / peakedness)
         if peakedness != 1.0:
             # scaling the spread moves the mean: shift the law until it does the iterations it is brought
@@ -235,19 +199,7 @@ class OccupancyChain:
                 shift = newton if least < newton < most_shift else 0.5 * (least + most_shift)
                 low, probability, all_busy = self._law(np.log(work) + shift, 1.0 / peakedness)
         mean = float(probability @ self.states[low : low + len(probability)])
-        return Occupancy(
-            first=low,
-            probability=probability,
-            replicas=self.replicas,
-            all_busy=all_busy,
-            load=load,
-            margin=1.0 - load,
-            stable=True,
-            max_throughput=most,
-            throughput=work,
-            mean_active=mean / self.replicas,
-            slot_occupancy=mean / c,
-        )
+        return Occupancy(low, probability, self.replicas, all_busy, load, mean / self.replicas, mean / c)
 
 
 def replica_dispersion(dispersion: float, replicas: int, routing: str) -> float:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from planner.queueing.mixture import groups, mixture_quantiles, persistence, strata
 from planner.queueing.slots.chain import Occupancy, OccupancyChain, pooled, replica_dispersion
 from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait
+from planner.shared.need import need
 
 FloatArray = NDArray[np.float64]
 
@@ -39,14 +40,11 @@ def _law(
     outputs = np.atleast_1d(np.asarray(output_tokens, dtype=float))
     weights = np.ones_like(inputs) if weight is None else np.atleast_1d(np.asarray(weight, dtype=float))
     for name, array in (("input_tokens", inputs), ("output_tokens", outputs), ("weight", weights)):
-        if array.ndim != 1 or len(array) != len(inputs) or len(array) == 0:
-            raise ValueError(f"{name} must be a list of the same length as input_tokens, not of shape {array.shape}")
-        if not np.all(np.isfinite(array)) or np.any(array < 0):
-            raise ValueError(f"{name} must be >= 0 and finite")
-    total = weights.sum()
-    if total <= 0:
-        raise ValueError("weight must not be all 0")
-    return inputs, outputs, weights / total
+        same = array.ndim == 1 and 0 < len(array) == len(inputs)
+        need(same, f"{name} must be a list of the same length as input_tokens, not of shape {array.shape}")
+        need(np.all(np.isfinite(array) & (array >= 0)), f"{name} must be >= 0 and finite")
+    need(weights.any(), "weight must not be all 0")
+    return inputs, outputs, weights / weights.sum()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,10 +53,8 @@ class PoolLatency:
 
     Attributes
     ----------
-    quantiles : tuple of float
-        Levels of the quantiles below [-].
     ttft_s, tpot_s, e2e_s : ndarray
-        Time to first token, time per output token (E2E - TTFT) / (output - 1) and end to end, at those levels; inf
+        Time to first token, time per output token (E2E - TTFT) / (output - 1) and end to end, at the levels asked for; inf
         when not stable [s].
     mean_ttft_s, mean_tpot_s, mean_e2e_s : float
         Their means [s].
@@ -68,23 +64,14 @@ class PoolLatency:
         Mean busy slots of a replica [slots].
     load : float
         lambda / X [-].
-    margin : float
-        1 - load [-].
-    max_throughput : float
-        X of the pool [1/s].
-    throughput : float
-        min(lambda, X) [1/s].
     wait_probability : float
         Probability that an arrival finds every slot busy; 1.0 when not stable [-].
     mean_delayed_wait_s : float
         Mean wait for a slot of those who wait; inf when not stable [s].
-    stable : bool
-        Whether a steady state exists [-].
     requests : tuple of ndarray
         TTFT, TPOT (NaN where there is none) and E2E of the same requests [s], each of shape (points,), if asked for.
     """
 
-    quantiles: tuple[float, ...]
     ttft_s: FloatArray
     tpot_s: FloatArray
     e2e_s: FloatArray
@@ -94,13 +81,14 @@ class PoolLatency:
     slot_occupancy: float
     mean_active: float
     load: float
-    margin: float
-    max_throughput: float
-    throughput: float
     wait_probability: float
     mean_delayed_wait_s: float
-    stable: bool
     requests: tuple[FloatArray, ...] = ()
+
+    @property
+    def stable(self) -> bool:
+        """Whether a steady state exists."""
+        return self.load < 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,11 +160,9 @@ class ReplicaLatency:
         chunk: float,
     ) -> None:
         inputs, outputs, weights = _law(input_tokens, output_tokens, weight)
-        if not (np.isfinite(chunk) and chunk > 0):
-            raise ValueError(f"chunk must be > 0 and finite, not {chunk!r}")
+        need(0 < chunk < np.inf, f"chunk must be > 0 and finite, not {chunk!r}")
         times = np.asarray(iteration_time, dtype=float)
-        if times.ndim != 1 or len(times) < 2:
-            raise ValueError(f"iteration_time must hold t(0..slots), not shape {times.shape}")
+        need(times.ndim == 1 and len(times) >= 2, f"iteration_time must hold t(0..slots), not shape {times.shape}")
         self.slots = len(times) - 1
         self.iteration_time = times
         # t(n) = W + H n needs no table
@@ -211,10 +197,9 @@ class ReplicaLatency:
         return replicas * self._chains[1].max_work / self.mean_iterations
 
     def _chain(self, replicas: int) -> OccupancyChain:
-        chain = self._chains.get(replicas)
-        if chain is None:
-            chain = self._chains[replicas] = OccupancyChain(self.iteration_time, self.slots, replicas)
-        return chain
+        if replicas not in self._chains:
+            self._chains[replicas] = OccupancyChain(self.iteration_time, self.slots, replicas)
+        return self._chains[replicas]
 
     def _times(self, active: FloatArray) -> FloatArray:
         """t at a real-valued number of active slots."""
@@ -255,17 +240,11 @@ class ReplicaLatency:
             Quantiles and means; inf and 1.0 where no steady state exists.
         """
         levels = np.atleast_1d(np.asarray(quantiles, dtype=float))
-        if levels.ndim != 1 or np.any(~((levels >= 0) & (levels < 1))):
-            raise ValueError(f"quantiles must be in [0, 1), not {quantiles!r}")
-        if not (np.isfinite(arrival_rate) and arrival_rate >= 0):
-            raise ValueError(f"arrival_rate must be >= 0 and finite, not {arrival_rate!r}")
-        if int(replicas) != replicas or replicas < 1:
-            raise ValueError(f"replicas must be a whole number >= 1, not {replicas!r}")
-        if not (np.isfinite(dispersion) and dispersion >= 0):
-            raise ValueError(f"dispersion must be >= 0 and finite, not {dispersion!r}")
-        replicas = int(replicas)
+        need(np.all((levels >= 0) & (levels < 1)), f"quantiles must be in [0, 1), not {quantiles!r}")
+        need(0 <= arrival_rate < np.inf, f"arrival_rate must be >= 0 and finite, not {arrival_rate!r}")
+        need(replicas >= 1 and replicas == int(replicas), f"replicas must be a whole number >= 1, not {replicas!r}")
+        need(0 <= dispersion < np.inf, f"dispersion must be >= 0 and finite, not {dispersion!r}")
         one_chain = pooled(routing)
-        name_levels = tuple(float(q) for q in levels)
         chain = self._chain(replicas if one_chain else 1)
         chain_rate = float(arrival_rate) if one_chain else float(arrival_rate) / replicas
         seen = replica_dispersion(float(dispersion), replicas, routing)
@@ -278,33 +257,18 @@ class ReplicaLatency:
         peakedness = max(1.0 + (seen - 1.0) * share, 0.05)
         occupied = chain.solve(work, peakedness)
         if not occupied.stable:
-            return self._overloaded(name_levels, occupied, replicas // chain.replicas)
+            never, longest = np.full(levels.shape, np.inf), float(self.iteration_time[-1])
+            means = np.inf, longest, np.inf, 1.0, float(self.slots)
+            return PoolLatency(never, np.full(levels.shape, longest), never, *means, occupied.load, 1.0, np.inf)
         met = self._met(occupied, chain, chain_rate, routing, peakedness)
         waits = self._waits(occupied, chain, seen, routing) if met.delayed > _NO_WAIT else None
         ttft, mean_ttft = self._whole(self._chunks + 1.0, self._chunk_weight, met, waits, levels)
         e2e, mean_e2e = self._whole(self._lives, self._life_weight, met, waits, levels)
         tpot, mean_tpot = self._per_token(met, waits, levels)
-        chains = replicas // chain.replicas
+        delayed_s = 0.0 if waits is None else float(waits.mass @ (waits.start + 0.5 * waits.width))
         return PoolLatency(
-            quantiles=name_levels, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e,
-            mean_ttft_s=mean_ttft, mean_tpot_s=mean_tpot, mean_e2e_s=mean_e2e,
-            slot_occupancy=occupied.slot_occupancy, mean_active=occupied.mean_active, load=occupied.load,
-            margin=occupied.margin, max_throughput=occupied.max_throughput * chains / self.mean_iterations,
-            throughput=float(arrival_rate), wait_probability=met.delayed,
-            mean_delayed_wait_s=0.0 if waits is None else float(waits.mass @ (waits.start + 0.5 * waits.width)),
-            stable=True, requests=self._together(met, waits) if together else (),
-        )  # fmt: skip
-
-    def _overloaded(self, names: tuple[float, ...], occupied: Occupancy, chains: int) -> PoolLatency:
-        infinite = np.full(len(names), np.inf)
-        most = occupied.max_throughput * chains / self.mean_iterations
-        slow = np.full(len(names), self.iteration_time[-1])
-        return PoolLatency(
-            quantiles=names, ttft_s=infinite, tpot_s=slow, e2e_s=infinite,
-            mean_ttft_s=float("inf"), mean_tpot_s=float(slow[0]), mean_e2e_s=float("inf"),
-            slot_occupancy=1.0, mean_active=float(self.slots), load=occupied.load, margin=occupied.margin,
-            max_throughput=most, throughput=most, wait_probability=1.0, mean_delayed_wait_s=float("inf"),
-            stable=False,
+            ttft, tpot, e2e, mean_ttft, mean_tpot, mean_e2e, occupied.slot_occupancy, occupied.mean_active, occupied.load,
+            met.delayed, delayed_s, self._together(met, waits) if together else (),
         )  # fmt: skip
 
     def _found(self, states: FloatArray, probability: FloatArray, replicas: int) -> tuple[FloatArray, FloatArray]:
@@ -345,7 +309,7 @@ class ReplicaLatency:
         free = probability[:-1] if states[-1] == c else probability
         found, spread, mass, idle = strata(states[: len(free)], free, g)
         t_found = self._times(found / g)
-        crowd = chain_rate * float(occupied.throughput and self._times(np.array([mean / g]))[0])
+        crowd = chain_rate * float(self._times(np.array([mean / g]))[0])
         # under pooled routing half of the arrivals fill the place of a request that just left, at the start of an
         # iteration: the residual is then more than uniform
         rest_from = 0.0

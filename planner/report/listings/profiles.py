@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from planner.report.blocks import Block, Table, Text
-from planner.report.listing import Alone, Listing
+from planner.report.listing import Listing
+from planner.report.pages import pages, rows_of, told_beside
 from planner.units import format_percent
 
 if TYPE_CHECKING:
@@ -15,68 +15,23 @@ if TYPE_CHECKING:
     from planner.catalog.profiles import Profile
     from planner.iteration.derived import Derived
 
+_page = pages(__file__)
+
 _SCALES = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9), ("ps", 1e12))
 
 
-def _row(p: Profile) -> dict[str, Any]:
-    """A profile as one flat row."""
-    return {
-        "name": p.name,
-        "gpu": p.gpu,
-        "model": p.model,
-        "tp": p.tp,
-        "weight_dtype": p.weight_dtype,
-        "provenance": p.provenance,
-        "band": p.band,
-        "points": p.points,
-        "error_mean": p.error_mean,
-        "date": p.date,
-        "engine": p.engine,
-        "source": p.source,
-        **{f"iteration_{k}": v for k, v in p.iteration.to_dict().items()},
-    }
+def _rows(profiles: Sequence[Profile]) -> list[dict[str, Any]]:
+    """Profiles as flat rows."""
+    rows = zip(rows_of(told_beside(__file__)["row"], profiles), profiles, strict=True)
+    return [{**row, **{f"iteration_{k}": v for k, v in p.iteration.to_dict().items()}} for row, p in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileList(Listing):
-    """Profiles as rows.
-
-    Parameters
-    ----------
-    profiles
-        What to list.
-    """
-
-    profiles: Sequence[Profile]
-
-    versioned: ClassVar[bool] = True
-
-
-class ProfileComparison(ProfileList):
-    """Profiles to compare, the first being the base."""
-
-
-def profile_list(profiles: Sequence[Profile]) -> ProfileList:
+def profile_list(profiles: Sequence[Profile]) -> Listing:
     """One line per profile."""
-    columns = ["name", "gpu", "model", "tp", "dtype", "trust", "points", "date", "engine"]
-    shown = [
-        [
-            p.name,
-            p.gpu,
-            p.model,
-            str(p.tp),
-            p.weight_dtype,
-            p.trust,
-            str(p.points or "-"),
-            p.date or "-",
-            p.engine or "-",
-        ]
-        for p in profiles
-    ]
-    return ProfileList([_row(p) for p in profiles], [Table(columns, shown, set(columns) - {"tp", "points"})], profiles)
+    return Listing(_rows(profiles), _page("profiles", None, profiles=profiles), {"profiles": profiles})
 
 
-def profile_comparison(profiles: Sequence[Profile]) -> ProfileComparison:
+def profile_comparison(profiles: Sequence[Profile]) -> Listing:
     """Parameters beside those of the first, and what they mean: W, H, knee, time of a typical decode batch and of a prompt."""
     from planner.iteration.model import PARAMETER_UNITS
 
@@ -104,7 +59,7 @@ def profile_comparison(profiles: Sequence[Profile]) -> ProfileComparison:
     # names are longer than numbers: two of them would leave no room for a second column
     named = [f"{k}: {p.name}" for k, p in enumerate(profiles, start=1)]
     page: list[Block] = [Text(named), Table(["", *map(str, range(1, len(profiles) + 1))], rows, {""})]
-    return ProfileComparison([_row(p) for p in profiles], page, profiles)
+    return Listing(_rows(profiles), page, {"profiles": profiles})
 
 
 def value(amount: float | None, unit: str) -> str:
@@ -121,37 +76,24 @@ def value(amount: float | None, unit: str) -> str:
     return f"{amount:.3g} {unit}"
 
 
-def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None) -> Alone:
+def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None) -> Listing:
     """Everything a profile says, and the parameters of every paper's form."""
     from planner.iteration.model import PARAMETER_UNITS
 
-    rows = [[k, value(v, PARAMETER_UNITS[k])] for k, v in profile.iteration.to_dict().items()]
-    head = [
-        f"{profile.name}: {profile.model} on {profile.gpus} x {profile.gpu} (tp {profile.tp}, weights "
-        f"{profile.weight_dtype}, KV {profile.kv_dtype}): {profile.trust}"
-    ]
-    facts: list[tuple[str, object]] = [
-        ("source", profile.source),
-        ("date", profile.date),
-        ("engine", " ".join(x for x in (profile.engine, profile.engine_version) if x)),
-        ("command", profile.command),
-        ("points", profile.points),
-        ("error of left-out points", None if profile.error_mean is None else format_percent(profile.error_mean)),
-        ("p95 of it", None if profile.error_p95 is None else format_percent(profile.error_p95)),
-        ("KV tokens", profile.kv_tokens),
-        ("API overhead", value(profile.api_overhead_s, "s") if profile.api_overhead_s else None),
-        *((f"measured {k}", f"{low:g} .. {high:g}") for k, (low, high) in profile.covered.items()),
-        *(("setting " + k, v) for k, v in profile.settings.items()),
-        *(("note", note) for note in profile.notes),
-        ("never tested on", "; ".join(profile.untested)),
-    ]
-    page: list[Block] = [
-        Text(head),
-        Table(["parameter", "value"], rows, {"parameter"}),
-        Text([f"{name}: {told}" for name, told in facts if told], "bullets"),
-        *([_papers(papers)] if papers else ()),
-    ]
-    return Alone([_row(profile)], page, profile)
+    numbers = profile.iteration.to_dict().items()
+    page = _page(
+        "profile",
+        profile,
+        parameters=[{"name": k, "value": value(v, PARAMETER_UNITS[k])} for k, v in numbers],
+        engine_told=" ".join(x for x in (profile.engine, profile.engine_version) if x),
+        overhead=value(profile.api_overhead_s, "s") if profile.api_overhead_s else None,
+        covered_told=[f"measured {k}: {low:g} .. {high:g}" for k, (low, high) in profile.covered.items()],
+        settings_told=[f"setting {k}: {v}" for k, v in profile.settings.items() if v],
+        notes_told=[f"note: {note}" for note in profile.notes],
+        untested_told="; ".join(profile.untested),
+        papers=_papers(papers) if papers else [],
+    )
+    return Listing(_rows([profile]), page, profile)
 
 
 def _papers(derived: Mapping[str, Derived]) -> Table:
@@ -164,7 +106,7 @@ def _papers(derived: Mapping[str, Derived]) -> Table:
         )
         for i, (name, number) in enumerate(d.values.items()):
             flag = " (assumed)" if name in d.not_identified else ""
-            first = [paper, over, f"up to {format_percent(d.form_error)}"] if i == 0 else ["", "", ""]
-            rows.append([first[0], name, value(number, d.units[name]) + flag, first[1], first[2]])
+            head, *tail = ["", "", ""] if i else [paper, over, f"up to {format_percent(d.form_error)}"]
+            rows.append([head, name, value(number, d.units[name]) + flag, *tail])
     columns = ["paper", "parameter", "value", "taken over", "form off by"]
     return Table(columns, rows, set(columns) - {"value"})

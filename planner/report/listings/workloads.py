@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from planner.report.blocks import Block, Table, Text
-from planner.report.listing import Alone, Listing
-from planner.report.text.workload_summary import count
+from planner.report.blocks import Table
+from planner.report.listing import Listing
+from planner.report.pages import pages, rows_of, told_beside, written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,117 +16,42 @@ if TYPE_CHECKING:
     from planner.workload.combine import Drift
     from planner.workload.workload import Workload
 
-README_HEAD = """\
-# Shipped workloads
-
-Every file holds requests, a row each, with their times where those are known, or a law of lengths with weights; its origin and
-licence stand in its first lines. All were made by `fleetopt workload import` (plain CDFs: a stated split of the totals; azure:
-Microsoft's Azure LLM inference traces of 2023, CC-BY-4.0). `fleetopt plan --cdf NAME` takes any of them;
-`fleetopt workload show NAME` describes it. This file is written by
-`fleetopt workload list --format markdown -o workloads/README.md`."""
-
-COLUMNS = (
-    "name",
-    "requests",
-    "rate/s",
-    "mean input",
-    "mean output",
-    "p50 total",
-    "p99 total",
-    "categories",
-    "licence",
-    "note",
-)
+_page = pages(__file__)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadList(Listing):
-    """Shipped workloads as rows.
-
-    Parameters
-    ----------
-    workloads, profiles
-        What to list.
-    """
-
-    workloads: Sequence[Workload]
-    profiles: Mapping[str, Arrivals]
-
-    versioned: ClassVar[bool] = True
-
-
-def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals]) -> WorkloadList:
+def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals]) -> Listing:
     """Workloads and hourly profiles as rows."""
-    rows = [
-        {
-            "name": w.name,
-            "requests": w.provenance.requests,
-            "arrival_rate_per_s": w.arrivals.rate_per_s,
-            "mean_input_tokens": w.mean_input,
-            "mean_output_tokens": w.mean_output,
-            "p50_total_tokens": w.quantile(0.5),
-            "p99_total_tokens": w.quantile(0.99),
-            "categories": " ".join(c for c in w.categories if c),
-            "licence": w.provenance.licence,
-            "source": w.provenance.source,
-            "length_split": w.provenance.length_split,
-        }
-        for w in workloads
-    ]
-    page: list[Block] = [
-        Text([README_HEAD], only="document"),
-        Table(COLUMNS, [_shown(w) for w in workloads], {"name", "categories", "licence", "note"}),
-    ]
+    told: dict[str, Callable[[Workload], object]] = {
+        "categories": lambda w: " ".join(c for c in w.categories if c),
+        "median": lambda w: w.quantile(0.5),
+        "longest": lambda w: w.quantile(0.99),
+        "note": _note,
+    }
+    page = _page("workloads", None, workloads=workloads, **told)
     if profiles:
-        heading = "Hourly profiles of real services (`profiles/`, alibaba/ServeGen, Apache-2.0):"
-        page += [Text([heading], only="document"), _hours(profiles)]
-    return WorkloadList(rows, page, workloads, profiles)
+        page += _page("profiles", None, items=[_hours(name, arrivals) for name, arrivals in profiles.items()])
+    return Listing(
+        rows_of(told_beside(__file__)["row"], workloads, **told), page, {"workloads": workloads, "profiles": profiles}
+    )
 
 
-def _shown(w: Workload) -> list[str]:
+def _note(w: Workload) -> str:
     notes = [w.provenance.length_split.split(":")[0]] if w.provenance.length_split else []
     notes += ["hourly profile"] if w.arrivals.hourly_profile else []
     notes += [w.arrivals.assumed] if w.arrivals.assumed and w.arrivals.rate_per_s is not None else []
-    rate = w.arrivals.rate_per_s
-    return [
-        w.name,
-        count(w.provenance.requests),
-        "-" if rate is None else f"{rate:.4g}",
-        *(count(v) for v in (w.mean_input, w.mean_output, w.quantile(0.5), w.quantile(0.99))),
-        " ".join(c for c in w.categories if c) or "-",
-        w.provenance.licence or "-",
-        "; ".join(notes) or "-",
-    ]
+    return "; ".join(notes)
 
 
-def _hours(profiles: Mapping[str, Arrivals]) -> Table:
-    columns = ["profile", "rate/s", "peak/mean", "busiest hour", "quietest hour"]
-    rows = [
-        [
-            name,
-            f"{arrivals.rate_per_s or 0.0:.4g}",
-            f"{arrivals.peak_over_mean or 0.0:.2f}",
-            *(
-                f"{at(arrivals.hourly_profile):.2f} at {arrivals.hourly_profile.index(at(arrivals.hourly_profile))}h"
-                for at in (max, min)
-            ),
-        ]
-        for name, arrivals in profiles.items()
-    ]
-    return Table(columns, rows, {"profile"})
+def _hours(name: str, arrivals: Arrivals) -> dict[str, object]:
+    """The rate of a service, and its busiest and quietest hour."""
+    hours = arrivals.hourly_profile
+    ends = (f"{of:.2f} at {hours.index(of)}h" for of in (max(hours), min(hours)))
+    rate, peak = arrivals.rate_per_s or 0.0, arrivals.peak_over_mean or 0.0
+    return {"name": name, "rate": rate, "peak": peak, **dict(zip(("busiest", "quietest"), ends, strict=True))}
 
 
-def drift_listing(found: Drift, names: tuple[str, str]) -> Alone:
+def drift_listing(found: Drift, names: tuple[str, str]) -> Listing:
     """What changed from the first workload to the second."""
     title = f"{names[0]} -> {names[1]}"
-    rows = [
-        ["mean input", f"x {found.mean_input:.3f}", "ratio of the means"],
-        ["mean output", f"x {found.mean_output:.3f}", "ratio of the means"],
-        ["mean iterations", f"x {found.mean_iterations:.3f}", "at a chunk of 512 tokens"],
-        ["rate", "-" if found.rate is None else f"x {found.rate:.3f}", "requests/s"],
-        ["input law", f"{found.ks_input:.3f}", f"largest difference of F; typical factor {found.factor_input:.2f}"],
-        ["output law", f"{found.ks_output:.3f}", f"largest difference of F; typical factor {found.factor_output:.2f}"],
-        ["total law", f"{found.ks_total:.3f}", "largest difference of F"],
-        ["joint law", f"{found.joint:.3f}", "total variation on octaves: 0 same, 1 nothing in common"],
-    ]
-    return Alone(found.to_rows(), [Table([title, "value", "meaning"], rows, {title, "meaning"})], found)
+    rows = [[written(text, found, {}) or "-" for text in told] for told in told_beside(__file__)["drift"]]
+    return Listing(found.to_rows(), [Table([title, "value", "meaning"], rows, {title, "meaning"})], found)

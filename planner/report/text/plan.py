@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from planner.catalog.load import price_offers, repository
 from planner.catalog.power import full_w, power_curve
 from planner.catalog.profiles import engine_of
 from planner.choices import Choice
 from planner.fleet.types import ANY
-from planner.plans import HOURS_PER_YEAR, Plan, PoolPlan, Sized, Sureness
-from planner.report.blocks import Block, Table, Text
+from planner.plans import HOURS_PER_YEAR, Plan, Sized, Sureness
+from planner.report.blocks import Block, Text
+from planner.report.pages import pages, usd
 from planner.report.text.choices import TOO_DEAR, WORTH_TELLING, change
 from planner.shared.remarks import Remark
 from planner.units import format_count, format_duration, format_share
 from planner.workload.resolve import shipped_names
+
+_page = pages(__file__)
 
 MOST_CHEAPER, MOST_OTHERWISE, MOST_CHECKS = 5, 4, 4
 """Rows of each part."""
@@ -35,34 +38,34 @@ AT_OTHER = ("traffic", "redundancy", "promise")
 """Kinds of choices that ask another question; all others keep its promise."""
 
 
-def blocks(plan: Plan) -> list[Block]:
+def of_plan(plan: Plan) -> list[Block]:
     """The page."""
-    rows = [*cheaper(plan)]
-    found: list[Block] = [Text([question(plan)], "heading")]
-    found.append(Text(unfit(plan), "bullets", label="  ! ", near=True))
+    base = plan.cost_usd_per_hour
     buy, *more = answer(plan)
-    found.append(Text([f"BUY  {buy}"], "bold"))
-    found.append(Text(more, label="     ", near=True))
-    if rows:
-        columns = ["CHEAPER, SAME PROMISE", "GPUs", "$/year", "change", "add"]
-        found.append(Table(columns, rows, {columns[0], "add"}))
-    found.append(Text(_listed("OTHERWISE", otherwise(plan))))
-    found.append(Text(_listed("GPU TYPES, EACH BY ITSELF", types(plan))))
-    checks = before_signing(plan)
-    found.append(Text(["BEFORE YOU SIGN"] if checks else []))
-    found.append(Text(checks, "bullets", label="  ! ", near=True))
-    found.append(Text([f"RUN  {start_line(plan)}"]))
-    rows_told = "" if plan.choices is None else f" ({len(plan.choices.rows)} rows)"
-    told = f"fleetopt explain (why)   fleetopt options{rows_told}   fleetopt report (a page)   fleetopt deploy (files)"
-    found.append(Text([told], only="terminal"))
-    return found
+    return _page(
+        "plan",
+        plan,
+        question=question(plan),
+        unfit=unfit(plan),
+        buy=buy,
+        more=more,
+        cheaper=cheaper(plan),
+        quality=lambda choice: " (check quality)" if choice.kind == "precision" else "",
+        year=lambda choice: usd(HOURS_PER_YEAR * choice.cost_usd_per_hour),
+        change=lambda choice: change(choice.cost_usd_per_hour / base - 1.0),
+        otherwise="   ".join(otherwise(plan)),
+        types="   ".join(types(plan)),
+        checks=checked(before_signing(plan)),
+        run=start_line(plan),
+        rows="" if plan.choices is None else f" ({len(plan.choices.rows)} rows)",
+    )
 
 
 def summary(plan: Plan) -> list[str]:
     """The page as lines of 100 characters."""
     from planner.report.blocks import to_terminal
 
-    return to_terminal(blocks(plan), 100).split("\n")
+    return to_terminal(of_plan(plan), 100).split("\n")
 
 
 def one_line(plan: Plan) -> str:
@@ -70,26 +73,30 @@ def one_line(plan: Plan) -> str:
     return f"{question(plan)}: {answer(plan)[0]}"
 
 
-def _listed(title: str, parts: Sequence[str]) -> list[str]:
-    return [f"{title}  {'   '.join(parts)}"] if parts else []
-
-
 def question(plan: Plan) -> str:
     """Model, traffic and promises."""
     # a prefill pool works on prompts, a decode pool on answers
-    served = (
-        plan.pools if plan.shape == "colocated" else plan.pools[:1],
-        plan.pools if plan.shape == "colocated" else plan.pools[1:],
-    )
+    prompts, answers = (plan.pools, plan.pools) if plan.shape == "colocated" else (plan.pools[:1], plan.pools[1:])
     means = (
         math.fsum(p.share * getattr(p, f"mean_{side}_tokens") for p in pools) / math.fsum(p.share for p in pools)
-        for side, pools in zip(("input", "output"), served, strict=True)
+        for side, pools in (("input", prompts), ("output", answers))
     )
-    lengths = " / ".join(f"{format_count(round(mean))} {side}" for mean, side in zip(means, ("in", "out"), strict=True))
     promises = ", ".join(p.told for p in plan.slo.promises)
     model, name = plan.inputs.get("model", ""), plan.workload.get("name", "workload")
     users = next((f" ({r.values['population']})" for r in _remarks(plan, "assumptions") if r.code == "users"), "")
-    return f"{model}   {name}: {lengths}   {format_count(plan.arrival_rate_per_s)} requests/s{users}   {promises}"
+    return (
+        f"{model}   {name}: {lengths(means)}   {format_count(plan.arrival_rate_per_s)} requests/s{users}   {promises}"
+    )
+
+
+def lengths(means: Iterable[float]) -> str:
+    """Mean prompt and output."""
+    return " / ".join(f"{format_count(round(mean))} {side}" for mean, side in zip(means, ("in", "out"), strict=True))
+
+
+def checked(checks: Sequence[str]) -> list[Block]:
+    """What an answer rests on that a person can check, below it."""
+    return [Text(["BEFORE YOU SIGN"] if checks else []), Text(checks, "bullets", label="  ! ", near=True)]
 
 
 ODDS = {0.1: "one chance in ten", 0.5: "even odds", 0.9: "nine in ten"}
@@ -134,18 +141,6 @@ def told_chance(share: float) -> str:
     return "over 99%" if share > 0.99 else f"{math.floor(100.0 * share + 0.5 + 1e-9)}%"
 
 
-def usd(value: float) -> str:
-    """Money as people say it, three digits.
-
-    >>> [usd(v) for v in (940.4, 23564.0, 612674.0, 1858012.0, 2.1e9)]
-    ['$940', '$23.6k', '$613k', '$1.86M', '$2.1B']
-    """
-    for least, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if value >= 0.9995 * least:
-            return f"${format_count(float(f'{value / least:.3g}'))}{letter}"
-    return f"${value:,.0f}"
-
-
 def _odds(plan: Plan, sure: Sureness, asked: float, sized: Sized) -> str:
     """The odds of a size in words where it has about those that were asked for, else the chance it has.
 
@@ -168,14 +163,10 @@ def _sized(sized: Sized) -> str:
 def _build(plan: Plan) -> str:
     """Pools, what a replica is, the gateway, spares."""
 
-    def each(pool: PoolPlan) -> str:
-        return f"{pool.name} {pool.replicas:,} x {pool.parallel}"
-
-    pools = (
-        f"one pool, {plan.pools[0].parallel}"
-        if len(plan.pools) == 1
-        else f"{len(plan.pools)} pools: {', '.join(map(each, plan.pools))}"
-    )
+    pools = f"one pool, {plan.pools[0].parallel}"
+    if len(plan.pools) > 1:
+        each = (f"{pool.name} {pool.replicas:,} x {pool.parallel}" for pool in plan.pools)
+        pools = f"{len(plan.pools)} pools: {', '.join(each)}"
     spares = sum(p.spares for p in plan.pools)
     return f"{pools}, {plan.inputs.get('routing')}; {f'{spares} spare' if spares else 'no spare'}"
 
@@ -213,20 +204,11 @@ def unfit(plan: Plan) -> list[str]:
     return list(dict.fromkeys(str(r) for r in _remarks(plan, "warnings") if r.code in UNFIT))[:2]
 
 
-def cheaper(plan: Plan) -> list[list[str]]:
+def cheaper(plan: Plan) -> list[Choice]:
     """What keeps the same promise for less, the cheapest first."""
-    base, found = plan.cost_usd_per_hour, []
-    for choice in plan.choices.rows if plan.choices is not None else ():
-        cost = choice.cost_usd_per_hour
-        if choice.kind not in AT_OTHER and cost is not None and cost < WORTH_TELLING * base:
-            found.append((cost, choice))
-    rows = []
-    for cost, choice in sorted(found, key=lambda pair: pair[0])[:MOST_CHEAPER]:
-        name = choice.name + (" (check quality)" if choice.kind == "precision" else "")
-        rows.append(
-            [name, format_count(choice.gpus or 0), usd(HOURS_PER_YEAR * cost), change(cost / base - 1.0), choice.flags]
-        )
-    return rows
+    priced = [(c.cost_usd_per_hour, c) for c in plan.choices.rows if c.kind not in AT_OTHER] if plan.choices else []
+    found = [(cost, c) for cost, c in priced if cost is not None and cost < WORTH_TELLING * plan.cost_usd_per_hour]
+    return [choice for _, choice in sorted(found, key=lambda pair: pair[0])[:MOST_CHEAPER]]
 
 
 def otherwise(plan: Plan) -> list[str]:
@@ -289,12 +271,9 @@ def before_signing(plan: Plan) -> list[str]:
         if remark.code != "iteration_times" or remark.values["gpu"] in warned:
             continue
         if "measured" not in str(remark.values["trust"]):
-            saves = (
-                []
-                if plan.sureness is None
-                else [n for n in plan.sureness.narrowing if n.by == "calibration" and n.gpus > 0]
-            )
-            told = f"; measured, about {saves[0].gpus:,} GPU{'s' if saves[0].gpus != 1 else ''} less" if saves else ""
+            narrowing = () if plan.sureness is None else plan.sureness.narrowing
+            saves = next((n.gpus for n in narrowing if n.by == "calibration" and n.gpus > 0), 0)
+            told = f"; measured, about {saves:,} GPU{'s' if saves != 1 else ''} less" if saves else ""
             found.append(unmeasured(str(remark.values["gpu"]), f"{remark.values['trust']}{told}"))
     found += [str(r) for r in _remarks(plan, "assumptions") if r.code in ("pooling_host", "image_host")]
     if plan.workload.get("name") in shipped_names() and plan.workload.get("licence"):

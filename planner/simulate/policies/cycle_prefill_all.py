@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from planner.predict.engine import Node, Request, by_arrival
-from planner.simulate.checks import at_least
-from planner.simulate.policy import PolicyEntry, Situation
+from planner.simulate.policies.rad import Rad, defaults
+from planner.simulate.policy import PolicyEntry
 
 
-class CyclePrefillAll:
+class CyclePrefillAll(Rad):
     """Prefill up to n prompts, then decode them t_col at a time until all are gone, and again.
 
     Parameters
@@ -23,10 +21,7 @@ class CyclePrefillAll:
     """
 
     def __init__(self, t_col: float, chunk: float, n: float) -> None:
-        self.t_col = at_least("t_col", t_col, 1)
-        self.chunk = at_least("chunk", chunk, 1)
-        self.n = at_least("n", n, 1)
-        self.begun = 0
+        super().__init__(t_col, chunk, n)
         self.decode_mode = False
         self.active: list[Request] = []
         self.ready: list[Request] = []  # prefill done, in the order in which they ended
@@ -53,24 +48,6 @@ class CyclePrefillAll:
         while self.ready and len(self.active) < self.t_col:
             self.active.append(self.ready.pop(0))
         node.decode_all(self.active)
-
-    def prefill(self, node: Node) -> bool:
-        """Go on with a prompt or begin one; False when the cycle has to decode (or has nothing to do)."""
-        for request in node.prefilling:
-            node.prefill(request, int(min(request.prefill_left, self.chunk)))
-            return True
-        if not node.waiting or self.begun >= self.n or not node.fits(node.waiting.head):
-            return False
-        request = node.waiting.head
-        node.admit(request)
-        self.begun += 1
-        node.prefill(request, int(min(request.prefill_length, self.chunk)))
-        return True
-
-
-def defaults(situation: Situation) -> dict[str, Any]:
-    """A column as wide as the slots, chunks of the token budget."""
-    return {"t_col": situation.slots, "chunk": situation.token_budget, "n": 10 * situation.slots}
 
 
 POLICY = PolicyEntry("cycles with all prefills first", CyclePrefillAll, defaults, ("cycle",))

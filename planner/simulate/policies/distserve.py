@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from planner.predict.engine import Node, Request
-from planner.simulate.checks import at_least
-from planner.simulate.policy import PolicyEntry, Situation
+from planner.simulate.policy import PolicyEntry, as_engine, at_least
 
 
 class PrefillNode:
@@ -51,11 +49,10 @@ class DecodeNode:
             node.place(request)
 
 
-def defaults(situation: Situation) -> dict[str, Any]:
-    """The engine's slots."""
-    return {"decode_slots": situation.slots}
-
-
 POLICY = PolicyEntry(
-    "disaggregated prefill and decode nodes", DecodeNode, defaults, ("disaggregated",), disaggregated=True
+    "disaggregated prefill and decode nodes",
+    DecodeNode,
+    as_engine(decode_slots="slots"),
+    ("disaggregated",),
+    disaggregated=True,
 )

@@ -9,8 +9,7 @@ from planner.errors import InputError
 from planner.fluid.exclusive import theta0_of_costs
 from planner.iteration.derived import exclusive_parameters
 from planner.predict.engine import Node, by_arrival
-from planner.simulate.checks import at_least
-from planner.simulate.policy import PolicyEntry, Situation
+from planner.simulate.policy import PolicyEntry, Situation, at_least
 
 
 class ExclusiveBatching:

@@ -7,11 +7,10 @@ from typing import Any
 
 from planner.iteration.derived import exclusive_parameters, interference_parameters
 from planner.predict.engine import Node
-from planner.simulate.checks import at_least, fraction
 from planner.simulate.policies.eb_star import AdaptiveExclusiveBatching
 from planner.simulate.policies.eb_star import defaults as exclusive_defaults
 from planner.simulate.policies.mixed import Mixed
-from planner.simulate.policy import PolicyEntry, Situation
+from planner.simulate.policy import PolicyEntry, Situation, at_least, fraction
 
 
 class EbPlus:

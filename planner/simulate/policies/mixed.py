@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from planner.predict.mixed import Mixed as Scheduler
-from planner.simulate.checks import at_least, queue_order
-from planner.simulate.policy import PolicyEntry, Situation
+from planner.simulate.policy import PolicyEntry, as_engine, at_least, queue_order
 
 
 class Mixed(Scheduler):
@@ -39,11 +37,6 @@ class Mixed(Scheduler):
         super().__init__(slots, token_budget, queue_order(order, class_priority), restart)
 
 
-def defaults(situation: Situation) -> dict[str, Any]:
-    """The engine's own limits."""
-    return {"slots": situation.slots, "token_budget": situation.token_budget}
-
-
-POLICY = PolicyEntry(
-    "mixed batching with a token budget (vLLM v1, Sarathi-Serve)", Mixed, defaults, ("sarathi", "vllm", "vllm_v1")
-)
+LIMITS = as_engine(slots="slots", token_budget="token_budget")
+NAMES = ("sarathi", "vllm", "vllm_v1")
+POLICY = PolicyEntry("mixed batching with a token budget (vLLM v1, Sarathi-Serve)", Mixed, LIMITS, NAMES)

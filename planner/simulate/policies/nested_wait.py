@@ -8,9 +8,8 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.predict.engine import Node, Request, by_arrival
-from planner.simulate.checks import at_least
 from planner.simulate.policies.wait import smallest_threshold
-from planner.simulate.policy import PolicyEntry, Situation
+from planner.simulate.policy import PolicyEntry, Situation, at_least
 
 
 class NestedWait:

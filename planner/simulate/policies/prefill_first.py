@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from planner.predict.engine import Node, by_arrival
-from planner.simulate.checks import at_least
-from planner.simulate.policy import PolicyEntry, Situation
+from planner.simulate.policy import PolicyEntry, as_engine, at_least
 
 
 class PrefillFirst:
@@ -41,9 +39,5 @@ class PrefillFirst:
             node.decode_all(node.decoding)
 
 
-def defaults(situation: Situation) -> dict[str, Any]:
-    """The engine's own limits."""
-    return {"slots": situation.slots, "token_budget": situation.token_budget}
-
-
-POLICY = PolicyEntry("prefill first (vLLM v0)", PrefillFirst, defaults, ("vllm_v0",))
+LIMITS = as_engine(slots="slots", token_budget="token_budget")
+POLICY = PolicyEntry("prefill first (vLLM v0)", PrefillFirst, LIMITS, ("vllm_v0",))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.predict.engine import Node, by_arrival
-from planner.simulate.checks import at_least
-from planner.simulate.policy import PolicyEntry, Situation
+from planner.simulate.policy import PolicyEntry, Situation, at_least
 
 
 class Rad:
@@ -31,20 +30,24 @@ class Rad:
     def schedule(self, node: Node) -> None:
         """Finish the prompt in progress; then decode if the column is full or no prompt may begin; else begin one."""
         node.waiting.order_by(by_arrival)
+        if not node.prefilling and not node.decoding:
+            self.begun = 0
+        full = not node.prefilling and len(node.decoding) >= self.t_col
+        if full or not self.prefill(node):
+            node.decode_all(node.decoding)
+
+    def prefill(self, node: Node) -> bool:
+        """Go on with a prompt or begin one; False where decodes have to run (or there is nothing to do)."""
         for request in node.prefilling:
             node.prefill(request, int(min(request.prefill_left, self.chunk)))
-            return
-        decodes = node.decoding
-        if not decodes:
-            self.begun = 0
-        full = len(decodes) >= self.t_col or self.begun >= self.n
-        if full or not node.waiting or not node.fits(node.waiting.head):
-            node.decode_all(decodes)
-            return
+            return True
+        if not node.waiting or self.begun >= self.n or not node.fits(node.waiting.head):
+            return False
         request = node.waiting.head
         node.admit(request)
         self.begun += 1
         node.prefill(request, int(min(request.prefill_length, self.chunk)))
+        return True
 
 
 def defaults(situation: Situation) -> dict[str, Any]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from planner.predict.engine import Node, by_arrival
-from planner.simulate.checks import at_least
-from planner.simulate.policy import PolicyEntry, Situation
+from planner.simulate.policy import PolicyEntry, as_engine, at_least
 
 
 class RequestLevel:
@@ -33,9 +30,4 @@ class RequestLevel:
             node.prefill(request, request.prefill_length)
 
 
-def defaults(situation: Situation) -> dict[str, Any]:
-    """Batches as large as the engine has slots."""
-    return {"batch": situation.slots}
-
-
-POLICY = PolicyEntry("request-level batching", RequestLevel, defaults, ("batch",))
+POLICY = PolicyEntry("request-level batching", RequestLevel, as_engine(batch="slots"), ("batch",))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from planner.errors import InputError
 from planner.predict.engine import Node, Report, Request
-from planner.simulate.checks import at_least, fraction, queue_order
-from planner.simulate.policy import PolicyEntry, Situation
+from planner.simulate.policy import PolicyEntry, as_engine, at_least, fraction, queue_order
 
 
 def _deadline(r: Request) -> tuple[float, float, int]:
@@ -112,14 +110,5 @@ class Slai:
             request.priority = end + request.tbt - offset
 
 
-def defaults(situation: Situation) -> dict[str, Any]:
-    """The engine's limits, and five mean iterations of safety."""
-    return {
-        "token_budget": situation.token_budget,
-        "max_active": situation.slots,
-        "max_decodes": situation.slots,
-        "delta": 5,
-    }
-
-
-POLICY = PolicyEntry("SLO-aware inference, last schedulable times", Slai, defaults)
+LIMITS = as_engine(token_budget="token_budget", max_active="slots", max_decodes="slots", delta=5)
+POLICY = PolicyEntry("SLO-aware inference, last schedulable times", Slai, LIMITS)

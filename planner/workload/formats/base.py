@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from planner.errors import InputError
 from planner.shared.record import Record
 from planner.workload.calls import CallColumns
@@ -241,6 +243,9 @@ def parse_count(value: object) -> int:
 
 
 _LATEST = 1e11  # the year 5138 [s]
+_SECONDS = re.compile(r":(\d{1,2}(?:\.\d*)?)\s*(?:Z|z|UTC|([+-])(\d\d):?(\d\d)?)?", re.ASCII)
+"""What follows the minute of a date: seconds and a zone."""
+
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -326,30 +331,13 @@ class Clock:
         if rest[:1] != ":":
             moment = datetime.fromisoformat(text)
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        seconds = rest[1:]
-        zone_offset = 0.0
-        if seconds[-1:] in "Zz":
-            seconds = seconds[:-1]
-        elif seconds.endswith(" UTC"):
-            seconds = seconds[:-4]
-        else:
-            seconds, zone_offset = self._zone(seconds)
-        value = float(seconds)
-        if not 0.0 <= value < 61.0:
+        found = _SECONDS.fullmatch(rest)
+        if found is None or float(found[1]) >= 61.0:
             raise ValueError(f"{text!r} is not a time")
-        return start + value + zone_offset
-
-    @staticmethod
-    def _zone(seconds: str) -> tuple[str, float]:
-        """Seconds without their zone, and what takes local time to UTC [s]."""
-        for sign, direction in (("+", -60.0), ("-", 60.0)):
-            if sign in seconds:
-                seconds, _, zone = seconds.partition(sign)
-                digits = zone.replace(":", "")
-                if not (digits.isdigit() and len(digits) in (2, 4)):
-                    raise ValueError(f"{zone!r} is not a time zone")
-                return seconds, direction * (int(digits[:2]) * 60 + int(digits[2:] or 0))
-        return seconds, 0.0
+        sign, hours, minutes = found.group(2, 3, 4)
+        # what takes local time to UTC [s]
+        shift = (int(hours) * 60 + int(minutes or 0)) * (-60.0 if sign == "+" else 60.0) if sign else 0.0
+        return start + float(found[1]) + shift
 
 
 @dataclass(slots=True)
@@ -362,8 +350,10 @@ class TraceBuilder:
         For messages.
     clock
         Reads times.
-    selects
-        Whether its reader leaves out the records that :attr:`ReadOptions.where` does not name.
+    options
+        What is said about the file.
+    runs, place
+        Of what holds several runs or conversations: how many were begun, and where in it the reader is, for messages.
     name
         What the file calls its workload.
     stretches
@@ -375,6 +365,7 @@ class TraceBuilder:
     path: str
     format: str
     clock: Clock = field(default_factory=Clock)
+    options: ReadOptions = field(default_factory=ReadOptions)
     inputs: array[float] = field(default_factory=lambda: array("d"))
     outputs: array[float] = field(default_factory=lambda: array("d"))
     times: array[float] = field(default_factory=lambda: array("d"))
@@ -384,10 +375,10 @@ class TraceBuilder:
     unreadable: int = 0
     examples: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    rate_per_s: float | None = None
     source: str = ""
     licence: str = ""
-    selects: bool = False
+    runs: int = 0
+    place: str = ""
     calls: CallColumns = field(default_factory=CallColumns)
     name: str = ""
     stretches: Stretches | None = None
@@ -402,7 +393,7 @@ class TraceBuilder:
         """Count one record that cannot be read."""
         self.unreadable += 1
         if len(self.examples) < MAX_PROBLEMS:
-            self.examples.append(f"{self.path}:{line}: {problem}")
+            self.examples.append(f"{self.path}:{line}: {self.place}{problem}")
 
     def forget(self) -> None:
         """Let go of the columns; what was counted stays."""
@@ -417,14 +408,14 @@ class TraceBuilder:
         found = self.category or array("i", [0]) * len(self.inputs)
         self.category = array("i", map(place.__getitem__, found))
 
-    def without_users(self, runs: int = 1, what: str = "runs") -> TraceBuilder:
+    def without_users(self, what: str) -> TraceBuilder:
         """Say that a load generator made the times; those of several runs, or of some requests only, are left out."""
         self.notes.append("times are those of a load generator, not of users")
-        if self.times and (runs > 1 or len(self.times) != len(self.inputs)):
+        if self.times and (self.runs > 1 or len(self.times) != len(self.inputs)):
             self.times = self.times[:0]
             # runs at different rates, one after another, have no common rate
-            several = f"{runs} {what} in the file: their times are left out"
-            self.notes.append(several if runs > 1 else "some records have no time: all times are left out")
+            several = f"{self.runs} {what} in the file: their times are left out"
+            self.notes.append(several if self.runs > 1 else "some records have no time: all times are left out")
         return self
 
     def drop(self, reason: str) -> None:
@@ -455,32 +446,24 @@ class TraceBuilder:
         call
             What is known of its session: see :meth:`planner.workload.calls.CallColumns.read`; and its ``images``.
         """
+        stage, said = 0, None
         try:
             sent = inputs if type(inputs) is int and 0 <= inputs <= MAX_TOKENS else parse_count(inputs)
-        except (ValueError, OverflowError):
-            self.bad(line, f"input tokens {_shown(inputs)} is not a count")
-            return
-        try:
+            stage = 1
             got = outputs if type(outputs) is int and 0 <= outputs <= MAX_TOKENS else parse_count(outputs)
-        except (ValueError, OverflowError):
-            self.bad(line, f"output tokens {_shown(outputs)} is not a count")
-            return
-        if time is not None:
-            try:
-                moment = self.clock.read(time)
-            except (ValueError, OverflowError, IndexError):
-                self.bad(line, f"time {_shown(time)} is not a time")
-                return
-        said = None
-        if call is not None:
-            try:
+            stage = 2
+            moment = math.nan if time is None else self.clock.read(time)
+            if call is not None:
+                stage = 3
                 # a record that says nothing of them beside others that do has a category already, if an empty one
                 if "images" in call and (call["images"] is not None or category is None):
                     category = labelled(category or "", _images(call["images"]))
-                said = self.calls.read(call, math.nan if time is None else moment, self.clock.read)
-            except (ValueError, OverflowError, IndexError) as error:
-                self.bad(line, str(error))
-                return
+                said = self.calls.read(call, moment, self.clock.read)
+        except (ValueError, OverflowError, IndexError) as error:
+            found = _shown((inputs, outputs, time, None)[stage])
+            wrong = ("input tokens {} is not a count", "output tokens {} is not a count", "time {} is not a time")
+            self.bad(line, wrong[stage].format(found) if stage < 3 else str(error))
+            return
         if sent + got == 0:
             self.dropped["no tokens at all"] += 1
             return
@@ -492,6 +475,13 @@ class TraceBuilder:
             self.category.append(self.categories.setdefault(category, len(self.categories)))
         if said is not None:
             self.calls.add(len(self.inputs), said)
+
+
+def packed(kind: str, values: Any) -> array[Any]:
+    """A column as :class:`TraceBuilder` keeps it."""
+    column = array(kind)
+    column.frombytes(np.ascontiguousarray(values, dtype=kind).view(np.uint8).data)
+    return column
 
 
 def _images(value: object) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -13,8 +13,7 @@ from planner.errors import InputError
 from planner.units import is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
 from planner.workload.formats.base import MAX_PROBLEMS
-from planner.workload.intervals import Intervals
-from planner.workload.trace import Stretches
+from planner.workload.trace import Intervals, Stretches
 
 _NUMBER = r"[-+0-9.eE]+"
 _SEPARATOR = re.compile(r"[\s,;]+")
@@ -86,21 +85,19 @@ class Metadata:
         key = next((k for k in keys if k in self.values), None)
         if key is None:
             return None
-        value = as_number(self.values[key][1])
+        value = as_number(self.text(key))
         if is_measurable(value) and value >= 0.0:
             return value
-        self.problem(key, f"{self.values[key][1]!r} is not a number that makes sense here")
+        self.problem(key, f"{self.text(key)!r} is not a number that makes sense here")
         return None
 
     def numbers(self, key: str) -> tuple[float, ...]:
         """A list of numbers, empty when absent."""
-        if key not in self.values:
-            return ()
-        try:
-            return tuple(float(x) for x in _SEPARATOR.split(self.values[key][1]))
-        except ValueError:
+        found = tuple(as_number(x) for x in _SEPARATOR.split(self.text(key))) if key in self.values else ()
+        if any(map(math.isnan, found)):
             self.problem(key, "not a list of numbers")
             return ()
+        return found
 
     def pairs(self, key: str) -> dict[str, float]:
         """``name=number name=number``, empty when absent."""
@@ -132,20 +129,16 @@ class Metadata:
     def scv(self) -> tuple[float | None, float | None]:
         """Interarrival scv and its window [s], in any of the forms it was ever written in."""
         window = self.number("arrival_scv_window_s", "scv_window_s", "window_s")
-        for key in ("arrival_scv", "ca2"):
-            if key in self.values:
-                text = self.values[key][1]
-                found = re.match(rf"^({_NUMBER})(?:\D+({_NUMBER})\s*s?\W*)?$", text)
-                values = [] if not found else [as_number(part) for part in found.groups() if part]
-                if not values or any(map(math.isnan, values)):
-                    self.problem(key, f"{text!r} is not a number (with a window in seconds)")
-                    return None, None
-                return values[0], values[1] if len(values) > 1 else window
-        for key in self.values:
-            named = re.match(r"^(?:ca2|arrival_scv)_(\d+)s$", key)
-            if named:
-                return self.number(key), float(named[1])
-        return None, None
+        key = next((k for k in ("arrival_scv", "ca2") if k in self.values), "")
+        if not key:
+            named = (re.match(r"^(?:ca2|arrival_scv)_(\d+)s$", key) for key in self.values)
+            return next(((self.number(one[0]), float(one[1])) for one in named if one), (None, None))
+        found = re.match(rf"^({_NUMBER})(?:\D+({_NUMBER})\s*s?\W*)?$", self.text(key))
+        values = [as_number(part) for part in found.groups() if part] if found else [math.nan]
+        if any(map(math.isnan, values)):
+            self.problem(key, f"{self.text(key)!r} is not a number (with a window in seconds)")
+            return None, None
+        return values[0], values[1] if len(values) > 1 else window
 
     def arrivals(self) -> Arrivals:
         """The arrival process they describe."""
@@ -190,9 +183,16 @@ class Metadata:
             return Stretches(*np.array(found).T)
         return None
 
-    def compressible(self) -> dict[str, float | None]:
-        """Probability of compression by category [1]."""
-        return {**self.categories, **self.pairs("compressible")}
+    def compressible(self, categories: Collection[str] | None) -> dict[str, float | None]:
+        """Probability of compression by category [1], held against those that rows have, where they have any."""
+        found = {**self.categories, **self.pairs("compressible")}
+        for name in sorted(set(found) - set(categories)) if categories else ():
+            self.problem("compressible", f"no row has category {name!r}")
+        return found
+
+    def origin(self) -> dict[str, str]:
+        """Name, source and licence."""
+        return {"name": self.text("name"), "source": self.text("source"), "licence": self.text("licence", "license")}
 
 
 def as_number(text: str) -> float:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from planner.errors import InputError
 from planner.shared.extras import installing
 from planner.workload.formats.base import Clock, Format, ReadOptions, TraceBuilder
+from planner.workload.formats.registry import common_fields
 from planner.workload.formats.rows import read_rows
-from planner.workload.formats.table import common_fields
 from planner.workload.source import normal_name
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder:
         file = parquet.ParquetFile(source.path)
     except Exception as error:
         raise InputError(f"{source.name}: not a readable Parquet file: {error}") from error
-    builder = TraceBuilder(source.name, FORMAT.name, Clock(options.time_unit))
+    builder = TraceBuilder(source.name, FORMAT.name, Clock(options.time_unit), options)
     fields = common_fields()
     sides = (
         fields.input,
@@ -41,7 +41,7 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder:
     # prompts and answers are often stored beside their lengths: only the columns that may be needed are read
     there = [str(c) for c in file.schema_arrow.names]
     names = [c for c in there if normal_name(c) in known]
-    read_rows(builder, source.name, names, _rows(source, file, names), options, fields, there=there)
+    read_rows(builder, source.name, names, _rows(source, file, names), fields, there=there)
     return builder
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from array import array
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,23 +20,20 @@ from planner.workload.formats.base import (
     ImportReport,
     ReadOptions,
     TraceBuilder,
+    packed,
 )
 from planner.workload.formats.metadata import Metadata, as_number
-from planner.workload.formats.rows import read_csv
-from planner.workload.formats.totals import Split, check_cdf, lower_edges, split_totals
+from planner.workload.formats.rows import read_table
+from planner.workload.formats.totals import by_cdf, law
 from planner.workload.images import MOST_IMAGES, images_in, labelled
-from planner.workload.intervals import Intervals
 from planner.workload.sessions import SharedPrefix
 from planner.workload.source import normal_name
-from planner.workload.trace import Stretches
-from planner.workload.workload import Provenance, Workload
+from planner.workload.trace import Floats, Intervals, Stretches
+from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from planner.workload.source import Head, Source
 
-    Floats = NDArray[np.float64]
 
 LENGTHS = ("input_tokens", "output_tokens")
 LAW = ("tokens", "cdf", *LENGTHS, "category")
@@ -59,7 +57,7 @@ TEXTS = ("category", "session")
 
 _PREFIX = re.compile(r"prefix_\d+(_tokens)?")
 _KNOWN = {normal_name(name): name for name in (*NUMBERS, *TEXTS)}
-_NOTHING = 1e-12  # of a request in a million millions no one can tell
+_OF_WEIGHTS = {*LENGTHS, "weight", "lower_tokens", "total_tokens", "images", *TEXTS}
 _LATEST_S = 5e8  # from here on a number is a date, which the clock of other formats reads [s]
 _LARGE = 1 << 28  # a text that is not held at once [bytes]
 
@@ -84,48 +82,8 @@ def _read(source: Source, options: ReadOptions) -> TraceBuilder | tuple[Workload
 # --- the table -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Table:
-    """Cells by column, and the line of the first row."""
-
-    columns: dict[str, list[str]]
-    line: int
-
-    def numbers(self, name: str, most: float = MAX_TOKENS, empty: float | None = None) -> Floats | None:
-        """A column as numbers from 0 on, blank cells as `empty`; ``None`` where there is none, or a cell is no number."""
-        cells = self.columns.get(name)
-        if cells is None:
-            return None
-        try:
-            if empty is not None:
-                cells = [cell.strip() or str(empty) for cell in cells]
-            found = np.fromiter(map(float, cells), dtype=np.float64, count=len(cells))
-        except ValueError:
-            return None
-        blank = np.isnan(found) if empty is not None else False
-        return found if bool(np.all(blank | ((found >= 0.0) & (found <= most)))) else None
-
-    def texts(self, name: str) -> list[str] | None:
-        """A column of text; ``None`` where there is none."""
-        return [cell.strip() for cell in self.columns[name]] if name in self.columns else None
-
-    @property
-    def images(self) -> Floats | None:
-        """Images by row, 0 where none is said; ``None`` where there is no such column, or a cell is no number of them."""
-        found = self.numbers("images", MOST_IMAGES, 0.0)
-        return found if found is not None and np.array_equal(found, np.rint(found)) else None
-
-    def labels(self) -> list[str] | None:
-        """Categories, the numbers of images in them; ``None`` where neither is there."""
-        names, images = self.texts("category"), self.images
-        if images is None:
-            return names
-        names = [""] * images.size if names is None else names
-        return [labelled(name, round(count)) for name, count in zip(names, images.tolist(), strict=True)]
-
-
-def _table(source: Source, meta: Metadata) -> _Table | None:
-    """The table, and the metadata above it into `meta`; ``None`` where it is not as plain as the project writes it."""
+def _table(source: Source, meta: Metadata) -> dict[str, list[str]] | None:
+    """Cells by column, and the metadata above into `meta`; ``None`` where they are not as plain as the project writes them."""
     text = source.read_all().lstrip("\ufeff").replace("\r\n", "\n")
     start = number = 0
     while text.startswith(("#", "\n"), start):
@@ -148,35 +106,64 @@ def _table(source: Source, meta: Metadata) -> _Table | None:
     whole = len(cells) % width == 0 and body.count("\n") == len(cells) // width - 1
     if not whole or not all(cell[:1] == "\n" for cell in cells[width::width]):
         return None
-    return _Table({name: cells[k::width] for k, name in enumerate(names)}, number + 2)
+    return {name: cells[k::width] for k, name in enumerate(names)}
 
 
-def _damaged(source: Source) -> list[str]:
-    """What is wrong with a table of numbers, row by row with its line; where nothing but problems come, the first ones."""
+def _numbers(cells: Sequence[str], most: float = MAX_TOKENS, empty: float | None = None) -> Floats:
+    """A column as numbers from 0 on, blank cells as `empty`; a ValueError where a cell is no number."""
+    if empty is not None:
+        cells = [cell.strip() or str(empty) for cell in cells]
+    found = np.fromiter(map(float, cells), dtype=np.float64, count=len(cells))
+    blank = np.isnan(found) if empty is not None else False
+    if not bool(np.all(blank | ((found >= 0.0) & (found <= most)))):
+        raise ValueError("out of range")
+    return found
+
+
+def _labels(table: Mapping[str, list[str]]) -> list[str] | None:
+    """Categories, the numbers of images in them; ``None`` where neither is there, a ValueError where one is no number."""
+    names = [cell.strip() for cell in table["category"]] if "category" in table else None
+    if "images" not in table:
+        return names
+    images = _numbers(table["images"], MOST_IMAGES, 0.0)
+    if not np.array_equal(images, np.rint(images)):
+        raise ValueError("not whole")
+    return [labelled(name, round(n)) for name, n in zip(names or [""] * images.size, images.tolist(), strict=True)]
+
+
+def _cells(source: Source, meta: Metadata) -> tuple[dict[str, list[str]], list[int], list[str]]:
+    """Cells of a law by column, the line of each row, and what is wrong with them; the metadata above them into `meta`."""
     bad: list[str] = []
     names: list[str] = []
-    rows = False
-    with source.open_text() as lines:
-        for number, line in enumerate(lines, 1):
-            line = line.lstrip("\ufeff").strip()
-            where = f"{source.name}:{number}"
-            cells = [cell.strip() for cell in line.split(source.head().delimiter)]
+    lines: list[int] = []
+    rows: list[list[str]] = []
+    with source.open_text() as text:
+        for number, line in enumerate(text, 1):
+            line, where = line.lstrip("\ufeff").strip(), f"{source.name}:{number}"
+            if line[:1] == "#" and not names:
+                meta.line(number, line)
             if not line or line[0] == "#" or len(bad) > MAX_PROBLEMS:
                 continue
+            cells = [cell.strip() for cell in line.split(source.head().delimiter)]
             if not names:
-                names = [_KNOWN.get(normal_name(cell), "") for cell in cells]
+                names = [_KNOWN.get(normal_name(cell), cell.lower()) for cell in cells]
                 if "cdf" in names and tuple(names) not in (LAW[:2], LAW[:4], LAW):
                     what = f"{len(names)} columns" if len(names) not in (2, 4, 5) else f"header {line!r}"
                     bad.append(f"{where}: {what}; a law has the columns {','.join(LAW[:2])} or {','.join(LAW)}")
                 continue
-            rows = True
+            lines.append(number)
+            rows.append(cells)
             if len(cells) != len(names):
                 bad.append(f"{where}: {len(cells)} columns instead of {len(names)}")
                 continue
             for name, cell in zip(names, cells, strict=True):
                 if name in NUMBERS and not 0.0 <= as_number(cell) <= MAX_TOKENS:
                     bad.append(f"{where}: {name} {cell!r} is not a number >= 0")
-    return bad or ([] if rows else [f"{source.name}: no rows (only {'a header' if names else 'comments'})"])
+    if not (bad or rows):
+        bad = [f"{source.name}: no rows (only {'a header' if names else 'comments'})"]
+    if not bad and not (len(set(names)) == len(names) and {*LENGTHS, "weight"} <= set(names) <= _OF_WEIGHTS):
+        bad = [] if "cdf" in names else [f"{source.name}: not a table of numbers"]
+    return {name: [row[k] for row in rows] for k, name in enumerate(names)} if not bad else {}, lines, bad
 
 
 # --- laws ----------------------------------------------------------------------------------------------------------------
@@ -201,85 +188,38 @@ def _categories(
     return None, [share], [f"rows carry no category: a compressible share of {share:.3g} is assumed at every length"]
 
 
-def _by_cdf(
-    source: Source, meta: Metadata, options: ReadOptions, table: _Table, found: dict[str, Floats]
-) -> tuple[dict[str, Floats], str | None, list[str]]:
-    """Rows of a distribution function: their columns, how totals were split, and what is wrong with them."""
-    tokens, cdf = found["tokens"], found["cdf"]
-    lines = list(range(table.line, table.line + tokens.size))
-    problems = check_cdf(source.name, lines, tokens, cdf)
-    weight, lower = np.diff(cdf / max(cdf[-1], _NOTHING), prepend=0.0), lower_edges(tokens)
-    weight[weight < _NOTHING] = 0.0
-    if LENGTHS[0] not in found:
-        given = Split.of(
-            options,
-            meta.number("output_share"),
-            meta.number("mean_input", "mean_input_tokens"),
-            meta.number("mean_output", "mean_output_tokens"),
-            meta.text("split"),
-        )
-        meta.refuse(problems)
-        columns, split = split_totals(source.name, tokens, lower, weight, given)
-        return dict(zip((*LENGTHS, "total_tokens", "lower_tokens", "weight"), columns, strict=True)), split, []
-    inputs, outputs = (found[name] for name in LENGTHS)
-    # points keep moments and lie a little beyond a bin at most
-    for k in np.flatnonzero(inputs + outputs > 2.0 * tokens + 64.0).tolist():
-        what = f"{inputs[k]:g} input and {outputs[k]:g} output tokens of {tokens[k]:g}"
-        problems.append(f"{source.name}:{lines[k]}: {what}")
-    if np.allclose(inputs + outputs, tokens, rtol=0.0, atol=1e-9):
-        lower = tokens
-    rows = {LENGTHS[0]: inputs, LENGTHS[1]: outputs, "total_tokens": tokens, "lower_tokens": lower, "weight": weight}
-    return rows, None, problems
-
-
 def _read_law(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
     """The law of the rows, or all that is wrong with the file at once."""
     meta = Metadata(source.name)
-    table = _table(source, meta)
-    there = [] if table is None else [name for name in NUMBERS if name in table.columns]
-    known = {} if table is None else {name: table.numbers(name) for name in there}
-    found = {name: column for name, column in known.items() if column is not None}
-    by_cdf = "tokens" in found
-    whole = table is not None and len(found) == len(known)
-    if table is None or not whole or (by_cdf and tuple(table.columns) not in (LAW[:2], LAW[:4], LAW)):
-        meta.refuse(_damaged(source) or [f"{source.name}: not a table of numbers"])
-    assert table is not None
-    arrivals, compressible, requests = meta.arrivals(), meta.compressible(), meta.number("requests")
+    cells, lines, problems = _cells(source, meta)
+    meta.refuse(problems)
+    found = {name: np.array(column, dtype=np.float64) for name, column in cells.items() if name in NUMBERS}
+    found.pop("images", None)
+    try:
+        labels = _labels(cells)
+    except ValueError:
+        labels, problems = [], [f"{source.name}: images: not whole numbers of images"]
+    arrivals, compressible, requests = meta.arrivals(), meta.compressible(labels), meta.number("requests")
     intervals, stated = meta.intervals(), meta.stated_quantiles()
-    labels = table.labels()
-    for label in sorted(set(compressible) - set(labels)) if labels is not None else ():
-        meta.problem("compressible", f"no row has category {label!r}")
-    rows: dict[str, Any] = {name: column for name, column in found.items() if name != "images"}
-    wrong = "images" in table.columns and table.images is None
-    split, problems = None, [f"{source.name}: images: not whole numbers of images"] if wrong else []
-    if by_cdf:
-        rows, split, problems = _by_cdf(source, meta, options, table, found)
+    rows, split = found, None
+    if "tokens" in found:
+        rows, split, more = by_cdf(source.name, meta, options, lines, found)
+        problems += more
     meta.refuse(problems)
     split = meta.text("length_split") or split
     category, chances, assumed = _categories(labels, meta, options, compressible, rows["weight"].size)
     notes = (*meta.notes, *assumed)
     bins = "lower_tokens" in rows and not np.array_equal(rows["lower_tokens"], rows["total_tokens"])
-    title = meta.text("name") or source.path.name.split(".")[0]
-    workload = Workload.from_arrays(
-        **rows,
-        category=category,
-        compressible=chances,
-        arrivals=arrivals,
-        name=title,
-        intervals=intervals,
-        provenance=Provenance(
-            name=title,
-            source=meta.text("source"),
-            licence=meta.text("licence", "license"),
-            requests=None if requests is None else round(requests),
-            notes=notes,
-            length_split=split,
-            exact=not bins and not split,
-        ),
-    )
-    count = len(next(iter(table.columns.values())))
-    told = tuple(filter(None, [split, arrivals.assumed, *notes]))
-    report = ImportReport(source.name, FORMAT.name, count, count, rate_per_s=arrivals.rate_per_s, notes=told)
+    known = {
+        **meta.origin(),
+        "requests": None if requests is None else round(requests),
+        "notes": notes,
+        "length_split": split,
+        "exact": not bins and not split,
+    }
+    of_rows = {"category": category, "compressible": chances, "arrivals": arrivals, "intervals": intervals}
+    read, told = (len(lines), len(lines)), (split, arrivals.assumed, *notes)
+    workload, report = law(source, FORMAT.name, read, rows | of_rows, known, told)
     return workload.with_stated_quantiles(stated) if stated else workload, report
 
 
@@ -294,20 +234,17 @@ def _read_requests(source: Source, options: ReadOptions) -> TraceBuilder:
     """
     meta = Metadata(source.name)
     plain = source.size <= _LARGE and not (options.columns or options.where or options.time_unit)
-    table = _table(source, meta) if plain else None
-    builder = None if table is None else _requests(source, table)
+    builder = _requests(source, meta) if plain else None
     if builder is None:
-        from planner.workload.formats.table import common_fields
+        from planner.workload.formats.registry import common_fields
 
-        builder = read_csv(source, options, FORMAT.name, common_fields())
-    builder.name, builder.source = meta.text("name"), meta.text("source")
-    builder.licence = meta.text("licence", "license")
+        builder = read_table(source, options, FORMAT.name, common_fields())
+    builder.name, builder.source, builder.licence = meta.origin().values()
     builder.notes += meta.notes
     parts = builder.stretches = meta.stretches()
     intervals, stated, arrivals = meta.intervals(), meta.stated_quantiles(), meta.arrivals()
-    compressible, requests, first = meta.compressible(), meta.number("requests"), min(builder.times, default=0.0)
-    for label in sorted(set(compressible) - set(builder.categories)) if builder.categories else ():
-        meta.problem("compressible", f"no row has category {label!r}")
+    compressible, requests = meta.compressible(builder.categories), meta.number("requests")
+    first = min(builder.times, default=0.0)
     meta.refuse()
 
     def described(workload: Workload) -> Workload:
@@ -322,44 +259,42 @@ def _read_requests(source: Source, options: ReadOptions) -> TraceBuilder:
     return builder
 
 
-def _requests(source: Source, table: _Table) -> TraceBuilder | None:
+def _requests(source: Source, meta: Metadata) -> TraceBuilder | None:
     """The requests of a plain table; ``None`` where a row is no request as this reader knows them."""
-    inputs, outputs = (table.numbers(name) for name in LENGTHS)
-    if inputs is None or outputs is None or not np.all(inputs + outputs > 0.0):
-        return None
     builder = TraceBuilder(source.name, FORMAT.name, Clock("s", absolute=False))
-    builder.inputs, builder.outputs, builder.selects = _packed(inputs), _packed(outputs), True
-    if "t_s" in table.columns:
-        if (times := table.numbers("t_s", _LATEST_S)) is None:
-            return None
-        builder.times = _packed(times)
-    if "images" in table.columns and table.images is None:
+    table = _table(source, meta)
+    try:
+        return None if table is None else _collected(builder, table)
+    except ValueError:
         return None
-    if (labels := table.labels()) is not None:
+
+
+def _collected(builder: TraceBuilder, table: dict[str, list[str]]) -> TraceBuilder | None:
+    """The columns of a table as requests; a ValueError where a cell is no number."""
+    inputs, outputs = (_numbers(table.get(name, [])) for name in LENGTHS)
+    if not (inputs.size == outputs.size and np.all(inputs + outputs > 0.0)):
+        return None
+    builder.inputs, builder.outputs = packed("d", inputs), packed("d", outputs)
+    if "t_s" in table:
+        builder.times = packed("d", _numbers(table["t_s"], _LATEST_S))
+    if (labels := _labels(table)) is not None:
         builder.categories = {label: k for k, label in enumerate(dict.fromkeys(labels))}
         builder.category = array("i", map(builder.categories.__getitem__, labels))
-    if (names := table.texts("session")) is not None:
+    if "session" in table:
         blank = ["nan"] * inputs.size
-        for name in ("cached_prefix_tokens", "duration_s"):
-            table.columns.setdefault(name, blank)
-        cached, lasted = (table.numbers(name, MAX_TOKENS, np.nan) for name in ("cached_prefix_tokens", "duration_s"))
+        cached, lasted = (
+            _numbers(table.get(name, blank), empty=np.nan) for name in ("cached_prefix_tokens", "duration_s")
+        )
         levels: list[SharedPrefix] = []
-        while (name := f"prefix_{len(levels) + 1}") in table.columns:
-            group, tokens = table.numbers(name, MAX_TOKENS, np.nan), table.numbers(f"{name}_tokens", MAX_TOKENS, 0.0)
-            if group is None or tokens is None:
+        while (name := f"prefix_{len(levels) + 1}") in table:
+            group = _numbers(table[name], empty=np.nan)
+            tokens = _numbers(table.get(f"{name}_tokens", []), empty=0.0)
+            if tokens.size != group.size:
                 return None
             levels.append(SharedPrefix(np.where(np.isnan(group), -1.0, group).astype(np.int64), tokens))
-        if cached is None or lasted is None:
-            return None
+        names = [cell.strip() for cell in table["session"]]
         builder.calls.take(names, cached.tolist(), lasted.tolist(), tuple(levels))
     return builder
-
-
-def _packed(values: Floats) -> array[float]:
-    """A column as the builder keeps it."""
-    packed = array("d")
-    packed.frombytes(values.tobytes())
-    return packed
 
 
 def _of_stretches(
@@ -374,21 +309,10 @@ def _of_stretches(
     kept, sessions = moved.within(parts), workload.sessions
     if sessions is not None and sessions.start_s is not None:
         sessions = replace(sessions, start_s=sessions.start_s + first_s)
-    whole = round(requests) if requests is not None else round(float(kept.weight.sum()))
-    return Workload.from_arrays(
-        kept.input_tokens,
-        kept.output_tokens,
-        weight=kept.weight,
-        category=kept.category,
-        categories=workload.categories,
-        compressible=workload.compressible,
-        arrivals=workload.arrivals,
-        name=workload.name,
-        provenance=replace(workload.provenance, requests=whole, exact=False),
-        recorded=kept,
-        intervals=intervals,
-        sessions=sessions,
-    )
+    columns = {name: getattr(kept, name) for name in (*LENGTHS, "weight", "category")}
+    made = workload.rebuilt(columns, exact=False, recorded=kept, intervals=intervals, sessions=sessions)
+    whole = round(float(kept.weight.sum()) if requests is None else requests)
+    return replace(made, provenance=replace(made.provenance, requests=whole))
 
 
 def _stated_arrivals(own: Arrivals, stated: Arrivals, meta: Metadata, stretched: bool) -> Arrivals:

@@ -19,15 +19,14 @@ from planner.errors import InputError
 from planner.units import MOST, is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, UNSEEN_S, Arrivals
 from planner.workload.formats.base import JSON, Format, ImportReport, ReadOptions
-from planner.workload.intervals import Intervals
-from planner.workload.workload import Provenance, Workload
+from planner.workload.formats.metadata import as_number
+from planner.workload.formats.totals import law, one_category
+from planner.workload.trace import Floats, Intervals
+from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from planner.workload.source import Head, Source
 
-    Floats = NDArray[np.float64]
 
 INPUT = ("vllm:request_prompt_tokens", "sglang:prompt_tokens_histogram", "tgi_request_input_length")
 OUTPUT = ("vllm:request_generation_tokens", "sglang:generation_tokens_histogram", "tgi_request_generated_tokens")
@@ -42,25 +41,19 @@ _LOBATTO_3 = (np.array([-1.0, 0.0, 1.0]), np.array([1.0, 4.0, 1.0]) / 3.0)
 _LONGEST = 1e7  # where the search for the end of an open bucket stops [tokens]
 
 
-@dataclass(slots=True)
-class _Histogram:
-    """Cumulative counts by upper bound, their sum and count, added up over all series."""
+_Histogram = dict[float | str, float]
+"""Cumulative counts by upper bound, their ``sum`` and ``count``, added up over all series."""
 
-    buckets: dict[float, float] = field(default_factory=lambda: defaultdict(float))
-    total: float = 0.0
-    count: float = 0.0
 
-    def minus(self, other: _Histogram, path: str) -> _Histogram:
-        result = _Histogram()
-        for bound, value in self.buckets.items():
-            result.buckets[bound] = value - other.buckets.get(bound, 0.0)
-        result.total, result.count = self.total - other.total, self.count - other.count
-        if result.count < 0.0 or min(result.buckets.values(), default=0.0) < 0.0:
-            raise InputError(
-                f"{path}: counters are lower than in the earlier scrape",
-                "The server restarted between them, or they are swapped.",
-            )
-        return result
+def _minus(later: _Histogram, earlier: _Histogram, path: str) -> _Histogram:
+    """What was counted between two scrapes."""
+    result = {key: value - earlier.get(key, 0.0) for key, value in later.items()}
+    if any(value < 0.0 for key, value in result.items() if key != "sum"):
+        raise InputError(
+            f"{path}: counters are lower than in the earlier scrape",
+            "The server restarted between them, or they are swapped.",
+        )
+    return result
 
 
 @dataclass(slots=True)
@@ -83,22 +76,16 @@ class _Scrape:
             return
         if not 0.0 <= value <= MOST:
             raise InputError(f"{where}: {name} {value!r} is not a count")
-        histogram = self.histograms.setdefault(family, _Histogram())
         if model := labels.get("model_name"):
             self.models.add(model)
-        if kind == "sum":
-            histogram.total += value
-        elif kind == "count":
-            histogram.count += value
-        else:
+        key: float | str = kind
+        if kind == "bucket":
             bound = labels.get("le", "")
-            try:
-                upper = float(bound.replace("+Inf", "inf"))
-            except ValueError:
-                upper = math.nan
-            if not (is_measurable(upper) or upper == math.inf):
+            key = as_number(bound.replace("+Inf", "inf"))
+            if not (is_measurable(key) or key == math.inf):
                 raise InputError(f"{where}: {name} has no upper bound le, got {bound!r}")
-            histogram.buckets[upper] += value
+        histogram = self.histograms.setdefault(family, {})
+        histogram[key] = histogram.get(key, 0.0) + value
 
 
 def _recognise(head: Head) -> bool:
@@ -119,10 +106,9 @@ def _scrape_text(source: Source) -> _Scrape:
             if found is None:
                 raise InputError(f"{source.name}:{number}: {line[:60]!r} is not a Prometheus sample")
             scrape.lines += 1
-            try:
-                value = float(found[3].replace("Inf", "inf"))
-            except ValueError as error:
-                raise InputError(f"{source.name}:{number}: {found[3]!r} is not a number") from error
+            value = as_number(found[3].replace("Inf", "inf"))
+            if math.isnan(value) and found[3] != "NaN":
+                raise InputError(f"{source.name}:{number}: {found[3]!r} is not a number")
             scrape.add(found[1], dict(_LABEL.findall(found[2] or "")), value, f"{source.name}:{number}")
     return scrape
 
@@ -195,13 +181,13 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
             raise InputError(f"{source.name}: no histogram of {side} lengths", f"Known: {', '.join(families)}.")
         histogram = scrape.histograms[family]
         if earlier is not None and family in earlier.histograms:
-            histogram = histogram.minus(earlier.histograms[family], source.name)
+            histogram = _minus(histogram, earlier.histograms[family], source.name)
         chosen.append((family, histogram))
     notes = ["input and output assumed independent: each histogram is known, their joint law is not"]
     points = [_points(source.name, family, histogram, notes) for family, histogram in chosen]
-    count = chosen[0][1].count
-    if abs(chosen[1][1].count - count) > 0.001 * count:
-        notes.append(f"{count:g} prompts and {chosen[1][1].count:g} outputs counted: some requests were not finished")
+    count, finished = (histogram["count"] for _, histogram in chosen)
+    if abs(finished - count) > 0.001 * count:
+        notes.append(f"{count:g} prompts and {finished:g} outputs counted: some requests were not finished")
     if len(scrape.models) > 1:
         notes.append(f"several models added up: {', '.join(sorted(scrape.models))}")
     inputs, outputs = (np.maximum(p[0], 0.0) for p in points)
@@ -213,33 +199,17 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     arrivals = _arrivals(scrape, count, span)
     if arrivals.rate_per_s is None:
         notes.append("the scrapes carry no times: rate not known (--interval gives it)")
-    name = source.path.name.split(".")[0]
-    workload = Workload.from_arrays(
-        grid_in.ravel(),
-        grid_out.ravel(),
-        weight=weight.ravel(),
-        category=None if options.category is None else [options.category] * weight.size,
-        arrivals=arrivals,
-        name=name,
-        provenance=Provenance(
-            name=name,
-            source=f"{chosen[0][0]} and {chosen[1][0]} from Prometheus",
-            requests=round(count),
-            notes=tuple(notes),
-            exact=False,
-        ),
-        intervals=Intervals(np.array(scrape.steps), scrape.step_s) if arrivals.dispersion else None,
-    )
-    report = ImportReport(
-        source.name,
-        FORMAT.name,
-        scrape.lines,
-        round(count),
-        span_s=span,
-        rate_per_s=arrivals.rate_per_s,
-        notes=tuple(notes),
-    )
-    return workload, report
+    rows = {
+        "input_tokens": grid_in.ravel(),
+        "output_tokens": grid_out.ravel(),
+        "weight": weight.ravel(),
+        "category": one_category(options, weight.size),
+        "arrivals": arrivals,
+        "intervals": Intervals(np.array(scrape.steps), scrape.step_s) if arrivals.dispersion else None,
+    }
+    origin = f"{chosen[0][0]} and {chosen[1][0]} from Prometheus"
+    known = {"source": origin, "requests": round(count), "notes": tuple(notes), "exact": False}
+    return law(source, FORMAT.name, (scrape.lines, round(count)), rows, known, notes, span)
 
 
 def _arrivals(scrape: _Scrape, count: float, span: float | None) -> Arrivals:
@@ -264,14 +234,14 @@ def _arrivals(scrape: _Scrape, count: float, span: float | None) -> Arrivals:
 
 def _points(path: str, family: str, histogram: _Histogram, notes: list[str]) -> tuple[Floats, Floats]:
     """Lengths and weights of a histogram whose buckets keep its mean."""
-    bounds = sorted(histogram.buckets)
-    if not bounds or histogram.count <= 0.0:
+    bounds, count = sorted(key for key in histogram if isinstance(key, float)), histogram.get("count", 0.0)
+    if not bounds or count <= 0.0:
         raise InputError(f"{path}: {family} has counted no request", "Scrape a server that has served some.")
     if math.isinf(bounds[0]):
         raise InputError(
             f"{path}: {family} has no bucket but +Inf, which says nothing of lengths", "Scrape all buckets."
         )
-    cumulative = np.array([histogram.buckets[b] for b in bounds])
+    cumulative = np.array([histogram[b] for b in bounds])
     mass = np.diff(cumulative, prepend=0.0)
     if np.any(mass < 0.0):
         raise InputError(f"{path}: {family}: bucket counts fall with growing le; they must be cumulative")
@@ -279,10 +249,10 @@ def _points(path: str, family: str, histogram: _Histogram, notes: list[str]) -> 
         notes.append(
             f"{mass[-1]:g} requests of {family} lie above the last bound {bounds[-2]:g}; their lengths are estimated"
         )
-    elif not math.isinf(bounds[-1]) and histogram.count > cumulative[-1]:
+    elif not math.isinf(bounds[-1]) and count > cumulative[-1]:
         bounds.append(math.inf)
-        mass = np.append(mass, histogram.count - cumulative[-1])
-    mean = histogram.total / histogram.count
+        mass = np.append(mass, count - cumulative[-1])
+    mean = histogram.get("sum", 0.0) / count
     edges = np.array([0.0, *bounds])
     try:
         return reshape(edges, mass / mass.sum(), mean)

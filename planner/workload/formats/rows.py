@@ -4,99 +4,73 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
-from planner.workload.formats.base import Clock, CsvColumns, Format, ReadOptions, TraceBuilder
+from planner.workload.formats.base import Clock, CsvColumns, ReadOptions, TraceBuilder
 from planner.workload.source import normal_name
 
 if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+    from planner.workload.source import Source
 
 csv.field_size_limit(1 << 27)  # prompts are sometimes logged whole
 
 
+_BLANK = re.compile(r"[ \t\r\n,\ufeff]*")
 _PATIENCE = 1000  # records without a time after which a file is taken to have none
 
 Drop = Callable[[Callable[[str], Any]], str | None]
 """Why to leave a record out, given a reader of its fields by name (``None`` where absent); ``None`` = keep it."""
 
 
-def table_format(
-    name: str,
-    title: str,
-    kinds: tuple[str, ...],
-    recognise: Callable[[Head], bool],
-    fields: CsvColumns,
-    *,
+Unpack = Callable[[Any, int, TraceBuilder], Iterator[Any]]
+"""Records of one request inside a record of the file with its line (an export's envelope)."""
+
+
+def read_table(
+    source: Source,
+    options: ReadOptions,
+    format_name: str,
+    names: CsvColumns,
     drop: Drop | None = None,
-    unpack: Callable[[Any], Iterator[Any]] | None = None,
-    load_generator: bool = False,
-    last_resort: bool = False,
-) -> Format:
-    """A format of one request per CSV row or JSON record.
-
-    Parameters
-    ----------
-    name, title, kinds, recognise, last_resort
-        As in :class:`~planner.workload.formats.base.Format`.
-    fields
-        Names of the columns, or paths in a record.
-    drop
-        Why to leave a record out.
-    unpack
-        Records inside a JSON record (an export's envelope).
-    load_generator
-        Whether a benchmark made the times.
-    """
-
-    def read(source: Source, options: ReadOptions) -> TraceBuilder:
-        if source.head().kind == "csv":
-            builder = read_csv(source, options, name, fields, drop)
-        else:
-            builder = read_json_records(source, options, name, fields, drop, unpack)
-        return builder.without_users() if load_generator else builder
-
-    plain = drop is None and unpack is None and not load_generator
-    return Format(name, title, kinds, recognise, read, last_resort, fields if plain else None)
-
-
-def read_csv(
-    source: Source, options: ReadOptions, format_name: str, names: CsvColumns, drop: Drop | None = None
+    unpack: Unpack | None = None,
+    load_generator: str = "",
 ) -> TraceBuilder:
-    """Read the requests of a CSV.
+    """Read the requests of a CSV or JSON file, one a row or record.
 
     Parameters
     ----------
     source, options, format_name
         What to read and how messages call it.
     names
-        The columns.
+        The columns, or dotted paths in a record; the first match wins.
     drop
-        Why to leave a row out.
+        Why to leave a record out.
+    unpack
+        Records inside a JSON record.
+    load_generator
+        What is there several times where a benchmark made the times, as "runs"; empty = users made them.
 
     Raises
     ------
     InputError
-        No header, a column missing or there twice, no rows.
+        No header, a column missing or there twice, a JSON document that is broken.
     """
-    builder = TraceBuilder(source.name, format_name, Clock(options.time_unit or names.time_unit))
-    with source.open_text() as text:
-        reader = csv.reader(_without_comments(text), delimiter=source.head().delimiter)
-        header = next((row for row in reader if any(cell.strip() for cell in row)), [])
-        read_rows(
-            builder,
-            f"{source.name}:{reader.line_num}",
-            header,
-            _csv_rows(reader, builder, len(header)),
-            options,
-            names,
-            drop,
-        )
-    _mention_encoding(source, builder)
-    return builder
+    builder = TraceBuilder(source.name, format_name, Clock(options.time_unit or names.time_unit), options)
+    if source.head().kind == "csv":
+        with source.open_text() as text:
+            reader = csv.reader(_without_comments(text), delimiter=source.head().delimiter)
+            header = next((row for row in reader if any(cell.strip() for cell in row)), [])
+            where = f"{source.name}:{reader.line_num}"
+            read_rows(builder, where, header, _csv_rows(reader, builder, len(header)), names, drop)
+    else:
+        _read_records(source, builder, names, drop, unpack, not load_generator)
+    if source.undecodable:
+        builder.notes.append(f"{source.undecodable:,} lines hold bytes that are not UTF-8; only names can suffer")
+    return builder.without_users(load_generator) if load_generator else builder
 
 
 def _csv_rows(reader: Any, builder: TraceBuilder, width: int) -> Iterator[tuple[int, list[str]]]:
@@ -118,7 +92,6 @@ def read_rows(
     where: str,
     header: Sequence[str],
     rows: Iterator[tuple[int, list[Any]]],
-    options: ReadOptions,
     names: CsvColumns,
     drop: Drop | None = None,
     there: Sequence[str] = (),
@@ -130,7 +103,7 @@ def read_rows(
     InputError
         A column that is missing or there twice.
     """
-    place = _finder(where, header)
+    place, options = _finder(where, header), builder.options
     among = ", ".join(h.strip() for h in there or header)
 
     def index(role: str, candidates: Sequence[str], needed: bool) -> int | None:
@@ -162,7 +135,6 @@ def read_rows(
 
     if missing := [name for name in options.where if place(name) is None]:
         raise InputError(f"{where}: no column {missing[0]!r} (--where) among {among}")
-    builder.selects = True
     for line, row in rows:
         if options.where and (why := options.others(cell)) is not None:
             builder.drop(why)
@@ -223,11 +195,6 @@ def _finder(where: str, header: Sequence[str]) -> Callable[[str], int | None]:
     return place
 
 
-def _mention_encoding(source: Source, builder: TraceBuilder) -> None:
-    if source.undecodable:
-        builder.notes.append(f"{source.undecodable:,} lines hold bytes that are not UTF-8; only names can suffer")
-
-
 def dig(record: Any, path: str) -> Any:
     """Value at a dotted path of nested objects; ``None`` when absent. A key that itself holds dots wins.
 
@@ -256,22 +223,17 @@ def iterate_json(source: Source, builder: TraceBuilder) -> Iterator[tuple[int, A
     """
     head = source.head()
     if head.kind == "jsonl":
-        loads = json.loads
         with source.open_text() as lines:
             for number, line in enumerate(lines, 1):
-                try:
-                    yield number, loads(line)
-                except (ValueError, RecursionError) as error:
-                    text = line.strip(" \t\r\n\ufeff\x1e")
-                    if not text:
-                        continue
+                if text := line.strip(" \t\r\n\ufeff\x1e"):
                     try:
-                        yield number, loads(text)
-                    except (ValueError, RecursionError):
+                        record = json.loads(text)
+                    except (ValueError, RecursionError) as error:
                         builder.bad(number, f"not valid JSON: {getattr(error, 'msg', 'nested too deeply')}")
+                        continue
+                    yield number, record
     else:
         yield from _iterate_document(source)
-    _mention_encoding(source, builder)
 
 
 class _Window:
@@ -301,10 +263,10 @@ class _Window:
     def mark(self) -> str:
         """The first character that is neither blank nor a comma; empty at the end of the text."""
         while True:
-            start = self.position
-            while self.position < len(self.buffer) and self.buffer[self.position] in " \t\r\n,\ufeff":
-                self.position += 1
-            self.line += self.buffer.count("\n", start, self.position)
+            blank = _BLANK.match(self.buffer, self.position)
+            assert blank is not None
+            self.line += blank[0].count("\n")
+            self.position = blank.end()
             if self.position < len(self.buffer):
                 return self.buffer[self.position]
             if not self.more():
@@ -331,7 +293,7 @@ class _Window:
 
 def _iterate_document(source: Source) -> Iterator[tuple[int, Any]]:
     """Elements of one array, or one or more objects, with the lines they begin on."""
-    with source.open_chunks() as chunks:
+    with source.open_text(pieces=True) as chunks:
         window = _Window(source.name, chunks)
         in_array = window.mark() == "["
         window.position += in_array
@@ -341,40 +303,20 @@ def _iterate_document(source: Source) -> Iterator[tuple[int, Any]]:
             raise InputError(f"{source.name}:{window.line}: the JSON array does not end: a truncated file?")
 
 
-def read_json_records(
-    source: Source,
-    options: ReadOptions,
-    format_name: str,
-    names: CsvColumns,
-    drop: Drop | None = None,
-    unpack: Callable[[Any], Iterator[Any]] | None = None,
-) -> TraceBuilder:
-    """Read the requests of a JSON file.
-
-    Parameters
-    ----------
-    source, options, format_name
-        What to read and how messages call it.
-    names
-        Dotted paths, first match wins.
-    drop
-        Why to leave a record out.
-    unpack
-        Records inside a record (an export's envelope).
-    """
-    builder = TraceBuilder(source.name, format_name, Clock(options.time_unit or names.time_unit))
-    builder.selects = True
+def _read_records(
+    source: Source, builder: TraceBuilder, names: CsvColumns, drop: Drop | None, unpack: Unpack | None, all_timed: bool
+) -> None:
+    """Add the requests of a JSON file to `builder`; with `all_timed` none may lack a time once others had one."""
+    options = builder.options
     inputs, outputs, times, categories = (
-        (options.columns[role],) if role in options.columns else tuple(known)
-        for role, known in (
-            ("input", names.input), ("output", names.output), ("time", names.time), ("category", names.category)
-        )
-    )  # fmt: skip
+        (options.columns[role],) if role in options.columns else tuple(getattr(names, role))
+        for role in ("input", "output", "time", "category")
+    )
     of_calls = names.of_calls(options.columns)
     timed, look_for_time, untimed = False, bool(times), 0
     input_key = output_key = time_key = ""
     for line, outer in iterate_json(source, builder):
-        for record in unpack(outer) if unpack is not None else (outer,):
+        for record in unpack(outer, line, builder) if unpack is not None else (outer,):
             if not isinstance(record, dict):
                 builder.bad(line, "not a JSON object")
                 continue
@@ -395,12 +337,12 @@ def read_json_records(
             time = record.get(time_key) if look_for_time else None
             if time is None and look_for_time:
                 time_key, time = found_at(record, times)
-                if time is None and timed:
+                if time is None and timed and all_timed:
                     builder.bad(line, f"no {' or '.join(times[:3])}")
                     continue
                 if time is None:
                     untimed += 1
-                    look_for_time = untimed < _PATIENCE
+                    look_for_time = timed or untimed < _PATIENCE
                 elif not timed:
                     timed = True
                     if builder.clock.unit is None:
@@ -411,9 +353,8 @@ def read_json_records(
                 category = "" if category is None else str(category).strip()
             call = {role: found_at(record, known)[1] for role, known in of_calls.items()} if of_calls else None
             builder.add(line, sent, got, time, category, call)
-    if timed and untimed:
+    if timed and untimed and all_timed:
         builder.notes.append(f"the first {untimed:,} records have no time; the rate is that of the others")
-    return builder
 
 
 def found_at(record: Any, paths: Sequence[str]) -> tuple[str, Any]:

@@ -10,10 +10,11 @@ from planner.errors import InputError
 from planner.shared.documents import Rows
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_counts
 from planner.workload.formats.base import MAX_PROBLEMS, MAX_TOKENS, Format, ImportReport, ReadOptions
-from planner.workload.intervals import Intervals
+from planner.workload.formats.totals import law, one_category
 from planner.workload.query import RESULT
 from planner.workload.source import normal_name
-from planner.workload.workload import Provenance, Workload
+from planner.workload.trace import Intervals
+from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
@@ -33,37 +34,32 @@ _Rows = list[tuple[float, ...]]
 
 def _rows(source: Source) -> tuple[_Rows, list[str], _Rows]:
     """Cells of lengths, their labels, and seconds; or all problems at once."""
-    laws: list[tuple[float, ...]] = []
-    seconds: list[tuple[float, ...]] = []
+    found: dict[str, _Rows] = {"law": [], "second": []}
     labels: list[str] = []
     problems: list[str] = []
     with source.open_text() as text:
         reader = Rows(text, source.name, source.head().delimiter)
         header = [normal_name(cell) for cell in next(reader, [])]
         at = [header.index(name) for name in _NAMES]
-        for row in reader:
-            if not any(row):
-                continue
+        for row in filter(any, reader):
             where = f"{source.name}:{reader.line_num}"
             try:
-                cells = [row[k].strip() for k in at]
-                numbers = tuple(float(cells[k] or "0") for k in (1, 3, 4, 5, 6, 7))
+                part, second, label, *counts = (row[k].strip() for k in at)
+                numbers = tuple(float(cell or "0") for cell in (second, *counts))
             except (IndexError, ValueError):
                 problems.append(f"{where}: not a row of {','.join(RESULT)}")
                 continue
-            if not all(0.0 <= n <= _MOST for n in numbers) or numbers[1] < 1.0 or cells[0] not in ("law", "second"):
-                problems.append(f"{where}: part {cells[0]!r} with numbers that a count of requests cannot have")
-            elif cells[0] == "law":
-                laws.append(numbers)
-                labels.append(cells[2])
-            else:
-                seconds.append(numbers)
-    if not laws and not problems:
+            if not all(0.0 <= n <= _MOST for n in numbers) or numbers[1] < 1.0 or part not in found:
+                problems.append(f"{where}: part {part!r} with numbers that a count of requests cannot have")
+                continue
+            found[part].append(numbers)
+            labels += [label] if part == "law" else []
+    if not found["law"] and not problems:
         problems.append(f"{source.name}: no row of part 'law': was the query cut short?")
     if problems:
         shown = problems if len(problems) <= MAX_PROBLEMS else [*problems[:MAX_PROBLEMS], "... and more"]
         raise InputError.from_problems(shown)
-    return laws, labels, seconds
+    return found["law"], labels, found["second"]
 
 
 def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
@@ -81,29 +77,19 @@ def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]
     if max(inputs.max(), outputs.max()) > MAX_TOKENS:
         raise InputError(f"{source.name}: requests of more than {MAX_TOKENS:,} tokens")
     arrivals, intervals = _arrivals(came)
-    names = labels if options.category is None else [options.category] * len(labels)
-    title = source.path.name.split(".")[0]
-    workload = Workload.from_arrays(
-        inputs,
-        outputs,
-        weight=weight,
-        category=[names[k] for k in origin] if any(names) else None,
-        arrivals=arrivals,
-        name=title,
-        provenance=Provenance(name=title, source=source.path.name, requests=round(requests), exact=True),
-        intervals=intervals,
-    )
+    names = one_category(options, len(labels)) or labels
+    rows = {
+        "input_tokens": inputs,
+        "output_tokens": outputs,
+        "weight": weight,
+        "category": [names[k] for k in origin] if any(names) else None,
+        "arrivals": arrivals,
+        "intervals": intervals,
+    }
     note = f"summed up by a query: {len(laws):,} cells of lengths" + (f", {len(seconds):,} seconds" if seconds else "")
     span = float(np.ptp(came[:, 0])) + 1.0 if seconds else None
-    return workload, ImportReport(
-        source.name,
-        FORMAT.name,
-        len(laws) + len(seconds),
-        round(requests),
-        rate_per_s=arrivals.rate_per_s,
-        span_s=span,
-        notes=tuple(filter(None, [note, arrivals.assumed])),
-    )
+    known, read = {"source": source.path.name, "requests": round(requests)}, (len(laws) + len(seconds), round(requests))
+    return law(source, FORMAT.name, read, rows, known, (note, arrivals.assumed), span)
 
 
 def _points(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

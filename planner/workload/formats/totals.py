@@ -1,38 +1,80 @@
-"""Distributions of the total alone: what makes a CDF one, and how a total is split into input and output."""
+"""Laws in place of requests: what makes a distribution function one, how totals are split, what a workload of either is.
+
+Among them fleet-sim's: ``[[tokens, cdf], ...]`` alone or under ``cdf``; totals only, so the split must be given.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.errors import InputError
 from planner.queueing.order import ranked
 from planner.workload.arrivals import POISSON_ASSUMED
-from planner.workload.formats.base import MAX_PROBLEMS, ImportReport, ReadOptions
+from planner.workload.formats.base import JSON, MAX_TOKENS, Format, ImportReport, ReadOptions
+from planner.workload.formats.metadata import Metadata
+from planner.workload.trace import Floats
 from planner.workload.workload import Provenance, Workload
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from planner.workload.source import Head, Source
 
-    Floats = NDArray[np.float64]
 
 _END_TOLERANCE = 1e-6  # files carry eight digits
 _MEAN_TOLERANCE = 0.01  # stated means may be rounded
 _LARGEST_OUTPUT_SHARE = 0.9  # an assumed output never takes more of a total than this
+_NOTHING = 1e-12  # of a request in a million millions no one can tell
 
 
-def check_cdf(path: str, lines: list[int], tokens: Floats, cdf: Floats) -> list[str]:
+def law(
+    source: Source,
+    format_name: str,
+    read: tuple[int, int],
+    rows: Mapping[str, Any],
+    known: Mapping[str, Any],
+    told: Sequence[str | None],
+    span_s: float | None = None,
+) -> tuple[Workload, ImportReport]:
+    """The workload of a file that holds a distribution, and the account of it.
+
+    Parameters
+    ----------
+    source, format_name
+        What was read.
+    read
+        Records found, and requests they stand for.
+    rows
+        What :meth:`Workload.from_arrays` takes: columns, categories, arrivals and so on.
+    known
+        Fields of its provenance; without a name it is the file's.
+    told
+        What was assumed or mended; ``None`` = nothing.
+    span_s
+        Time it covers [s].
+    """
+    name = known.get("name") or source.path.name.split(".")[0]
+    workload = Workload.from_arrays(**rows, name=name, provenance=Provenance(**{**known, "name": name}))
+    rate, notes = workload.arrivals.rate_per_s, tuple(filter(None, told))
+    return workload, ImportReport(source.name, format_name, *read, rate_per_s=rate, span_s=span_s, notes=notes)
+
+
+def one_category(options: ReadOptions, count: int) -> list[str] | None:
+    """The category of so many rows that the user gives all of a file."""
+    return None if options.category is None else [options.category] * count
+
+
+def check_cdf(path: str, lines: Sequence[int], tokens: Floats, cdf: Floats) -> list[str]:
     """Everything that keeps a column from being a CDF, by line."""
     found = []
-    for k in np.flatnonzero(np.diff(tokens) < 0.0):
+    for k in np.flatnonzero(np.diff(tokens) < 0.0).tolist():
         found.append(
             f"{path}:{lines[k + 1]}: tokens {tokens[k + 1]:g} after {tokens[k]:g}; rows must be sorted by tokens"
         )
-    for k in np.flatnonzero(np.diff(cdf) < 0.0):
+    for k in np.flatnonzero(np.diff(cdf) < 0.0).tolist():
         found.append(f"{path}:{lines[k + 1]}: cdf {cdf[k + 1]:g} after {cdf[k]:g}; a CDF does not decrease")
-    for k in np.flatnonzero(cdf > 1.0 + _END_TOLERANCE):
+    for k in np.flatnonzero(cdf > 1.0 + _END_TOLERANCE).tolist():
         found.append(f"{path}:{lines[k]}: cdf {cdf[k]:g} is above 1")
     if not found and abs(cdf[-1] - 1.0) > _END_TOLERANCE:
         found.append(f"{path}:{lines[-1]}: the cdf ends at {cdf[-1]:g}, not at 1")
@@ -41,38 +83,58 @@ def check_cdf(path: str, lines: list[int], tokens: Floats, cdf: Floats) -> list[
     return found
 
 
-def lower_edges(tokens: Floats) -> Floats:
+def by_cdf(
+    path: str, meta: Metadata, options: ReadOptions, lines: Sequence[int], found: Mapping[str, Floats]
+) -> tuple[dict[str, Floats], str | None, list[str]]:
+    """Rows of a distribution function: their columns, how totals were split, and what is wrong with them.
+
+    Parameters
+    ----------
+    path, lines
+        Where each row stands, for messages.
+    meta, options
+        What the file and the user say of the split.
+    found
+        Columns ``tokens`` and ``cdf``, and the lengths where each row has its own.
+    """
+    tokens, cdf = found["tokens"], found["cdf"]
+    problems = check_cdf(path, lines, tokens, cdf)
+    weight = np.diff(cdf / max(cdf[-1], _NOTHING), prepend=0.0)
+    weight[weight < _NOTHING] = 0.0
+    if "input_tokens" not in found:
+        share, label = meta.number("output_share"), meta.text("split")
+        means = meta.number("mean_input", "mean_input_tokens"), meta.number("mean_output", "mean_output_tokens")
+        meta.refuse(problems)
+        # the file's own figures, unless the user gives others
+        if options.output_share is not None or options.mean_output is not None:
+            share, label = options.output_share, ""
+            means = None, options.mean_output if share is None else None
+        return *_split(meta.path, tokens, weight, share, means, label), []
+    inputs, outputs = found["input_tokens"], found["output_tokens"]
+    # points keep moments and lie a little beyond a bin at most
+    for k in np.flatnonzero(inputs + outputs > 2.0 * tokens + 64.0).tolist():
+        what = f"{inputs[k]:g} input and {outputs[k]:g} output tokens of {tokens[k]:g}"
+        problems.append(f"{path}:{lines[k]}: {what}")
+    lower = tokens if np.allclose(inputs + outputs, tokens, rtol=0.0, atol=1e-9) else _lower_edges(tokens)
+    return _columns(inputs, outputs, tokens, lower, weight), None, problems
+
+
+def _columns(*columns: Floats) -> dict[str, Floats]:
+    names = ("input_tokens", "output_tokens", "total_tokens", "lower_tokens", "weight")
+    return dict(zip(names, columns, strict=True))
+
+
+def _lower_edges(tokens: Floats) -> Floats:
     """Upper end of the bin before; rows with equal tokens are one bin; the first bin starts at 0."""
     edges, index = ranked(tokens)
     return np.concatenate([[0.0], edges])[index.ravel()]
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """What is said about input and output of a CDF of totals."""
-
-    output_share: float | None = None
-    mean_input: float | None = None
-    mean_output: float | None = None
-    label: str = ""
-
-    @classmethod
-    def of(
-        cls, options: ReadOptions, share: float | None, mean_input: float | None, mean_output: float | None, label: str
-    ) -> Split:
-        """The file's own figures, unless the user gives others."""
-        if options.output_share is not None:
-            return cls(output_share=options.output_share)
-        if options.mean_output is not None:
-            return cls(mean_output=options.mean_output)
-        return cls(share, mean_input, mean_output, label)
-
-
-def split_totals(path: str, tokens: Floats, lower: Floats, weight: Floats, given: Split) -> tuple[list[Floats], str]:
-    """Points of a plain CDF: three Gauss-Legendre nodes of the total in every bin, input and output by the stated split.
-
-    Returns input, output, upper and lower end of the total, weight; and how the split was made.
-    """
+def _split(
+    path: str, tokens: Floats, weight: Floats, share: float | None, means: tuple[float | None, float | None], told: str
+) -> tuple[dict[str, Floats], str]:
+    """Points of a plain CDF: three Gauss-Legendre nodes of the total in every bin, input and output by the stated split."""
+    lower, (mean_input, mean_output) = _lower_edges(tokens), means
     nodes, masses = np.polynomial.legendre.leggauss(3)
     use = weight > 0.0
     low, high, mass = lower[use], tokens[use], weight[use]
@@ -80,59 +142,35 @@ def split_totals(path: str, tokens: Floats, lower: Floats, weight: Floats, given
     mass = (mass[:, None] * (0.5 * masses)).ravel()
     low, high = np.repeat(low, 3), np.repeat(high, 3)
     mean_total = float(mass @ total)
-    mean_output = given.mean_output
-    if mean_output is None and given.mean_input is not None and given.output_share is None:
-        mean_output = mean_total - given.mean_input
+    if mean_output is None and mean_input is not None and share is None:
+        mean_output = mean_total - mean_input
+    elif mean_output is not None and mean_input is not None:
+        stated = mean_input + mean_output
+        least, most = float(mass @ low), float(mass @ high)
+        if not least * (1 - _MEAN_TOLERANCE) <= stated <= most * (1 + _MEAN_TOLERANCE):
+            raise InputError(
+                f"{path}: mean_input + mean_output = {stated:g} tokens, but the CDF allows only {least:.6g} to {most:.6g}"
+            )
+        # where inside its bin a total lies is an assumption, the means are facts: move the points, not the bins
+        total, mean_total = total * (stated / mean_total), stated
     if mean_output is not None:
-        if given.mean_input is not None and given.mean_output is not None:
-            stated = given.mean_input + given.mean_output
-            least, most = float(mass @ low), float(mass @ high)
-            if not least * (1 - _MEAN_TOLERANCE) <= stated <= most * (1 + _MEAN_TOLERANCE):
-                raise InputError(
-                    f"{path}: mean_input + mean_output = {stated:g} tokens, but the CDF allows only {least:.6g} to {most:.6g}"
-                )
-            # where inside its bin a total lies is an assumption, the means are facts: move the points, not the bins
-            total, mean_total = total * (stated / mean_total), stated
         if not 0.0 < mean_output < _LARGEST_OUTPUT_SHARE * mean_total:
             raise InputError(
                 f"{path}: mean_output {mean_output:g} does not fit into a mean total of {mean_total:.6g} tokens"
             )
         outputs = np.minimum(_level(total, mass, mean_output), _LARGEST_OUTPUT_SHARE * total)
         split = f"split assumed: mean output {mean_output:g} tokens, independent of the total as far as it fits"
-    elif given.output_share is not None:
-        if not 0.0 < given.output_share < 1.0:
-            raise InputError(f"{path}: output_share {given.output_share:g} must lie between 0 and 1")
-        outputs = given.output_share * total
-        split = f"split assumed: {100 * given.output_share:g}% of every total is output"
+    elif share is not None:
+        if not 0.0 < share < 1.0:
+            raise InputError(f"{path}: output_share {share:g} must lie between 0 and 1")
+        outputs = share * total
+        split = f"split assumed: {100 * share:g}% of every total is output"
     else:
         raise InputError(
             f"{path}: a CDF of totals does not say how much of a request is output",
             "Add '# mean_input: N' and '# mean_output: N' or '# output_share: 0.2', or import a trace with both lengths.",
         )
-    return [total - outputs, outputs, high, low, mass], f"{split} ({given.label})" if given.label else split
-
-
-def parse_cdf(
-    path: str, tokens: list[float], cdf: list[float], options: ReadOptions, *, name: str, source: str, format_name: str
-) -> tuple[Workload, ImportReport]:
-    """A workload from a CDF of totals that came in another format; the split must be in `options`."""
-    at, level = np.array(tokens), np.array(cdf)
-    problems = check_cdf(f"{path}, entry", list(range(1, len(tokens) + 1)), at, level)
-    if problems:
-        raise InputError.from_problems(problems[:MAX_PROBLEMS], heading=f"{path}: {len(problems)} problems")
-    weight = np.diff(level / level[-1], prepend=0.0)
-    columns, split = split_totals(path, at, lower_edges(at), weight, Split.of(options, None, None, None, ""))
-    workload = Workload.from_arrays(
-        columns[0],
-        columns[1],
-        weight=columns[4],
-        total_tokens=columns[2],
-        lower_tokens=columns[3],
-        category=None if options.category is None else [options.category] * columns[0].size,
-        name=name,
-        provenance=Provenance(name=name, source=source, length_split=split, exact=False),
-    )
-    return workload, ImportReport(path, format_name, len(tokens), len(tokens), notes=(split, POISSON_ASSUMED))
+    return _columns(total - outputs, outputs, high, low, mass), f"{split} ({told})" if told else split
 
 
 def _level(total: Floats, mass: Floats, mean: float) -> float:
@@ -149,3 +187,39 @@ def _level(total: Floats, mass: Floats, mean: float) -> float:
     if k >= cap.size:
         return float(cap[-1])
     return float((mean - below[k - 1]) / max(1.0 - float(np.sum(weight[:k])), 1e-300))
+
+
+def _recognise(head: Head) -> bool:
+    if head.kind == "array":
+        return isinstance(head.record, list) and len(head.record) == 2 and not head.keys
+    return head.kind == "json" and "cdf" in head.keys
+
+
+def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
+    """fleet-sim's pairs of total length and CDF, all problems at once."""
+    document = source.read_json()
+    facts = document if isinstance(document, dict) else {}
+    pairs = facts.get("cdf") if facts else document
+    if not isinstance(pairs, list) or not pairs:
+        raise InputError(f"{source.name}: no list of [tokens, cdf] pairs")
+    meta = Metadata(source.name)
+    meta.refuse([
+        f"{source.name}: entry {number}: {pair!r} is not a [tokens, cdf] pair"
+        for number, pair in enumerate(pairs, 1)
+        if not (
+            isinstance(pair, list)
+            and len(pair) == 2
+            and all(type(x) in (int, float) and 0 <= x <= MAX_TOKENS for x in pair)
+        )
+    ])  # fmt: skip
+    tokens, cdf = np.array(pairs, dtype=np.float64).T
+    lines, found = range(1, tokens.size + 1), {"tokens": tokens, "cdf": cdf}
+    rows, split, _ = by_cdf(f"{source.name}, entry", meta, options, lines, found)
+    columns = {**rows, "category": one_category(options, rows["weight"].size)}
+    origin = str(facts.get("provenance") or facts.get("source") or "fleet-sim CDF")
+    known = {"source": origin, "length_split": split, "exact": False}
+    told = (split, POISSON_ASSUMED)
+    return law(source, FORMAT.name, (tokens.size, tokens.size), columns, known, told)
+
+
+FORMAT = Format("fleetsim-cdf", "fleet-sim CDF JSON (totals only)", JSON, _recognise, _read)

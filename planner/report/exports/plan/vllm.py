@@ -7,7 +7,6 @@ import shlex
 from planner.deploy.serving import DeployOptions, serving_of
 from planner.plans import Plan
 from planner.question.files import question_of
-from planner.report.exports import Export
 
 
 def render(plan: Plan) -> str:
@@ -22,6 +21,3 @@ def render(plan: Plan) -> str:
         lines.extend(f"#   {name}: {reason}" for name, reason in pool.settings.reasons.items())
         lines.append(shlex.join(started.command))
     return "\n".join(lines)
-
-
-EXPORT = Export("the `vllm serve` line of every pool, reasons as comments", render)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from planner.deploy.serving import object_name
-from planner.report.exports import Export
 from planner.studies.schedule import HOUR_S, Schedule, ScheduledPool, cron_time
 
 
@@ -34,11 +33,7 @@ def render(schedule: Schedule) -> str:
     ]
     for pool in schedule.pools:
         lines.append(f"# {pool.name}: {min(pool.replicas)} to {pool.peak} replicas on {pool.gpu}")
-        changes = running(pool, startup) or [(0.0, pool.peak)]
-        for moment, count in changes:
+        for moment, count in running(pool, startup) or [(0.0, pool.peak)]:
             command = f"kubectl scale deployment/{object_name(pool.name)} --replicas={count}"
             lines.append(f"{cron_time(moment, weekly)} {command}")
     return "\n".join(lines)
-
-
-EXPORT = Export("a crontab: one line per change of a pool, start-up time ahead", render)

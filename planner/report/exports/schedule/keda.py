@@ -6,7 +6,6 @@ from typing import Any
 
 from planner.deploy.kubernetes import cron_trigger, scaled_object
 from planner.deploy.serving import object_name
-from planner.report.exports import Export
 from planner.studies.schedule import Schedule, ScheduledPool, cron_spans
 
 
@@ -22,10 +21,8 @@ def render(schedule: Schedule) -> str:
 def _scaled_object(schedule: Schedule, pool: ScheduledPool) -> dict[str, Any]:
     """The object of one pool."""
     least, spans = cron_spans(pool.replicas, schedule.elasticity.startup_s)
-    triggers = [cron_trigger(*span) for span in spans]
-    if not triggers:
-        # KEDA refuses an object without a trigger: a pool that never changes is held all day by one
-        triggers = [cron_trigger("0 0 * * *", "59 23 * * *", least)]
+    # KEDA refuses an object without a trigger: a pool that never changes is held all day by one
+    triggers = [cron_trigger(*span) for span in spans] or [cron_trigger("0 0 * * *", "59 23 * * *", least)]
     name = object_name(pool.name)
     spec: dict[str, Any] = {
         "scaleTargetRef": {"name": name},
@@ -36,6 +33,3 @@ def _scaled_object(schedule: Schedule, pool: ScheduledPool) -> dict[str, Any]:
         "triggers": triggers,
     }
     return scaled_object(name, spec)
-
-
-EXPORT = Export("KEDA: a ScaledObject per pool whose cron triggers hold the replicas of every stretch", render)
