@@ -156,7 +156,7 @@ def modules() -> list[Any]:
     wanted = [
         parts
         for parts in paths
-        if (parts[1] != "cli" or parts[2:] == ("checkup",)) and parts[1:] != ("compress", "gateway")
+        if (parts[1] != "cli" or parts[2:] == ("doctor",)) and parts[1:] != ("compress", "gateway")
     ]
     return [import_module(".".join(parts).removesuffix(".__init__")) for parts in wanted]
 

@@ -2,6 +2,7 @@
 
 ``import planner as fo``: every public name is loaded when it is first used, so that the command line starts fast.
 """
+# ruff: noqa: F403, F405  # what types see of the verbs is all that planner.api defines
 
 from __future__ import annotations
 
@@ -16,34 +17,7 @@ if TYPE_CHECKING:
     from planner.advice.batching import Batching
     from planner.advice.stability import Stability
     from planner.advice.wait import WaitSettings
-    from planner.api import (
-        accept,
-        acceptance_job,
-        autoscale,
-        batch,
-        batching,
-        calibrate,
-        capacity,
-        check,
-        compare_policies,
-        cost,
-        deploy,
-        evaluate,
-        growth,
-        load_workload,
-        metrics,
-        monitoring_rules,
-        overview,
-        plan,
-        plan_services,
-        plan_tiers,
-        reproduce,
-        schedule,
-        simulate,
-        stability,
-        wait,
-        what_if,
-    )
+    from planner.api import *
     from planner.autoscale.derive import Autoscaling
     from planner.calibrate.result import Calibration, CalibrationSet
     from planner.deploy import Rendered

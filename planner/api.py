@@ -6,26 +6,34 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
+from planner.catalog.kv import kv_capacity
+from planner.catalog.load import gpu as find_gpu
+from planner.catalog.load import model as find_model
+from planner.catalog.load import normalized, repository
+from planner.catalog.profiles import profile as find_profile
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
-from planner.fleet.shapes import standing_fleet
-from planner.plans import Plan
+from planner.fleet.shapes import find_shape, standing_fleet
+from planner.plans import Plan, plan_document
 from planner.promise import Slo
-from planner.question.compiled import rate_of
+from planner.question.compiled import CompiledQuestion, compile_question, rate_of, rate_of_hours, stated_rate
+from planner.question.files import Question, SavedPool, engines_of, load_question, question_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.arguments import spelled_out, told_types
 from planner.shared.kept import keeping
 from planner.shared.remarks import Remark
-from planner.units import RATE_RULE, is_rate, parse_duration, parse_tokens
+from planner.units import RATE_RULE, is_rate, parse_duration, parse_fraction, parse_number, parse_tokens
 from planner.workload.resolve import is_passing
+from planner.workload.sending import Surge
 from planner.workload.workload import Workload
 
 # A plan pays for the start of what a plan needs; every other verb loads its own when it is called.
@@ -47,8 +55,6 @@ if TYPE_CHECKING:
     from planner.monitor.policy import Policy
     from planner.monitor.prometheus import Series
     from planner.monitor.result import FleetCheck
-    from planner.question.compiled import CompiledQuestion
-    from planner.question.files import Question, SavedPool
     from planner.reproduce.papers import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
@@ -59,7 +65,7 @@ if TYPE_CHECKING:
     from planner.studies.evaluation import Evaluation
     from planner.studies.growth import Growth
     from planner.studies.overview import Overview
-    from planner.studies.schedule import Elasticity, Schedule
+    from planner.studies.schedule import Schedule
     from planner.studies.services import ServicesPlan
     from planner.studies.what_if import Sweep
     from planner.workload.frames import Frame
@@ -173,6 +179,18 @@ class PlanOptions(TypedDict, total=False):
     kv_transfer_gbps: float | str | None
     kv_transfer_base: float | str | None
     # end of options
+
+
+class ReplicaOptions(TypedDict, total=False):
+    """Options of a plan that say what one kind of replica is, and how much comes to it."""
+
+    rate: float | str | None
+    gpu: str | None
+    model: str | None
+    tp: int | str | None
+    profile: str | None
+    token_budget: int | str | None
+    max_num_seqs: int | str | None
 
 
 class OwnOptions(PlanOptions, total=False):
@@ -464,8 +482,6 @@ def plan(
             raise InputError(f"scenario {scenario!r} of which file?", "Give it: --config FILE.")
         question, folder = PlanInputs.from_dict(data), None
     else:
-        from planner.question.files import load_question
-
         saved = load_question(config)
         question, folder = saved.inputs(scenario, data), saved.folder
         told |= {*saved.options, *saved.scenarios.get(scenario or "", {})}
@@ -489,22 +505,12 @@ def plan(
 
         found = replace(found, choices=choices_of(found, question, loaded, progress))
         found = with_formula(found, question, loaded)
-    chosen = tuple(_chosen(question, told))
-    steps: tuple[Remark, ...] = ()
+    steps: Iterable[Remark] = ()
     if current is not None:
         from planner.fleet.moves import moves
 
-        steps = tuple(moves(_standing(current).pools, found.pools))
-    return replace(
-        found,
-        assumptions=(*map(str, chosen), *found.assumptions),
-        notes=(*map(str, steps), *found.notes),
-        remarks={
-            **found.remarks,
-            "assumptions": (*chosen, *found.remarks["assumptions"]),
-            "notes": (*steps, *found.remarks["notes"]),
-        },
-    )
+        steps = moves(_standing(current).pools, found.pools)
+    return found.saying(first=True, assumptions=_chosen(question, told), notes=steps)
 
 
 def _scheduled(
@@ -512,17 +518,13 @@ def _scheduled(
 ) -> Plan:
     """The plan run by another scheduler than the engine's own, where theory and simulator know how."""
     from planner.advice.scheduler import pooled_replicas
-    from planner.fleet.shapes import find_shape
-    from planner.question.compiled import compile_question
-    from planner.question.files import question_of
     from planner.simulate.scheduled import with_scheduler
 
     fleet = standing_fleet(compile_question(question, loaded), question_of(found).pools)
+    cached = any(p.law.cached_share.any() for p in fleet.pools)
     others = {
         "prefill and decode on pools of their own (--shape)": not find_shape(found.shape).mixes,
-        "sessions and prefix caches (--cached-share 0, --set prefix_cache=off)": any(
-            p.law.cached_share.any() for p in fleet.pools
-        ),
+        "sessions and prefix caches (--cached-share 0, --set prefix_cache=off)": cached,
         "speculation (--speculate)": question.speculate is not None,
     }
     if without := [name for name, asked in others.items() if asked]:
@@ -547,7 +549,6 @@ def plan_tiers(config: str | Path, **options: Unpack[OwnOptions]) -> TieredPlan:
     -------
     TieredPlan
     """
-    from planner.question.files import load_question
     from planner.studies.classes import plan_classes
 
     saved = load_question(config)
@@ -625,7 +626,6 @@ def evaluate(
     >>> [row["holds"] for row in fo.evaluate(p, [50, 10_000]).to_rows()]
     [True, False]
     """
-    from planner.question.compiled import compile_question
     from planner.studies.evaluation import evaluation_of
 
     saved = _standing(fleet)
@@ -633,15 +633,11 @@ def evaluate(
     _refuse_bought(changes)
     inputs = question.override(changes) if changes else question
     loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
-    if arrival_rate_per_s is None:
+    rates = [arrival_rate_per_s] if isinstance(arrival_rate_per_s, (int, float)) else arrival_rate_per_s
+    if rates is None:
         new = workload is not None and loaded.arrivals.rate_per_s is not None
         rates = [rate_of(replace(inputs, rate=None) if new and "rate" not in changes else inputs, loaded)]
-    else:
-        rates = (
-            [float(arrival_rate_per_s)]
-            if isinstance(arrival_rate_per_s, (int, float))
-            else [*map(float, arrival_rate_per_s)]
-        )
+    rates = [*map(float, rates)]
     if not rates:
         raise InputError("rate: give one at least, or none for the plan's own")
     if bad := [r for r in rates if not is_rate(r)]:
@@ -701,18 +697,11 @@ def simulate(
     -------
     Verification
     """
-    from planner.question.compiled import compile_question
     from planner.simulate.plan import Load, verify_fleet
     from planner.simulate.verify import MAX_REQUESTS
-    from planner.workload.sending import Surge
 
-    load = Load(
-        arrivals,
-        None if replay is None else _loaded(replay),
-        growth,
-        None if surge is None else Surge.parse(surge),
-        in_flight or float("inf"),
-    )
+    crowd, trace = None if surge is None else Surge.parse(surge), None if replay is None else _loaded(replay)
+    load = Load(arrivals, trace, growth, crowd, in_flight or math.inf)
     saved = _standing(fleet)
     inputs = saved.inputs()
     loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
@@ -782,41 +771,25 @@ def compare_policies(
     -------
     Comparison
     """
-    from planner.catalog.kv import kv_capacity
-    from planner.catalog.load import gpu as find_gpu
-    from planner.catalog.load import model as find_model
-    from planner.catalog.profiles import profile as find_profile
     from planner.simulate import compare
-    from planner.units import parse_fraction
 
     limits = (parse_duration(ttft, "ttft"), parse_duration(tbt, "tbt"), parse_duration(tbt_strict, "tbt_strict"))
     share = parse_fraction(strict_share, "strict_share")
-    traffic = workload if isinstance(workload, Workload) else load_workload(workload)
+    traffic = _loaded(workload)
     found_gpu, found_model = find_gpu(gpu), find_model(model)
     profile = find_profile(gpu=found_gpu, model=found_model, tp=tp)
-    memory = (
-        profile.kv_tokens
-        or kv_capacity(found_model, found_gpu, tp, max_num_seqs=slots, token_budget=token_budget).tokens
-    )
+    room = partial(kv_capacity, found_model, found_gpu, tp, max_num_seqs=slots, token_budget=token_budget)
+    memory = profile.kv_tokens or room().tokens
     if memory <= 0:
         raise InputError(
             f"{found_model.name} leaves no KV cache on {found_gpu.name} x TP{tp} with {slots} slots",
             "Take more GPUs per replica (--tp), a larger GPU, or fewer --slots.",
         )
+    lengths = traffic.input_tokens, traffic.output_tokens, traffic.weight
+    setting = compare.Setting(slots, token_budget, memory, *limits, share)
+    how: dict[str, Any] = {"parameters": parameters, "requests": requests, "seeds": seeds, "replicas": replicas}
     result = compare.compare_policies(
-        policies,
-        rates,
-        traffic.input_tokens,
-        traffic.output_tokens,
-        traffic.weight,
-        profile.iteration,
-        compare.Setting(slots, token_budget, memory, *limits, share),
-        parameters=parameters,
-        requests=requests,
-        seeds=seeds,
-        replicas=replicas,
-        routing=routing,
-        progress=progress,
+        policies, rates, *lengths, profile.iteration, setting, **how, routing=routing, progress=progress
     )
     result.about = f"{found_gpu.name} x TP{tp}, {found_model.name}, {profile.trust}, {memory:,} tokens of KV cache"
     return result
@@ -875,30 +848,20 @@ def what_if(
     """
     from contextlib import ExitStack
 
-    from planner.question.files import load_question, question_of
-    from planner.studies.journal import Journal
+    from planner.studies.points import Journal
     from planner.studies.what_if import combinations, sweep
 
-    saved: Question | None = None
-    named: Mapping[str, Mapping[str, Any]] = {}
-    if isinstance(base, PlanInputs):
-        question = base
-    elif isinstance(base, Plan):
-        saved = question_of(base)
-        question = saved.inputs()
-    else:
-        saved = load_question(base)
-        told = [*values] if workload is None else [*values, "cdf"]
-        question, named = saved.inputs(told=told), saved.scenarios
-        for name in scenarios or ():
-            saved.inputs(name, told=told)
+    saved = None if isinstance(base, PlanInputs) else _saved(base)
+    told = [*values] if workload is None else [*values, "cdf"]
+    question = base if isinstance(base, PlanInputs) else cast("Question", saved).inputs(told=told)
     lists = {canonical(k): [*v] if isinstance(v, (list, tuple)) else [v] for k, v in values.items()}
     changes = combinations(lists, zipped)
     origin: list[str] | None = None
-    if scenarios:
+    if scenarios and saved is not None:
+        for name in scenarios:
+            saved.inputs(name, told=told)
         origin = [name for name in scenarios for _ in changes]
-        changes = [{**named[name], **change} for name in scenarios for change in changes]
-
+        changes = [{**saved.scenarios[name], **change} for name in scenarios for change in changes]
     loaded = None if workload is None else _loaded(workload)
 
     def load(name: str) -> Workload:
@@ -918,20 +881,9 @@ def what_if(
 
             executor = opened.enter_context(ThreadPoolExecutor(min(jobs, len(changes))))
         journal = None if resume is None else opened.enter_context(Journal(Path(resume)))
-        return sweep(
-            question,
-            changes,
-            load,
-            progress,
-            origin,
-            executor,
-            in_memory,
-            standing,
-            keep,
-            journal,
-            None if stream is None else Path(stream),
-            plans,
-        )
+        rows = None if stream is None else Path(stream)
+        how = (progress, origin, executor, in_memory, standing, keep, journal, rows, plans)
+        return sweep(question, changes, load, *how)
 
 
 @told_types
@@ -977,19 +929,15 @@ def capacity(
     >>> fo.capacity(p).rate_per_s >= 100
     True
     """
-    from planner.catalog.load import gpu
     from planner.fleet.population import with_users
-    from planner.question.compiled import compile_question
     from planner.studies.capacity import MOST_ROUNDS, as_many, capacity_of
 
-    workload = _taken(workload)
-    data = _given(workload, options)
-    hourly = _Hourly(fleet, workload, scenario, data, None, None, stated=have is None)
+    hourly = _Hourly(fleet, workload, scenario, options, stated=have is None)
     if have is not None:
         from planner.studies.stock import capacity_of_stock
 
         counts = OPTIONS["inventory"].kind.read(have if isinstance(have, Mapping) else [*have], "have")
-        there = {gpu(name).name: count for name, count in counts.items() if count}
+        there = {find_gpu(name).name: count for name, count in counts.items() if count}
         if not there:
             raise InputError("have: no GPU at all", "Write it as h100=24.")
         return capacity_of_stock(hourly.question, hourly.loaded, there, executor)
@@ -1043,19 +991,15 @@ def overview(
     """
     from planner.advice.choices import choices_after, cost_with
     from planner.advice.rows import answers as answered
-    from planner.question.compiled import compile_question, rate_of_hours
-    from planner.question.files import engines_of, load_question, question_of
     from planner.question.record import recorded_plan
     from planner.studies import overview as about
     from planner.studies.evaluation import evaluation_of
 
-    saved = question_of(fleet) if isinstance(fleet, Plan) else load_question(fleet)
+    saved = _saved(fleet)
     inputs = saved.inputs()
     traffic = saved.traffic(inputs.cdf)
-    if isinstance(fleet, Plan):
-        found = fleet
-    else:
-        found = recorded_plan(fleet, inputs.promises) or _planned(fleet, inputs.method)
+    kept = fleet if isinstance(fleet, Plan) else recorded_plan(fleet, inputs.promises)
+    found = kept or _planned(fleet, inputs.method)
     standing = standing_fleet(compile_question(inputs, traffic), question_of(found).pools)
     rates = about.rates_of(found, standing.capacity_per_s)
     arrivals = standing.question.traffic.arrivals
@@ -1099,7 +1043,7 @@ def _day_of(fleet: Plan, rate_is: Literal["mean", "peak"]) -> Schedule | None:
         return None
 
 
-def _planned(fleet: str | Path, method: str) -> Plan:
+def _planned(fleet: Any, method: str) -> Plan:
     """The plan of a file."""
     point = what_if(fleet, method=method).points[0]
     if point.plan is None:
@@ -1156,14 +1100,10 @@ def schedule(
     >>> s.perfect_cost_usd <= s.cost_usd <= s.static_cost_usd
     True
     """
-    workload = _taken(workload)
-    data = _given(workload, {**options, "slo": slo})
     from planner.studies.schedule import make_schedule
-    from planner.units import parse_fraction
 
-    times = parse_duration(startup, "startup"), parse_duration(dwell, "dwell")
-    elasticity = _elasticity(data, *times, parse_fraction(buffer, "buffer"))
-    hourly = _Hourly(fleet, workload, scenario, data, hours, elasticity)
+    times = parse_duration(startup, "startup"), parse_duration(dwell, "dwell"), parse_fraction(buffer, "buffer")
+    hourly = _Hourly(fleet, workload, scenario, {**options, "slo": slo}, hours, times)
     return make_schedule(hourly.fleet(hourly.peak), hourly.rates, hourly.rate, hourly.elasticity, progress)
 
 
@@ -1174,12 +1114,12 @@ def cost(
     hours: str | Path | None = None,
     startup: float | str = "4min",
     dwell: float | str = 0.0,
-    reserved: Sequence[str] = (),
+    reserved: Sequence[str] | None = None,
     spot_share: float | str = 0.0,
     preemptions_per_hour: float = 0.05,
     shortfall: float | str = 0.01,
     api_prices: str | Path | None = None,
-    api_models: Sequence[str] = (),
+    api_models: Sequence[str] | None = None,
     rent_peak: bool = False,
     pue: float = 1.0,
     kwh_price: float | None = None,
@@ -1224,15 +1164,12 @@ def cost(
     True
     """
     from planner.catalog.api_prices import read_api_prices
-    from planner.catalog.load import gpu
-    from planner.question.compiled import rate_of_hours
-    from planner.question.files import load_question, question_of
     from planner.studies.costs import Spot, costs_of, months_of, with_peaks
-    from planner.studies.schedule import make_schedule
-    from planner.units import parse_fraction, parse_number
+    from planner.studies.schedule import Elasticity, make_schedule
+    from planner.workload.hours import HourlyRates
 
     offers: dict[str, list[tuple[str, float]]] = {}
-    for offer in reserved:
+    for offer in reserved or ():
         name, _, rest = str(offer).partition("=")
         price, at, term = rest.partition("@")
         if not (name and price and at):
@@ -1240,27 +1177,28 @@ def cost(
         usd = parse_number(price, f"reserved {offer}")
         if not usd > 0.0 or not months_of(term):
             raise InputError(f"reserved: {offer!r}: the price must be positive")
-        offers.setdefault(gpu(name).name, []).append((term, usd))
+        offers.setdefault(find_gpu(name).name, []).append((term, usd))
     spot = Spot(parse_fraction(spot_share, "spot_share"), preemptions_per_hour, parse_fraction(shortfall, "shortfall"))
-    data = {k: v for k, v in options.items() if v is not None}
-    saved = question_of(fleet) if isinstance(fleet, Plan) else load_question(fleet)
+    saved = _saved(fleet)
     inputs = saved.inputs()
-    apis = [] if api_prices is None else read_api_prices(api_prices, api_models)
+    apis = [] if api_prices is None else read_api_prices(api_prices, api_models or ())
     if apis and not api_models:
         apis = _apis_of(inputs.model, apis, str(api_prices))
     notes, traffic = [], saved.traffic(inputs.cdf)
-    data.setdefault("rate_is", rate_of_hours(inputs, traffic))
-    elasticity = _elasticity(data, parse_duration(startup, "startup"), parse_duration(dwell, "dwell"))
+    over = options.pop("rate_is", None) or rate_of_hours(inputs, traffic)
+    times = parse_duration(startup, "startup"), parse_duration(dwell, "dwell")
     if hours is None and not traffic.arrivals.hourly_profile:
         notes.append("no rates by hour: every hour is the plan's (--hours gives them)")
-    hourly = _Hourly(fleet, None, None, data, hours, None if notes else elasticity)
-    found = hourly.fleet(hourly.peak)
-    if notes:
-        from planner.workload.hours import HourlyRates
-
-        day, rate = HourlyRates((1.0,) * 24, None, "the same every hour"), hourly.peak
+        hourly = _Hourly(fleet, None, None, options)
+        day, rate, elasticity = (
+            HourlyRates((1.0,) * 24, None, "the same every hour"),
+            hourly.peak,
+            Elasticity(*times, 0.0, over),
+        )
     else:
+        hourly = _Hourly(fleet, None, None, {**options, "rate_is": over}, hours, times)
         day, rate, elasticity = hourly.rates, hourly.rate, hourly.elasticity
+    found = hourly.fleet(hourly.peak)
     schedule = make_schedule(found, day, rate, elasticity)
     costs = costs_of(found, schedule, offers, spot, apis, pue, kwh_price, co2, notes)
     return with_peaks(costs, found, schedule, apis) if rent_peak else costs
@@ -1268,7 +1206,6 @@ def cost(
 
 def _apis_of(model: str, apis: Sequence[ApiPrice], source: str) -> list[ApiPrice]:
     """The prices of what is the plan's model by its name."""
-    from planner.catalog.load import normalized
 
     def words(name: str) -> set[str]:
         return {w for w in normalized(name).split("-") if w not in ("instruct", "turbo", "meta", "chat", "it", "hf")}
@@ -1326,19 +1263,14 @@ def growth(
     >>> [(m.starts, m.order_by) for m in g.months][1]
     ('2027-02-01', '2026-12-03')
     """
-    import datetime
-
     from planner.studies.growth import growth_of
-    from planner.units import parse_fraction
 
-    workload = _taken(workload)
-    data = _given(workload, options)
     try:
         today = datetime.date.today() if start is None else datetime.date.fromisoformat(start)
     except ValueError:
         raise InputError(f"start: {start!r} is not a day", "Write it as 2027-01-31.") from None
     share, lead = parse_fraction(monthly_growth, "monthly_growth"), parse_duration(lead_time, "lead_time")
-    hourly = _Hourly(fleet, workload, scenario, data, hours, None if hours is None else _elasticity(data))
+    hourly = _Hourly(fleet, workload, scenario, options, hours, None if hours is None else ())
     standing = [pool.replicas for pool in sorted(hourly.standing, key=lambda p: p.low_tokens)] or None
     return growth_of(hourly.fleet(hourly.peak), standing, hourly.peak, share, lead, months, today, progress)
 
@@ -1393,8 +1325,6 @@ def batch(
     >>> room.fits, room.more
     (True, {})
     """
-    import datetime
-
     from planner.studies.batch import batch_room, window_of
 
     if priority < 1:
@@ -1403,13 +1333,11 @@ def batch(
             "Jobs have 1 or more: the lowest comes first.",
         )
     window = window_of(by, start, datetime.datetime.now())
-    workload, given = _taken(workload), _taken(jobs)
-    data = _given(workload, options)
     # a fleet is sized for its busiest hour
-    data["rate_is"] = data.get("rate_is") or "peak"
-    hourly = _Hourly(fleet, workload, scenario, data, hours, _elasticity(data), flat=True)
-    sent = hourly.loaded if given is None else given if isinstance(given, Workload) else load_workload(given)
-    many = None if given is None else sent.provenance.requests
+    options["rate_is"] = options.get("rate_is") or "peak"
+    hourly = _Hourly(fleet, workload, scenario, options, hours, (), flat=True)
+    sent = hourly.loaded if jobs is None else _loaded(jobs)
+    many = None if jobs is None else sent.provenance.requests
     if tokens is not None:
         each = float(sent.weight @ sent.total_tokens / sent.weight.sum())
         amount = parse_tokens(tokens, "tokens")
@@ -1419,38 +1347,34 @@ def batch(
     return batch_room(hourly.fleet(hourly.peak), hourly.rates, hourly.peak, sent, many, window, priority)
 
 
-def _elasticity(data: dict[str, Any], startup_s: float = 0.0, dwell_s: float = 0.0, buffer: float = 0.0) -> Elasticity:
-    """How replicas come and go; takes what it is made of out of the options given."""
-    from planner.studies.schedule import Elasticity
-
-    over = str(data.pop("rate_is", None) or "mean")
-    if data.get("headroom") is not None and buffer:
-        raise InputError("headroom and buffer are two names of one thing", "Give one of them.")
-    return Elasticity(startup_s, dwell_s, buffer, over)
-
-
 class _Hourly:
     """Whose traffic by the hour, on which pools: what :func:`schedule` and :func:`growth` ask about.
 
-    Without an elasticity the hours do not matter: the rate is the one that a plan is sized for, where one need be `stated`. Where
-    nothing says what they are, `flat` ones are alike.
+    Without `times` (of starting [s], of holding [s], buffer) the hours do not matter: the rate is the one that a plan is sized
+    for, where one need be `stated`. Where nothing says what they are, `flat` ones are alike.
     """
 
     def __init__(
         self,
         fleet: Plan | Workload | str | Path | None,
-        workload: Any,
+        workload: Workload | Frame | str | Path | None,
         scenario: str | None,
-        data: dict[str, Any],
-        hours: str | Path | None,
-        elasticity: Elasticity | None,
+        options: Mapping[str, Any],
+        hours: str | Path | None = None,
+        times: tuple[float, ...] | None = None,
         stated: bool = True,
         flat: bool = False,
     ) -> None:
-        from planner.question.compiled import stated_rate
-        from planner.question.files import load_question, question_of
-        from planner.workload.hours import HOURS_PER_DAY, HourlyRates, hourly_rates
+        from planner.studies.schedule import Elasticity
+        from planner.workload.hours import HourlyRates, hourly_rates
 
+        workload = _taken(workload)
+        data = _given(workload, options)
+        if times is not None:
+            startup_s, dwell_s, buffer = (*times, 0.0, 0.0, 0.0)[:3]
+            if data.get("headroom") is not None and buffer:
+                raise InputError("headroom and buffer are two names of one thing", "Give one of them.")
+            elasticity = Elasticity(startup_s, dwell_s, buffer, str(data.pop("rate_is", "mean")))
         if isinstance(fleet, Workload):
             data["cdf"] = fleet.name
             fleet, workload = None, fleet
@@ -1459,19 +1383,19 @@ class _Hourly:
         if fleet is None:
             self.question = PlanInputs.from_dict(data)
         else:
-            saved = question_of(fleet) if isinstance(fleet, Plan) else load_question(fleet)
+            saved = _saved(fleet)
             self.question = saved.inputs(None if isinstance(fleet, Plan) else scenario, data)
             self.standing, folder = saved.pools, saved.folder
         if isinstance(workload, Workload):
             self.loaded = workload
         else:
             self.loaded = load_workload(self.question.cdf) if fleet is None else saved.traffic(self.question.cdf)
-        if elasticity is None:
+        if times is None:
             self.peak = rate_of(self.question, self.loaded) if stated else math.nan
             return
         flat = flat and hours is None and not self.loaded.arrivals.hourly_profile
-        alike = HourlyRates((1.0,) * HOURS_PER_DAY, None, "one rate in every hour")
-        self.rates = alike if flat else hourly_rates(hours, self.loaded, folder)
+        alike = "one rate in every hour"
+        self.rates = HourlyRates((1.0,) * 24, None, alike) if flat else hourly_rates(hours, self.loaded, folder)
         if self.rates.mean_rate_per_s is not None and self.question.rate is None:
             # rates in the file are the fleet's own
             self.rate, self.elasticity = self.rates.mean_rate_per_s, replace(elasticity, rate_is="mean")
@@ -1485,7 +1409,6 @@ class _Hourly:
 
     def fleet(self, rate_per_s: float) -> Fleet:
         """The pools that stand, else those of the cheapest fleet at a rate [1/s]."""
-        from planner.question.compiled import compile_question
         from planner.studies.schedule import fleet_to_schedule
 
         return fleet_to_schedule(compile_question(self.question, self.loaded, rate_per_s), self.standing)
@@ -1549,7 +1472,6 @@ def deploy(
     """
     from planner.deploy import find_target
     from planner.deploy.serving import DeployOptions, serving_of
-    from planner.units import parse_duration
 
     target, saved = find_target(to), _standing(fleet)
     seconds = None if startup is None else parse_duration(startup, "--startup")
@@ -1557,11 +1479,10 @@ def deploy(
         name, namespace, engine, image, model_id, seconds, cache, revision, api_key_secret, router_image, platform, replicas_by,
         layout, prometheus_namespace,
     )  # fmt: skip
-    content = fleet.to_dict() if isinstance(fleet, Plan) else _document(fleet)
-    return target.render(serving_of(content, saved.pools, options))
+    return target.render(serving_of(_document(fleet), saved.pools, options))
 
 
-def _scalers(paths: Sequence[str | Path], name: str, pools: Sequence[str]) -> dict[str, Policy]:
+def _scalers(paths: Sequence[str | Path] | None, name: str, pools: Sequence[str]) -> dict[str, Policy]:
     """Rules of files by pool, whatever wrote the objects they scale."""
     from planner.monitor.names import names_of
     from planner.monitor.reading import policies_of
@@ -1577,18 +1498,14 @@ def _planned_requests(
 ) -> tuple[Mapping[str, Any], CompiledQuestion, Requests]:
     """The plan file's content, its question, and the requests it plans with."""
     from planner.deploy.replay import planned_requests
-    from planner.question.compiled import compile_question
-    from planner.units import parse_duration
 
     if not 1 <= requests <= 1_000_000:
         raise InputError(f"--replay-requests: must lie in [1, 1,000,000], got {requests!r}")
-    if not 1.0 <= (most_s := parse_duration(seconds, "--replay-for")) <= 86_400.0:
-        raise InputError(f"--replay-for: must lie between 1 s and a day, got {seconds!r}")
+    most_s = _within(seconds, "--replay-for", 1.0, 86_400.0, "1 s and a day")
     saved = _standing(fleet)
     inputs = saved.inputs()
     question = compile_question(inputs, saved.traffic(inputs.cdf), rate)
-    content = fleet.to_dict() if isinstance(fleet, Plan) else _document(fleet)
-    return content, question, planned_requests(question.traffic, requests, most_s)
+    return _document(fleet), question, planned_requests(question.traffic, requests, most_s)
 
 
 @told_types
@@ -1705,7 +1622,7 @@ def autoscale(
     hours: str | Path | None = None,
     rate_is: str = "peak",
     startup: float | str | None = None,
-    policy: Sequence[str | Path] = (),
+    policy: Sequence[str | Path] | None = None,
     name: str = "fleetopt",
     clock: bool = False,
     deployed: str = "k8s",
@@ -1743,11 +1660,8 @@ def autoscale(
     """
     from planner.autoscale.derive import Asked, autoscaling
     from planner.autoscale.objects import guards_of
-    from planner.catalog.load import repository
     from planner.deploy.startup import Startup, estimated_startup
     from planner.monitor.names import find_deployed
-    from planner.question.compiled import compile_question
-    from planner.units import parse_duration
     from planner.workload.hours import HourlyRates, hourly_rates
 
     saved = _standing(fleet)
@@ -1759,12 +1673,9 @@ def autoscale(
     flat = hours is None and not loaded.arrivals.hourly_profile
     by_hour = HourlyRates((1.0,) * 24, None, "a constant rate") if flat else hourly_rates(hours, loaded, saved.folder)
     rates = by_hour.rates_per_s(by_hour.mean_rate_per_s or built.rate, "mean" if by_hour.mean_rate_per_s else rate_is)
-    seconds = None if startup is None else parse_duration(startup, "--startup")
-    if seconds is not None and not 0.0 <= seconds <= 86_400.0:
-        raise InputError(f"--startup: must lie between 0 and a day, got {seconds:g} s")
-    idle = None if scale_to_zero is None else parse_duration(scale_to_zero, "--scale-to-zero")
-    if idle is not None and not 1.0 <= idle <= 604_800.0:
-        raise InputError(f"--scale-to-zero: must lie between a second and a week, got {idle:g} s")
+    seconds = None if startup is None else _within(startup, "--startup", 0.0, 86_400.0, "0 and a day")
+    week = 1.0, 604_800.0, "a second and a week"
+    idle = None if scale_to_zero is None else _within(scale_to_zero, "--scale-to-zero", *week)
     asked = Asked(
         repository(inputs.model) or inputs.model,
         name,
@@ -1777,11 +1688,17 @@ def autoscale(
         built,
         rates,
         by_hour.source,
-        lambda pool: (
-            Startup(seconds, {}) if seconds is not None else estimated_startup(pool.option.model, cached=False)
-        ),
+        lambda pool: estimated_startup(pool.option.model, cached=False) if seconds is None else Startup(seconds, {}),
         asked,
     )
+
+
+def _within(given: float | str, option: str, low: float, high: float, told: str) -> float:
+    """A time that has limits [s]."""
+    seconds = parse_duration(given, option)
+    if not low <= seconds <= high:
+        raise InputError(f"{option}: must lie between {told}, got {seconds:g} s")
+    return seconds
 
 
 @told_types
@@ -1808,7 +1725,6 @@ def metrics(
     """
     from planner.monitor.measured import queries
     from planner.monitor.prometheus import read_answers, read_server
-    from planner.units import parse_duration
 
     place = str(prometheus)
     if not place.startswith(("http://", "https://")):
@@ -1824,7 +1740,7 @@ def check(
     prometheus: str | Path | Mapping[str, Sequence[Series]],
     *,
     name: str = "fleetopt",
-    policy: Sequence[str | Path] = (),
+    policy: Sequence[str | Path] | None = None,
     **options: Any,
 ) -> FleetCheck:
     """Metrics of a running fleet against its plan at the traffic measured.
@@ -1865,7 +1781,7 @@ def monitoring_rules(
     to: str = "files",
     deployed: str | None = None,
     namespace: str | None = None,
-    policy: Sequence[str | Path] = (),
+    policy: Sequence[str | Path] | None = None,
 ) -> dict[str, str]:
     """Prometheus rules and a Grafana dashboard of a plan.
 
@@ -1891,11 +1807,9 @@ def monitoring_rules(
     dict of str to str
         File -> text.
     """
-    from planner.catalog.load import repository
     from planner.monitor.files import monitoring_files
     from planner.monitor.names import find_deployed
     from planner.monitor.rules import Watched
-    from planner.question.compiled import compile_question
 
     saved = _standing(fleet)
     inputs = saved.inputs()
@@ -1926,19 +1840,14 @@ def reproduce(paper: str = "all", progress: Callable[[int, int], None] | None = 
     return findings_of(paper, progress)
 
 
+@spelled_out
 @told_types
 def stability(
     workload: Workload | Frame | str | Path | None = None,
     *,
-    rate: float | None = None,
-    gpu: str | None = None,
-    model: str | None = None,
-    tp: int | str | None = None,
-    profile: str | None = None,
-    token_budget: int | str | None = None,
-    max_num_seqs: int | str | None = None,
     replicas: int | None = None,
     burst: float = 2.0,
+    **options: Unpack[ReplicaOptions],
 ) -> Stability:
     """What a replica and a fleet sustain: which bound says so, slack, time to overload.
 
@@ -1957,20 +1866,14 @@ def stability(
     """
     from planner.advice.stability import stability as stability_of
 
-    return stability_of(_replica(workload, locals()), replicas, burst)
+    return stability_of(_replica(workload, options), replicas, burst)
 
 
+@spelled_out
 @told_types
 def batching(
     workload: Workload | Frame | str | Path | None = None,
-    *,
-    rate: float | None = None,
-    gpu: str | None = None,
-    model: str | None = None,
-    tp: int | str | None = None,
-    profile: str | None = None,
-    token_budget: int | str | None = None,
-    max_num_seqs: int | str | None = None,
+    **options: Unpack[ReplicaOptions],
 ) -> Batching:
     """Exclusive or mixed batching, with the settings of each, and how certain that is.
 
@@ -1985,25 +1888,20 @@ def batching(
     """
     from planner.advice.batching import batching as batching_of
 
-    return batching_of(_replica(workload, locals()))
+    return batching_of(_replica(workload, options))
 
 
+@spelled_out
 @told_types
 def wait(
     workload: Workload | Frame | str | Path | None = None,
     *,
-    rate: float | None = None,
-    gpu: str | None = None,
-    model: str | None = None,
-    tp: int | str | None = None,
-    profile: str | None = None,
-    token_budget: int | str | None = None,
-    max_num_seqs: int | str | None = None,
     replicas: int | None = None,
     types: int | None = None,
     segments: int | None = None,
     horizon: float | str = "1h",
     delta: float | str = 0.01,
+    **options: Unpack[ReplicaOptions],
 ) -> WaitSettings:
     """Thresholds of WAIT and Nested WAIT: how many requests to wait for, the memory they need, what they promise.
 
@@ -2023,10 +1921,9 @@ def wait(
     WaitSettings
     """
     from planner.advice.wait import wait_settings
-    from planner.units import parse_fraction
 
     covered, risk = parse_duration(horizon, "--horizon"), parse_fraction(delta, "--delta")
-    return wait_settings(_replica(workload, locals()), replicas, types, segments, covered, risk)
+    return wait_settings(_replica(workload, options), replicas, types, segments, covered, risk)
 
 
 @told_types
@@ -2178,11 +2075,10 @@ def _chosen(question: PlanInputs, told: Collection[str]) -> Iterator[Remark]:
         yield Remark("chosen", {"what": ", ".join(chosen)})
 
 
-def _replica(workload: Workload | Frame | str | Path | None, arguments: Mapping[str, Any]) -> SchedulerReplica:
+def _replica(workload: Workload | Frame | str | Path | None, options: Mapping[str, Any]) -> SchedulerReplica:
     """The replica and traffic a scheduler command is about."""
     from planner.advice.replica import scheduler_replica
 
-    options = {k: v for k, v in arguments.items() if k in OPTIONS and k != "burst" and v is not None}
     return scheduler_replica(_loaded("azure" if workload is None else workload), options)
 
 
@@ -2207,26 +2103,21 @@ def _taken(given: Any) -> Any:
     return workload_from_frame(given)
 
 
-def _document(plan_file: str | Path) -> Mapping[str, Any]:
-    """The content of a plan file; :func:`_standing` checks it."""
-    from planner.shared.documents import load_document
+def _document(fleet: Plan | str | Path) -> Mapping[str, Any]:
+    """A plan as its file has it; :func:`_standing` checks the file."""
+    return fleet.to_dict() if isinstance(fleet, Plan) else plan_document(fleet)
 
-    found = load_document(plan_file)
-    return found if isinstance(found, Mapping) else {}
+
+def _saved(fleet: Plan | str | Path) -> Question:
+    """The question of a plan, or of a file that holds one or a configuration."""
+    return question_of(fleet) if isinstance(fleet, Plan) else load_question(fleet)
 
 
 def _standing(fleet: Plan | str | Path) -> Question:
     """The fleet of a plan, or of a file that holds one."""
-    from planner.question.files import load_question, question_of
-
-    if isinstance(fleet, Plan):
-        saved = question_of(fleet)
-    else:
-        saved = load_question(fleet)
-        if not saved.pools:
-            raise InputError(
-                f"{fleet}: holds no fleet", "Write one first: fleetopt plan ... --format yaml -o plan.yaml"
-            )
+    saved = _saved(fleet)
+    if not saved.pools:
+        raise InputError(f"{fleet}: holds no fleet", "Write one first: fleetopt plan ... --format yaml -o plan.yaml")
     scheduler = saved.options.get("scheduler", "engine")
     if scheduler not in ("engine", "sarathi"):
         raise InputError(

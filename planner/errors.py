@@ -81,6 +81,12 @@ class InputError(FleetOptError):
         return "\n".join(lines)
 
 
+def refuse(problems: Sequence[str], hint: str | None = None, heading: str | None = None) -> None:
+    """Raise one error with all problems found; nothing where there are none."""
+    if problems:
+        raise InputError.from_problems(problems, hint, heading)
+
+
 class InfeasibleError(FleetOptError):
     """No fleet in the searched space keeps the promises: which one binds, the best achievable, what would relax it.
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from planner.choices import Choices
+from planner.errors import InputError
 from planner.machine.hardware import Parallelism
 from planner.promise import Promise, Slo
+from planner.shared.documents import load_document
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record, json_number
 from planner.shared.remarks import Remark
@@ -23,6 +26,20 @@ POOL_COLUMNS = (
     "slot_occupancy",
 )  # fmt: skip
 """What a table of pools says of each, before its latencies."""
+
+
+def plan_document(path: str | Path) -> dict[str, Any]:
+    """What a plan file holds.
+
+    Raises
+    ------
+    InputError
+        It is none.
+    """
+    data = load_document(path, f"A plan: fleetopt plan --cdf azure --slo 0.5 -o {Path(path).name}")
+    if not isinstance(data, dict) or data.get("kind") != Plan.document:
+        raise InputError(f"{path}: holds no plan", "Make one: fleetopt plan --cdf azure --slo 0.5 -o plan.yaml")
+    return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +91,7 @@ class LatencyValue(Record):
         return values if self.share is not None else {k: v for k, v in values.items() if not k.startswith("share")}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings(Record):
     """How the engines of a pool are to be started, in the words of vLLM, each with its reason.
 
@@ -106,22 +123,16 @@ class EngineSettings(Record):
     max_num_seqs: int
     max_num_batched_tokens: int
     tensor_parallel_size: int
-    gpu_memory_utilization: float
-    kv_cache_dtype: str
-    batching: str
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     expert_parallel_size: int = 1
     speculative: str = ""
+    gpu_memory_utilization: float
+    kv_cache_dtype: str
+    batching: str
     max_loras: int = 0
     max_lora_rank: int = 0
     reasons: Mapping[str, str] = field(default_factory=dict)
-
-    written: ClassVar[tuple[str, ...]] = (
-        "max_model_len", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "pipeline_parallel_size",
-        "data_parallel_size", "expert_parallel_size", "speculative", "gpu_memory_utilization", "kv_cache_dtype", "batching",
-        "max_loras", "max_lora_rank", "reasons",
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,6 +476,16 @@ class Plan(InNotebooks):
     def __repr__(self) -> str:
         fleet = " + ".join(f"{p.replicas} x {p.parallel} {p.gpu}" for p in self.pools)
         return f"<Plan: {fleet}, ${self.cost_usd_per_hour:,.2f}/hour, {self.arrival_rate_per_s:g} requests/s>"
+
+    def saying(self, first: bool = False, **more: Iterable[Remark]) -> Plan:
+        """The plan with more `assumptions`, `warnings` or `notes`, behind those it has or in front of them."""
+        told: dict[str, Any] = {"remarks": dict(self.remarks)}
+        for kind, remarks in more.items():
+            own, new = self.remarks.get(kind, ()), tuple(remarks)
+            words, said = getattr(self, kind), tuple(map(str, new))
+            told["remarks"][kind] = (*new, *own) if first else (*own, *new)
+            told[kind] = (*said, *words) if first else (*words, *said)
+        return replace(self, **told)
 
     @property
     def replicas(self) -> int:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 from planner.units import format_duration
 
 PROMISE_METRICS = ("ttft_s", "tpot_s", "e2e_s")
@@ -72,8 +72,7 @@ class Promise:
             problems.append(f"{self.kind} quantile must lie in (0, 1), got {self.quantile!r}")
         if self.scope not in ("pool", "fleet"):
             problems.append(f"promise scope {self.scope!r} is neither pool nor fleet")
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
 
     @classmethod
     def joint(cls, limits: Mapping[str, float], share: float, scope: str = "pool") -> Promise:

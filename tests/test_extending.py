@@ -64,7 +64,7 @@ GPU = (
     "  dummy-9000-100gb: {memory_gib: 99, bandwidth_gb_per_s: 5000, tflops: {bf16: 1000, fp16: 1000}, link_gb_per_s: 450,\n"
     "    gpu_class: sxm, sm_count: 100, attention_kernel: fa3, aliases: [dummy-9000], sources: [label, h100, h100, h100]}\n"
 )
-OPTION = '    dummy: str | None = _option(None, of.TEXT, WORKLOAD, "A dummy.")\n'
+OPTION, TOLD = "    dummy: str | None = _option(None, of.TEXT)\n", "    dummy\n        A dummy.\n"
 COMMAND = 'def dummy() -> None:\n    """A dummy."""\n'
 FORMAT = """
 dummy:
@@ -107,7 +107,10 @@ KINDS: dict[str, tuple[tuple[Callable[[Path], list[str]], ...], int, str]] = {
         "assert 'dummy' in OPTIONS['method'].choices and find_method('dummy')",
     ),
     "option of a plan": (
-        (replaced("planner/question/options.py", "    rate: float | None", OPTION + "    rate: float | None"),), 1,
+        (
+            replaced("planner/question/options.py", "    rate: float | None", OPTION + "    rate: float | None"),
+            replaced("planner/question/options.py", "    rate\n        Arr", TOLD + "    rate\n        Arr"),
+        ), 1,
         "from planner.question.options import OPTIONS; assert OPTIONS['dummy'].spellings == ('--dummy',)",
     ),
     "GPU": (
@@ -142,7 +145,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_dummy_of_each_kind(kind: str, copy: Path, tmp_path: Path) -> None:
     additions, most, holds = KINDS[kind]
-    touched = [path for add in additions for path in add(copy)]
+    touched = {path for add in additions for path in add(copy)}
     assert len(touched) <= most
     done = subprocess.run(
         [sys.executable, "-c", holds], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(copy)}, capture_output=True, text=True

@@ -25,15 +25,9 @@ QUANTITIES = "a formula of that many quantities, by the names of its source"
 SETTINGS = "independent settings of one run, most by keyword with a default"
 
 LONG = {
-    "api.py: what_if": SIGNATURE,
     "calibrate/closed_loop.py: loop_times": ONE_FORMULA,
     "calibrate/microbench.py: measure": SIGNATURE,
     "calibrate/servers.py: fit_server": IN_STEPS,
-    "cli/calibrate.py: calibrate": SIGNATURE,
-    "cli/compress.py: serve": SIGNATURE,
-    "cli/plan.py: plan": SIGNATURE,
-    "cli/schedule.py: schedule": SIGNATURE,
-    "cli/workload.py: import_": SIGNATURE,
     "iteration/roofline.py: roofline": ONE_FORMULA,
 }
 """Functions of more than :data:`LINES` code lines -> why."""

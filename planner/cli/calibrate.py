@@ -7,116 +7,130 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import SimpleNamespace
+from typing import Any
 
 from planner.cli import options as opt
-
-if TYPE_CHECKING:
-    from planner.calibrate.launch import Launch
-    from planner.calibrate.live import Server
-    from planner.calibrate.loads import OperatingRange
-    from planner.calibrate.result import CalibrationSet
-
-OWN: opt.Table = {
-    "What to measure": {
-        "gpu -g": "GPU the measurements are of; checked on this machine.",
-        "model -m": "Model name, folder or config.json, or the server's name for it; `tiny` with --device cpu.",
-        "tp": (int, "GPUs per replica. Default 1."),
-    },
-    "A running server": {
-        "server": "Address of an OpenAI-compatible server: http://host:8000.",
-        "served_model --served-model-name": "The server's name for the model, where --model is another. Default: what it serves.",
-        "max_requests": (1000, "Most requests sent to the server.", 1),
-        "max_concurrency": (32, "Most requests in flight.", 1),
-        "for_plan --for": (Path, "Plan file: measure where that plan will run, not within --max-*."),
-        "max_input": (4096, "Longest prompt, tokens.", 1),
-        "max_output": (256, "Longest answer, tokens.", 1),
-        "api_key_env": ("OPENAI_API_KEY", "Environment variable with the server's key."),
-        "start_wait": "How long to wait for a server that is starting. Default 30 s, 15 min with --launch.",
-        "timeout": ("60s", "Longest silence of a request."),
-        "scheduling": "mixed: prompts run together with decodes (vLLM V1); exclusive: they stall them. Default: the "
-        "engine's, or what predicts left-out lengths better.",
-        "token_budget": (int, "The server's tokens per iteration. Default: what it says, or what fits best.", 1),
-    },
-    "An engine to start": {
-        "launch": (False, "Start the engine here with the flags of the plan given by --for, measure it, stop it."),
-        "engine": "vllm, sglang or trtllm: the one to start, or the one that runs.",
-        "engine_command": ("", "How it is started here: /path/to/venv/bin/vllm."),
-        "engine_args": ("", "Further flags of the engine, in quotes."),
-        "pool": "Pool of the plan whose engine is measured, where it has several.",
-    },
-    "Files": {
-        "files --from": (
-            list[Path],
-            "File of measurements: vLLM bench serve, GuideLLM, aiperf, inference-perf JSON, or a CSV of "
-            "iterations or server points. Repeat.",
-        ),
-        "select": (list[str], "Only CSV rows with column=value, e.g. role=fit. Repeat."),
-        "isl": (float, "Mean prompt length, where a file does not say it."),
-        "osl": (float, "Mean answer length, where a file does not say it."),
-        "concurrency": (
-            float,
-            "Requests in flight, or sequences a full server runs at once, where a file does not say it.",
-        ),
-        "source": ("", "Where the files come from, with licence; kept in the profile."),
-    },
-    "This machine": {
-        "device": ("cuda", "cuda, or cpu to try the whole path without a GPU."),
-        "points": (
-            int,
-            "Batches to measure (default 24), or to use of each group of a file, those that tell most (default all).",
-            1,
-        ),
-    },
-    "": {
-        "max_seconds": "Bound of the measuring, e.g. 60 or 5min. Default 60 s here, 300 s for a server.",
-        "force": (False, "Write a profile that fails its checks; measure a GPU that was not named."),
-        "dry_run": (False, "Print what would be measured or sent, and stop."),
-    },
-}
+from planner.cli.output import draw, emit, renderer, say
+from planner.errors import InputError
+from planner.units import parse_duration
 
 AS_GIVEN = ("gpu", "tp", "engine", "device", "scheduling", "token_budget", "points", "force", "source")
 """Options that are passed on as they are."""
 
 
-@opt.has(OWN)
+@opt.told_here
 def calibrate(
-    *,
     model: str | None,
-    server: str | None,
-    served_model: str | None,
-    launch: bool,
     files: list[Path] | None,
-    dry_run: bool,
-    name: Annotated[str | None, opt.told("Name of the profile.", panel=opt.OUTPUT)] = None,
-    output: Annotated[
-        Path | None,
-        opt.told(
-            "Profile file, or a folder. Default: your profile folder, where `plan` finds it.",
-            "-o",
-            "--output",
-            panel=opt.OUTPUT,
-        ),
-    ] = None,
-    write: Annotated[bool, opt.told("Write the profile.", "--write/--no-write", panel=opt.OUTPUT)] = True,
+    output: Path | None,
+    output_format: str,
     plot: opt.Plot = None,
-    output_format: Annotated[
-        str, opt.told("Of the report: table, json, yaml, csv or markdown.", "--format", "-f", panel=opt.OUTPUT)
-    ] = "table",
     **given: Any,
 ) -> None:
     """Measure how long an iteration takes and write a profile for `plan`.
 
     On the machine with the GPU: fleetopt calibrate --gpu a100 --model llama-3.1-8b. A running server: --server URL --model
     NAME --gpu h100. Measurements you have: --from result.json --gpu h100 --model llama-3.1-8b.
-    """
-    from planner.cli.output import draw, emit, say
-    from planner.errors import InputError
-    from planner.units import parse_duration
 
-    report = _report(output_format)
-    seconds = None if given["max_seconds"] is None else parse_duration(given["max_seconds"], "--max-seconds")
+    What to measure
+    ---------------
+    gpu -g
+        GPU the measurements are of; checked on this machine.
+    model -m
+        Model name, folder or config.json, or the server's name for it; `tiny` with --device cpu.
+    tp : int
+        GPUs per replica. Default 1.
+
+    A running server
+    ----------------
+    server
+        Address of an OpenAI-compatible server: http://host:8000.
+    served_model --served-model-name
+        The server's name for the model, where --model is another. Default: what it serves.
+    max_requests : int = 1000, at least 1
+        Most requests sent to the server.
+    max_concurrency : int = 32, at least 1
+        Most requests in flight.
+    for_plan --for : Path
+        Plan file: measure where that plan will run, not within --max-*.
+    max_input : int = 4096, at least 1
+        Longest prompt, tokens.
+    max_output : int = 256, at least 1
+        Longest answer, tokens.
+    api_key_env : str = OPENAI_API_KEY
+        Environment variable with the server's key.
+    start_wait
+        How long to wait for a server that is starting. Default 30 s, 15 min with --launch.
+    timeout : str = 60s
+        Longest silence of a request.
+    scheduling
+        mixed: prompts run together with decodes (vLLM V1); exclusive: they stall them. Default: the engine's, or what
+        predicts left-out lengths better.
+    token_budget : int, at least 1
+        The server's tokens per iteration. Default: what it says, or what fits best.
+
+    An engine to start
+    ------------------
+    launch : bool = False
+        Start the engine here with the flags of the plan given by --for, measure it, stop it.
+    engine
+        vllm, sglang or trtllm: the one to start, or the one that runs.
+    engine_command : str = ""
+        How it is started here: /path/to/venv/bin/vllm.
+    engine_args : str = ""
+        Further flags of the engine, in quotes.
+    pool
+        Pool of the plan whose engine is measured, where it has several.
+
+    Files
+    -----
+    files --from : list[Path]
+        File of measurements: vLLM bench serve, GuideLLM, aiperf, inference-perf JSON, or a CSV of iterations or server
+        points. Repeat.
+    select : list[str]
+        Only CSV rows with column=value, e.g. role=fit. Repeat.
+    isl : float
+        Mean prompt length, where a file does not say it.
+    osl : float
+        Mean answer length, where a file does not say it.
+    concurrency : float
+        Requests in flight, or sequences a full server runs at once, where a file does not say it.
+    source : str = ""
+        Where the files come from, with licence; kept in the profile.
+
+    This machine
+    ------------
+    device : str = cuda
+        cuda, or cpu to try the whole path without a GPU.
+    points : int, at least 1
+        Batches to measure (default 24), or to use of each group of a file, those that tell most (default all).
+
+    Options
+    -------
+    max_seconds
+        Bound of the measuring, e.g. 60 or 5min. Default 60 s here, 300 s for a server.
+    force : bool = False
+        Write a profile that fails its checks; measure a GPU that was not named.
+    dry_run : bool = False
+        Print what would be measured or sent, and stop.
+
+    Output
+    ------
+    name
+        Name of the profile.
+    output -o --output : Path
+        Profile file, or a folder. Default: your profile folder, where `plan` finds it.
+    write --write/--no-write : bool = True
+        Write the profile.
+    output_format --format -f : str = table
+        Of the report: table, json, yaml, csv or markdown.
+    """
+    asked = SimpleNamespace(**given)
+    server, launch = asked.server, asked.launch
+    render, seconds = renderer(output_format, None), _time(asked.max_seconds, "--max-seconds")
     if seconds is not None and seconds <= 0.0:
         raise InputError("--max-seconds must be positive")
     sources = [name for name, on in (("--server", server), ("--launch", launch), ("--from", files)) if on]
@@ -128,52 +142,55 @@ def calibrate(
         from planner.calibrate.live import Server
         from planner.calibrate.loads import OperatingRange
 
-        if given["for_plan"] is None:
+        if asked.for_plan is None:
             reach = OperatingRange(*(given[f"max_{of}"] for of in ("input", "output", "concurrency", "requests")))
         else:
-            reach = OperatingRange.for_plan(given["for_plan"], given["max_requests"], given["pool"])
-        silence_s = parse_duration(given["timeout"], "--timeout")
-        wait_s = None if given["start_wait"] is None else parse_duration(given["start_wait"], "--start-wait")
+            reach = OperatingRange.for_plan(asked.for_plan, asked.max_requests, asked.pool)
+        silence_s, wait_s = parse_duration(asked.timeout, "--timeout"), _time(asked.start_wait, "--start-wait")
         if server is not None:
-            key = os.environ.get(given["api_key_env"]) or None
-            target = Server(server, served_model or model or "", key, silence_s, 30.0 if wait_s is None else wait_s)
+            key = os.environ.get(asked.api_key_env) or None
+            target = Server(
+                server, asked.served_model or model or "", key, silence_s, 30.0 if wait_s is None else wait_s
+            )
         else:
-            start = _launch(model, served_model, wait_s, given)
-    if dry_run and start is not None:
-        emit(shlex.join(start.line(8000)), None)
-        return
-    if dry_run:
-        emit(_what_would_be(target, reach, files or [], seconds, model, given), None)
-        return
+            start = _launch(model, asked.served_model, wait_s, given)
+    if asked.dry_run:
+        seen = _what_would_be(target, reach, files or [], seconds, model, given)
+        return emit(seen if start is None else shlex.join(start.line(8000)), None)
     from planner.calibrate.load_generators import Assumed
     from planner.calibrate.run import calibrate as run
 
     with _progress("measuring") as show:
         result = run(
-            server=target, launch=start, files=files or (), reach=reach, where=_pairs(given["select"] or []),
-            model=model if served_model or (target is None and start is None) else None,
-            assumed=Assumed(given["isl"], given["osl"], given["concurrency"]), max_seconds=seconds, command=command,
+            server=target, launch=start, files=files or (), reach=reach, where=_selected(asked.select or []),
+            model=model if asked.served_model or (target is None and start is None) else None,
+            assumed=Assumed(asked.isl, asked.osl, asked.concurrency), max_seconds=seconds, command=command,
             progress=show, **{name: given[name] for name in AS_GIVEN},
         )  # fmt: skip
-    if name is not None:
-        result = _renamed(result, name)
-    text = report(result)
-    if write:
+    if asked.name is not None:
+        result = _renamed(result, asked.name)
+    several = len(result.calibrations) > 1
+    text = render(result if several or output_format in ("table", "markdown") else result.only)
+    if asked.write:
         say(_written(result, output))
     emit(text, None)
     draw(result, plot)
     for calibration in result.calibrations:
-        label = f"{calibration.profile.name}: " if len(result.calibrations) > 1 else ""
+        label = f"{calibration.profile.name}: " if several else ""
         say(f"note: {label}{line}" for line in calibration.notes)
         say(f"warning: {label}{line}" for line in calibration.warnings)
 
 
-def _launch(model: str | None, served_model: str | None, wait_s: float | None, given: Mapping[str, Any]) -> Launch:
+def _time(given: str | None, option: str) -> float | None:
+    """A time that may be left out [s]."""
+    return None if given is None else parse_duration(given, option)
+
+
+def _launch(model: str | None, served_model: str | None, wait_s: float | None, given: Mapping[str, Any]) -> Any:
     """What is to be started, from the options."""
     from planner.calibrate.launch import Launch, plan_settings
     from planner.engines import DEFAULT_ENGINE
     from planner.engines import engine as find_engine
-    from planner.errors import InputError
 
     if model is None:
         raise InputError("which model is the engine to load?", "Give --model: a folder with config.json, or a name.")
@@ -190,49 +207,31 @@ def _launch(model: str | None, served_model: str | None, wait_s: float | None, g
 
 
 def _what_would_be(
-    target: Server | None,
-    reach: OperatingRange | None,
-    files: list[Path],
-    seconds: float | None,
-    model: str | None,
-    given: Mapping[str, Any],
+    target: Any, reach: Any, files: list[Path], seconds: float | None, model: str | None, given: Mapping[str, Any]
 ) -> str:
     """What a dry run prints."""
     if files:
         return "\n".join(f"would read {f}" for f in files)
-    if target is not None and reach is not None:
+    if target is not None:
         from planner.calibrate.loads import describe_range
         from planner.calibrate.run import SERVER_SECONDS
 
         head = f"would send to {target.endpoint} as {target.model or 'the model it serves'!r}:"
         return "\n".join([head, *describe_range(reach, seconds or SERVER_SECONDS)])
-    tp, points = given["tp"] or 1, given["points"] or 24
-    return _device_plan(model or "llama-3.1-8b", given["gpu"], tp, given["device"], points)
+    return "\n".join(
+        _device_plan(model or "llama-3.1-8b", **{name: given[name] for name in ("gpu", "tp", "device", "points")})
+    )
 
 
-def _report(output_format: str) -> Callable[[CalibrationSet], str]:
-
-    from planner.cli.output import renderer
-
-    render = renderer(output_format, None)
-    if output_format in ("table", "markdown"):
-        return render
-    return lambda result: render(result.calibrations[0] if len(result.calibrations) == 1 else result)
+def _selected(texts: list[str]) -> dict[str, str]:
+    """``--select`` by column."""
+    pairs = [text.partition("=") for text in texts]
+    if wrong := next(("".join(pair) for pair in pairs if not (pair[0] and pair[1])), None):
+        raise InputError(f"--select {wrong!r}: expected column=value, e.g. role=fit")
+    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
-    from planner.errors import InputError
-
-    pairs = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise InputError(f"--select {text!r}: expected column=value, e.g. role=fit")
-        pairs[key.strip()] = value.strip()
-    return pairs
-
-
-def _device_plan(model: str, gpu: str | None, tp: int, device: str, points: int) -> str:
+def _device_plan(model: str, gpu: str | None, tp: int | None, device: str, points: int | None) -> Iterator[str]:
     """The batches that would be measured, in their order."""
     from planner.calibrate.design import designed_batches, measuring_order
     from planner.calibrate.microbench import CPU, TINY_MODEL
@@ -241,17 +240,14 @@ def _device_plan(model: str, gpu: str | None, tp: int, device: str, points: int)
 
     network = TINY_MODEL if model == "tiny" else find_model(model)
     memory = CPU.memory_bytes if device == "cpu" or gpu is None else find_gpu(gpu).memory_bytes
-    plan = measuring_order(designed_batches(network, tp=tp, kv_bytes=0.4 * memory, points=points))
-    lines = [f"would measure {network.name} tp {tp} on {'this CPU' if device == 'cpu' else gpu or 'this GPU'}:"]
-    return "\n".join([*lines, *(f"{run.batch}{' (sentinel)' if run.sentinel else ''}" for run in plan)])
+    plan = measuring_order(designed_batches(network, tp=tp or 1, kv_bytes=0.4 * memory, points=points or 24))
+    yield f"would measure {network.name} tp {tp or 1} on {'this CPU' if device == 'cpu' else gpu or 'this GPU'}:"
+    yield from (f"{run.batch}{' (sentinel)' if run.sentinel else ''}" for run in plan)
 
 
-def _renamed(result: CalibrationSet, name: str) -> CalibrationSet:
+def _renamed(result: Any, name: str) -> Any:
     """The one profile of the result under another name."""
-    from dataclasses import replace
-
     from planner.calibrate.result import CalibrationSet
-    from planner.errors import InputError
 
     if len(result.calibrations) != 1:
         raise InputError(f"--name {name!r} cannot name {len(result.calibrations)} profiles", "Select one group.")
@@ -261,10 +257,9 @@ def _renamed(result: CalibrationSet, name: str) -> CalibrationSet:
     return CalibrationSet((replace(only, profile=replace(only.profile, name=name)),))
 
 
-def _written(result: CalibrationSet, output: Path | None) -> list[str]:
+def _written(result: Any, output: Path | None) -> Iterator[str]:
     """Write every profile with its points; lines that say where they are."""
     from planner.catalog.profiles import user_directory
-    from planner.errors import InputError
     from planner.shared.paths import refuse_homeless
 
     several = len(result.calibrations) > 1
@@ -276,13 +271,11 @@ def _written(result: CalibrationSet, output: Path | None) -> list[str]:
         raise InputError(f"{target}: {len(result.calibrations)} profiles need a folder", "Give a folder to -o.")
     if not target.parent.is_dir():
         raise InputError(f"{target}: folder {target.parent} does not exist")
-    lines = []
     for calibration in result.calibrations:
         written, *others = calibration.save(target)
         points = [f"points in {p.name}" for p in others if p.name.endswith(".points.jsonl")]
         kept = [f"the one before is {p.name}" for p in others if not p.name.endswith(".points.jsonl")]
-        lines.append("; ".join([f"wrote {written}", *points, *kept]))
-    return lines
+        yield "; ".join([f"wrote {written}", *points, *kept])
 
 
 @contextmanager

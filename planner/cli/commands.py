@@ -24,6 +24,16 @@ COMMANDS = (
 )  # fmt: skip
 """In the order of help: ``what-if`` is the function ``what_if`` of planner/cli/what_if.py, or the group ``app`` there."""
 
+TOGETHER = {
+    "explain": ("options",),
+    "plans": ("evaluate", "what-if", "cost", "diff", "report"),
+    "operate": ("deploy", "autoscale", "check"),
+    "schedulers": ("stability", "batching", "wait"),
+    "catalog": ("gpu", "model", "prices"),
+}
+BESIDE = {name: file for file, names in TOGETHER.items() for name in names}
+"""Commands that stand in a file with others."""
+
 
 OFTEN = {
     "plan": (
@@ -185,12 +195,14 @@ class Built(MutableMapping[str, Any]):
         if name not in self._built:
             if name not in COMMANDS:
                 raise KeyError(name)
-            module = import_module(f"planner.cli.{'choices' if name == 'options' else name.replace('-', '_')}")
+            own = name.replace("-", "_")
+            module = import_module(f"planner.cli.{BESIDE.get(name, own)}")
             alone = typer.Typer(rich_markup_mode="markdown")
-            if hasattr(module, "app"):
-                alone.add_typer(module.app, name=name)
+            found = getattr(module, "app", None) or getattr(module, own)
+            if isinstance(found, typer.Typer):
+                alone.add_typer(found, name=name)
             else:
-                alone.command(name)(getattr(module, name.replace("-", "_")))
+                alone.command(name)(found)
             self._built[name] = command = get_group(alone).commands[name]
             if type(command) is TyperGroup:
                 command.__class__ = Group

@@ -1,66 +1,64 @@
-"""``fleetopt explain``: why a plan is what it is."""
+"""``fleetopt explain`` and ``options``: why a plan is what it is, and what every other choice would cost."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+import planner as fo
 from planner.cli import options as opt
-from planner.cli.plan import Config, Scenario
+from planner.cli.output import progress_bar
+from planner.errors import InputError, did_you_mean
+
+ORDERS = ("cost", "kind", "name")
+
+PLAN = "Plan file. Default: plan first, with the options of `fleetopt plan`."
 
 
-@opt.asks(hidden=True)
-def explain(
-    plan: Annotated[
-        Path | None,
-        typer.Argument(metavar="PLAN", help="Plan file. Default: plan first, with the options of `fleetopt plan`."),
-    ] = None,
-    config: Config = None,
-    scenario: Scenario = None,
-    change: opt.Set = None,
-    output_format: opt.Format = None,
-    output: opt.OutputFile = None,
-    **given: Any,
-) -> None:
+@opt.verb(about=PLAN)
+def explain(plan: Path | None, **given: Any) -> Any:
     """Why a plan is what it is: pools, what binds, assumptions with their sources, errors, the search, engine settings.
 
     Every option of `fleetopt plan` holds here too.
 
     Example: fleetopt explain plan.yaml
     """
-    from planner.cli.output import writer
+    from planner.plans import plan_document
     from planner.report.text.why import Explanation
 
-    write = writer(output_format, output)
     if plan is not None:
-        return write(Explanation.of(saved_plan(plan)))
-    found = planned(config, scenario, opt.settings(given, change), False)
-    write(Explanation.of(found.to_dict(), found))
+        return Explanation.of(plan_document(plan))
+    found = _planned(given, False)
+    return Explanation.of(found.to_dict(), found)
 
 
-def planned(config: Path | None, scenario: str | None, given: dict[str, Any], choices: bool) -> Any:
-    """The plan of the options given."""
-    from planner import api
-    from planner.cli.output import progress_bar
+@opt.verb(about=PLAN)
+def options(plan: Path | None, sort: str | None, why: str | None, **given: Any) -> Any:
+    """What every other choice would cost beside a plan: routing, precision, GPU, engine, traffic, promises.
 
-    with progress_bar("planning") as progress:
-        return api.plan(given.pop("cdf"), config=config, scenario=scenario, choices=choices, progress=progress, **given)
+    A saved plan carries its rows.
 
+    Every option of `fleetopt plan` holds here too.
 
-def saved_plan(path: Path) -> dict[str, Any]:
-    """What a plan file holds.
+    Example: fleetopt options plan.yaml --sort cost
 
-    Raises
-    ------
-    InputError
-        It is none.
+    Options
+    -------
+    sort
+        Order of the rows: cost, kind or name. Default: as sized.
+    why
+        Rows by a part of their name or flags.
     """
-    from planner.errors import InputError
-    from planner.shared.documents import load_document
+    from planner.choices import Choices
+    from planner.plans import plan_document
 
-    data = load_document(path, f"A plan: fleetopt plan --cdf azure --slo 0.5 -o {path.name}")
-    if not isinstance(data, dict) or data.get("kind") != "fleetopt-plan":
-        raise InputError(f"{path}: holds no plan", "Make one: fleetopt plan --cdf azure --slo 0.5 -o plan.yaml")
-    return data
+    if sort is not None and sort not in ORDERS:
+        raise InputError(f"--sort: {sort!r} is none of {', '.join(ORDERS)}{did_you_mean(sort, ORDERS)}")
+    found = _planned(given, True).choices if plan is None else Choices.of_file(plan_document(plan), str(plan))
+    return found.ordered(sort) if why is None else found.only(why)
+
+
+def _planned(given: dict[str, Any], choices: bool) -> Any:
+    """The plan of the options given."""
+    with progress_bar("planning") as progress:
+        return fo.plan(choices=choices, progress=progress, **given)

@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from planner.cli import options as opt
+from planner.cli.output import emit, say
+from planner.errors import InputError
 
 ASKED = ("cdf", "rate", "gpu", "model", "slo", "tpot", "e2e")
 
 
 @opt.asks(ASKED)
-def init(
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="File to write; one that exists is kept.", rich_help_panel=opt.OUTPUT)
-    ] = Path("fleetopt.yaml"),
-    **given: Any,
-) -> None:
+def init(output: Path, **given: Any) -> None:
     """A configuration file with comments, from flags, or from four questions where none is given and a terminal is there.
 
     Example: fleetopt init --cdf azure --model qwen3-32b --gpu h200 --slo 500ms -o fleet.yaml
+
+    Output
+    ------
+    output -o --output : Path = fleetopt.yaml
+        File to write; one that exists is kept.
     """
     import sys
 
     from planner.catalog.load import gpu, model
-    from planner.cli.output import emit, say
-    from planner.errors import InputError
     from planner.fleet.types import ANY
     from planner.question.starter import QUESTIONS, answers, as_command, starter_file
 
     if output.exists():
         raise InputError(f"{output}: exists already", "Name another file: -o FILE.")
-    told = {
-        name: value[0] if isinstance(value, list) and len(value) == 1 else value
-        for name, value in given.items()
-        if value
-    }
+    told = {k: v[0] if isinstance(v, list) and len(v) == 1 else v for k, v in given.items() if v}
     if not told:
         asking = sys.stdin is not None and sys.stdin.isatty()
         for question, text, default in QUESTIONS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,24 +51,24 @@ class Given:
     value_at: int
 
 
-def given(words: Sequence[str], alone: Callable[[str], bool]) -> list[Given]:
-    """The options among the words; `alone` says which flags take no value."""
+def given(words: Sequence[str]) -> list[Given]:
+    """The options among the words of a command."""
+    alone = {f for p in _parameters(words) if getattr(p, "is_flag", False) for f in _spellings(p)}
     found = []
     for at, word in enumerate(words):
         if re.match(r"--?[A-Za-z]", word):
             flag, joined, value = word.partition("=")
-            if joined:
-                found.append(Given(flag, value, at, at))
-            elif not alone(word) and at + 1 < len(words) and not re.match(r"--?[A-Za-z]", words[at + 1]):
-                found.append(Given(word, words[at + 1], at, at + 1))
+            behind = words[at + 1] if at + 1 < len(words) and word not in alone else "-x"
+            if joined or re.match(r"--?[A-Za-z]", behind):
+                found.append(Given(flag, value if joined else None, at, at))
             else:
-                found.append(Given(word, None, at, at))
+                found.append(Given(word, behind, at, at + 1))
     return found
 
 
 def explained(error: FleetOptError, words: Sequence[str]) -> list[str]:
     """The lines of an error for who typed these words: options as typed, and a command that would do."""
-    typed = given(words, _alone(words))
+    typed = given(words)
     places = getattr(error, "problems", ()) or (error.message,)
     command: Sequence[str] | None = list(words)
     for place in places:
@@ -91,13 +91,9 @@ def misused(error: Any, words: Sequence[str]) -> list[str]:
 
 def _promised(words: Sequence[str]) -> Sequence[str]:
     """The words, with a promise where a plan has none."""
-    promised = {"--slo", "--ttft", "--tpot", "--e2e", "--goodput", "--throughput", "--config", "--services"}
-    flags = {word.partition("=")[0] for word in words}
-    return (
-        [*words, "--slo", "0.5"]
-        if [*words[:1]] == ["plan"] and not flags & promised and "--help" not in flags
-        else words
-    )
+    enough = {"--slo", "--ttft", "--tpot", "--e2e", "--goodput", "--throughput", "--config", "--services", "--help"}
+    bare = [*words[:1]] == ["plan"] and not enough & {word.partition("=")[0] for word in words}
+    return [*words, "--slo", "0.5"] if bare else words
 
 
 def _spelled(words: Sequence[str]) -> str:
@@ -117,15 +113,14 @@ def _command(words: Sequence[str]) -> Any:
     return group
 
 
-def _alone(words: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a flag of the command takes no value."""
-    switches = {
-        s
-        for p in getattr(_command(words), "params", ())
-        if getattr(p, "is_flag", False)
-        for s in (*p.opts, *p.secondary_opts)
-    }
-    return lambda flag: flag in switches
+def _parameters(words: Sequence[str]) -> Sequence[Any]:
+    """Options and arguments of the command that the words begin with."""
+    return getattr(_command(words), "params", ())
+
+
+def _spellings(parameter: Any) -> list[str]:
+    """Flags of an option."""
+    return [s for s in (*parameter.opts, *parameter.secondary_opts) if s.startswith("-")]
 
 
 def _option_of(line: str, typed: Sequence[Given]) -> tuple[Given, str, str] | None:
@@ -171,7 +166,7 @@ def _as_typed(line: str, typed: Sequence[Given]) -> str:
 
 def _mended(line: str, words: Sequence[str], error: FleetOptError) -> Sequence[str] | None:
     """The words with what a line of an error says would be right; ``None`` where nothing of them is to be changed."""
-    typed = given(words, _alone(words))
+    typed = given(words)
     for said, change in BESIDE:
         if said in line:
             return _changed(words, change, typed)
@@ -222,8 +217,7 @@ def _for_option(
     if option.flag == "--prometheus":
         return [*_dropped(words, option), "--emit-rules", "rules"]
     if option.flag == "--set" and (known := OPTIONS.get(option.value.partition("=")[0])) is not None:
-        value = (known.choices[:1] or (known.kind.example,))[0]
-        return _replaced(words, option, f"{known.name}={value}")
+        return _replaced(words, option, f"{known.name}={known.example}")
     return None if option.flag in ("--config", "--services", "--prompts") else _with_example(words, option)
 
 
@@ -260,10 +254,10 @@ def _dropped(words: Sequence[str], option: Given) -> list[str]:
 
 def _with_example(words: Sequence[str], option: Given) -> list[str]:
     """The words with a value that the option takes; without it where none is known, or where the value was one already."""
-    from planner.question.options import OPTIONS
+    from planner.question.options import FLAGS
 
-    known = next((o for o in OPTIONS.values() if option.flag in o.spellings), None)
-    of_kind = "" if known is None else (known.choices[:1] or (known.kind.example,))[0]
+    known = FLAGS.get(option.flag)
+    of_kind = "" if known is None else known.example
     value = EXAMPLES.get(f"{words[0]} {option.flag}") or EXAMPLES.get(option.flag) or of_kind
     return _replaced(words, option, value) if value and value != option.value else _dropped(words, option)
 
@@ -274,7 +268,7 @@ def _instead(error: FleetOptError, words: Sequence[str]) -> Sequence[str] | None
 
     text = str(error)
     if isinstance(error, InfeasibleError):
-        typed = given(words, _alone(words))
+        typed = given(words)
         if error.promise is not None and error.best_s and math.isfinite(error.best_s):
             told = re.search(r"relax .* to ([\d.]+ \w+)", " ".join(error.relaxations))
             reachable = (told[1] if told else format_duration(round_up(1.5 * error.best_s))).replace(" ", "")
@@ -308,13 +302,13 @@ def _instead(error: FleetOptError, words: Sequence[str]) -> Sequence[str] | None
 def _usage(error: Any, words: Sequence[str]) -> tuple[str, Sequence[str] | None]:
     """What is wrong with words that the framework refuses, and the words that were meant."""
     message = error.format_message()
-    typed = given(words, _alone(words))
+    typed = given(words)
     if (unknown := getattr(error, "option_name", None)) is not None and "requires" not in message:
         return _no_such_option(str(unknown), words, typed)
     if (lacking := re.search(r"Option '([^']+)' requires an argument", message)) is not None:
-        option = next((o for o in typed if o.flag == lacking[1]), Given(lacking[1], None, 0, 0))
-        value = _with_example(["", ""], Given(option.flag, "", 0, 1))[1:]
-        filled = [*words[: option.at + 1], *value, *words[option.at + 1 :]] if value else None
+        at = next((o.at for o in typed if o.flag == lacking[1]), 0)
+        value = _with_example(["", ""], Given(lacking[1], "", 0, 1))[1:]
+        filled = [*words[: at + 1], *value, *words[at + 1 :]] if value else None
         return f"{lacking[1]}: takes a value" + (f", for example {value[0]}" if value else ""), filled
     if (extra := re.search(r"unexpected extra argument\S* \((.*)\)", message)) is not None:
         return _one_too_many(extra[1].split()[0], words)
@@ -324,39 +318,29 @@ def _usage(error: Any, words: Sequence[str]) -> tuple[str, Sequence[str] | None]
         first = next((o for o in typed if o.flag == repeated[1]), None)
         return message.rstrip("."), None if first is None else _dropped(words, first)
     if "Missing argument" in message:
-        example = {"evaluate": "plan.yaml", "reproduce": "fleetopt"}.get(words[0] if words else "", "plan.yaml")
-        hint = (
-            f" A plan file is written by: {_spelled((*PLANNED, '-o', 'plan.yaml'))}" if example == "plan.yaml" else ""
-        )
-        return f"{message.rstrip('.')}: {words[-1]} takes a file.{hint}", [*words, example]
+        hint = f"A plan file is written by: {_spelled((*PLANNED, '-o', 'plan.yaml'))}"
+        return f"{message.rstrip('.')}: {words[-1]} takes a file. {hint}", [*words, "plan.yaml"]
     return message, None
-
-
-def _flags(command: Any) -> Iterator[str]:
-    """All flags of a command."""
-    for parameter in getattr(command, "params", ()):
-        yield from (s for s in (*parameter.opts, *parameter.secondary_opts) if s.startswith("-"))
 
 
 def _no_such_option(unknown: str, words: Sequence[str], typed: Sequence[Given]) -> tuple[str, Sequence[str] | None]:
     """An option that the command has not: an old name, one misspelled, or one of other commands."""
-    from planner.cli.commands import COMMANDS, Built
+    from planner.cli.commands import COMMANDS
     from planner.question.options import RENAMED
 
     option = next((o for o in typed if o.flag == unknown), None)
     at = option.at if option is not None else 0
     if unknown in RENAMED:
-        *before, last = RENAMED[unknown].split()
-        value = "VALUE" if option is None or option.value is None else option.value
-        joined = (
-            [*before, f"{last}{value}"]
-            if last.endswith("=")
-            else [*before, last, *([] if value == "VALUE" else [value])]
-        )
+        value = None if option is None else option.value
+        joined = RENAMED[unknown].split()
+        if joined[-1].endswith("="):
+            joined[-1] += value or "VALUE"
+        else:
+            joined += [] if value is None else [value]
         after = words[(at if option is None else option.value_at) + 1 :]
         return f"{unknown}: is written {' '.join(joined)}", [*words[:at], *joined, *after]
-    own = [*_flags(_command(words))]
-    others = [name for name in COMMANDS if unknown in _flags(Built()[name])]
+    own = [flag for p in _parameters(words) for flag in _spellings(p)]
+    others = [name for name in COMMANDS if any(unknown in _spellings(p) for p in _parameters([name]))]
     here = " ".join(w for w in words[:2] if not w.startswith("-") and _command([*words[:1], w]) is not None) or words[0]
     bare = None if option is None else _dropped(words, option)
     if others:
@@ -378,7 +362,7 @@ def _one_too_many(word: str, words: Sequence[str]) -> tuple[str, Sequence[str] |
         joined = before[-1] + word
         return f"{word}: a number and its unit are one word: {joined}", [*before[:-1], joined, *after]
     flag = _belongs_to(word)
-    if flag is None or flag not in _flags(_command(words)):
+    if flag is None or not any(flag in _spellings(p) for p in _parameters(words)):
         return f"{word}: what is it? Every value stands behind its option", [*before, *after]
     return f"{word}: is given as {flag} {word}", [*before, flag, word, *after]
 

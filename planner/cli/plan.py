@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
+import planner as fo
 from planner.cli import options as opt
-
-if TYPE_CHECKING:
-    from planner.plans import Plan
-
-Config = Annotated[
-    Path | None,
-    opt.told("Configuration or plan file (YAML, JSON) whose options are the base.", panel=opt.OUTPUT)]  # fmt: skip
-Scenario = Annotated[str | None, opt.told("Scenario of the configuration file.", panel=opt.OUTPUT)]
+from planner.cli.output import draw, emit, format_of, page_width, progress_bar, renderer, say, tell, writer
+from planner.errors import InfeasibleError, InputError
+from planner.shared.writing import is_stream
 
 WITH_CHOICES = ("table", "markdown", "json", "yaml")
 """Formats that hold what other choices would cost."""
@@ -26,35 +22,10 @@ FOR_PROGRAMS = ("json", "yaml")
 
 @opt.asks()
 def plan(
-    config: Config = None,
-    scenario: Scenario = None,
-    services: Annotated[
-        Path | None,
-        opt.told(
-            "File of several services, planned together over one stock or budget (docs/services.md).", panel=opt.OUTPUT
-        ),
-    ] = None,
-    current: Annotated[
-        Path | None,
-        opt.told("Plan file of the fleet there is: what to keep, restart, add and retire.", "--from", panel=opt.OUTPUT),
-    ] = None,
-    verify: Annotated[
-        str | None,
-        opt.told(
-            "Replay other draws of the traffic and judge every promise (exit 6 when one fails); with kernel (the default) or "
-            "python, its reference.",
-            "--verify",
-            panel=opt.OUTPUT,
-        ),
-    ] = None,
-    no_choices: Annotated[
-        bool,
-        opt.told(
-            "Without what other choices would cost.", "--no-options", panel=opt.OUTPUT, envvar="FLEETOPT_NO_OPTIONS"
-        ),
-    ] = False,
-    quiet: Annotated[bool, opt.told("The answer in one line.", "--quiet", "-q", panel=opt.OUTPUT)] = False,
-    change: opt.Set = None,
+    services: Path | None,
+    verify: str | None,
+    quiet: bool,
+    no_choices: bool,
     output_format: opt.PlanFormat = None,
     output: opt.OutputFile = None,
     plot: opt.Plot = None,
@@ -65,50 +36,42 @@ def plan(
     Example: fleetopt plan --cdf azure --slo 500ms
 
     fleetopt plan --isl 2000 --osl 300 --rate 40 --tpot 50ms --model llama-3.1-70b --gpu h200 -o plan.yaml
+
+    Output
+    ------
+    services : Path
+        File of several services, planned together over one stock or budget (docs/services.md).
+    current --from : Path
+        Plan file of the fleet there is: what to keep, restart, add and retire.
+    verify
+        Replay other draws of the traffic and judge every promise (exit 6 when one fails); with kernel (the default) or
+        python, its reference.
+    no_choices --no-options : bool = False, else FLEETOPT_NO_OPTIONS
+        Without what other choices would cost.
+    quiet -q : bool = False
+        The answer in one line.
     """
-    from planner import api
-    from planner.cli.output import draw, emit, format_of, progress_bar, renderer, say, tell, writer
-    from planner.errors import InfeasibleError, InputError
     from planner.question.files import load_question
     from planner.report.text.plan import one_line
-    from planner.shared.writing import is_stream
 
-    given = opt.settings(given, change)
+    given = opt.settings(given)
+    config, own = given["config"], {name: given[name] for name in ("scenario", "current")} | {"verify": verify}
     # several fleets have no start line of one
-    classes = config if services is None and config is not None and load_question(config).classes else None
-    write = writer(output_format, output, of="" if classes is not None or services is not None else "plan")
+    tiered = services is None and config is not None and load_question(config).classes
+    write = writer(output_format, output, of="" if tiered or services is not None else "plan")
     if services is not None:
-        own = {
-            "--config": config,
-            "--scenario": scenario,
-            "--from": current,
-            "--verify": verify,
-            "--plot": plot,
-            "-q": quiet or None,
-        }
-        if taken := [flag for flag, value in own.items() if value is not None]:
-            raise InputError(f"{taken[0]}: not with --services", "Plan a service by itself to use it.")
-        _services(services, write, given)
+        _refuse({"config": config, **own, "plot": plot, "quiet": quiet or None}, "with --services", "a service")
+        _services(services, write, {name: value for name, value in given.items() if name not in ("config", *own)})
+        return
+    if tiered:
+        _refuse({"verify": verify, **own}, "for a file with classes", "each class")
+        _classes(write, {name: value for name, value in given.items() if value is not None})
         return
     # a file to deploy has no room for what was not chosen
     choices = not (no_choices or quiet) and (output_format or format_of(output)) in WITH_CHOICES
-    if classes is not None:
-        if verify is not None or scenario is not None or current is not None:
-            option = "--verify" if verify is not None else "--scenario" if scenario is not None else "--from"
-            raise InputError(f"{option}: not for a file with classes", "Plan each class by itself to use it.")
-        tiers = api.plan_tiers(classes, **{k: v for k, v in given.items() if v is not None})
-        write(tiers)
-        say(
-            f"{g.label}: "
-            + (f"${g.cost_usd_per_hour:,.2f}/hour" if g.cost_usd_per_hour is not None else f"infeasible: {g.reason}")
-            for g in tiers.groupings
-        )
-        say(f"assumed: {line}" for line in tiers.assumptions)
-        return
-    asked = {"config": config, "scenario": scenario, "current": current, "choices": choices, **given}
     try:
         with progress_bar("planning") as progress:
-            result = api.plan(asked.pop("cdf"), progress=progress, **asked)
+            result = fo.plan(given.pop("cdf"), choices=choices, progress=progress, **given)
     except InfeasibleError as error:
         # a file is written after success alone
         if output is None and (error.choices is not None or output_format in FOR_PROGRAMS):
@@ -126,28 +89,41 @@ def plan(
         _verify(result, verify)
 
 
+def _refuse(given: Mapping[str, Any], where: str, what: str) -> None:
+    """Refuse options of one fleet where several are planned."""
+    taken = next((name for name, value in given.items() if value is not None), None)
+    if taken is not None:
+        flag = {"current": "--from", "quiet": "-q"}.get(taken, f"--{taken}")
+        raise InputError(f"{flag}: not {where}", f"Plan {what} by itself to use it.")
+
+
+def _classes(write: Callable[[Any], None], given: dict[str, Any]) -> None:
+    """Plan classes of requests together."""
+
+    tiers = fo.plan_tiers(**given)
+    write(tiers)
+    for g in tiers.groupings:
+        cost = f"infeasible: {g.reason}" if g.cost_usd_per_hour is None else f"${g.cost_usd_per_hour:,.2f}/hour"
+        say([f"{g.label}: {cost}"])
+    say(f"assumed: {line}" for line in tiers.assumptions)
+
+
 def _services(file: Path, write: Callable[[Any], None], given: dict[str, Any]) -> None:
     """Plan services together; the answer is written before who is not served becomes the exit code."""
-    from planner import api
-    from planner.cli.output import progress_bar
-    from planner.errors import InfeasibleError
-
     with progress_bar("planning") as progress:
-        result = api.plan_services(file, progress=progress, **given)
+        result = fo.plan_services(file, progress=progress, **given)
     write(result)
     if result.unserved:
         raise InfeasibleError(f"not served: {', '.join(result.unserved)}")
 
 
-def _verify(plan: Plan, program: str) -> None:
+def _verify(plan: Any, program: str) -> None:
     """Simulate the fleet just planned; the verdicts go to stderr, so that stdout stays the plan."""
-    from planner import api
-    from planner.cli.output import page_width, progress_bar, say
     from planner.cli.simulate import require
     from planner.report.output import table
 
     with progress_bar("simulating") as bar:
-        result = api.simulate(plan, verify_with=program, progress=lambda _, share: bar(int(100 * share), 100))
+        result = fo.simulate(plan, verify_with=program, progress=lambda _, share: bar(int(100 * share), 100))
     say(["", "other draws of the same traffic, on the same iteration times:"])
     say([table(result, page_width(sys.stderr)), *(f"warning: {line}" for line in result.warnings)])
     require(result, "Plan with a margin: a stricter promise, or a lower --utilization-cap.")

@@ -2,58 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+import planner as fo
 from planner.cli import options as opt
-from planner.cli.plan import Config, Scenario
+from planner.cli.output import draw, progress_bar, say, writer
+from planner.errors import InputError
 
-TIME = "Time"
-GROWTH = "Growing traffic"
+OF_MONTHS, OF_HOURS = ("lead_time", "months", "start"), ("startup", "dwell")
+"""What only the months ahead take, and what only the hours do."""
 
 
-@opt.asks(hidden=True)
+@opt.asks(about="Plan file, whose pools are scaled, or configuration file. Default: plan first.")
 def schedule(
-    base: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="PLAN", help="Plan file, whose pools are scaled, or configuration file. Default: plan first."
-        ),
-    ] = None,
-    hours: Annotated[
-        str | None,
-        opt.told(
-            "File with 24 or 168 rates, or a shipped service (servegen-m-small, ...). Default: the workload's own hours.",
-            panel=TIME,
-        ),
-    ] = None,
-    startup: Annotated[
-        str, opt.told("From starting a replica until it serves; it starts that much ahead.", panel=TIME)
-    ] = "4min",
-    dwell: Annotated[
-        str, opt.told("Least time a pool keeps its number of replicas, in whole hours.", panel=TIME)
-    ] = "1h",
-    policy: Annotated[
-        list[Path] | None,
-        opt.told(
-            "HorizontalPodAutoscaler or ScaledObject to judge on these hours, beside a derived rule; needs a plan file. Repeat.",
-            panel=TIME,
-        ),
-    ] = None,
-    monthly_growth: Annotated[
-        str | None,
-        opt.told("Instead of hours: what to order by when, the traffic growing that much a month: 8%.", panel=GROWTH),
-    ] = None,
-    lead_time: Annotated[str, opt.told("From ordering a GPU until it serves.", panel=GROWTH)] = "90d",
-    months: Annotated[int, opt.told("Months ahead.", panel=GROWTH)] = 12,
-    start: Annotated[
-        str | None, opt.told("Day the months begin, 2027-01-31. Default: today.", "--from", panel=GROWTH)
-    ] = None,
-    config: Config = None,
-    scenario: Scenario = None,
-    change: opt.Set = None,
+    monthly_growth: str | None,
+    policy: list[Path] | None,
     output_format: opt.ScheduleFormat = None,
     output: opt.OutputFile = None,
     plot: opt.Plot = None,
@@ -66,34 +31,49 @@ def schedule(
     Example: fleetopt schedule plan.yaml --hours servegen-m-small --startup 4min --dwell 2h
 
     fleetopt schedule plan.yaml --monthly-growth 8% --lead-time 90d
-    """
-    from planner import api
-    from planner.cli.output import draw, progress_bar, say, writer
-    from planner.errors import InputError
 
-    given = opt.settings(given, change)
+    Time
+    ----
+    hours
+        File with 24 or 168 rates, or a shipped service (servegen-m-small, ...). Default: the workload's own hours.
+    startup : str = 4min
+        From starting a replica until it serves; it starts that much ahead.
+    dwell : str = 1h
+        Least time a pool keeps its number of replicas, in whole hours.
+    policy : list[Path]
+        HorizontalPodAutoscaler or ScaledObject to judge on these hours, beside a derived rule; needs a plan file. Repeat.
+
+    Growing traffic
+    ---------------
+    monthly_growth
+        Instead of hours: what to order by when, the traffic growing that much a month: 8%.
+    lead_time : str = 90d
+        From ordering a GPU until it serves.
+    months : int = 12
+        Months ahead.
+    start --from
+        Day the months begin, 2027-01-31. Default: today.
+    """
+    asked = opt.of_fleet(given)
     write = writer(output_format, output, of="" if monthly_growth is not None else "schedule")
-    if base is not None and config is not None:
-        raise InputError("a plan file and --config", "Give one of them.")
+    plan = asked.pop("plan")
+    base = plan or asked.pop("config")
+    asked = {
+        k: v for k, v in asked.items() if k not in ("config", *(OF_MONTHS if monthly_growth is None else OF_HOURS))
+    }
     if monthly_growth is not None:
-        ahead: dict[str, Any] = {"hours": hours, "scenario": scenario, **given}
-        ahead |= {"lead_time": lead_time, "months": months, "start": start, "workload": ahead.pop("cdf")}
         with progress_bar("sizing") as progress:
-            write(api.growth(base or config, monthly_growth, progress=progress, **ahead))
+            write(fo.growth(base, monthly_growth, progress=progress, **asked))
         return
-    if policy and base is None:
+    if policy and plan is None:
         raise InputError("--policy: judges the scaler of a standing fleet", "Give a plan file.")
-    time: dict[str, Any] = {"hours": hours, "startup": startup, "dwell": dwell}
     with progress_bar("sizing") as progress:
-        result = api.schedule(
-            base or config, scenario=scenario, workload=given.pop("cdf"), progress=progress, **time, **given
-        )
-    judged = None
-    if policy and base is not None:
-        over = result.elasticity.rate_is
-        judged = api.autoscale(base, hours=hours, rate_is=over, startup=startup, policy=policy)
+        result = fo.schedule(base, progress=progress, **asked)
+    pools: Sequence[Any] = ()
+    if policy:
+        own = {"hours": asked["hours"], "startup": asked["startup"], "rate_is": result.elasticity.rate_is}
+        pools = fo.autoscale(plan, policy=policy, **own).pools
     write(result)
     draw(result, plot)
     say(f"note: {line}" for line in result.notes)
-    if judged is not None:
-        say(line for pool in judged.pools for line in pool.lines())
+    say(line for pool in pools for line in pool.lines())

@@ -4,63 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
+import planner as fo
 from planner.cli import options as opt
+from planner.cli.output import emit, progress_bar, renderer, say, writer
+from planner.errors import CheckFailedError, InputError, refuse
 from planner.routing import ROUTINGS
+from planner.shared.documents import parse_yaml
 from planner.simulate.policy import policy_names
-
-if TYPE_CHECKING:
-    from planner.simulate.plan import Verification
-
-OWN: opt.Table = {
-    "": {
-        "rate --rate --rates": "Rates, requests/s: 500 or 5,10,15. Default: the plan's.",
-        "workload --cdf --workload -w": "Traffic: other than the plan's; for policies the default is azure.",
-    },
-    "Run": {
-        "preset": "Engine rules: mixed, paged, slots, policies. Default: those of the plan's method.",
-        "requests": (int, "Requests of a run that are drawn. Default 50000 for a plan, 4000 for policies."),
-        "seeds": (int, "Runs, each another draw of the traffic. Default 6 for a plan, 2 for policies."),
-        "arrivals": "auto (the workload's own requests, else drawn at random), dispersion (drawn with the bursts it measured), "
-        "poisson, or paced:N clients at constant gaps. Default: as the plan assumed.",
-        "replay": "Trace to replay, its time stamps with their lengths; at another rate as that many more users.",
-        "growth": "A replay reaches more than its rate by more users or more use. Default: as the plan.",
-        "surge": "Flash crowds, judged alone: 3x/60s, or 3x/60s/30s with a ramp.",
-        "in_flight": (int, "Requests of all clients under way at most (closed loop)."),
-        "verify_with": ("kernel", "What replays: kernel, or python, its reference (some 20000 requests)."),
-    },
-    "Comparing policies": {
-        "policies": f"Schedulers to compare, by comma: {', '.join(policy_names())}, or module:Class.",
-        "gpu -g": ("h100", "GPU type."),
-        "model -m": ("llama-3.1-8b", "Model name, or a config.json."),
-        "tp": (1, "GPUs per replica."),
-        "slots": (128, "max_num_seqs."),
-        "token_budget": (2048, "Tokens per iteration."),
-        "replicas": (1, "Replicas under one policy."),
-        "routing": ("random", f"{', '.join(ROUTINGS)}."),
-        "ttft": ("1s", "Objective: TTFT at most this."),
-        "tbt": ("500ms", "Objective: every gap between tokens at most this."),
-        "tbt_strict": ("100ms", "The same for strict users."),
-        "strict_share": ("0", "Share of strict users: 0.05 or 5%."),
-        "change --set": (list[str], "A policy's parameter: eb.k=20, slai.order=spf. Repeat."),
-    },
-}
+from planner.units import parse_number
 
 OF_PLAN = ("preset", "arrivals", "replay", "growth", "surge", "verify_with")
 """Options of a run that only a plan's simulation has."""
 
 
-@opt.has(OWN)
+@opt.asks((), words={"policies": ", ".join(policy_names()), "routings": ", ".join(ROUTINGS)})
 def simulate(
-    plan: Annotated[
-        Path | None, typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")
-    ] = None,
+    plan: opt.AnyPlan = None,
     *,
     rate: str | None,
-    workload: str | None,
     requests: int | None,
     seeds: int | None,
     in_flight: int | None,
@@ -77,15 +42,70 @@ def simulate(
     Examples: fleetopt simulate plan.yaml
 
     fleetopt simulate --policies sarathi,eb,slai,wait --cdf azure --rates 6,10,14 --format csv
-    """
-    from planner.errors import InputError
-    from planner.units import parse_number
 
-    if requests is not None and requests < 1:
-        raise InputError(f"--requests: must be at least 1, got {requests}")
-    if in_flight is not None and in_flight < 1:
-        raise InputError(f"--in-flight: must be at least 1, got {in_flight}")
+    Options
+    -------
+    rate --rate --rates
+        Rates, requests/s: 500 or 5,10,15. Default: the plan's.
+    workload --cdf --workload -w
+        Traffic: other than the plan's; for policies the default is azure.
+
+    Run
+    ---
+    preset
+        Engine rules: mixed, paged, slots, policies. Default: those of the plan's method.
+    requests : int
+        Requests of a run that are drawn. Default 50000 for a plan, 4000 for policies.
+    seeds : int
+        Runs, each another draw of the traffic. Default 6 for a plan, 2 for policies.
+    arrivals
+        auto (the workload's own requests, else drawn at random), dispersion (drawn with the bursts it measured), poisson,
+        or paced:N clients at constant gaps. Default: as the plan assumed.
+    replay
+        Trace to replay, its time stamps with their lengths; at another rate as that many more users.
+    growth
+        A replay reaches more than its rate by more users or more use. Default: as the plan.
+    surge
+        Flash crowds, judged alone: 3x/60s, or 3x/60s/30s with a ramp.
+    in_flight : int
+        Requests of all clients under way at most (closed loop).
+    verify_with : str = kernel
+        What replays: kernel, or python, its reference (some 20000 requests).
+
+    Comparing policies
+    ------------------
+    policies
+        Schedulers to compare, by comma: {policies}, or module:Class.
+    gpu -g : str = h100
+        GPU type.
+    model -m : str = llama-3.1-8b
+        Model name, or a config.json.
+    tp : int = 1
+        GPUs per replica.
+    slots : int = 128
+        max_num_seqs.
+    token_budget : int = 2048
+        Tokens per iteration.
+    replicas : int = 1
+        Replicas under one policy.
+    routing : str = random
+        {routings}.
+    ttft : str = 1s
+        Objective: TTFT at most this.
+    tbt : str = 500ms
+        Objective: every gap between tokens at most this.
+    tbt_strict : str = 100ms
+        The same for strict users.
+    strict_share : str = 0
+        Share of strict users: 0.05 or 5%.
+    change --set : list[str]
+        A policy's parameter: eb.k=20, slai.order=spf. Repeat.
+    """
+    for name, value in (("requests", requests), ("in-flight", in_flight)):
+        if value is not None and value < 1:
+            raise InputError(f"--{name}: must be at least 1, got {value}")
     rates = [parse_number(v, "--rates") for v in rate.split(",")] if rate else None
+    of_plan = {name: given.pop(name) for name in OF_PLAN}
     if policies is None:
         if plan is None:
             raise InputError("nothing to simulate", "Give a plan file, or --policies with --rates.")
@@ -94,46 +114,34 @@ def simulate(
         run: dict[str, Any] = {
             "requests": requests or 50_000,
             "seeds": 6 if seeds is None else seeds,
-            "rate": rates[0] if rates else None,
             "in_flight": in_flight,
-            "workload": workload,
         }
-        _verify(plan, {**run, **{name: given[name] for name in OF_PLAN}}, output_format, output)
+        run |= {"rate": rates[0] if rates else None, "workload": given["workload"], **of_plan}
+        _verify(plan, run, output_format, output)
         return
     if plan is not None:
         raise InputError("give either a plan file or --policies, not both")
     if rates is None:
         raise InputError("--rates is needed with --policies", "For example --rates 6,10,14.")
-    run = {
-        "requests": requests or 4000,
-        "seeds": 2 if seeds is None else seeds,
-        "parameters": _policy_settings(change or []),
-        **{name: value for name, value in given.items() if name not in OF_PLAN},
-    }
+    given |= {"requests": requests or 4000, "seeds": 2 if seeds is None else seeds}
+    given |= {"workload": given["workload"] or "azure", "parameters": _policy_settings(change or [])}
     names = [n.strip() for n in policies.split(",") if n.strip()]
-    _compare(names, rates, workload or "azure", run, output_format, output)
+    _compare({"policies": names, "rates": rates, **given}, output_format, output)
 
 
-def require(result: Verification, hint: str | None = None) -> None:
+def require(result: Any, hint: str | None = None) -> None:
     """Exit code 6 when a promise fails in the simulation."""
-    from planner.errors import CheckFailedError
-
-    failed = [c for c in result.checks if c.verdict == "fails"]
-    if failed:
-        raise CheckFailedError(
-            f"{failed[0].promise.label} of pool {failed[0].where} does not hold in the simulation: {failed[0].reason}",
-            hint,
-        )
+    failed = next((c for c in result.checks if c.verdict == "fails"), None)
+    if failed is not None:
+        told = f"{failed.promise.label} of pool {failed.where} does not hold in the simulation: {failed.reason}"
+        raise CheckFailedError(told, hint)
 
 
 def _verify(plan: Path, given: dict[str, Any], output_format: str | None, output: Path | None) -> None:
     """Simulate a plan, print it, and end with the exit code of its verdict."""
-    from planner import api
-    from planner.cli.output import progress_bar, say, writer
-
     write = writer(output_format, output)
     with progress_bar("simulating") as bar:
-        result = api.simulate(plan, progress=lambda _, share: bar(int(100 * share), 100), **given)
+        result = fo.simulate(plan, progress=lambda _, share: bar(int(100 * share), 100), **given)
     write(result)
     say(f"warning: {line}" for line in result.warnings)
     counts = [
@@ -145,25 +153,15 @@ def _verify(plan: Path, given: dict[str, Any], output_format: str | None, output
     require(result)
 
 
-def _compare(
-    names: list[str],
-    rates: list[float],
-    workload: str,
-    given: dict[str, Any],
-    output_format: str | None,
-    output: Path | None,
-) -> None:
+def _compare(asked: dict[str, Any], output_format: str | None, output: Path | None) -> None:
     """Simulate several schedulers and print the table; on Ctrl-C what is done goes to a file beside the one asked for."""
-    from planner import api
-    from planner.cli.output import emit, progress_bar, renderer, say
-
     render = renderer(output_format, output)
     with progress_bar("simulating") as bar:
-        result = api.compare_policies(names, rates, workload, progress=bar, **given)
+        result = fo.compare_policies(progress=bar, **asked)
     if not result.complete:
         if result.rows:
             emit(render(result), output.with_name(output.name + ".partial") if output else None)
-        say([f"interrupted: {len(result.rows)} of {len(names) * len(rates)} rows"])
+        say([f"interrupted: {len(result.rows)} of {len(asked['policies']) * len(asked['rates'])} rows"])
         raise typer.Exit(130)
     emit(render(result), output)
     say([result.about])
@@ -171,9 +169,6 @@ def _compare(
 
 def _policy_settings(changes: Sequence[str]) -> dict[str, dict[str, Any]]:
     """``["eb.k=20"]`` as ``{"eb": {"k": 20}}``; values are YAML."""
-    from planner.errors import InputError
-    from planner.shared.documents import parse_yaml
-
     found: dict[str, dict[str, Any]] = {}
     problems = []
     for item in changes:
@@ -186,6 +181,5 @@ def _policy_settings(changes: Sequence[str]) -> dict[str, dict[str, Any]]:
             found.setdefault(policy, {})[parameter] = parse_yaml(text, f"--set {name}")
         except InputError as error:
             problems.append(error.message)
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     return found

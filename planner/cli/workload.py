@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import SimpleNamespace
+from typing import Any
 
 import typer
 
 from planner.cli import options as opt
-
-if TYPE_CHECKING:
-    from planner.workload.workload import Workload
+from planner.cli.output import emit, say
+from planner.errors import InputError
+from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
 
 app = typer.Typer(
     name="workload",
@@ -20,81 +23,31 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-InputFormat = Annotated[
-    str | None,
-    opt.told("Force a format; default: recognised by content (`import --help` lists them).", "--input-format"),
-]
-OutputShare = Annotated[
-    str | None, opt.told("For totals alone: share of the output, e.g. 0.2 or 20%.", panel="What the file does not say")
-]
+UNSAID = "What the file does not say"
+
 
 _BIG = 8 << 20  # files above this size show a progress bar [bytes]
 
 
 @app.command("list")
-def list_shipped(output_format: opt.Format = None, output: opt.OutputFile = None) -> None:
+@opt.verb()
+def list_shipped() -> Any:
     """The workloads that come with the program."""
-    from planner.cli.output import writer
     from planner.report.listings.workloads import workload_list
     from planner.workload.hours import load_profile, profile_names
     from planner.workload.resolve import shipped_names
     from planner.workload.workload import Workload
 
-    write = writer(output_format, output)
     shipped = [Workload.from_file(name) for name in shipped_names()]
-    write(workload_list(shipped, {name: load_profile(name) for name in profile_names()}))
+    return workload_list(shipped, {name: load_profile(name) for name in profile_names()})
+
+
+ROLES = ("input", "output", "time", "category", "total", "session", "cached", "duration", "images")
 
 
 @app.command("import")
-def import_(
-    files: Annotated[
-        list[str],
-        typer.Argument(help="Files, patterns or addresses, or CATEGORY=FILE; several traces are merged in time."),
-    ],
-    output: opt.OutputFile = None,
-    input_format: InputFormat = None,
-    columns: Annotated[
-        list[str] | None,
-        opt.told("Own column names or JSON paths: input=A,output=B,time=C,category=D,total=E,session=F.", "--map"),
-    ] = None,
-    where: Annotated[
-        list[str] | None,
-        opt.told("Only requests whose column or JSON path has this value: model=gpt-x. Repeat.", "--where"),
-    ] = None,
-    name: Annotated[str | None, opt.told("Name of the workload. Default: of the file.")] = None,
-    rows: Annotated[
-        int | None,
-        opt.told(
-            "Most requests of the file: of a longer trace the busiest hour and other whole stretches. Default 250,000."
-        ),
-    ] = None,
-    keep_ids: Annotated[bool, opt.told("Keep the names of sessions; else a hash stands for each.")] = False,
-    compressible: Annotated[
-        list[str] | None, opt.told("Probability that a prompt of a category can be compressed: conv=1,code=0.")
-    ] = None,
-    rate: Annotated[float | None, opt.told("Arrival rate instead of the trace's own, requests/s.")] = None,
-    allow_bad_rows: Annotated[bool, opt.told("Drop unreadable rows even if they are more than 0.1%.")] = False,
-    source: Annotated[str | None, opt.told("Origin to write into the file.")] = None,
-    licence: Annotated[str | None, opt.told("Licence of the data to write into the file.")] = None,
-    tokens_per_character: Annotated[
-        float | None, opt.told("For text without token counts. Default 0.25.", panel="What the file does not say")
-    ] = None,
-    output_share: OutputShare = None,
-    mean_output: Annotated[
-        float | None, opt.told("For totals alone: mean output, tokens.", panel="What the file does not say")
-    ] = None,
-    time_unit: Annotated[
-        str | None,
-        opt.told("Unit of numeric times: s, ms, us, ns. Default: by size.", panel="What the file does not say"),
-    ] = None,
-    baseline: Annotated[
-        str | None, opt.told("The earlier of two scrapes of a server's histograms.", panel="What the file does not say")
-    ] = None,
-    interval: Annotated[
-        str | None, opt.told("Time the histograms cover, e.g. 1h.", panel="What the file does not say")
-    ] = None,
-    report: Annotated[Path | None, opt.told("Write the account of the import as JSON.", panel=opt.OUTPUT)] = None,
-) -> None:
+@opt.told_here
+def import_(files: list[str], output: opt.OutputFile = None, **given: Any) -> None:
     """A workload file from the data people have: traces, logs, benchmark results, server histograms.
 
     Formats: fleetopt, azure, burstgpt, splitwise, litellm, langfuse, vllm-bench, guidellm, aiperf, inference-perf, prometheus,
@@ -102,10 +55,57 @@ def import_(
     and more are read by DuckDB where it is installed; addresses (s3://, gs://, https://) take the extra `remote`.
 
     Example: fleetopt workload import conv=conv.csv code=code.csv --compressible conv=1,code=0 -o mine.csv
+
+    Arguments
+    ---------
+    files! : list[str]
+        Files, patterns or addresses, or CATEGORY=FILE; several traces are merged in time.
+
+    Options
+    -------
+    input_format
+        Force a format; default: recognised by content (`import --help` lists them).
+    columns --map : list[str]
+        Own column names or JSON paths: input=A,output=B,time=C,category=D,total=E,session=F.
+    where : list[str]
+        Only requests whose column or JSON path has this value: model=gpt-x. Repeat.
+    name
+        Name of the workload. Default: of the file.
+    rows : int
+        Most requests of the file: of a longer trace the busiest hour and other whole stretches. Default 250,000.
+    keep_ids --keep-ids/--no-keep-ids : bool = False
+        Keep the names of sessions; else a hash stands for each.
+    compressible : list[str]
+        Probability that a prompt of a category can be compressed: conv=1,code=0.
+    rate : float
+        Arrival rate instead of the trace's own, requests/s.
+    allow_bad_rows --allow-bad-rows/--no-allow-bad-rows : bool = False
+        Drop unreadable rows even if they are more than 0.1%.
+    source
+        Origin to write into the file.
+    licence
+        Licence of the data to write into the file.
+
+    What the file does not say
+    --------------------------
+    tokens_per_character : float
+        For text without token counts. Default 0.25.
+    output_share
+        For totals alone: share of the output, e.g. 0.2 or 20%.
+    mean_output : float
+        For totals alone: mean output, tokens.
+    time_unit
+        Unit of numeric times: s, ms, us, ns. Default: by size.
+    baseline
+        The earlier of two scrapes of a server's histograms.
+    interval
+        Time the histograms cover, e.g. 1h.
+
+    Output
+    ------
+    report : Path
+        Write the account of the import as JSON.
     """
-    from planner.cli.output import emit, say
-    from planner.errors import InputError
-    from planner.units import parse_duration, parse_fraction
     from planner.workload.formats.base import ReadOptions
     from planner.workload.importing import import_files
     from planner.workload.resolve import resolve_workload
@@ -113,40 +113,30 @@ def import_(
     from planner.workload.trace import MOST_REQUESTS
     from planner.workload.writer import csv_text
 
-    roles = ("input", "output", "time", "category", "total", "session", "cached", "duration", "images")
-    mapped = _pairs(columns, "--map")
-    for role in mapped:
-        if role not in roles:
-            raise InputError(f"--map: {role!r} is none of {', '.join(roles)}")
+    asked = SimpleNamespace(**given)
+    mapped = _pairs(asked.columns, "--map")
+    if wrong := next((role for role in mapped if role not in ROLES), None):
+        raise InputError(f"--map: {wrong!r} is none of {', '.join(ROLES)}")
     read = ReadOptions(
         columns=mapped,
-        allow_bad_rows=allow_bad_rows,
-        tokens_per_character=tokens_per_character,
-        output_share=None if output_share is None else parse_fraction(output_share, "--output-share"),
-        mean_output=mean_output,
-        time_unit=time_unit,
-        baseline=None if baseline is None else Source(resolve_workload(baseline)),
-        interval_s=None if interval is None else parse_duration(interval, "--interval"),
-        where=_pairs(where, "--where"),
+        output_share=None if asked.output_share is None else parse_fraction(asked.output_share, "--output-share"),
+        baseline=None if asked.baseline is None else Source(resolve_workload(asked.baseline)),
+        interval_s=None if asked.interval is None else parse_duration(asked.interval, "--interval"),
+        where=_pairs(asked.where, "--where"),
+        **{name: given[name] for name in ("allow_bad_rows", "tokens_per_character", "mean_output", "time_unit")},
     )
-    if rows is not None and rows < 1:
-        raise InputError(f"--rows: must be at least 1, got {rows}")
-    given = [_labelled(file) for file in files]
-    with _progress([path for _, path in given]) as progress:
-        workload, reports = import_files(
-            given,
-            read,
-            input_format=input_format,
-            name=name,
-            progress=progress,
-            most=MOST_REQUESTS if rows is None else rows,
-        )
-    if compressible:
-        workload = workload.with_compressible(_numbers(compressible, "--compressible"))
-    if rate is not None:
-        workload = workload.with_rate(rate)
-    if source is not None or licence is not None:
-        workload = workload.renamed(workload.name, source, licence)
+    if asked.rows is not None and asked.rows < 1:
+        raise InputError(f"--rows: must be at least 1, got {asked.rows}")
+    most, labelled = asked.rows or MOST_REQUESTS, [_labelled(file) for file in files]
+    how = {"input_format": asked.input_format, "name": asked.name, "most": most}
+    with _progress([path for _, path in labelled]) as progress:
+        workload, reports = import_files(labelled, read, progress=progress, **how)
+    if shares := _pairs(asked.compressible, "--compressible"):
+        workload = workload.with_compressible({k: parse_fraction(v, f"--compressible {k}") for k, v in shares.items()})
+    if asked.rate is not None:
+        workload = workload.with_rate(asked.rate)
+    if asked.source is not None or asked.licence is not None:
+        workload = workload.renamed(workload.name, asked.source, asked.licence)
     account = [line for one in reports for line in one.lines()]
     if (trace := workload.recorded) is not None and (parts := trace.stretches) is not None:
         whole = workload.provenance.requests or 0
@@ -154,107 +144,123 @@ def import_(
             f"kept {trace.requests:,} of {whole:,} requests: {parts.weight.size} stretches that stand for all"
         )
     elif trace is None:
-        workload = workload.fewer_rows(MOST_REQUESTS if rows is None else rows)
-    if report is not None:
-        import json
-
-        emit(json.dumps({"schema_version": 1, "files": [r.to_dict() for r in reports]}, indent=2), report)
-    emit(csv_text(workload, keep_ids), output)
+        workload = workload.fewer_rows(most)
+    if asked.report is not None:
+        emit(json.dumps({"schema_version": 1, "files": [r.to_dict() for r in reports]}, indent=2), asked.report)
+    emit(csv_text(workload, asked.keep_ids), output)
     say(account)
 
 
 @app.command()
+@opt.told_here
 def sql(
-    dialect: Annotated[str, opt.told("bigquery, snowflake, athena, spark, clickhouse, duckdb or postgres.")],
-    table: Annotated[str, opt.told("Table of the requests, one per row.")],
-    input_tokens: Annotated[str, opt.told("Column of the input tokens.", "--input-column")] = "input_tokens",
-    output_tokens: Annotated[str, opt.told("Column of the output tokens.", "--output-column")] = "output_tokens",
-    time: Annotated[str | None, opt.told("Column of the arrival time; without it the result has no rate.")] = None,
-    time_unit: Annotated[str | None, opt.told("Unit where times are numbers: s, ms, us, ns.")] = None,
-    category: Annotated[str | None, opt.told("Column of the category.")] = None,
-    where: Annotated[
-        list[str] | None, opt.told("Only requests whose column has this value: model=gpt-x. Repeat.")
-    ] = None,
-    resolution: Annotated[str, opt.told("Width of the cells that lengths are summed in.")] = "3%",
-    output: opt.OutputFile = None,
+    dialect: str, table: str, where: list[str] | None, resolution: str, output: opt.OutputFile = None, **given: Any
 ) -> None:
     """The query to run where the logs are: its small result, saved as CSV, imports like a trace.
 
     Example: fleetopt workload sql --dialect bigquery --table logs.requests --time created_at > query.sql
+
+    Options
+    -------
+    dialect!
+        bigquery, snowflake, athena, spark, clickhouse, duckdb or postgres.
+    table!
+        Table of the requests, one per row.
+    input_tokens --input-column : str = input_tokens
+        Column of the input tokens.
+    output_tokens --output-column : str = output_tokens
+        Column of the output tokens.
+    time
+        Column of the arrival time; without it the result has no rate.
+    time_unit
+        Unit where times are numbers: s, ms, us, ns.
+    category
+        Column of the category.
+    where : list[str]
+        Only requests whose column has this value: model=gpt-x. Repeat.
+    resolution : str = 3%
+        Width of the cells that lengths are summed in.
     """
-    from planner.cli.output import emit
-    from planner.units import parse_fraction
     from planner.workload.query import find_dialect, query
 
-    text = query(
-        find_dialect(dialect),
-        table,
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        time=time,
-        time_unit=time_unit,
-        category=category,
-        where=_pairs(where, "--where"),
-        resolution=parse_fraction(resolution, "--resolution"),
-    )
-    emit(text, output)
+    asked = {"where": _pairs(where, "--where"), "resolution": parse_fraction(resolution, "--resolution"), **given}
+    emit(query(find_dialect(dialect), table, **asked), output)
 
 
 @app.command()
-def show(
-    workload: Annotated[str, typer.Argument(help="A file in any known format, or a shipped name.")],
-    boundary: Annotated[str, opt.told("Total tokens at which to describe the split.")] = "4096",
-    gamma: Annotated[float, opt.told("Compression band above the boundary.")] = 1.5,
-    chunk: Annotated[int, opt.told("Prefill chunk of the iterations, tokens.")] = 512,
-    input_format: InputFormat = None,
-    output_share: OutputShare = None,
-    output_format: opt.Format = None,
-    output: opt.OutputFile = None,
-    plot: opt.Plot = None,
-) -> None:
-    """Lengths, correlation, burstiness, the split at a boundary and what was assumed."""
-    from planner.cli.output import draw, writer
-    from planner.errors import InputError
-    from planner.units import parse_tokens
+@opt.verb(plot=True)
+def show(workload: str, boundary: str, gamma: float, chunk: int, **given: Any) -> Any:
+    """Lengths, correlation, burstiness, the split at a boundary and what was assumed.
+
+    Arguments
+    ---------
+    workload!
+        A file in any known format, or a shipped name.
+
+    Options
+    -------
+    boundary : str = 4096
+        Total tokens at which to describe the split.
+    gamma : float = 1.5
+        Compression band above the boundary.
+    chunk : int = 512
+        Prefill chunk of the iterations, tokens.
+    input_format
+        Force a format; default: recognised by content (`import --help` lists them).
+
+    What the file does not say
+    --------------------------
+    output_share
+        For totals alone: share of the output, e.g. 0.2 or 20%.
+    """
     from planner.workload.summary import WorkloadSummary
 
-    write = writer(output_format, output)
-    loaded = _load(workload, input_format, output_share)
+    loaded = _load(workload, **given)
     split = parse_tokens(boundary, "--boundary")
     if not (split > 0.0 and gamma >= 1.0):
         raise InputError(f"--boundary must be positive and --gamma at least 1, got {boundary} and {gamma:g}")
-    described = WorkloadSummary(loaded, split, gamma, chunk)
-    write(described)
-    draw(described, plot)
+    return WorkloadSummary(loaded, split, gamma, chunk)
 
 
 @app.command()
+@opt.told_here
 def mix(
-    parts: Annotated[list[str], typer.Argument(help="WORKLOAD or WORKLOAD=WEIGHT; without weights the rates decide.")],
-    name: Annotated[str, opt.told("Name of the mix.")] = "mix",
-    rate: Annotated[float | None, opt.told("Arrival rate of the mix, requests/s.")] = None,
-    profile: Annotated[
-        str | None, opt.told("Daily profile of a real service (`fleetopt workload list`) for the result.")
-    ] = None,
-    scale_input: Annotated[float, opt.told("Factor on every input length.")] = 1.0,
-    scale_output: Annotated[float, opt.told("Factor on every output length: 1.3 = outputs grow 30%.")] = 1.0,
+    parts: list[str],
+    name: str,
+    rate: float | None,
+    profile: str | None,
+    scale_input: float,
+    scale_output: float,
     output: opt.OutputFile = None,
 ) -> None:
     """Mix workloads, or scale the lengths of one; the result is a workload file.
 
     Example: fleetopt workload mix azure-conv=3 agent-heavy=1 --scale-output 1.3 -o tomorrow.csv
+
+    Arguments
+    ---------
+    parts! : list[str]
+        WORKLOAD or WORKLOAD=WEIGHT; without weights the rates decide.
+
+    Options
+    -------
+    name : str = mix
+        Name of the mix.
+    rate : float
+        Arrival rate of the mix, requests/s.
+    profile
+        Daily profile of a real service (`fleetopt workload list`) for the result.
+    scale_input : float = 1.0
+        Factor on every input length.
+    scale_output : float = 1.0
+        Factor on every output length: 1.3 = outputs grow 30%.
     """
-    from planner.cli.output import emit
-    from planner.errors import InputError
     from planner.workload import combine
     from planner.workload.hours import load_profile
     from planner.workload.writer import csv_text
 
-    loaded, weights = [], []
-    for part in parts:
-        path, weight = _weighted(part)
-        loaded.append(_load(path, None, None))
-        weights.append(weight)
+    weighted = [_weighted(part) for part in parts]
+    loaded, weights = [_load(path) for path, _ in weighted], [weight for _, weight in weighted]
     known = [w for w in weights if w is not None]
     if known and len(known) < len(weights):
         raise InputError("give a weight to every part or to none: NAME=WEIGHT")
@@ -272,26 +278,26 @@ def mix(
 
 
 @app.command()
-def compare(
-    first: Annotated[str, typer.Argument(help="A workload.")],
-    second: Annotated[str, typer.Argument(help="Another one.")],
-    output_format: opt.Format = None,
-    output: opt.OutputFile = None,
-) -> None:
-    """How far two workloads are apart: has the traffic drifted from what was planned for?"""
-    from planner.cli.output import writer
+@opt.verb()
+def compare(first: str, second: str) -> Any:
+    """How far two workloads are apart: has the traffic drifted from what was planned for?
+
+    Arguments
+    ---------
+    first!
+        A workload.
+    second!
+        Another one.
+    """
     from planner.report.listings.workloads import drift_listing
     from planner.workload.combine import drift
 
-    write = writer(output_format, output)
-    one, two = _load(first, None, None), _load(second, None, None)
-    write(drift_listing(drift(one, two), (one.name, two.name)))
+    one, two = _load(first), _load(second)
+    return drift_listing(drift(one, two), (one.name, two.name))
 
 
-def _load(path: str, input_format: str | None, output_share: str | None) -> Workload:
+def _load(path: str, input_format: str | None = None, output_share: str | None = None) -> Any:
     """Read a workload with progress; what was left out is told."""
-    from planner.cli.output import say
-    from planner.units import parse_fraction
     from planner.workload.importing import read_workload
 
     share = None if output_share is None else parse_fraction(output_share, "--output-share")
@@ -309,15 +315,11 @@ def _labelled(text: str) -> tuple[str | None, str]:
 
 
 def _weighted(text: str) -> tuple[str, float | None]:
-    from planner.units import parse_number
-
     path, equals, weight = text.rpartition("=")
     return (path, parse_number(weight, f"weight of {path}")) if equals and not Path(text).exists() else (text, None)
 
 
 def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
-    from planner.errors import InputError
-
     result: dict[str, str] = {}
     for part in (piece for text in given or () for piece in text.split(",") if piece.strip()):
         key, equals, value = part.partition("=")
@@ -327,17 +329,9 @@ def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
     return result
 
 
-def _numbers(given: list[str], option: str) -> dict[str, float | None]:
-    from planner.units import parse_fraction
-
-    return {key: parse_fraction(value, f"{option} {key}") for key, value in _pairs(given, option).items()}
-
-
 @contextmanager
 def _progress(paths: list[str]) -> Iterator[Callable[[int, int], None] | None]:
     """A progress bar on stderr for long reads in a terminal."""
-    import sys
-
     big = any(Path(path).is_file() and Path(path).stat().st_size > _BIG for path in paths)
     if not big or not sys.stderr.isatty():
         yield None

@@ -197,8 +197,7 @@ def _as_asked(question: CompiledQuestion) -> Plan:
 
 def noted(plan: Plan, note: Remark) -> Plan:
     """The plan with one note more."""
-    notes = (*plan.remarks["notes"], note)
-    return replace(plan, notes=(*plan.notes, str(note)), remarks={**plan.remarks, "notes": notes})
+    return plan.saying(notes=[note])
 
 
 def _cheapest_routing(question: CompiledQuestion) -> Plan:

@@ -6,22 +6,21 @@ Every room below the front door gets the one record it is about; the rate of the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from planner.catalog.images import parse_size
 from planner.engines import DEFAULT_ENGINE
 from planner.engines import engine as find_engine
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 from planner.iteration.speculation import Speculation
 from planner.promise import GOODPUT, Promise, Slo
 from planner.question.compressible import category_shares
-from planner.question.images import USUAL_SIZE, images_by_category, with_images
 from planner.question.options import AT_RANDOM, PlanInputs
-from planner.question.pooling import read_only
+from planner.question.prompts import USUAL_SIZE, images_by_category, read_only, with_images
 from planner.routing import DEFAULT_ROUTING, Routing, find_routing
 from planner.shared.kept import once
 from planner.shared.remarks import Remark
@@ -32,6 +31,8 @@ from planner.workload.pools import FleetMoments
 from planner.workload.sending import ORDINARY, Population, Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
+
+Part = TypeVar("Part")
 
 KV_BLOCK = 16
 """Tokens of a block of the KV cache: what of a prefix fills none is not shared [tokens]."""
@@ -513,8 +514,7 @@ def _shared_prefix(inputs: PlanInputs, workload: Workload) -> tuple[float, tuple
             f"shared_prefix: {inputs.shared_prefix:,} tokens are no whole block of {KV_BLOCK} that a prompt begins with; "
             f"the longest prompt has {longest:,.0f}"
         )
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     shorter = float(workload.weight[workload.input_tokens <= tokens].sum() / workload.weight.sum())
     return float(tokens), (Remark("shared_prefix", {"tokens": tokens, "share": shorter}),)
 
@@ -574,7 +574,7 @@ def _few_requests(inputs: PlanInputs, workload: Workload) -> Iterator[Remark]:
 def _sending(inputs: PlanInputs, workload: Workload) -> Sending:
     """What clients do beyond what the workload shows; its requests are drawn where it has none one by one."""
     surge = None if inputs.surge is None else Surge.parse(inputs.surge)
-    limit = math.inf if inputs.in_flight is None else float(inputs.in_flight)
+    limit = float(_or_any(inputs.in_flight))
     population = population_of(inputs)
     if workload.sessions is not None and inputs.prefix_cache == "on":
         # each session waits for its answers already
@@ -622,24 +622,12 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     return CompiledQuestion(
         asked={**inputs.to_dict(), "routing": routing},
         traffic=traffic,
-        promises=Promises(
-            inputs.promises, inputs.utilization_cap, inputs.min_replicas, inputs.windows, inputs.confidence
-        ),
+        promises=_part(Promises, inputs, latency=inputs.promises),
         engines=_engines(inputs, traffic),
-        purchase=Purchase(
-            inputs.inventory,
-            inputs.price,
-            inputs.spot_price,
-            inputs.spot_share,
-            inputs.redundancy,
-            inputs.availability_target,
-            inputs.failures_per_hour,
-            inputs.repair_hours,
-            inputs.max_kw,
-        ),
+        purchase=_part(Purchase, inputs),
+        # a user's next request may belong to another pool, which the first one's answers would have to wait for
         search=Search(
             inputs.shape,
-            # a user's next request may belong to another pool, which the first one's answers would have to wait for
             1 if traffic.sending.population else inputs.pools,
             inputs.boundaries,
             inputs.gammas,
@@ -648,14 +636,25 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         method=inputs.method,
         routing=_with_closed_form(routing),
         open_routing=open_routing,
-        clients=Clients(
-            math.inf if inputs.max_queue is None else inputs.max_queue,
-            math.inf if inputs.max_queued_tokens is None else inputs.max_queued_tokens,
-            math.inf if inputs.client_timeout is None else inputs.client_timeout,
-            inputs.retries,
-            inputs.retry_after,
+        clients=_part(
+            Clients,
+            inputs,
+            max_queue=_or_any(inputs.max_queue),
+            max_queued_tokens=_or_any(inputs.max_queued_tokens),
+            timeout_s=_or_any(inputs.client_timeout),
         ),
     )
+
+
+def _or_any(limit: float | None) -> float:
+    """A limit that may be left out."""
+    return math.inf if limit is None else limit
+
+
+def _part(kind: Callable[..., Part], inputs: PlanInputs, **own: Any) -> Part:
+    """A part of the question: its `own` fields as given, the others as the options of their names, times without their ``_s``."""
+    names = [f.name for f in fields(kind) if f.name not in own]  # type: ignore[arg-type]
+    return kind(**own, **{n: getattr(inputs, n if hasattr(inputs, n) else n.removesuffix("_s")) for n in names})
 
 
 def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -> Traffic:
@@ -703,34 +702,12 @@ def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -
 
 def _engines(inputs: PlanInputs, traffic: Traffic) -> Engines:
     """What may serve, as far as the options fix it."""
-    return Engines(
-        gpu=inputs.gpu,
-        model=inputs.model,
-        weights=inputs.weights,
-        kv_dtype=inputs.kv_dtype,
-        like=inputs.like,
-        tp=inputs.tp,
-        tp_options=inputs.tp_options,
-        pp=inputs.pp,
-        dp=inputs.dp,
-        ep=inputs.ep,
+    return _part(
+        Engines,
+        inputs,
         speculate=None if inputs.speculate is None else Speculation.parse(inputs.speculate),
-        engine=inputs.engine,
-        api_overhead_s=inputs.api_overhead,
         request_s=inputs.request_time,
-        profile=inputs.profile,
         kv=("paged", "reserved") if inputs.kv == "both" else (inputs.kv,),
-        token_budget=inputs.token_budget,
-        max_num_seqs=inputs.max_num_seqs,
-        max_model_len=inputs.max_model_len,
-        chunk=inputs.chunk,
-        memory_utilization=inputs.memory_utilization,
-        kv_transfer_gbps=inputs.kv_transfer_gbps,
-        kv_transfer_base_s=inputs.kv_transfer_base,
-        session_ttl_s=inputs.session_ttl,
         offload_gib=inputs.offload,
-        offload_gbps=inputs.offload_gbps,
-        lora=inputs.lora,
-        lora_rank=inputs.lora_rank,
         image_size=parse_size(inputs.image_size or USUAL_SIZE) if traffic.images else None,
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 from planner.shared.documents import parse_json, printable, read_text
 from planner.shared.paths import at_home
 
@@ -74,8 +74,7 @@ def _kept(table: Mapping[str, Any], name: str) -> dict[str, Any]:
     problems += [
         f"{name}: latency_s.{k} must be a time in s, got {v!r}" for k, v in times.items() if not _number(v, least=0.0)
     ]
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     return {k: table[k] for k in ("boundary", "gamma", "source", "latency_s", "categories") if k in table}
 
 

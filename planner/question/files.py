@@ -8,12 +8,12 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, did_you_mean, refuse
 from planner.plans import Plan
 from planner.question.compiled import shaped
-from planner.question.options import OPTIONS, PlanInputs, canonical
+from planner.question.options import OPTIONS, WRITTEN_LIMITS, PlanInputs, canonical
 from planner.shared.documents import load_document, printable
 from planner.shared.kept import once
 from planner.shared.paths import READ, at_home, outside
@@ -96,7 +96,7 @@ class Question:
         path = str(beside if beside is not None and beside.is_file() else name)
         if own and self.pools and self.folder is not None and outside(path, self.folder):
             return self._from_elsewhere(path)
-        return once(("workload", path), lambda: Workload.from_file(path))
+        return _read(path)
 
     def _from_elsewhere(self, path: str) -> Workload:
         """The traffic of a plan, which may be of anybody's making, where it names a place outside its folder.
@@ -109,7 +109,7 @@ class Question:
                 f"{self.source}: does not carry its traffic, and {shown(path)} is not asked unless told", hint
             )
         try:
-            found = once(("workload", path), lambda: Workload.from_file(path))
+            found = _read(path)
             same = shaped(self.inputs(), found)[0].digest == self.workload.get("digest")
         except InputError:
             same = False
@@ -151,6 +151,11 @@ class Question:
         # a table is read with the options: not one that another takes the place of
         layers = [({k: v for k, v in layer.items() if k != "compress" or k not in given}, at) for layer, at in layers]
         return PlanInputs.layered([*layers, (changes or {}, "")])
+
+
+def _read(path: str) -> Workload:
+    """The workload of a file, read once for questions that belong together."""
+    return once(("workload", path), lambda: Workload.from_file(path))
 
 
 def refuse_untold(options: Mapping[str, Any], where: str, folder: Path, told: Collection[str] = ()) -> None:
@@ -310,13 +315,9 @@ def _check(options: Mapping[Any, Any], where: str, folder: Path, complete: bool 
     if isinstance(measured, str) and outside(measured, folder):
         # which is read when the question is put, if it is told
         options = {name: value for name, value in options.items() if name != "compress"}
-    filler = (
-        {}
-        if complete or any(k in options for k in ("slo", "ttft", "tpot", "e2e", "goodput", "promises"))
-        else {"slo": 1.0}
-    )
+    promised = complete or any(k in options for k in WRITTEN_LIMITS)
     try:
-        PlanInputs.from_dict({**filler, **options}, where)
+        PlanInputs.from_dict({**({} if promised else {"slo": 1.0}), **options}, where)
     except InputError as error:
         return list(error.problems or (error.message,))
     return []
@@ -332,13 +333,12 @@ def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
         )
     problems: list[str] = []
     options = data.get("inputs")
-    if not isinstance(options, Mapping):
-        problems.append(f"{source}: inputs: expected options")
-        options = {}
-    else:
+    if isinstance(options, Mapping):
         # what a plan was sized with is written in it; what it does not name was so in the first version
         options = {**_FIRST_VERSION, **options}
-        problems += _check(dict(options), f"{source}: inputs.", folder, complete=True)
+        problems += _check(options, f"{source}: inputs.", folder, complete=True)
+    else:
+        problems.append(f"{source}: inputs: expected options")
     entries = data.get("pools")
     if not isinstance(entries, list) or not entries:
         problems.append(f"{source}: pools: expected a list of pools")
@@ -347,8 +347,8 @@ def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
     _raise(problems, source)
     workload = data.get("workload")
     carried = workload if isinstance(workload, Mapping) else {}
-    named = {canonical(str(k)): v for k, v in options.items()}
-    return Question(named, {}, {}, tuple(p for p in pools if p is not None), source, folder, carried)
+    named = {canonical(str(k)): v for k, v in cast("Mapping[Any, Any]", options).items()}
+    return Question(named, {}, {}, tuple(p for p in pools if p), source, folder, carried)
 
 
 _FIRST_VERSION: Mapping[str, Any] = {"routing": "random", "route_on": "total", "kv": "paged", "confidence": 0.5}
@@ -368,29 +368,24 @@ def _saved_pool(entry: Any, place: str, problems: list[str]) -> SavedPool | None
     found = len(problems)
     values: dict[str, Any] = {}
     for f in fields(SavedPool):
-        absent = f.default if f.default is not MISSING else None
-        value = budget if f.name == "token_budget" else entry.get(f.name, absent)
-        key = "settings.max_num_batched_tokens" if f.name == "token_budget" else f.name
+        key, value = f.name, entry.get(f.name, None if f.default is MISSING else f.default)
+        if key == "token_budget":
+            key, value = "settings.max_num_batched_tokens", budget
         number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-        good = isinstance(value, str) if f.type == "str" else number and (f.type == "float" or value == int(value or 0))
-        if not good:
+        whole = number and f.type == "int" and value == int(value or 0)
+        if not (isinstance(value, str) if f.type == "str" else whole or (number and f.type == "float")):
             problems.append(f"{place}.{key}: expected {_WORDS[str(f.type)]}, got {value!r}")
         elif f.name == "name" and not _NAME.fullmatch(str(value)):
             # it becomes the name of files, and a word of commands
-            problems.append(
-                f"{place}.name: {printable(str(value))!r} is no name of a pool: letters, digits, blanks and -, at most 40"
-            )
-        elif (
-            f.name in ("replicas", "slots", "tp", "pp", "dp", "ep", "token_budget") and value is not None and value < 1
-        ):
+            told = f"{printable(str(value))!r} is no name of a pool: letters, digits, blanks and -, at most 40"
+            problems.append(f"{place}.name: {told}")
+        elif whole and f.name != "spares" and value < 1:
             problems.append(f"{place}.{key}: must be at least 1, got {value}")
         else:
-            values[f.name] = int(value) if f.type == "int" and value is not None else value
+            values[f.name] = int(value) if whole else value
     return SavedPool(**values) if len(problems) == found else None
 
 
 def _raise(problems: list[str], source: str) -> None:
     """All problems of a file at once."""
-    if problems:
-        heading = None if len(problems) == 1 else f"{source}: {len(problems)} problems"
-        raise InputError.from_problems(problems, heading=heading)
+    refuse(problems, heading=f"{source}: {len(problems)} problems" if len(problems) > 1 else None)

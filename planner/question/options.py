@@ -1,8 +1,8 @@
 """The table of options: everything that can be asked of a plan, each thing once.
 
-The fields of :class:`PlanInputs` are the table, :data:`OPTIONS` is the same by name. It makes the command line, the check of
-files and of ``--set``, the signature and docstring of :func:`planner.plan` (``python benchmarks/signatures.py``) and
-docs/cli.md (``python benchmarks/cli_docs.py``).
+The fields of :class:`PlanInputs` are the table and its docstring says what they are, :data:`OPTIONS` is the same by name. It makes
+the command line, the check of files and of ``--set``, the signature and docstring of :func:`planner.plan`
+(``python benchmarks/signatures.py``) and docs/cli.md (``python benchmarks/cli_docs.py``).
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 from planner.engines import LORA_RANKS, engine_names
 from planner.engines import engine as find_engine
-from planner.errors import MOST_TOLD, InputError, did_you_mean
+from planner.errors import MOST_TOLD, InputError, did_you_mean, refuse
 from planner.promise import GOODPUT, MEAN, PROMISE_METRICS, Promise, Slo
 from planner.question import values as of
 from planner.question.values import Check, Kind, each, parse_goodput, parse_promise, rule
 from planner.routing import DEFAULT_ROUTING, ROUTINGS
+from planner.shared.arguments import told_sections
 from planner.units import RATE_RULE, is_rate, parse_fraction
-
-PANELS = WORKLOAD, PROMISES, HARDWARE, SEARCH = "Workload", "Promises", "Hardware and model", "Search"
 
 GROWTH = ("users", "use")
 """More users, each like those there are, or the same users asking more often."""
@@ -54,12 +55,6 @@ class Option:
     ----------
     kind
         Type and unit of its value.
-    panel
-        Where help shows it.
-    help
-        What it does, without its default.
-    default
-        In the words of help; empty where there is nothing to say.
     flags
         Spellings on the command line; empty = ``--set NAME=VALUE``, as few people ask for it.
     filed
@@ -74,12 +69,13 @@ class Option:
         Whether it says what to buy or how to search for it: it changes nothing of a fleet that stands.
     name
         Its name in files, in ``--set`` and in Python.
+    panel
+        Where help shows it.
+    help, default
+        What it does, and what it is where nothing is said, in words; empty where there is nothing to say of that.
     """
 
     kind: Kind
-    panel: str
-    help: str
-    default: str = ""
     flags: tuple[str, ...] | None = None
     aliases: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
@@ -87,11 +83,19 @@ class Option:
     bought: bool = False
     filed: bool = False
     name: str = ""
+    panel: str = ""
+    help: str = ""
+    default: str = ""
 
     @property
     def spellings(self) -> tuple[str, ...]:
         """Its flags: unless stated otherwise ``--`` and its name."""
         return ("--" + self.name.replace("_", "-"),) if self.flags is None else self.flags
+
+    @property
+    def example(self) -> str:
+        """A value as people write it."""
+        return self.choices[0] if self.choices else self.kind.example
 
     @property
     def told(self) -> str:
@@ -108,10 +112,9 @@ class Option:
             yield f"{self.name}: {value!r} is none of {', '.join(self.choices)}{did_you_mean(str(value), self.choices)}"
 
 
-def _option(value: Any, kind: Kind, panel: str, help: str, default: str | None = None, **facts: Any) -> Any:
-    """A field of the question with its facts; its default is told as it is written, unless in other words."""
-    told = default if default is not None else "" if value is None else str(value)
-    about = {"option": Option(kind, panel, help, told, **facts)}
+def _option(value: Any, kind: Kind, **facts: Any) -> Any:
+    """A field of the question with its facts."""
+    about = {"option": Option(kind, **facts)}
     return field(default_factory=dict, metadata=about) if value == {} else field(default=value, metadata=about)
 
 
@@ -119,6 +122,7 @@ _AT_LEAST_1 = rule("must be at least 1", lambda v: v >= 1)
 _EACH_AT_LEAST_1 = each("must be at least 1", lambda v: v >= 1)
 _NOT_NEGATIVE = rule("must not be negative", lambda v: v >= 0)
 _SHARE = rule("must lie in [0, 1]", lambda v: 0.0 <= v <= 1.0)
+_POSITIVE = rule("must be positive", lambda v: 0.0 < v < math.inf)
 _PROPER = rule("must lie between 0 and 1", lambda v: 0.0 < v < 1.0)
 _PRICED = each("must be positive", lambda v: v > 0.0)
 
@@ -133,32 +137,25 @@ def _too_few_up(name: str, value: float) -> Iterator[str]:
         )
 
 
+def _parses(place: str, *before: Any, named: bool = False) -> Check:
+    """A check by the reader of a value, ``module:Class.method``, which is loaded where there is a value: what it says of it."""
+
+    def check(name: str, value: str) -> Iterator[str]:
+        module, _, reader = place.partition(":")
+        try:
+            attrgetter(reader)(import_module(module))(*before, value)
+        except InputError as error:
+            yield f"{name}: {error.message}" if named else error.message
+
+    return check
+
+
 def _bursts(name: str, value: str) -> Iterator[str]:
     """What is wrong with a law of arrivals as written."""
     from planner.workload.sending import paced_clients
 
     if value not in ("auto", "poisson") and paced_clients(value) is None:
         yield f"{name}: {value!r} is none of auto, poisson, paced:N (N clients at constant gaps)"
-
-
-def _crowd(name: str, value: str) -> Iterator[str]:
-    """What is wrong with a flash crowd as written."""
-    from planner.workload.sending import Surge
-
-    try:
-        Surge.parse(value)
-    except InputError as error:
-        yield error.message
-
-
-def _thinking(name: str, value: str) -> Iterator[str]:
-    """What is wrong with a think time as written."""
-    from planner.workload.sending import Population
-
-    try:
-        Population.parse(1, value)
-    except InputError as error:
-        yield error.message
 
 
 def _engine(name: str, value: str) -> Iterator[str]:
@@ -185,237 +182,338 @@ def _rank(name: str, value: int) -> Iterator[str]:
         yield f"{name}: engines make room for ranks {', '.join(map(str, LORA_RANKS))}; write {next_one}"
 
 
-def _picture(name: str, value: str) -> Iterator[str]:
-    """What is wrong with the size of an image as written."""
-    from planner.catalog.images import parse_size
-
-    try:
-        parse_size(value)
-    except InputError as error:
-        yield error.message
-
-
-def _speculation(name: str, value: str) -> Iterator[str]:
-    """What is wrong with a speculation as written."""
-    from planner.iteration.speculation import Speculation
-
-    try:
-        Speculation.parse(value)
-    except InputError as error:
-        yield f"{name}: {error.message}"
-
-
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """A question: all options of a plan. ``None`` means "decide for me and say so"."""
+    """A question: all options of a plan. ``None`` means "decide for me and say so".
 
-    # fmt: off
-    cdf: str = _option("azure", of.TEXT, WORKLOAD,
-        "Workload: a file, a shipped name (`fleetopt workload list`), or - for standard input.",
-        flags=("--cdf", "--workload", "-w"), aliases=("workload",))
-    rate: float | None = _option(None, of.RATE, WORKLOAD,
-        "Arrival rate of the fleet, requests/s.", "the workload's own", aliases=("arrival_rate_per_s",),
-        check=rule(RATE_RULE, is_rate))
-    throughput: float | None = _option(None, of.TOKEN_RATE, PROMISES,
-        "Output tokens/s that the fleet carries: 2000 or 2k tok/s; in place of --rate, beside it the larger of both.", "none",
-        check=rule("must be positive", lambda v: v > 0.0))
-    users: int | None = _option(None, of.COUNT, WORKLOAD,
-        "Users in place of a rate, each waiting for its answer before it asks again; with --think-time or --requests-per-hour.",
-        "none", check=_AT_LEAST_1)
-    think_time: str | None = _option(None, of.TEXT, WORKLOAD,
-        "From an answer to the user's next request: 60s (exponential), 60s fixed, 60s lognormal 1.5.", check=_thinking)
-    requests_per_hour: float | None = _option(None, of.NUMBER, WORKLOAD,
-        "Requests of each user where answers come at once: 20 is a think time of 3 min.",
-        check=rule("must be positive", lambda v: v > 0.0))
-    concurrency: int | None = _option(None, of.COUNT, WORKLOAD,
-        "Requests always under way, as benchmarks send them: so many users who do not think.", "none", check=_AT_LEAST_1)
-    rate_is: str | None = _option(None, of.TEXT, WORKLOAD,
-        "The rate is the mean of a day (its busiest hour is sized for) or the peak.",
-        "--rate as given; a trace of a day or more: its busiest hour", choices=("mean", "peak"))
-    headroom: float = _option(0.0, of.FRACTION, WORKLOAD,
-        "Share of the rate to size for beyond it: 20%.", "0", check=rule("must lie in [0, 5]", lambda v: 0.0 <= v <= 5.0))
-    drop_longer_than: int | None = _option(None, of.TOKENS, WORKLOAD,
-        "Leave out requests of more tokens, input and output together; the share dropped is told.", "none",
-        check=_AT_LEAST_1)
-    osl_scale: float = _option(1.0, of.NUMBER, WORKLOAD,
-        "Factor on every output length: 1.3 = outputs grow 30%.", "1",
-        check=rule("must be a positive factor", lambda v: math.isfinite(v) and v > 0.0), flags=())
-    images: int | None = _option(None, of.COUNT, WORKLOAD,
-        "Images of every prompt, whose tokens are added to it and whose encoder works before it.", "the workload's own",
-        check=_NOT_NEGATIVE)
-    image_size: str | None = _option(None, of.TEXT, WORKLOAD,
-        "Width x height of each image, pixels: 1920x1080.", "1024x1024", check=_picture)
-    windows: float | None = _option(None, of.DURATION, PROMISES,
-        "Promises hold in 95% of the windows of this length: 5min. Plan, schedule and autoscale all take it so.",
-        "over the whole period", check=rule("must lie between a minute and an hour", lambda v: 60.0 <= v <= 3600.0))
-    promises: tuple[Promise, ...] = _option((), of.PROMISES, PROMISES,
-        "Promises as a plan file writes them, in place of all others.", "", flags=(), filed=True)
-    confidence: float = _option(0.8, of.FRACTION, PROMISES,
-        "Chance with which the fleet keeps its promises, the errors of iteration times and the traffic's other hours considered; "
-        "50% buys the median.", "80%", check=rule("must lie in [0.05, 0.99]", lambda v: 0.05 <= v <= 0.99), bought=True)
-    gpu: tuple[str, ...] = _option(("h100",), of.GPUS, HARDWARE,
-        "GPU type; repeat to let the search mix types.", "h100", flags=("--gpu", "-g"), aliases=("gpus",), bought=True)
-    model: str = _option("llama-3.1-8b", of.TEXT, HARDWARE,
-        "Model name, or a Hugging Face config.json.", flags=("--model", "-m"))
-    like: str | None = _option(None, of.TEXT, HARDWARE,
-        "Family (model_type) whose arithmetic to take for a config.json of an unknown architecture.", "refused", flags=())
-    weights: str | None = _option(None, of.TEXT, HARDWARE,
-        "Dtype the weights are served in: of a quantized checkpoint of the model.", "the model's",
-        choices=("bf16", "fp8", "fp4", "int4"))
-    kv_dtype: str | None = _option(None, of.TEXT, HARDWARE,
-        "Dtype of the KV cache.", "the model's", choices=("bf16", "fp8"), flags=())
-    tp: int | None = _option(None, of.TP, HARDWARE,
-        "GPUs of a tensor-parallel group: 2, or a list to choose from: 1,2,4.", "every pool the cheapest of a node's",
-        check=_EACH_AT_LEAST_1, bought=True)
-    tp_options: tuple[int, ...] = _option((), of.TP_SIZES, HARDWARE,
-        "The sizes that `tp` lists, as a plan file writes them.", "", flags=(), filed=True,
-        check=_EACH_AT_LEAST_1, bought=True)
-    pp: int | None = _option(None, of.COUNT, HARDWARE,
-        "Pipeline stages, each a tensor-parallel group.", "1; more where no node holds the model",
-        check=_AT_LEAST_1, bought=True)
-    dp: int | None = _option(None, of.COUNT, HARDWARE,
-        "Copies of a mixture's attention in a replica, its experts spread over all of their GPUs (attention data parallelism).",
-        "1, or a copy on every GPU of the smallest group or a node, the cheaper", check=_AT_LEAST_1, bought=True)
-    ep: int | None = _option(None, of.COUNT, HARDWARE,
-        "GPUs over which whole experts are spread: tp x dp, or 1 = every expert is cut.", "tp x dp where dp > 1, else 1",
-        check=_AT_LEAST_1, bought=True, flags=())
-    speculate: str | None = _option(None, of.TEXT, HARDWARE,
-        "Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle, draft or ngram.",
-        "none", check=_speculation)
-    engine: str | None = _option(None, of.TEXT, HARDWARE,
-        f"Engine that serves ({', '.join(engine_names())}; of a version: vllm@0.27): its host's time and its measured profile.",
-        "that of --profile, else vllm", check=_engine)
-    api_overhead: float | None = _option(None, of.DURATION, HARDWARE,
-        "Time of a request outside the engine that its first token waits for.", "the profile's or the engine's",
-        check=_NOT_NEGATIVE, flags=())
-    request_time: float | None = _option(None, of.DURATION, HARDWARE,
-        "Time of the host that each request takes from the iterations.", "the profile's or the engine's",
-        check=_NOT_NEGATIVE, flags=())
-    lora: int = _option(0, of.COUNT, HARDWARE,
-        "Adapters (LoRA, all linear layers) that every replica keeps in its memory.", "0", check=_NOT_NEGATIVE)
-    lora_rank: int = _option(16, of.COUNT, HARDWARE, "Rank of the adapters.", check=_rank)
-    profile: str | None = _option(None, of.TEXT, HARDWARE,
-        "Iteration-time profile: name or file.", "yours, a shipped one, or an estimate")
-    method: str = _option("mixed", of.TEXT, SEARCH,
-        "mixed (vLLM, SGLang), closed (its closed form: Poisson, random routing), occupancy (exclusive engines), mgc (the FleetOpt "
-        "paper).", choices=("mixed", "closed", "occupancy", "mgc"))
-    kv: str = _option("paged", of.TEXT, SEARCH,
-        "paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper).", choices=("paged", "reserved", "both"))
-    routing: str = _option("auto", of.TEXT, SEARCH,
-        f"How a pool's gateway picks a replica: {', '.join(ROUTABLE)}; auto: {DEFAULT_ROUTING}, for sessions the cheapest.",
-        choices=("auto", *ROUTABLE))
-    utilization_cap: float = _option(0.85, of.FRACTION, SEARCH,
-        "Largest share of the maximum throughput in use.", check=_PROPER)
-    pools: int = _option(2, of.COUNT, SEARCH,
-        "Largest number of pools, 1 to 4.", aliases=("max_pools",), check=rule("1 to 4", lambda v: 1 <= v <= 4), bought=True)
-    boundaries: tuple[float, ...] | None = _option(None, of.TOKEN_LIST, SEARCH,
-        "Boundaries to search, tokens: 2048,4096.", "the workload's breakpoints", aliases=("boundary",),
-        check=each("each must be positive", lambda v: v > 0.0), bought=True, flags=())
-    gammas: tuple[float, ...] = _option(DEFAULT_GAMMAS, of.GAMMAS, SEARCH,
-        "Compression bands to search: 1,1.5,2.", "1.0,1.1,...,2.0", aliases=("gamma",),
-        check=each("each must be at least 1", lambda v: v >= 1.0), bought=True, flags=())
-    p_c: float | None = _option(None, of.FRACTION, SEARCH,
-        "Share of the band that can be compressed.", "by category", check=_SHARE, flags=())
-    route_on: str = _option("input", of.TEXT, SEARCH,
-        "What a gateway sends requests to pools by: their input, or total (an oracle for the output).",
-        choices=("input", "total"), flags=())
-    scheduler: str = _option("engine", of.TEXT, SEARCH,
-        "The engine's own scheduler, or one sized by its theory and by simulating it: sarathi, eb, slai, wait, rad.",
-        choices=("engine", "sarathi", "eb", "slai", "wait", "rad"), bought=True, flags=())
-    compress: bool | Mapping[str, Any] = _option(False, of.COMPRESS, SEARCH,
-        "Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--set route_on=total); with a FILE of "
-        "`compress measure`: the shares and times measured.", "")
-    cpu_price: float = _option(0.0446, of.NUMBER, SEARCH,
-        "Price of a CPU core that compresses, USD/hour.", check=_NOT_NEGATIVE, bought=True, flags=())
-    token_budget: tuple[int, ...] = _option((), of.BUDGETS, SEARCH,
-        "Tokens per iteration (max_num_batched_tokens), or a list to choose from.", "every pool the cheapest of 512 to 8192",
-        check=_EACH_AT_LEAST_1, bought=True)
-    max_num_seqs: tuple[int, ...] = _option((), of.BUDGETS, SEARCH,
-        "Slots per replica, or a list to choose from.", "the memory-safe number", check=_EACH_AT_LEAST_1, bought=True)
-    max_model_len: int | None = _option(None, of.TOKENS, SEARCH,
-        "Longest request admitted, tokens.", "the longest prompt and output of the workload, within the model's context",
-        check=_AT_LEAST_1)
-    max_output: int | None = _option(None, of.TOKENS, SEARCH,
-        "Longest output a pool keeps room for, tokens.", "the workload's longest", check=_AT_LEAST_1, flags=())
-    chunk: int = _option(512, of.TOKENS, SEARCH,
-        "Prefill chunk of methods occupancy and mgc, tokens.", check=_AT_LEAST_1, flags=())
-    memory_utilization: float = _option(0.9, of.FRACTION, SEARCH,
-        "Share of GPU memory the engine may take.", check=rule("must lie in (0, 1]", lambda v: 0.0 < v <= 1.0))
-    cached_share: float | Mapping[str, float] = _option(0.0, of.SHARES, WORKLOAD,
-        "Share of prompts served from the prefix cache: 60%, or by category: conv=0.6,code=0.2.", "0",
-        aliases=("prefix_cached_share",), check=each("must lie in [0, 1)", lambda v: 0.0 <= v < 1.0))
-    shared_prefix: int = _option(0, of.TOKENS, WORKLOAD,
-        "Tokens that begin every prompt longer than they are (a system prompt): computed once, kept once in every cache.", "0",
-        check=_NOT_NEGATIVE, flags=())
-    prefix_cache: str = _option("on", of.TEXT, WORKLOAD,
-        "Whether engines keep prompts for sessions that come back; felt by workloads with sessions where --cached-share is 0.",
-        choices=("on", "off"), flags=())
-    session_ttl: float | None = _option(None, of.DURATION, WORKLOAD,
-        "How long a cached prompt is kept at most after its last use.", "as long as there is room",
-        check=rule("must be positive", lambda v: v > 0.0), flags=())
-    offload: float = _option(0.0, of.NUMBER, HARDWARE,
-        "Host memory of a replica for cached prompts that the GPU drops, GiB.", "0", check=_NOT_NEGATIVE, flags=())
-    offload_gbps: float = _option(200.0, of.NUMBER, HARDWARE,
-        "Link between host memory and a GPU, Gbit/s.", "200",
-        check=rule("must be positive", lambda v: math.isfinite(v) and v > 0.0), flags=())
-    max_queue: int | None = _option(None, of.COUNT, SEARCH,
-        "Requests that may wait at a replica before it turns more away.", "no limit", check=_NOT_NEGATIVE, flags=())
-    max_queued_tokens: int | None = _option(None, of.TOKENS, SEARCH,
-        "Prompt tokens that may wait at a replica (vLLM --max-num-queued-tokens).", "no limit", check=_AT_LEAST_1, flags=())
-    client_timeout: float | None = _option(None, of.DURATION, WORKLOAD,
-        "Clients give up when they have no first token after so long.", "never",
-        check=rule("must be positive", lambda v: v > 0.0))
-    retries: int = _option(0, of.COUNT, WORKLOAD,
-        "Times clients send a request again that was turned away or given up.", check=_NOT_NEGATIVE, flags=())
-    retry_after: float = _option(1.0, of.DURATION, WORKLOAD,
-        "How long they wait before.", "1s", check=_NOT_NEGATIVE, flags=())
-    burst: str = _option("auto", of.TEXT, WORKLOAD,
-        "auto: bursts as the trace shows them; poisson: none; paced:N: N clients that send at constant gaps.", check=_bursts)
-    surge: str | None = _option(None, of.TEXT, WORKLOAD,
-        "Flash crowds, for whose requests alone the promises are kept: 3x/60s, or 3x/60s/30s with a ramp.", "none",
-        check=_crowd, flags=())
-    in_flight: int | None = _option(None, of.COUNT, WORKLOAD,
-        "Requests of all clients under way at most (closed loop): one beyond waits with its client, where no latency counts.",
-        "no limit", check=_AT_LEAST_1, flags=())
-    law: bool = _option(False, of.SWITCH, WORKLOAD,
-        "Take a trace's requests as the law of its lengths and draw others at random times: for one too short for its promises.",
-        "")
-    growth: str = _option("users", of.TEXT, WORKLOAD,
-        "More than the trace's own rate is more users (bursts even out) or more use by the same users (bursts grow).",
-        choices=GROWTH, flags=())
-    min_replicas: int = _option(1, of.COUNT, SEARCH, "Least replicas of a pool.", check=_AT_LEAST_1, bought=True, flags=())
-    redundancy: int = _option(0, of.COUNT, SEARCH, "Spare replicas per pool: 2, N+2, or as many as keep enough of them up 99.9%.",
-        check=_NOT_NEGATIVE, bought=True)
-    availability_target: float | None = _option(None, of.FRACTION, SEARCH,
-        "Largest probability that fewer replicas than needed are up: 0.01 for 99% availability.",
-        "not asked for", check=_too_few_up, bought=True, flags=())
-    failures_per_hour: float = _option(0.001, of.NUMBER, SEARCH,
-        "Failures of one replica per hour, for availability_target.", check=_NOT_NEGATIVE, bought=True, flags=())
-    repair_hours: float = _option(0.5, of.NUMBER, SEARCH,
-        "Hours until a failed replica serves again, for availability_target.", check=_NOT_NEGATIVE, bought=True, flags=())
-    inventory: Mapping[str, int] = _option({}, of.GPU_COUNTS, HARDWARE,
-        "GPUs available of a type: h100=64. Repeat.", "", check=each("must not be negative", lambda v: v >= 0), bought=True)
-    max_kw: float | None = _option(None, of.NUMBER, HARDWARE,
-        "Power that all GPUs may draw together with every batch full, kW.", "no limit",
-        check=rule("must be positive", lambda v: v > 0.0), bought=True)
-    price: Mapping[str, float] = _option({}, of.GPU_PRICES, HARDWARE,
-        "Price of a GPU, USD/hour: h100=2.5. Repeat.", "the catalog's", check=_PRICED, bought=True)
-    spot_price: Mapping[str, float] = _option({}, of.GPU_PRICES, HARDWARE,
-        "Spot price of a GPU, USD/hour: h100=1.2. Repeat.", "", check=_PRICED, bought=True)
-    spot_share: float = _option(0.0, of.FRACTION, HARDWARE,
-        "Largest share of a pool's replicas on spot.", "0", check=_SHARE, bought=True)
-    max_evaluations: int = _option(3000, of.COUNT, SEARCH,
-        "Questions of a search, a replay each, before it stops with a gap; 0 = until proven.", check=_NOT_NEGATIVE, bought=True,
-        flags=())
-    shape: str = _option("colocated", of.TEXT, SEARCH,
-        "colocated, disaggregated (prefill and decode pools of their own) or both (the cheaper, compared).",
-        choices=("colocated", "disaggregated", "both"), check=_encoders, bought=True)
-    kv_transfer_gbps: float = _option(100.0, of.NUMBER, HARDWARE,
-        "Link per GPU between prefill and decode nodes, Gbit/s.", "100",
-        check=rule("must be positive", lambda v: math.isfinite(v) and v > 0.0), flags=())
-    kv_transfer_base: float = _option(0.002, of.DURATION, HARDWARE,
-        "Time of a KV transfer beyond its bytes.", "2ms", check=_NOT_NEGATIVE, flags=())
-    # fmt: on
+    Workload
+    --------
+    cdf
+        Workload: a file, a shipped name (`fleetopt workload list`), or - for standard input. Default: azure.
+    rate
+        Arrival rate of the fleet, requests/s. Default: the workload's own.
+    users
+        Users in place of a rate, each waiting for its answer before it asks again; with --think-time or
+        --requests-per-hour. Default: none.
+    think_time
+        From an answer to the user's next request: 60s (exponential), 60s fixed, 60s lognormal 1.5.
+    requests_per_hour
+        Requests of each user where answers come at once: 20 is a think time of 3 min.
+    concurrency
+        Requests always under way, as benchmarks send them: so many users who do not think. Default: none.
+    rate_is
+        The rate is the mean of a day (its busiest hour is sized for) or the peak. Default: --rate as given; a trace of a
+        day or more: its busiest hour.
+    headroom
+        Share of the rate to size for beyond it: 20%. Default: 0.
+    isl
+        Mean input, tokens: with --osl a workload without a trace, log-normal lengths assumed.
+    osl
+        Mean output, tokens, with --isl.
+    isl_spread
+        Standard deviation over mean of the input for --isl: 0.5 or 50%. Default: 1.
+    osl_spread
+        The same of the output, for --osl. Default: 1.
+    drop_longer_than
+        Leave out requests of more tokens, input and output together; the share dropped is told. Default: none.
+    osl_scale
+        Factor on every output length: 1.3 = outputs grow 30%. Default: 1.
+    images
+        Images of every prompt, whose tokens are added to it and whose encoder works before it. Default: the workload's own.
+    image_size
+        Width x height of each image, pixels: 1920x1080. Default: 1024x1024.
+    cached_share
+        Share of prompts served from the prefix cache: 60%, or by category: conv=0.6,code=0.2. Default: 0.
+    shared_prefix
+        Tokens that begin every prompt longer than they are (a system prompt): computed once, kept once in every cache.
+        Default: 0.
+    prefix_cache
+        Whether engines keep prompts for sessions that come back; felt by workloads with sessions where --cached-share is 0.
+        Default: on.
+    session_ttl
+        How long a cached prompt is kept at most after its last use. Default: as long as there is room.
+    client_timeout
+        Clients give up when they have no first token after so long. Default: never.
+    retries
+        Times clients send a request again that was turned away or given up. Default: 0.
+    retry_after
+        How long they wait before. Default: 1s.
+    burst
+        auto: bursts as the trace shows them; poisson: none; paced:N: N clients that send at constant gaps. Default: auto.
+    surge
+        Flash crowds, for whose requests alone the promises are kept: 3x/60s, or 3x/60s/30s with a ramp. Default: none.
+    in_flight
+        Requests of all clients under way at most (closed loop): one beyond waits with its client, where no latency counts.
+        Default: no limit.
+    law
+        Take a trace's requests as the law of its lengths and draw others at random times: for one too short for its
+        promises.
+    growth
+        More than the trace's own rate is more users (bursts even out) or more use by the same users (bursts grow). Default:
+        users.
+
+    Promises
+    --------
+    throughput
+        Output tokens/s that the fleet carries: 2000 or 2k tok/s; in place of --rate, beside it the larger of both. Default:
+        none.
+    windows
+        Promises hold in 95% of the windows of this length: 5min. Plan, schedule and autoscale all take it so. Default: over
+        the whole period.
+    slo
+        P99 TTFT promise: 0.5, 500ms, p50=200ms,p99=1s or mean=300ms; or any other: tpot:p95=40ms; repeat for more.
+    ttft
+        TTFT promise, the same as slo.
+    tpot
+        TPOT promise: 50ms, p95=40ms, mean=8ms, or 30tok/s of a user.
+    e2e
+        End-to-end promise, e.g. 20s.
+    goodput
+        Share of the requests that keep several limits at once: 99%:ttft=500ms,tpot=50ms; repeat for more.
+    quantile
+        Quantile of promises that name none: 0.95, 95 or p95. Default: 0.99.
+    scope
+        pool: every pool keeps the promises; fleet: all requests together do. Default: pool.
+    promises
+        Promises as a plan file writes them, in place of all others.
+    confidence
+        Chance with which the fleet keeps its promises, the errors of iteration times and the traffic's other hours
+        considered; 50% buys the median. Default: 80%.
+
+    Hardware and model
+    ------------------
+    gpu
+        GPU type; repeat to let the search mix types. Default: h100.
+    model
+        Model name, or a Hugging Face config.json. Default: llama-3.1-8b.
+    like
+        Family (model_type) whose arithmetic to take for a config.json of an unknown architecture. Default: refused.
+    weights
+        Dtype the weights are served in: of a quantized checkpoint of the model. Default: the model's.
+    kv_dtype
+        Dtype of the KV cache. Default: the model's.
+    tp
+        GPUs of a tensor-parallel group: 2, or a list to choose from: 1,2,4. Default: every pool the cheapest of a node's.
+    tp_options
+        The sizes that `tp` lists, as a plan file writes them.
+    pp
+        Pipeline stages, each a tensor-parallel group. Default: 1; more where no node holds the model.
+    dp
+        Copies of a mixture's attention in a replica, its experts spread over all of their GPUs (attention data
+        parallelism). Default: 1, or a copy on every GPU of the smallest group or a node, the cheaper.
+    ep
+        GPUs over which whole experts are spread: tp x dp, or 1 = every expert is cut. Default: tp x dp where dp > 1, else
+        1.
+    speculate
+        Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle, draft or
+        ngram. Default: none.
+    engine
+        Engine that serves ({engines}; of a version: vllm@0.27): its host's time and its measured profile. Default: that of
+        --profile, else vllm.
+    api_overhead
+        Time of a request outside the engine that its first token waits for. Default: the profile's or the engine's.
+    request_time
+        Time of the host that each request takes from the iterations. Default: the profile's or the engine's.
+    lora
+        Adapters (LoRA, all linear layers) that every replica keeps in its memory. Default: 0.
+    lora_rank
+        Rank of the adapters. Default: 16.
+    profile
+        Iteration-time profile: name or file. Default: yours, a shipped one, or an estimate.
+    offload
+        Host memory of a replica for cached prompts that the GPU drops, GiB. Default: 0.
+    offload_gbps
+        Link between host memory and a GPU, Gbit/s. Default: 200.
+    inventory
+        GPUs available of a type: h100=64. Repeat.
+    max_kw
+        Power that all GPUs may draw together with every batch full, kW. Default: no limit.
+    price
+        Price of a GPU, USD/hour: h100=2.5. Repeat. Default: the catalog's.
+    spot_price
+        Spot price of a GPU, USD/hour: h100=1.2. Repeat.
+    spot_share
+        Largest share of a pool's replicas on spot. Default: 0.
+    kv_transfer_gbps
+        Link per GPU between prefill and decode nodes, Gbit/s. Default: 100.
+    kv_transfer_base
+        Time of a KV transfer beyond its bytes. Default: 2ms.
+
+    Search
+    ------
+    method
+        mixed (vLLM, SGLang), closed (its closed form: Poisson, random routing), occupancy (exclusive engines), mgc (the
+        FleetOpt paper). Default: mixed.
+    kv
+        paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper). Default: paged.
+    routing
+        How a pool's gateway picks a replica: {routings}; auto: {usual}, for sessions the cheapest. Default: auto.
+    utilization_cap
+        Largest share of the maximum throughput in use. Default: 0.85.
+    pools
+        Largest number of pools, 1 to 4. Default: 2.
+    boundaries
+        Boundaries to search, tokens: 2048,4096. Default: the workload's breakpoints.
+    gammas
+        Compression bands to search: 1,1.5,2. Default: 1.0,1.1,...,2.0.
+    p_c
+        Share of the band that can be compressed. Default: by category.
+    route_on
+        What a gateway sends requests to pools by: their input, or total (an oracle for the output). Default: input.
+    scheduler
+        The engine's own scheduler, or one sized by its theory and by simulating it: sarathi, eb, slai, wait, rad. Default:
+        engine.
+    compress
+        Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--set route_on=total); with a
+        FILE of `compress measure`: the shares and times measured.
+    cpu_price
+        Price of a CPU core that compresses, USD/hour. Default: 0.0446.
+    token_budget
+        Tokens per iteration (max_num_batched_tokens), or a list to choose from. Default: every pool the cheapest of 512 to
+        8192.
+    max_num_seqs
+        Slots per replica, or a list to choose from. Default: the memory-safe number.
+    max_model_len
+        Longest request admitted, tokens. Default: the longest prompt and output of the workload, within the model's
+        context.
+    max_output
+        Longest output a pool keeps room for, tokens. Default: the workload's longest.
+    chunk
+        Prefill chunk of methods occupancy and mgc, tokens. Default: 512.
+    memory_utilization
+        Share of GPU memory the engine may take. Default: 0.9.
+    max_queue
+        Requests that may wait at a replica before it turns more away. Default: no limit.
+    max_queued_tokens
+        Prompt tokens that may wait at a replica (vLLM --max-num-queued-tokens). Default: no limit.
+    min_replicas
+        Least replicas of a pool. Default: 1.
+    redundancy
+        Spare replicas per pool: 2, N+2, or as many as keep enough of them up 99.9%. Default: 0.
+    availability_target
+        Largest probability that fewer replicas than needed are up: 0.01 for 99% availability. Default: not asked for.
+    failures_per_hour
+        Failures of one replica per hour, for availability_target. Default: 0.001.
+    repair_hours
+        Hours until a failed replica serves again, for availability_target. Default: 0.5.
+    max_evaluations
+        Questions of a search, a replay each, before it stops with a gap; 0 = until proven. Default: 3000.
+    shape
+        colocated, disaggregated (prefill and decode pools of their own) or both (the cheaper, compared). Default:
+        colocated.
+    """
+
+    cdf: str = _option("azure", of.TEXT, flags=("--cdf", "--workload", "-w"), aliases=("workload",))
+    rate: float | None = _option(None, of.RATE, aliases=("arrival_rate_per_s",), check=rule(RATE_RULE, is_rate))
+    throughput: float | None = _option(None, of.TOKEN_RATE, check=_POSITIVE)
+    users: int | None = _option(None, of.COUNT, check=_AT_LEAST_1)
+    think_time: str | None = _option(None, of.TEXT, check=_parses("planner.workload.sending:Population.parse", 1))
+    requests_per_hour: float | None = _option(None, of.NUMBER, check=_POSITIVE)
+    concurrency: int | None = _option(None, of.COUNT, check=_AT_LEAST_1)
+    rate_is: str | None = _option(None, of.TEXT, choices=("mean", "peak"))
+    headroom: float = _option(0.0, of.FRACTION, check=rule("must lie in [0, 5]", lambda v: 0.0 <= v <= 5.0))
+    drop_longer_than: int | None = _option(None, of.TOKENS, check=_AT_LEAST_1)
+    osl_scale: float = _option(
+        1.0, of.NUMBER, check=rule("must be a positive factor", lambda v: math.isfinite(v) and v > 0.0), flags=()
+    )
+    images: int | None = _option(None, of.COUNT, check=_NOT_NEGATIVE)
+    image_size: str | None = _option(None, of.TEXT, check=_parses("planner.catalog.images:parse_size"))
+    windows: float | None = _option(
+        None, of.DURATION, check=rule("must lie between a minute and an hour", lambda v: 60.0 <= v <= 3600.0)
+    )
+    promises: tuple[Promise, ...] = _option((), of.PROMISES, flags=(), filed=True)
+    confidence: float = _option(
+        0.8, of.FRACTION, check=rule("must lie in [0.05, 0.99]", lambda v: 0.05 <= v <= 0.99), bought=True
+    )
+    gpu: tuple[str, ...] = _option(("h100",), of.GPUS, flags=("--gpu", "-g"), aliases=("gpus",), bought=True)
+    model: str = _option("llama-3.1-8b", of.TEXT, flags=("--model", "-m"))
+    like: str | None = _option(None, of.TEXT, flags=())
+    weights: str | None = _option(None, of.TEXT, choices=("bf16", "fp8", "fp4", "int4"))
+    kv_dtype: str | None = _option(None, of.TEXT, choices=("bf16", "fp8"), flags=())
+    tp: int | None = _option(None, of.TP, check=_EACH_AT_LEAST_1, bought=True)
+    tp_options: tuple[int, ...] = _option((), of.TP_SIZES, flags=(), filed=True, check=_EACH_AT_LEAST_1, bought=True)
+    pp: int | None = _option(None, of.COUNT, check=_AT_LEAST_1, bought=True)
+    dp: int | None = _option(None, of.COUNT, check=_AT_LEAST_1, bought=True)
+    ep: int | None = _option(None, of.COUNT, check=_AT_LEAST_1, bought=True, flags=())
+    speculate: str | None = _option(
+        None, of.TEXT, check=_parses("planner.iteration.speculation:Speculation.parse", named=True)
+    )
+    engine: str | None = _option(None, of.TEXT, check=_engine)
+    api_overhead: float | None = _option(None, of.DURATION, check=_NOT_NEGATIVE, flags=())
+    request_time: float | None = _option(None, of.DURATION, check=_NOT_NEGATIVE, flags=())
+    lora: int = _option(0, of.COUNT, check=_NOT_NEGATIVE)
+    lora_rank: int = _option(16, of.COUNT, check=_rank)
+    profile: str | None = _option(None, of.TEXT)
+    method: str = _option("mixed", of.TEXT, choices=("mixed", "closed", "occupancy", "mgc"))
+    kv: str = _option("paged", of.TEXT, choices=("paged", "reserved", "both"))
+    routing: str = _option("auto", of.TEXT, choices=("auto", *ROUTABLE))
+    utilization_cap: float = _option(0.85, of.FRACTION, check=_PROPER)
+    pools: int = _option(2, of.COUNT, aliases=("max_pools",), check=rule("1 to 4", lambda v: 1 <= v <= 4), bought=True)
+    boundaries: tuple[float, ...] | None = _option(
+        None,
+        of.TOKEN_LIST,
+        aliases=("boundary",),
+        check=each("each must be positive", lambda v: v > 0.0),
+        bought=True,
+        flags=(),
+    )
+    gammas: tuple[float, ...] = _option(
+        DEFAULT_GAMMAS,
+        of.GAMMAS,
+        aliases=("gamma",),
+        check=each("each must be at least 1", lambda v: v >= 1.0),
+        bought=True,
+        flags=(),
+    )
+    p_c: float | None = _option(None, of.FRACTION, check=_SHARE, flags=())
+    route_on: str = _option("input", of.TEXT, choices=("input", "total"), flags=())
+    scheduler: str = _option(
+        "engine", of.TEXT, choices=("engine", "sarathi", "eb", "slai", "wait", "rad"), bought=True, flags=()
+    )
+    compress: bool | Mapping[str, Any] = _option(False, of.COMPRESS)
+    cpu_price: float = _option(0.0446, of.NUMBER, check=_NOT_NEGATIVE, bought=True, flags=())
+    token_budget: tuple[int, ...] = _option((), of.BUDGETS, check=_EACH_AT_LEAST_1, bought=True)
+    max_num_seqs: tuple[int, ...] = _option((), of.BUDGETS, check=_EACH_AT_LEAST_1, bought=True)
+    max_model_len: int | None = _option(None, of.TOKENS, check=_AT_LEAST_1)
+    max_output: int | None = _option(None, of.TOKENS, check=_AT_LEAST_1, flags=())
+    chunk: int = _option(512, of.TOKENS, check=_AT_LEAST_1, flags=())
+    memory_utilization: float = _option(0.9, of.FRACTION, check=rule("must lie in (0, 1]", lambda v: 0.0 < v <= 1.0))
+    cached_share: float | Mapping[str, float] = _option(
+        0.0, of.SHARES, aliases=("prefix_cached_share",), check=each("must lie in [0, 1)", lambda v: 0.0 <= v < 1.0)
+    )
+    shared_prefix: int = _option(0, of.TOKENS, check=_NOT_NEGATIVE, flags=())
+    prefix_cache: str = _option("on", of.TEXT, choices=("on", "off"), flags=())
+    session_ttl: float | None = _option(None, of.DURATION, check=_POSITIVE, flags=())
+    offload: float = _option(0.0, of.NUMBER, check=_NOT_NEGATIVE, flags=())
+    offload_gbps: float = _option(200.0, of.NUMBER, check=_POSITIVE, flags=())
+    max_queue: int | None = _option(None, of.COUNT, check=_NOT_NEGATIVE, flags=())
+    max_queued_tokens: int | None = _option(None, of.TOKENS, check=_AT_LEAST_1, flags=())
+    client_timeout: float | None = _option(None, of.DURATION, check=_POSITIVE)
+    retries: int = _option(0, of.COUNT, check=_NOT_NEGATIVE, flags=())
+    retry_after: float = _option(1.0, of.DURATION, check=_NOT_NEGATIVE, flags=())
+    burst: str = _option("auto", of.TEXT, check=_bursts)
+    surge: str | None = _option(None, of.TEXT, check=_parses("planner.workload.sending:Surge.parse"), flags=())
+    in_flight: int | None = _option(None, of.COUNT, check=_AT_LEAST_1, flags=())
+    law: bool = _option(False, of.SWITCH)
+    growth: str = _option("users", of.TEXT, choices=GROWTH, flags=())
+    min_replicas: int = _option(1, of.COUNT, check=_AT_LEAST_1, bought=True, flags=())
+    redundancy: int = _option(0, of.COUNT, check=_NOT_NEGATIVE, bought=True)
+    availability_target: float | None = _option(None, of.FRACTION, check=_too_few_up, bought=True, flags=())
+    failures_per_hour: float = _option(0.001, of.NUMBER, check=_NOT_NEGATIVE, bought=True, flags=())
+    repair_hours: float = _option(0.5, of.NUMBER, check=_NOT_NEGATIVE, bought=True, flags=())
+    inventory: Mapping[str, int] = _option(
+        {}, of.GPU_COUNTS, check=each("must not be negative", lambda v: v >= 0), bought=True
+    )
+    max_kw: float | None = _option(None, of.NUMBER, check=_POSITIVE, bought=True)
+    price: Mapping[str, float] = _option({}, of.GPU_PRICES, check=_PRICED, bought=True)
+    spot_price: Mapping[str, float] = _option({}, of.GPU_PRICES, check=_PRICED, bought=True)
+    spot_share: float = _option(0.0, of.FRACTION, check=_SHARE, bought=True)
+    max_evaluations: int = _option(3000, of.COUNT, check=_NOT_NEGATIVE, bought=True, flags=())
+    shape: str = _option(
+        "colocated", of.TEXT, choices=("colocated", "disaggregated", "both"), check=_encoders, bought=True
+    )
+    kv_transfer_gbps: float = _option(100.0, of.NUMBER, check=_POSITIVE, flags=())
+    kv_transfer_base: float = _option(0.002, of.DURATION, check=_NOT_NEGATIVE, flags=())
 
     def __post_init__(self) -> None:
         if self.throughput is not None and not self.promises:
@@ -430,15 +528,12 @@ class PlanInputs:
         hint = None
         if not self.promises:
             problems.append("no latency promise given")
-            hint = (
-                "Give at least one: --slo 0.5 (P99 TTFT <= 0.5 s), --tpot 50ms, --e2e 20s or "
-                "--goodput 99%:ttft=500ms,tpot=50ms."
-            )
+            several = "--goodput 99%:ttft=500ms,tpot=50ms"
+            hint = f"Give at least one: --slo 0.5 (P99 TTFT <= 0.5 s), --tpot 50ms, --e2e 20s or {several}."
         problems += self._users()
         if self.method != "mixed" and any(p.quantile == MEAN for p in self.promises):
             problems.append(f"method {self.method}: knows quantiles alone; means are read off replays (method mixed)")
-        if problems:
-            raise InputError.from_problems(problems, hint)
+        refuse(problems, hint)
 
     def _users(self) -> Iterator[str]:
         """What is wrong with the users, of whom a rate, arrivals and limits come out."""
@@ -509,31 +604,23 @@ class PlanInputs:
 _OPEN_OR_ONE = ("token_budget", "max_num_seqs")
 """Lists that are mostly empty (the search chooses) or one value."""
 
-# fmt: off
 _WRITTEN_PROMISES = {
-    "slo": Option(of.PROMISE, PROMISES,
-        "P99 TTFT promise: 0.5, 500ms, p50=200ms,p99=1s or mean=300ms; or any other: tpot:p95=40ms; repeat for more.",
-        flags=("--slo", "--ttft")),
-    "ttft": Option(of.PROMISE, PROMISES, "TTFT promise, the same as slo.", flags=()),
-    "tpot": Option(of.PROMISE, PROMISES, "TPOT promise: 50ms, p95=40ms, mean=8ms, or 30tok/s of a user."),
-    "e2e": Option(of.PROMISE, PROMISES, "End-to-end promise, e.g. 20s."),
-    "goodput": Option(of.GOODPUTS, PROMISES,
-        "Share of the requests that keep several limits at once: 99%:ttft=500ms,tpot=50ms; repeat for more."),
-    "quantile": Option(of.QUANTILE, PROMISES, "Quantile of promises that name none: 0.95, 95 or p95.", "0.99", check=_PROPER),
-    "scope": Option(of.TEXT, PROMISES,
-        "pool: every pool keeps the promises; fleet: all requests together do.", "pool", choices=("pool", "fleet"), flags=()),
+    "slo": Option(of.PROMISE, flags=("--slo", "--ttft")),
+    "ttft": Option(of.PROMISE, flags=()),
+    "tpot": Option(of.PROMISE),
+    "e2e": Option(of.PROMISE),
+    "goodput": Option(of.GOODPUTS),
+    "quantile": Option(of.QUANTILE, check=_PROPER),
+    "scope": Option(of.TEXT, choices=("pool", "fleet"), flags=()),
 }
-# fmt: on
 """Promises as people write them: they become ``promises`` of the question."""
 
-# fmt: off
 _WRITTEN_LENGTHS = {
-    "isl": Option(of.TOKENS, WORKLOAD, "Mean input, tokens: with --osl a workload without a trace, log-normal lengths assumed."),
-    "osl": Option(of.TOKENS, WORKLOAD, "Mean output, tokens, with --isl."),
-    "isl_spread": Option(of.FRACTION, WORKLOAD, "Standard deviation over mean of the input for --isl: 0.5 or 50%.", "1", flags=()),
-    "osl_spread": Option(of.FRACTION, WORKLOAD, "The same of the output, for --osl.", "1", flags=()),
+    "isl": Option(of.TOKENS),
+    "osl": Option(of.TOKENS),
+    "isl_spread": Option(of.FRACTION, flags=()),
+    "osl_spread": Option(of.FRACTION, flags=()),
 }
-# fmt: on
 """Lengths as people write them: they become the name of a synthetic workload, ``cdf`` of the question."""
 
 
@@ -546,8 +633,21 @@ def _table() -> dict[str, Option]:
         if f.name == "drop_longer_than":
             table |= _WRITTEN_LENGTHS
         table[f.name] = f.metadata["option"]
-    return {name: replace(option, name=name) for name, option in table.items()}
+    told = {
+        name: (panel, *text.partition(" Default: ")[::2]) for panel, own in _TOLD.items() for name, text in own.items()
+    }
+    names = {"engines": ", ".join(engine_names()), "routings": ", ".join(ROUTABLE), "usual": DEFAULT_ROUTING}
+    for name, option in table.items():
+        # nothing is said under python -OO, which leaves docstrings out
+        panel, help, default = told.get(name, ("", "", ""))
+        words: dict[str, Any] = {"panel": panel, "help": help.format(**names), "default": default.rstrip(".")}
+        table[name] = replace(option, name=name, **words)
+    return table
 
+
+_, _TOLD = told_sections(PlanInputs.__doc__ or "")
+PANELS = tuple(_TOLD)
+"""Where help shows options."""
 
 OPTIONS: Mapping[str, Option] = _table()
 """Every option by its name."""
@@ -576,6 +676,9 @@ def written(name: str, value: object) -> str:
 
 _ALIASES = {alias: name for name, option in OPTIONS.items() for alias in option.aliases}
 _LIMITS = ("slo", "ttft", "tpot", "e2e", "goodput")
+
+WRITTEN_LIMITS = (*_LIMITS, "promises")
+"""Options that promise something."""
 
 
 def canonical(name: str) -> str:
@@ -656,9 +759,8 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
         except InputError as error:
             for line in error.problems or (error.message,):
                 key = line.partition(":")[0]
-                problems.append(
-                    (given[key][0] + line.removeprefix(key) if key in given else f"{where}{line}", error.hint)
-                )
+                told = given[key][0] + line.removeprefix(key) if key in given else f"{where}{line}"
+                problems.append((told, error.hint))
     if "tp" in values:
         # a size fixes it, a list leaves it to the pools
         sizes = values["tp"]

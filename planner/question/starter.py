@@ -10,11 +10,7 @@ from planner.units import parse_rate
 
 QUESTIONS: tuple[tuple[str, str, str], ...] = (
     ("cdf", "Traffic: a trace, a shipped workload, or mean input and output tokens as 1024/256", "azure"),
-    (
-        "model",
-        "Model: a name of the catalog or a Hugging Face config.json",
-        "llama-3.1-8b",
-    ),
+    ("model", "Model: a name of the catalog or a Hugging Face config.json", "llama-3.1-8b"),
     ("gpu", "GPUs: a type, several by comma, or any: all that have a price", "h100"),
     ("slo", "Promise: P99 time to first token, and time per output token after a comma", "500ms, 50ms"),
 )
@@ -67,10 +63,8 @@ def as_command(given: Mapping[str, Any]) -> str:
     >>> as_command({"workload": "azure", "gpu": ["h100", "h200"], "slo": "500ms"})
     'fleetopt plan --workload azure --gpu h100 --gpu h200 --slo 500ms'
     """
-    words = [
-        written(name, item) for name, value in given.items() for item in (value if isinstance(value, list) else [value])
-    ]
-    return " ".join(["fleetopt plan", *words])
+    pairs = [(name, item) for name, value in given.items() for item in (value if isinstance(value, list) else [value])]
+    return " ".join(["fleetopt plan", *(written(*pair) for pair in pairs)])
 
 
 def _lines(given: Mapping[str, Any]) -> Iterator[str]:

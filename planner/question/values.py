@@ -320,46 +320,34 @@ def _switch(value: Any, name: str) -> bool:
     return found
 
 
+_WORD, _WHOLE = "float | str", "int | str"
+
 SWITCH = Kind("true or false", _switch, "bool", bare="true", example="true")
-COMPRESS = Kind(
-    "true, false, or a file of `compress measure`", read_measured, "bool | str | Mapping[str, Any]", bare="true"
-)
+_MEASURED = "true, false, or a file of `compress measure`"
+COMPRESS = Kind(_MEASURED, read_measured, "bool | str | Mapping[str, Any]", bare="true")
 TEXT = Kind("text", _text, "str")
-RATE = Kind("number [1/s]: 100, 1k, 100rps or 1000/min", parse_rate, "float | str", example="20")
-TOKEN_RATE = Kind("tokens/s: 2000, 2k tok/s", parse_rate, "float | str", example="2000tok/s")
-NUMBER = Kind("number", parse_number, "float | str", example="1")
-COUNT = Kind("whole number", _whole(_count), "int | str", example="1")
-TOKENS = Kind("tokens: 8192, 8k or 8Ki", _whole(parse_tokens), "int | str", example="8k")
-FRACTION = Kind("share: 0.3 or 30%", parse_fraction, "float | str", example="30%")
-QUANTILE = Kind("quantile: 0.99, 99 or p99", parse_quantile, "float | str", example="99")
-DURATION = Kind("time [s]: 0.5 or 500ms", parse_duration, "float | str", example="500ms")
+RATE = Kind("number [1/s]: 100, 1k, 100rps or 1000/min", parse_rate, _WORD, example="20")
+TOKEN_RATE = Kind("tokens/s: 2000, 2k tok/s", parse_rate, _WORD, example="2000tok/s")
+NUMBER = Kind("number", parse_number, _WORD, example="1")
+COUNT = Kind("whole number", _whole(_count), _WHOLE, example="1")
+TOKENS = Kind("tokens: 8192, 8k or 8Ki", _whole(parse_tokens), _WHOLE, example="8k")
+FRACTION = Kind("share: 0.3 or 30%", parse_fraction, _WORD, example="30%")
+QUANTILE = Kind("quantile: 0.99, 99 or p99", parse_quantile, _WORD, example="99")
+DURATION = Kind("time [s]: 0.5 or 500ms", parse_duration, _WORD, example="500ms")
 GPUS = Kind("names", _names, "str | Sequence[str]", list, many=True, example="h100")
-TP = Kind(
-    "whole number, a list of them, or all", _tp_sizes, "int | str | Sequence[int]", list, many=True, example="all"
-)
+_SIZES = f"{_WHOLE} | Sequence[int]"
+TP = Kind("whole number, a list of them, or all", _tp_sizes, _SIZES, list, many=True, example="all")
 TP_SIZES = Kind("list of whole numbers", _tp_sizes, "Sequence[int]", many=True)
-BUDGETS = Kind(
-    "tokens, a list: 1024,2048", _whole_list(parse_tokens), "int | str | Sequence[int]", list, many=True, example="2048"
-)
-TOKEN_LIST = Kind("tokens, a list", _list(parse_tokens), "float | str | Sequence[float]", many=True, example="4096")
-GAMMAS = Kind("numbers, a list", _list(parse_number), "float | str | Sequence[float]", many=True, example="1,1.5")
+BUDGETS = Kind("tokens, a list: 1024,2048", _whole_list(parse_tokens), _SIZES, list, many=True, example="2048")
+TOKEN_LIST = Kind("tokens, a list", _list(parse_tokens), f"{_WORD} | Sequence[float]", many=True, example="4096")
+GAMMAS = Kind("numbers, a list", _list(parse_number), f"{_WORD} | Sequence[float]", many=True, example="1,1.5")
 GPU_PRICES = Kind("GPU=number [USD/hour]", _by_gpu, "Mapping[str, float]", list, many=True, example="h100=2.5")
 GPU_COUNTS = Kind("GPU=number of GPUs", _counts_by_gpu, "Mapping[str, int]", list, many=True, example="h100=640")
-SHARES = Kind(
-    "share, or category=share,...", _shares, "float | str | Mapping[str, float | str]", many=True, example="60%"
-)
-PROMISE = Kind(
-    "time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms",
-    _limits,
-    "float | str | Sequence[float | str]",
-    list,
-    example="500ms",
-)
-GOODPUTS = Kind(
-    "share and limits: 99%:ttft=500ms,tpot=50ms",
-    _limits,
-    "str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]",
-    list,
-    example="99%:ttft=500ms,tpot=50ms",
-)
+_BY_CATEGORY = f"{_WORD} | Mapping[str, float | str]"
+SHARES = Kind("share, or category=share,...", _shares, _BY_CATEGORY, many=True, example="60%")
+_TIMES = "time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms"
+PROMISE = Kind(_TIMES, _limits, f"{_WORD} | Sequence[float | str]", list, example="500ms")
+_SHARED = "99%:ttft=500ms,tpot=50ms"
+_JOINT = "str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]"
+GOODPUTS = Kind(f"share and limits: {_SHARED}", _limits, _JOINT, list, example=_SHARED)
 PROMISES = Kind("list of promises: metric, limit_s, quantile, scope", _promises, "Sequence[Promise]")

@@ -66,6 +66,21 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
+def told_sections(text: str) -> tuple[str, dict[str, dict[str, str]]]:
+    """What a docstring says first, and its sections: title -> entry -> what is said of it.
+
+    >>> told_sections("A thing.\\n\\nSize\\n----\\nwidth\\n    From left\\n    to right.")
+    ('A thing.', {'Size': {'width': 'From left to right.'}})
+    """
+    head, *sections = re.split(r"\n\n(?=[^\n]+\n---)", inspect.cleandoc(text).strip())
+    found: dict[str, dict[str, str]] = {}
+    for section in sections:
+        title, _, entries = section.split("\n", 2)
+        lines = [entry.split("\n") for entry in re.split(r"\n(?=\S)", entries)]
+        found[title] = {name: " ".join(map(str.strip, more)) for name, *more in lines}
+    return head, found
+
+
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
     """Its signature, with the keys of the typed dictionary that its further arguments are."""
     signature = inspect.signature(function)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -17,16 +19,15 @@ from planner.errors import InputError
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.methods.base import Prediction
-from planner.methods.replayed import ReplayPool
 from planner.predict.batch import Lengths
 from planner.predict.records import Floats
 from planner.promise import Promise
 from planner.question.compiled import JOINT_LEVELS
 from planner.shared.notebook import InNotebooks
-from planner.shared.record import Record, json_number
+from planner.shared.record import Record
 from planner.studies.capacity import largest
+from planner.studies.evaluation import Served, latencies, refuse_linked, replayed, served_of
 from planner.studies.schedule import DAYS, HOUR_S
-from planner.studies.served import Served, served_of
 from planner.units import format_count
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
 from planner.workload.workload import Workload
@@ -232,12 +233,7 @@ class _Room:
     """A pool that takes jobs."""
 
     def __init__(self, pool: Pool, slow: float, jobs: Lengths, promises: tuple[Promise, ...]) -> None:
-        model = pool.model.under(slow)
-        if type(model) is not ReplayPool:
-            raise InputError(
-                "batch: knows plans of method mixed without sessions, users who wait, speculation and copies of the attention",
-                "Ask about one without them: --set prefix_cache=off leaves sessions out.",
-            )
+        model = replayed(pool.model.under(slow), "batch")
         longest = float((jobs.input_tokens + jobs.output_tokens).max()) if jobs.rows else 0.0
         if longest > pool.option.max_model_len:
             raise InputError(
@@ -255,22 +251,26 @@ class _Room:
         """
         key = rate, replicas, sure
         if key not in self._known:
-            alone = replicas * self.model.jobs_alone_per_s(self.jobs)
-            if sure:
-                jobs_per_s, found = self.at(rate, replicas, sure=False)[0], None
-                while jobs_per_s > LEAST * alone and found is None:
-                    found = self._kept(rate, replicas, jobs_per_s, sure=True)
-                    jobs_per_s *= 1.0 if found else STEP_DOWN
-                self._known[key] = (jobs_per_s, found) if found else (0.0, None)
-            else:
-                free = max(1.0 - rate / (replicas * self.model.capacity_per_s), LEAST)
-                start = self._start * alone if self._start else free * alone
-                low, _ = largest(
-                    lambda n: self._kept(rate, replicas, n) is not None, start, step=STEP, precision=PRECISION
-                )
-                self._start = low / alone
-                self._known[key] = low, None
+            self._known[key] = self._surely(rate, replicas) if sure else (self._about(rate, replicas), None)
         return self._known[key]
+
+    def _surely(self, rate: float, replicas: int) -> tuple[float, Prediction | None]:
+        """By all requests, from what a sample of them allows on."""
+        jobs_per_s = self.at(rate, replicas, sure=False)[0]
+        while jobs_per_s > LEAST * replicas * self.model.jobs_alone_per_s(self.jobs):
+            if (found := self._kept(rate, replicas, jobs_per_s, sure=True)) is not None:
+                return jobs_per_s, found
+            jobs_per_s *= STEP_DOWN
+        return 0.0, None
+
+    def _about(self, rate: float, replicas: int) -> float:
+        """By a sample, looked for from the share found last."""
+        alone = replicas * self.model.jobs_alone_per_s(self.jobs)
+        start = self._start or max(1.0 - rate / (replicas * self.model.capacity_per_s), LEAST)
+        kept = partial(self._kept, rate, replicas)
+        low, _ = largest(lambda n: kept(n) is not None, start * alone, step=STEP, precision=PRECISION)
+        self._start = low / alone
+        return low
 
     def _kept(self, rate: float, replicas: int, jobs_per_s: float, sure: bool = False) -> Prediction | None:
         """What requests see beside so many jobs a second; ``None`` where a promise is broken or the queue of jobs grows."""
@@ -308,7 +308,7 @@ class _Room:
         found = []
         for rate, (hour, hours) in zip(rates, window.hours, strict=True):
             jobs, seen = self.at(rate, self.pool.size.replicas)
-            latency = {p.column: json_number(seen.value(p.metric, p.quantile)) for p in self.promises if seen}
+            latency = {} if seen is None else latencies(self.promises, seen)
             time = f"{DAYS[hour // HOURS_PER_DAY]} " * window.dated + f"{hour % HOURS_PER_DAY:02d}:00"
             found.append(BatchHour(time, self.pool.name, hours, rate, jobs, HOUR_S * hours * jobs * each, latency))
         return found
@@ -368,17 +368,9 @@ def batch_room(
     InputError
         Jobs or pools of which nothing is known.
     """
-    if (
-        fleet.linked
-        or (fleet.shared_promises and len(fleet.pools) > 1)
-        or not math.isinf(fleet.question.traffic.sending.in_flight)
-    ):
-        raise InputError(
-            "batch: jobs go to pools that keep their promises by themselves",
-            "Plan without prefill and decode apart, promises over the whole fleet and limits in flight.",
-        )
+    refuse_linked(fleet, "batch: jobs go to pools that keep their promises")
     levels = _levels(rates, peak_per_s, window)
-    rooms, rows, more, usd = [], list[BatchHour](), dict[str, int](), 0.0
+    rooms, rows, more, usd = [], list[BatchHour](), Counter[str](), 0.0
     for pool, margin in zip(fleet.pools, fleet.margins_at(peak_per_s), strict=True):
         lengths = _jobs_of(fleet, pool, jobs)
         if lengths is not None:
@@ -387,20 +379,15 @@ def batch_room(
     done = [room.by_deadline(own, window, room.pool.size.replicas) for room, own in rooms]
     for (room, own), share, alone in zip(rooms, shares, done, strict=True):
         rows += room.rows(own, window)
-        lacking = (
-            0 if asked_jobs is None or alone >= share * asked_jobs else room.more_for(own, window, share * asked_jobs)
-        )
-        if lacking:
-            pool = room.pool
-            taller = pool.option.price.bought(pool.size.replicas + lacking)
-            more[pool.option.gpu.name] = (
-                more.get(pool.option.gpu.name, 0) + (taller - pool.bought) * pool.option.price.gpus_per_replica
-            )
-            usd += pool.option.price.cost_usd_per_hour(taller) - pool.cost_usd_per_hour
+        if asked_jobs is not None and alone < share * asked_jobs:
+            pool, price = room.pool, room.pool.option.price
+            taller = price.bought(pool.size.replicas + room.more_for(own, window, share * asked_jobs))
+            more[pool.option.gpu.name] += (taller - pool.bought) * price.gpus_per_replica
+            usd += price.cost_usd_per_hour(taller) - pool.cost_usd_per_hour
     engine = find_engine(fleet.pools[0].option.profile.engine or DEFAULT_ENGINE)
     each = float(jobs.weight @ jobs.total_tokens / jobs.weight.sum())
     least = math.floor(min(n / share for n, share in zip(done, shares, strict=True)))
     return BatchRoom(
-        fleet.question.asked, jobs.name, window.start, window.deadline, each, asked_jobs, least, more, usd, priority,
+        fleet.question.asked, jobs.name, window.start, window.deadline, each, asked_jobs, least, dict(more), usd, priority,
         engine.by_priority, tuple(sorted(rows, key=lambda row: row.pool)), served_of(fleet),
     )  # fmt: skip

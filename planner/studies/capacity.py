@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -11,11 +12,10 @@ from typing import ClassVar
 from planner.errors import InfeasibleError
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
-from planner.promise import GOODPUT
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.shared.notebook import InNotebooks
-from planner.shared.record import Record, json_number
-from planner.studies.served import Served, served_of
+from planner.shared.record import Record
+from planner.studies.evaluation import Served, latencies, served_of
 
 PRECISION = 1.0 / 256.0
 """Share to which a largest rate is known: the first rate that is refused lies no further above it [1]."""
@@ -121,10 +121,10 @@ class Capacity(InNotebooks):
     @property
     def unused(self) -> dict[str, int]:
         """GPUs by type that the fleet leaves idle."""
-        used: dict[str, int] = {}
+        left = Counter(self.have)
         for p in self.pools:
-            used[p.gpu] = used.get(p.gpu, 0) + p.gpus
-        return {gpu: n - used.get(gpu, 0) for gpu, n in self.have.items() if n > used.get(gpu, 0)}
+            left[p.gpu] -= p.gpus
+        return {gpu: n for gpu, n in left.items() if n > 0}
 
     @property
     def users(self) -> int | None:
@@ -139,11 +139,11 @@ class Capacity(InNotebooks):
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per pool."""
-        rows = []
-        for p in self.pools:
-            row = {k: v for k, v in p.to_dict().items() if k != "latency"}
-            rows.append({"rate_per_s": self.rate_per_s, **row, "pool_rate_per_s": p.rate_per_s, **p.latency})
-        return [{**row, "rate_per_s": self.rate_per_s} for row in rows]
+        rows = [{k: v for k, v in p.to_dict().items() if k not in ("latency", "rate_per_s")} for p in self.pools]
+        return [
+            {"rate_per_s": self.rate_per_s, **row, "pool_rate_per_s": p.rate_per_s, **p.latency}
+            for p, row in zip(self.pools, rows, strict=True)
+        ]
 
 
 def largest(
@@ -257,10 +257,7 @@ def capacity_at(fleet: Fleet, rate: float, refused: float, have: Mapping[str, in
     """The record of a fleet at its largest rate and the next one, which it does not keep [1/s]."""
     pools = []
     for pool, found in zip(fleet.pools, fleet.predict(rate, fleet.counts), strict=True):
-        latency = {
-            p.column: json_number(found.share(p) if p.kind == GOODPUT else found.value(p.metric, p.quantile))
-            for p in fleet.promises.latency
-        }
+        latency = latencies(fleet.promises.latency, found)
         pools.append(
             CapacityPool(
                 pool.name, pool.option.gpu.name, str(pool.option.parallel), pool.bought, pool.bought - pool.size.replicas,

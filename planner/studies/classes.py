@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, ClassVar
 
-from planner.errors import InfeasibleError, InputError
+from planner.errors import InfeasibleError, InputError, refuse
 from planner.fleet.assemble import make_plan
 from planner.plans import Plan
 from planner.promise import MEAN, Promise
 from planner.question.compiled import rate_of, shaped
-from planner.question.options import PlanInputs
+from planner.question.options import WRITTEN_LIMITS, PlanInputs
 from planner.queueing.prefix import own_tokens
 from planner.shared.record import Record
 from planner.workload.combine import mix
@@ -20,6 +21,11 @@ from planner.workload.workload import Workload
 
 MAX_CLASSES = 5
 """Groupings are enumerated: 52 for five classes."""
+
+BOUND = (
+    "a pool shared by classes keeps each class's promise at the level 1 - (1-q) x the class's share of requests, which holds "
+    "whatever the class's lengths (union bound)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +143,7 @@ def partitions(items: Sequence[int]) -> Iterator[list[list[int]]]:
 
 
 def plan_classes(
-    base: PlanInputs | Mapping[str, Any],
+    base: Mapping[str, Any],
     classes: Mapping[str, Mapping[str, Any]],
     load: Callable[[str], Workload],
     where: str = "",
@@ -169,45 +175,35 @@ def plan_classes(
     if not 1 <= len(classes) <= MAX_CLASSES:
         raise InputError(f"{where}classes: 1 to {MAX_CLASSES}, got {len(classes)}")
     members = _members(base, classes, load, where)
-    solved: dict[tuple[int, ...], Plan | str] = {}
 
+    @cache
     def solve(group: tuple[int, ...]) -> Plan | str:
-        if group not in solved:
-            try:
-                solved[group] = make_plan(*_question([members[k] for k in group]))
-            except InfeasibleError as error:
-                solved[group] = error.message
-        return solved[group]
+        try:
+            return make_plan(*_question([members[k] for k in group]))
+        except InfeasibleError as error:
+            return error.message
 
     found = []
     for split in partitions(range(len(members))):
         groups = [tuple(sorted(g)) for g in split]
         plans = [solve(g) for g in groups]
         names = tuple(tuple(members[k].name for k in g) for g in groups)
-        bad = [p for p in plans if isinstance(p, str)]
+        bad = next((p for p in plans if isinstance(p, str)), None)
         good = [p for p in plans if isinstance(p, Plan)]
         cost = None if bad else math.fsum(p.cost_usd_per_hour for p in good)
-        found.append((Grouping(names, cost, bad[0] if bad else None), good))
+        found.append((Grouping(names, cost, bad), good))
     # fewer groups win ties: one pool is simpler to run than two
     found.sort(key=lambda f: (math.inf if f[0].cost_usd_per_hour is None else f[0].cost_usd_per_hour, len(f[0].groups)))
     best, plans_of_best = found[0]
     if best.cost_usd_per_hour is None:
         reasons = [f"{g.label}: {g.reason}" for g, _ in found]
         raise InfeasibleError("no grouping of the classes keeps every promise", "What was tried:", reasons)
-    return TieredPlan(
-        best.groups,
-        tuple(plans_of_best),
-        tuple(g for g, _ in found),
-        (
-            "a pool shared by classes keeps each class's promise at the level 1 - (1-q) x the class's share of requests, "
-            "which holds whatever the class's lengths (union bound)",
-            *dict.fromkeys(a for p in plans_of_best for a in p.assumptions),
-        ),
-    )
+    assumed = dict.fromkeys(a for p in plans_of_best for a in p.assumptions)
+    return TieredPlan(best.groups, tuple(plans_of_best), tuple(g for g, _ in found), (BOUND, *assumed))
 
 
 def _members(
-    base: PlanInputs | Mapping[str, Any],
+    base: Mapping[str, Any],
     classes: Mapping[str, Mapping[str, Any]],
     load: Callable[[str], Workload],
     where: str,
@@ -218,19 +214,15 @@ def _members(
     for name, options in classes.items():
         place = f"{where}classes.{name}."
         try:
-            if isinstance(base, PlanInputs):
-                inputs = base.override(options, place)
-            else:
-                sugar = ("slo", "ttft", "tpot", "e2e", "goodput", "promises")
-                common = {k: v for k, v in base.items() if not (k in sugar and any(s in options for s in sugar))}
-                inputs = PlanInputs.from_dict({**common, **options}, place)
+            own = any(k in options for k in WRITTEN_LIMITS)
+            common = {k: v for k, v in base.items() if not (own and k in WRITTEN_LIMITS)}
+            inputs = PlanInputs.from_dict({**common, **options}, place)
             workload, _ = shaped(inputs, load(inputs.cdf))
             inputs = replace(inputs, osl_scale=1.0, drop_longer_than=None)
             members.append(RequestClass(name, inputs, workload, rate_of(inputs, workload)))
         except InputError as error:
             problems.extend(error.problems or (f"{place.rstrip('.')}: {error.message}",))
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     return members
 
 
@@ -252,14 +244,10 @@ def _question(members: Sequence[RequestClass]) -> tuple[PlanInputs, Workload]:
     prefixes = {c.inputs.shared_prefix for c in members}
     for c in members:
         share = c.rate / total
-        named = replace(
-            c.workload.with_rate(c.rate),
-            name=c.name,
-            categories=tuple(f"{c.name}:{k}" if k else c.name for k in c.workload.categories),
-        )
-        parts.append(named)
-        for old, new in zip(c.workload.categories, named.categories, strict=True):
-            own = c.inputs.cached_share
+        names = tuple(f"{c.name}:{k}" if k else c.name for k in c.workload.categories)
+        parts.append(replace(c.workload.with_rate(c.rate), name=c.name, categories=names))
+        own = c.inputs.cached_share
+        for old, new in zip(c.workload.categories, names, strict=True):
             cached[new] = own.get(old, 0.0) if isinstance(own, Mapping) else own
             if len(prefixes) > 1:
                 cached[new] = max(cached[new], _found_share(c))

@@ -9,8 +9,9 @@ from typing import Any
 
 from planner.errors import InfeasibleError
 from planner.fleet.assemble import make_plan
-from planner.plans import Plan, PoolPlan
+from planner.plans import Plan
 from planner.question.compressible import span_of
+from planner.question.files import engines_of, saved_pools
 from planner.question.options import PlanInputs
 from planner.shared.remarks import Remark
 from planner.workload.workload import Workload
@@ -46,14 +47,14 @@ def with_compression(
     measured = inputs.compress
     assert isinstance(measured, Mapping)
     taken = next((p for p in plan.pools if p.compressed_share > 0.0), None)
-    boundary = float(measured["boundary"]) if taken is None else taken.high_tokens
-    gamma = 1.0 if taken is None else taken.gamma
+    boundary, gamma = (float(measured["boundary"]), 1.0) if taken is None else (taken.high_tokens, taken.gamma)
     low, share, high = span_of(measured)
-    borderline = float(workload.cdf([gamma * boundary])[0] - workload.cdf([boundary])[0])
-    times = measured.get("latency_s") or {}
+    below, within = workload.cdf([boundary, gamma * boundary])
+    borderline, times = float(within - below), measured.get("latency_s") or {}
     mean_s = times.get("mean", times.get("p50"))
     busy = None if mean_s is None else plan.arrival_rate_per_s * borderline * mean_s
     cores = None if busy is None else -int(-busy // BUSY)
+    bear = list(_promises(plan, float(times["p99"]))) if "p99" in times else []
     found: dict[str, object] = {
         "source": measured.get("source"),
         "measured_at": {"boundary_tokens": measured["boundary"], "gamma": measured["gamma"]},
@@ -67,24 +68,10 @@ def with_compression(
         "cores": cores,
         "cpu_usd_per_hour": None if cores is None else cores * inputs.cpu_price,
         "sensitivity": _sensitivity(plan, inputs, workload, None if taken is None else (boundary, gamma), progress),
+        "promises": bear,
     }
-    bear = list(_promises(plan, float(times["p99"]))) if "p99" in times else []
-    found["promises"] = bear
-    notes = list(_notes(found))
-    warnings = [*_elsewhere(found)] + [
-        Remark("compression_breaks", row) for row in bear if row["limit_s"] < row["with_compression_s"]
-    ]
-    return replace(
-        plan,
-        compression=found,
-        notes=(*plan.notes, *map(str, notes)),
-        warnings=(*plan.warnings, *map(str, warnings)),
-        remarks={
-            **plan.remarks,
-            "notes": (*plan.remarks.get("notes", ()), *notes),
-            "warnings": (*plan.remarks.get("warnings", ()), *warnings),
-        },
-    )
+    breaks = [Remark("compression_breaks", row) for row in bear if row["limit_s"] < row["with_compression_s"]]
+    return replace(plan, compression=found).saying(notes=_notes(found), warnings=[*_elsewhere(found), *breaks])
 
 
 def _elsewhere(found: Mapping[str, Any]) -> Iterator[Remark]:
@@ -98,17 +85,11 @@ def _elsewhere(found: Mapping[str, Any]) -> Iterator[Remark]:
 
 def _promises(plan: Plan, p99_s: float) -> Iterator[dict[str, Any]]:
     """Promised times of pools that get compressed prompts, the compressor's P99 added: no more than so much can be reached."""
-    pools: list[PoolPlan] = [p for p in plan.pools if p.compressed_share > 0.0]
-    for pool in pools:
-        for value in pool.latency:
-            if value.metric in ("ttft_s", "e2e_s") and value.limit_s is not None and value.value_s is not None:
-                yield {
-                    "pool": pool.name,
-                    "promise": value.label,
-                    "limit_s": value.limit_s,
-                    "value_s": value.value_s,
-                    "with_compression_s": value.value_s + p99_s,
-                }
+    for pool in plan.pools:
+        for value in pool.latency if pool.compressed_share > 0.0 else ():
+            if value.metric in ("ttft_s", "e2e_s") and value.limit_s is not None:
+                row = {"pool": pool.name, "promise": value.label, "limit_s": value.limit_s, "value_s": value.value_s}
+                yield {**row, "with_compression_s": value.value_s + p99_s}
 
 
 def _notes(found: Mapping[str, Any]) -> Iterator[Remark]:
@@ -149,22 +130,18 @@ def _sensitivity(
 
     Of a plan that compresses nothing (`state` is ``None``): its cost if all that can be compressed at all were.
     """
-    own = (1.0, "share") if state is None else (state[1], "share")
+    own = (1.0 if state is None else state[1], "share")
     if state is None:
         asked, kept = [("p_c", 2.0, "all")], inputs
     else:
-        gammas = sorted({*GAMMAS, state[1]})
         asked = [("p_c", state[1], level) for level in ("none", "low", "share", "high", "all")]
-        asked += [("gamma", g, "share") for g in gammas]
-        kept = replace(
-            inputs,
-            boundaries=(state[0],),
-            gpu=tuple(dict.fromkeys(p.gpu for p in plan.pools)),
-            tp=None,
-            tp_options=tuple(sorted({p.tp for p in plan.pools})),
-            token_budget=tuple(sorted({p.settings.max_num_batched_tokens for p in plan.pools})),
-            pools=len(plan.pools),
-        )
+        asked += [("gamma", g, "share") for g in sorted({*GAMMAS, state[1]})]
+        engines = {
+            k: v
+            for k, v in engines_of(saved_pools(plan)).items()
+            if k not in ("boundaries", "gammas", "pp", "dp", "ep")
+        }
+        kept = replace(inputs, tp=None).override({**engines, "boundaries": [state[0]]})
     found: dict[tuple[float, str], Plan | None] = {own: plan}
     rows: list[dict[str, object]] = []
     for done, (varies, gamma, level) in enumerate(asked, start=1):
@@ -172,23 +149,14 @@ def _sensitivity(
         # nothing compressed is no band
         key = (1.0, "share") if level == "none" or gamma == 1.0 else (gamma, level)
         if key not in found:
-            gammas_kept = inputs.gammas if state is None else (key[0],)
+            question = replace(kept, gammas=inputs.gammas if state is None else key[:1], compress=table, p_c=None)
             try:
-                found[key] = make_plan(
-                    replace(kept, gammas=gammas_kept, compress=table, p_c=None), workload, in_memory=True
-                )
+                found[key] = make_plan(question, workload, in_memory=True)
             except InfeasibleError:
                 found[key] = None
-        other = found[key]
-        rows.append(
-            {
-                "varies": varies,
-                "gamma": gamma,
-                "p_c": table["categories"]["all"]["p_c"],
-                "cost_usd_per_hour": None if other is None else other.cost_usd_per_hour,
-                "replicas": None if other is None else other.replicas,
-            }
-        )
+        other, p_c = found[key], table["categories"]["all"]["p_c"]
+        cost, replicas = (None, None) if other is None else (other.cost_usd_per_hour, other.replicas)
+        rows.append({"varies": varies, "gamma": gamma, "p_c": p_c, "cost_usd_per_hour": cost, "replicas": replicas})
         if progress is not None:
             progress(done, len(asked))
     return rows
@@ -198,13 +166,8 @@ def _at(measured: Mapping[str, Any], level: str) -> dict[str, Any]:
     """The table with every category at one end of its interval, at nothing or at everything that was compressed at all."""
 
     def moved(row: Mapping[str, Any]) -> dict[str, Any]:
-        p = {
-            "none": 0.0,
-            "low": row["p_c_low"],
-            "share": row["p_c"],
-            "high": row["p_c_high"],
-            "all": float(row["p_c"] > 0.0),
-        }[level]
+        at = {"none": 0.0, "low": row["p_c_low"], "share": row["p_c"], "high": row["p_c_high"]}
+        p = at.get(level, float(row["p_c"] > 0.0))
         return {**row, "p_c": p, "p_c_low": min(p, row["p_c_low"]), "p_c_high": max(p, row["p_c_high"])}
 
     return {**measured, "categories": {name: moved(row) for name, row in measured["categories"].items()}}

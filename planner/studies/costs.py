@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from planner.catalog.api_prices import ApiPrice
 from planner.catalog.load import price_offers
 from planner.catalog.power import PowerCurve, power_curve
 from planner.catalog.prices import reference_offer
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, pool_model, traffic_of
 from planner.plans import HOURS_PER_YEAR
@@ -57,15 +57,14 @@ class Spot:
     shortfall: float = 0.01
 
     def __post_init__(self) -> None:
-        problems = []
-        if not 0.0 <= self.share <= 1.0:
-            problems.append(f"spot_share: must lie in 0 to 1, got {self.share:.10g}")
-        if not (math.isfinite(self.preemptions_per_hour) and self.preemptions_per_hour >= 0.0):
-            problems.append(f"preemptions_per_hour: must not be negative, got {self.preemptions_per_hour:.10g}")
-        if not 0.0 < self.shortfall < 1.0:
-            problems.append(f"shortfall: must lie between 0 and 1, got {self.shortfall:.10g}")
-        if problems:
-            raise InputError.from_problems(problems)
+        wrong = {
+            f"spot_share: must lie in 0 to 1, got {self.share:.10g}": 0.0 <= self.share <= 1.0,
+            f"preemptions_per_hour: must not be negative, got {self.preemptions_per_hour:.10g}": (
+                0.0 <= self.preemptions_per_hour < math.inf
+            ),
+            f"shortfall: must lie between 0 and 1, got {self.shortfall:.10g}": 0.0 < self.shortfall < 1.0,
+        }
+        refuse([line for line, right in wrong.items() if not right])
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,42 +302,41 @@ def costs_of(
     InputError
         A PUE below 1, a price or an intensity below 0; any beyond :data:`MOST_OF_ENERGY`.
     """
-    problems = (
-        [] if 1.0 <= pue <= MOST_OF_ENERGY else [f"pue: must lie between 1 and {MOST_OF_ENERGY:g}, got {pue:.10g}"]
-    )
-    for name, value in (("kwh_price", usd_per_kwh), ("co2", co2_g_per_kwh)):
-        if value is not None and not 0.0 <= value <= MOST_OF_ENERGY:
-            wrong = "must not be negative" if value < 0.0 else f"must lie between 0 and {MOST_OF_ENERGY:g}"
+    problems = []
+    for name, value, least in (("pue", pue, 1.0), ("kwh_price", usd_per_kwh, 0.0), ("co2", co2_g_per_kwh, 0.0)):
+        if value is not None and not least <= value <= MOST_OF_ENERGY:
+            between = f"must lie between {least:g} and {MOST_OF_ENERGY:g}"
+            wrong = "must not be negative" if value < 0.0 == least else between
             problems.append(f"{name}: {wrong}, got {value:.10g}")
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     told = [*notes]
     types = [_Type(fleet, schedule, gpu, reserved.get(gpu), spot) for gpu in _types(fleet)]
-    ways = _ways(types, spot, schedule)
+    ways = _ways(types)
     best = ways[-1].cost_usd_per_hour
     workload, rates = fleet.question.traffic.workload, np.array(schedule.rates_per_s)
     weight = workload.weight / workload.weight.sum()
     lengths = float(workload.input_tokens @ weight), float(workload.output_tokens @ weight)
     rate = float(rates.mean())
-    shares = _input_shares(fleet, schedule)
-    tokens = _token_prices(best, 3600e-6 * rate * lengths[0], 3600e-6 * rate * lengths[1], shares)
+    paid = np.array([math.fsum(p.cost_usd) for p in schedule.pools])
+    parts = (paid / paid.sum()).tolist()
+    share = math.fsum(part * _input_share(fleet, k) for k, part in enumerate(parts))
+    inputs, outputs = (3600e-6 * rate * tokens for tokens in lengths)
+    tokens = TokenPrices(best / (inputs + outputs), share * best / inputs, (1.0 - share) * best / outputs, share)
     cached = fleet.question.traffic.cached_share
+    if apis and isinstance(cached, Mapping):
+        told.append("shares cached by category are not in the API's price")
+    shares_cached = np.full(weight.size, 0.0 if isinstance(cached, Mapping) else cached)
     compared = []
-    if apis:
-        if isinstance(cached, Mapping):
-            told.append("shares cached by category are not in the API's price")
-        shares_cached = np.full(weight.size, 0.0 if isinstance(cached, Mapping) else cached)
-        for api in apis:
-            each = api.usd_per_request(workload.input_tokens, workload.output_tokens, shares_cached, weight)
-            cost = 3600.0 * rate * each
-            even = best / (3600.0 * each) if each > 0.0 else math.inf
-            compared.append(ApiComparison(api.name, cost, cost / best, even, even / rate))
-        compared.sort(key=lambda a: a.cost_usd_per_hour)
+    for api in apis:
+        each = api.usd_per_request(workload.input_tokens, workload.output_tokens, shares_cached, weight)
+        cost = 3600.0 * rate * each
+        even = best / (3600.0 * each) if each > 0.0 else math.inf
+        compared.append(ApiComparison(api.name, cost, cost / best, even, even / rate))
+    compared.sort(key=lambda a: a.cost_usd_per_hour)
     energy = _energy(fleet, schedule, pue, usd_per_kwh, co2_g_per_kwh, 3600e-6 * rate * sum(lengths))
     if energy is None:
-        told.append(
-            "energy: the catalog has no power limit of " + ", ".join(g for g in _types(fleet) if power_curve(g) is None)
-        )
+        unknown = ", ".join(gpu for gpu in _types(fleet) if power_curve(gpu) is None)
+        told.append(f"energy: the catalog has no power limit of {unknown}")
     told += [note for kind in types for note in kind.notes]
     return Costs(
         dict(fleet.question.asked), schedule.source, schedule.hours, rate, schedule.elasticity.startup_s, ways,
@@ -395,19 +393,18 @@ class _Type:
     def _commitments(self, own: Sequence[tuple[str, float]] | None) -> list[Commitment]:
         """Every term, with as many reserved as pay."""
         known = [(term, price, "as given") for term, price in own or ()]
-        if own is None:
-            offers = price_offers()
-            terms = sorted({o.term for o in offers if o.gpu == self.gpu and o.term.startswith("reserved-")})
-            found = [reference_offer(offers, self.gpu, term) for term in terms]
-            known = [
-                (o.term.removeprefix("reserved-"), o.usd_per_gpu_hour, o.describe()) for o in found if o is not None
-            ]
+        offers = price_offers() if own is None else ()
+        for term in sorted({o.term for o in offers if o.gpu == self.gpu and o.term.startswith("reserved-")}):
+            if (offer := reference_offer(offers, self.gpu, term)) is not None:
+                known.append((term.removeprefix("reserved-"), offer.usd_per_gpu_hour, offer.describe()))
         if not known:
             self.notes.append(f"no reserved price of {self.gpu} is known: give --reserved {self.gpu}=USD@1y")
         rows = []
         without = self.cost(0, 0.0)
+        # where the cost may be least
+        counts = {0, *(math.ceil(g - 1e-9) for g in self.hours), *(math.floor(g + 1e-9) for g in self.hours)}
         for term, price, source in known:
-            count = min(self._counts(), key=lambda r: (self.cost(r, price), r))
+            count = min(counts, key=lambda r: (self.cost(r, price), r))
             ratio, months = price / self.on_demand, months_of(term)
             rows.append(
                 Commitment(
@@ -416,10 +413,6 @@ class _Type:
                 )
             )  # fmt: skip
         return rows
-
-    def _counts(self) -> list[int]:
-        """Numbers of reserved GPUs at which the cost may be least."""
-        return sorted({0, *(math.ceil(g - 1e-9) for g in self.hours), *(math.floor(g + 1e-9) for g in self.hours)})
 
     def split(self, reserved: int) -> tuple[float, float]:
         """Mean GPUs on demand and on spot, its reserve included."""
@@ -432,14 +425,11 @@ class _Type:
         whole = math.floor(min(self.spot.share * gpus, rest) / self.unit + 1e-9)
         if self.spot_price is None or whole < 1:
             return rest, 0.0
-        bought = self.unit * self._with_reserve(whole)
+        # so that enough are up while those taken away are replaced, each within a start-up time
+        bought = self.unit * _reserve(whole, self.spot.shortfall, self.spot.preemptions_per_hour, self.startup_h)
         if bought * self.spot_price >= whole * self.unit * self.on_demand:
             return rest, 0.0
         return rest - whole * self.unit, float(bought)
-
-    def _with_reserve(self, replicas: int) -> int:
-        """Spot replicas bought so that enough are up while those taken away are replaced, each within a start-up time."""
-        return _reserve(replicas, self.spot.shortfall, self.spot.preemptions_per_hour, self.startup_h)
 
     def cost(self, reserved: int, price: float) -> float:
         """Mean cost with so many reserved at a price [USD/hour]."""
@@ -452,39 +442,33 @@ def _reserve(replicas: int, shortfall: float, per_hour: float, startup_h: float)
     return replicas_for_availability(replicas, shortfall, per_hour, startup_h)
 
 
-def _ways(types: Sequence[_Type], spot: Spot, schedule: Schedule) -> tuple[WayToPay, ...]:
+def _ways(types: Sequence[_Type]) -> tuple[WayToPay, ...]:
     """From the dearest to the cheapest."""
     static = sum(k.peak for k in types)
     found = [WayToPay("on demand, busiest hour always", 0.0, static, 0.0, sum(k.peak * k.on_demand for k in types))]
-    terms = dict.fromkeys(c.term for k in types for c in k.commitments)
-    for term in terms:
-        prices = [next((c.usd_per_gpu_hour for c in k.commitments if c.term == term), None) for k in types]
-        if all(p is not None for p in prices):
-            cost = sum(k.peak * (p or 0.0) for k, p in zip(types, prices, strict=True))
+    for term in dict.fromkeys(c.term for k in types for c in k.commitments):
+        prices = [next((c.usd_per_gpu_hour for c in k.commitments if c.term == term), math.nan) for k in types]
+        cost = sum(k.peak * p for k, p in zip(types, prices, strict=True))
+        if not math.isnan(cost):
             found.append(WayToPay(f"reserved {term}, busiest hour always", static, 0.0, 0.0, cost))
-    scheduled = sum(float(k.hours.mean()) for k in types)
-    cost = sum(float(k.hours.mean()) * k.on_demand for k in types)
-    found.append(WayToPay("on demand, by the hour", 0.0, scheduled, 0.0, cost))
-    parts, total, names = np.zeros(3), 0.0, []
+    scheduled = [float(k.hours.mean()) for k in types]
+    cost = sum(n * k.on_demand for n, k in zip(scheduled, types, strict=True))
+    found.append(WayToPay("on demand, by the hour", 0.0, sum(scheduled), 0.0, cost))
+    parts, total, names = np.zeros(3), 0.0, list[str]()
     for k in types:
         best = min(k.commitments, key=lambda c: -c.saving_usd_per_hour, default=None)
         count, price = (best.reserved_gpus, best.usd_per_gpu_hour) if best else (0, 0.0)
-        on_demand, on_spot = k.split(count)
-        parts += (count, on_demand, on_spot)
+        parts += (count, *k.split(count))
         total += k.cost(count, price)
         names += [f"reserved {best.term}"] if best and count else []
-    names = (
-        list(dict.fromkeys(names)) + (["on demand"] if parts[1] > 0.0 else []) + (["spot"] if parts[2] > 0.0 else [])
-    )
+    names = [
+        *dict.fromkeys(names),
+        *(n for n, gpus in zip(("on demand", "spot"), parts[1:], strict=True) if gpus > 0.0),
+    ]
     if len(names) > 1:
-        found.append(WayToPay("mixed: " + " + ".join(names), float(parts[0]), float(parts[1]), float(parts[2]), total))
+        reserved, on_demand, spot = parts.tolist()
+        found.append(WayToPay("mixed: " + " + ".join(names), reserved, on_demand, spot, total))
     return tuple(sorted(found, key=lambda w: -w.cost_usd_per_hour))
-
-
-def _input_shares(fleet: Fleet, schedule: Schedule) -> list[tuple[float, float]]:
-    """(share of the cost, share of it that inputs cause) of every pool."""
-    costs = np.array([math.fsum(p.cost_usd) for p in schedule.pools])
-    return [(c, _input_share(fleet, k)) for k, c in enumerate((costs / costs.sum()).tolist())]
 
 
 def _input_share(fleet: Fleet, k: int) -> float:
@@ -517,61 +501,44 @@ def _capacity(fleet: Fleet, pool: Pool, inputs: float, outputs: float) -> float:
     return pool_model(fleet.question, pool.option, pool.setup, arrivals).capacity_per_s
 
 
-def _token_prices(cost: float, inputs: float, outputs: float, shares: Sequence[tuple[float, float]]) -> TokenPrices:
-    """Prices from the cost [USD/hour] and the tokens [million/hour]."""
-    share = math.fsum(part * of_input for part, of_input in shares)
-    return TokenPrices(cost / (inputs + outputs), share * cost / inputs, (1.0 - share) * cost / outputs, share)
-
-
 def _energy(
     fleet: Fleet, schedule: Schedule, pue: float, usd_per_kwh: float | None, co2_g: float | None, mtok_per_hour: float
 ) -> Energy | None:
     """Power of every hour: what serves by what runs on it, what starts as idle."""
-    curves = {gpu: power_curve(gpu) for gpu in _types(fleet)}
-    if any(curve is None for curve in curves.values()):
+    known = {gpu: power_curve(gpu) for gpu in _types(fleet)}
+    curves = {gpu: curve for gpu, curve in known.items() if curve is not None}
+    if len(curves) < len(known):
         return None
-    known: dict[tuple[float, tuple[int, ...]], float] = {}
-    for h, rate in enumerate(schedule.rates_per_s):
-        counts = tuple(p.replicas[h] for p in schedule.pools)
-        if (rate, counts) not in known:
-            known[rate, counts] = _serving_watts(fleet, schedule.pools, rate, counts, curves)
-    watts = np.array(
-        [known[r, tuple(p.replicas[h] for p in schedule.pools)] for h, r in enumerate(schedule.rates_per_s)]
-    )
+    serving = cache(partial(_serving_watts, fleet, tuple(schedule.pools), curves))
+    counts = zip(*(p.replicas for p in schedule.pools), strict=True)
+    watts = np.array([serving(rate, each) for rate, each in zip(schedule.rates_per_s, counts, strict=True)])
     for p in schedule.pools:
-        curve = curves[p.gpu]
-        assert curve is not None
-        watts += curve.idle_w * (np.array(p.gpu_hours) - p.gpus_per_replica * np.array(p.replicas))
+        watts += curves[p.gpu].idle_w * (np.array(p.gpu_hours) - p.gpus_per_replica * np.array(p.replicas))
     watts *= pue
     mean_kw = float(watts.mean()) / 1000.0
     return Energy(
         1000.0 * mean_kw, float(watts.max()), mean_kw / mtok_per_hour, pue,
         None if usd_per_kwh is None else usd_per_kwh * mean_kw,
         None if co2_g is None else 1e-3 * co2_g * mean_kw,
-        {gpu: c.estimated for gpu, c in curves.items() if c is not None and c.estimated},
-        {gpu: c.source for gpu, c in curves.items() if c is not None},
+        {gpu: c.estimated for gpu, c in curves.items() if c.estimated}, {gpu: c.source for gpu, c in curves.items()},
     )  # fmt: skip
 
 
 def _serving_watts(
-    fleet: Fleet,
-    pools: Sequence[ScheduledPool],
-    rate: float,
-    counts: tuple[int, ...],
-    curves: Mapping[str, PowerCurve | None],
+    fleet: Fleet, pools: Sequence[ScheduledPool], curves: Mapping[str, PowerCurve], rate: float, counts: tuple[int, ...]
 ) -> float:
     """Power of the replicas that serve [W]."""
+    rate = max(rate, 1e-9)
     if fleet.linked:
-        found = fleet.predict(max(rate, 1e-9), counts)
+        found = fleet.predict(rate, counts)
     else:
         found = [
-            (p.model.without_bursts() or p.model).look(max(rate, 1e-9) * p.law.share, max(n, 1), fleet.levels)
+            (p.model.without_bursts() or p.model).look(rate * p.law.share, max(n, 1), fleet.levels)
             for p, n in zip(fleet.pools, counts, strict=True)
         ]
     total = 0.0
     for pool, p, n, prediction in zip(fleet.pools, pools, counts, found, strict=True):
         running = prediction.mean_running / pool.option.copies
-        curve = curves[p.gpu]
-        assert curve is not None
-        total += n * p.gpus_per_replica * curve.watts(running if math.isfinite(running) else float(pool.setup.slots))
+        busy = running if math.isfinite(running) else float(pool.setup.slots)
+        total += n * p.gpus_per_replica * curves[p.gpu].watts(busy)
     return total

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
+from planner.plans import plan_document
 from planner.question.files import Question, load_question
-from planner.shared.documents import load_document
 from planner.shared.record import Record
 
 ANSWERED = ("gpus", "replicas", "cost_usd_per_hour", "arrival_rate_per_s")
@@ -78,7 +78,7 @@ def difference_of(old: str | Path, new: str | Path) -> Difference:
     InputError
         A file that holds no plan.
     """
-    files = [_plan_file(path) for path in (old, new)]
+    files = [plan_document(path) for path in (old, new)]
     before, after = load_question(old), load_question(new)
     values = [q.inputs().to_dict() for q in (before, after)]
     names = [name for name in values[0] if values[0][name] != values[1].get(name)]
@@ -92,13 +92,6 @@ def difference_of(old: str | Path, new: str | Path) -> Difference:
         changed,
         told,
     )
-
-
-def _plan_file(path: str | Path) -> Mapping[str, Any]:
-    data = load_document(path, "A plan: fleetopt plan --cdf azure --slo 0.5 -o plan.yaml")
-    if not isinstance(data, Mapping) or data.get("kind") != "fleetopt-plan":
-        raise InputError(f"{path}: holds no plan", "Make one: fleetopt plan --cdf azure --slo 0.5 -o plan.yaml")
-    return data
 
 
 def _answer(data: Mapping[str, Any]) -> dict[str, float]:

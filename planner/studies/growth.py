@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import calendar
 import datetime
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from planner.errors import InputError
 from planner.fleet.fleet import Fleet
@@ -18,7 +20,7 @@ DAY_S = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Month:
+class Month(Record):
     """One month of growth.
 
     Parameters
@@ -48,18 +50,15 @@ class Month:
     late: bool
     cost_usd_per_hour: float
 
+    written: ClassVar[tuple[str, ...]] = (
+        "month=starts", "rate_per_s", "gpus", "order=new_gpus", "order_by", "late", "replicas", "cost_usd_per_hour",
+    )  # fmt: skip
+
     def to_row(self) -> dict[str, object]:
         """One flat row."""
-        return {
-            "month": self.starts,
-            "rate_per_s": self.rate_per_s,
-            "gpus": sum(self.gpus.values()),
-            "order": ", ".join(f"{n:,} {gpu}" for gpu, n in self.new_gpus.items()) or None,
-            "order_by": self.order_by,
-            "late": self.late,
-            "replicas": " + ".join(f"{n:,}" for n in self.replicas),
-            "cost_usd_per_hour": self.cost_usd_per_hour,
-        }
+        order = ", ".join(f"{n:,} {gpu}" for gpu, n in self.new_gpus.items()) or None
+        replicas = " + ".join(f"{n:,}" for n in self.replicas)
+        return self.to_dict() | {"gpus": sum(self.gpus.values()), "order": order, "replicas": replicas}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +97,6 @@ class Growth(InNotebooks):
     def to_rows(self) -> list[dict[str, object]]:
         """One row per month."""
         return [month.to_row() for month in self.months]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        months = [
-            {**m.to_row(), "gpus": dict(m.gpus), "order": dict(m.new_gpus), "replicas": list(m.replicas)}
-            for m in self.months
-        ]
-        return {**Record.to_dict(self), "months": months}
 
 
 def growth_of(
@@ -179,11 +170,10 @@ def _bought(fleet: Fleet, needed: Sequence[int]) -> list[int]:
 
 def _by_type(fleet: Fleet, replicas: Sequence[int]) -> dict[str, int]:
     """GPUs of each type."""
-    found: dict[str, int] = {}
+    found = Counter[str]()
     for pool, n in zip(fleet.pools, replicas, strict=True):
-        name = pool.option.gpu.name
-        found[name] = found.get(name, 0) + n * pool.option.price.gpus_per_replica
-    return found
+        found[pool.option.gpu.name] += n * pool.option.price.gpus_per_replica
+    return dict(found)
 
 
 def _months_after(day: datetime.date, months: int) -> datetime.date:
@@ -193,6 +183,4 @@ def _months_after(day: datetime.date, months: int) -> datetime.date:
     '2027-02-28'
     """
     year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
-    first = datetime.date(year, month + 1, 1)
-    following = datetime.date(year + (month + 1) // 12, (month + 1) % 12 + 1, 1)
-    return first.replace(day=min(day.day, (following - first).days))
+    return datetime.date(year, month + 1, min(day.day, calendar.monthrange(year, month + 1)[1]))

@@ -108,26 +108,17 @@ def doubts_of(plan: Plan, inputs: PlanInputs, bursts: bool) -> list[Doubt]:
     # the busiest hour's, where the rate so far is a mean
     peak = {} if inputs.rate_is is None else {"rate_is": "peak"}
     less, more = 1.0 - MUCH, 1.0 + MUCH
+    scale, share = inputs.osl_scale, inputs.cached_share
     found: list[Doubt] = [
         ("traffic 20% less, 20% more", {"rate": less * rate, **peak}, {"rate": more * rate, **peak}),
-        (
-            "outputs 20% shorter, 20% longer",
-            {"osl_scale": less * inputs.osl_scale},
-            {"osl_scale": more * inputs.osl_scale},
-        ),
+        ("outputs 20% shorter, 20% longer", {"osl_scale": less * scale}, {"osl_scale": more * scale}),
         ("limits 20% looser, 20% tighter", _limits(inputs, more), _limits(inputs, less)),
     ]
     if bursts:
         found.append(("no bursts (Poisson)", {"burst": "poisson"}, None))
-    if isinstance(inputs.cached_share, float) and inputs.cached_share > 0.0:
-        share = inputs.cached_share
-        found.append(
-            (
-                "cached share half as much again, half",
-                {"cached_share": min(1.5 * share, 0.95)},
-                {"cached_share": 0.5 * share},
-            )
-        )
+    if isinstance(share, float) and share > 0.0:
+        shares = {"cached_share": min(1.5 * share, 0.95)}, {"cached_share": 0.5 * share}
+        found.append(("cached share half as much again, half", *shares))
     return found
 
 
@@ -153,30 +144,23 @@ def cuts_of(plan: Plan, inputs: PlanInputs) -> list[tuple[float, float]]:
 
 def sensitivities(plan: Plan, doubts: list[Doubt], costs: list[float | None]) -> tuple[Sensitivity, ...]:
     """What each doubt is worth, the largest difference first; `costs` of both ways of every doubt [USD/hour]."""
-    found = [
-        Sensitivity(
-            name,
-            plan.cost_usd_per_hour if low is None else costs[2 * k],
-            plan.cost_usd_per_hour if high is None else costs[2 * k + 1],
-        )
-        for k, (name, low, high) in enumerate(doubts)
-    ]
+    own, found = plan.cost_usd_per_hour, []
+    for (name, *ways), *both in zip(doubts, costs[::2], costs[1::2], strict=True):
+        found.append(Sensitivity(name, *(own if way is None else cost for way, cost in zip(ways, both, strict=True))))
     if all(p.replicas_low > 0 for p in plan.pools):
         low, high = ([getattr(p, f"replicas_{end}") for p in plan.pools] for end in ("low", "high"))
         found.append(Sensitivity("iteration times, their band", _with_replicas(plan, low), _with_replicas(plan, high)))
 
     def reach(doubt: Sensitivity) -> float:
         known = [c for c in (doubt.low_usd_per_hour, doubt.high_usd_per_hour) if c is not None]
-        return max((abs(c - plan.cost_usd_per_hour) for c in known), default=float("inf"))
+        return max((abs(c - own) for c in known), default=float("inf"))
 
     return tuple(sorted(found, key=reach, reverse=True))
 
 
 def _with_replicas(plan: Plan, counts: list[int | None]) -> float | None:
     """Cost with other numbers of the same replicas [USD/hour]."""
-    total = 0.0
-    for pool, count in zip(plan.pools, counts, strict=True):
-        if count is None:
-            return None
-        total += pool.cost_usd_per_hour * count / pool.replicas
-    return total
+    pairs = [(pool, count) for pool, count in zip(plan.pools, counts, strict=True) if count is not None]
+    if len(pairs) < len(counts):
+        return None
+    return sum(pool.cost_usd_per_hour * count / pool.replicas for pool, count in pairs)

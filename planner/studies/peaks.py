@@ -11,15 +11,14 @@ from typing import ClassVar
 import numpy as np
 
 from planner.catalog.api_prices import ApiPrice
-from planner.errors import InputError
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.methods.base import Prediction
-from planner.methods.replayed import ReplayPool
 from planner.predict.records import Floats
 from planner.question.compiled import JOINT_LEVELS
-from planner.shared.record import Record, json_number
+from planner.shared.record import Record
 from planner.studies.capacity import largest, pool_keeps
+from planner.studies.evaluation import latencies, refuse_linked, replayed
 from planner.studies.schedule import HOUR_S, Elasticity, Schedule, ScheduledPool, scheduled_pool
 from planner.units import format_duration, format_percent
 
@@ -189,8 +188,7 @@ class _Owned:
         """At a rate [1/s]: what those that stay see, the share that leaves [1], its price at every API [USD per request]."""
         key = rate, replicas, in_flight
         if key not in self._known:
-            assert type(self.model) is ReplayPool
-            found, left = self.model.with_leaving(rate, replicas, in_flight, self.quantiles)
+            found, left = replayed(self.model, "rent_peak").with_leaving(rate, replicas, in_flight, self.quantiles)
             assert left.weight is not None
             cached = left.cached_tokens / left.input_tokens
             price = self._price(left.input_tokens, left.output_tokens, cached, left.weight)
@@ -230,8 +228,7 @@ class _Owned:
         """
         rates = factor * self.rates
         if not replicas:
-            assert type(self.model) is ReplayPool
-            own = self.model.traffic.own
+            own = replayed(self.model, "rent_peak").traffic.own
             weight = np.full(own.trace.requests, 1.0 / own.trace.requests)
             price = self._price(own.trace.input_tokens, own.trace.output_tokens, own.cached_share, weight)
             return 1.0, HOUR_S * float(rates.mean()) * price
@@ -281,22 +278,13 @@ def risks(schedule: Schedule, apis: Sequence[ApiPrice]) -> Iterator[str]:
 
 def _owned(fleet: Fleet, schedule: Schedule, prices: Mapping[str, float], apis: Sequence[ApiPrice]) -> list[_Owned]:
     """Every pool with its hours."""
-    clients, sending = fleet.question.clients, fleet.question.traffic.sending
-    together = fleet.linked or (fleet.shared_promises and len(fleet.pools) > 1)
-    if together or clients.stated or sending.in_flight < math.inf:
-        raise InputError(
-            "rent_peak: each pool rents for itself and keeps its promises by itself",
-            "Plan without prefill and decode apart, promises over the whole fleet, doors, patience and limits in flight.",
-        )
+    refuse_linked(fleet, "rent_peak: each pool rents for itself and keeps its promises", limits=True)
     found, rates = [], np.array(schedule.rates_per_s)
     for pool, hours, margin in zip(fleet.pools, schedule.pools, fleet.margins_at(float(rates.max())), strict=True):
         usd = min(prices.get(pool.option.gpu.name, math.inf), pool.option.price.usd_per_gpu_hour)
         found.append(_Owned(fleet, pool, hours, margin.slow, pool.law.share * rates, usd, apis))
-        if apis and type(found[-1].model) is not ReplayPool:
-            raise InputError(
-                "rent_peak: knows plans of method mixed without sessions, users who wait, speculation and copies of the attention",
-                "Ask about one without them: --set prefix_cache=off leaves sessions out.",
-            )
+        if apis:
+            replayed(found[-1].model, "rent_peak")
     return found
 
 
@@ -324,7 +312,7 @@ def peaks_of(
     def row(owned: _Owned, n: int, share: float, api: bool) -> PeakPool:
         in_flight = owned.limit(n) if api and 0 < n < owned.peak else None
         seen = owned.sent(float(owned.levels[-1]), n, in_flight)[0] if in_flight else None
-        latency = {p.column: json_number(seen.value(p.metric, p.quantile)) for p in fleet.own_promises if seen}
+        latency = {} if seen is None else latencies(fleet.own_promises, seen)
         return PeakPool(
             owned.pool.name, owned.pool.option.gpu.name, n, owned.gpus(n), owned.peak, owned.carries(n), in_flight, share,
             owned.usd, latency,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from planner.errors import InfeasibleError, InputError
+from planner.errors import InfeasibleError, refuse
 from planner.fleet.assemble import fleet_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
@@ -54,8 +54,7 @@ class Elasticity:
         ]
         if self.rate_is not in ("mean", "peak"):
             problems.append(f"rate_is: {self.rate_is!r} is none of mean, peak")
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
 
     @property
     def startup_hours(self) -> float:
@@ -243,37 +242,11 @@ class Schedule(InNotebooks):
 
     document: ClassVar[str] = "fleetopt-schedule"
     written: ClassVar[tuple[str, ...]] = (
-        *(
-            "inputs",
-            "hours=source",
-            "period_hours=hours",
-            "startup_s=elasticity.startup_s",
-            "dwell_s=elasticity.dwell_s",
-        ),
-        *(
-            "buffer=elasticity.buffer",
-            "mean_rate_per_s",
-            "peak_rate_per_s",
-            "peak_replicas",
-            "mean_replicas",
-            "peak_gpus",
-        ),
-        *(
-            "gpu_hours",
-            "static_gpu_hours",
-            "perfect_autoscaler_gpu_hours=perfect_gpu_hours",
-            "cost_usd",
-            "static_cost_usd",
-        ),
-        *(
-            "perfect_autoscaler_cost_usd=perfect_cost_usd",
-            "saving",
-            "reactive_buffer",
-            "pools",
-            "schedule=to_rows",
-            "notes",
-        ),
-    )
+        "inputs", "hours=source", "period_hours=hours", "startup_s=elasticity.startup_s", "dwell_s=elasticity.dwell_s",
+        "buffer=elasticity.buffer", "mean_rate_per_s", "peak_rate_per_s", "peak_replicas", "mean_replicas", "peak_gpus",
+        "gpu_hours", "static_gpu_hours", "perfect_autoscaler_gpu_hours=perfect_gpu_hours", "cost_usd", "static_cost_usd",
+        "perfect_autoscaler_cost_usd=perfect_cost_usd", "saving", "reactive_buffer", "pools", "schedule=to_rows", "notes",
+    )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<Schedule: {self.hours} hours, {self.peak_replicas} replicas at the peak, {self.mean_replicas:.1f} on average>"
@@ -360,26 +333,23 @@ class Schedule(InNotebooks):
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per hour and pool."""
-        rows = []
-        for h, rate in enumerate(self.rates_per_s):
-            for p in self.pools:
-                serving = p.replicas[h] - p.spares[h]
-                rows.append(
-                    {
-                        "hour": h,
-                        "time": self.label(h),
-                        "pool": p.name,
-                        "rate_per_s": rate,
-                        "pool_rate_per_s": rate * p.share,
-                        "replicas": p.replicas[h],
-                        "gpus": p.replicas[h] * p.gpus_per_replica,
-                        "starting": p.starting[h],
-                        "perfect_replicas": p.needed[h],
-                        "load": rate * p.share / (serving * p.capacity_per_s),
-                        "cost_usd": p.cost_usd[h],
-                    }
-                )
-        return rows
+        return [
+            {
+                "hour": h,
+                "time": self.label(h),
+                "pool": p.name,
+                "rate_per_s": rate,
+                "pool_rate_per_s": rate * p.share,
+                "replicas": p.replicas[h],
+                "gpus": p.replicas[h] * p.gpus_per_replica,
+                "starting": p.starting[h],
+                "perfect_replicas": p.needed[h],
+                "load": rate * p.share / ((p.replicas[h] - p.spares[h]) * p.capacity_per_s),
+                "cost_usd": p.cost_usd[h],
+            }
+            for h, rate in enumerate(self.rates_per_s)
+            for p in self.pools
+        ]
 
 
 def make_schedule(
@@ -412,14 +382,13 @@ def make_schedule(
     rates = hours.rates_per_s(rate_per_s, elasticity.rate_is)
     held = [rate * (1.0 + elasticity.buffer) for rate in rates]
     known = needs_of(fleet, [*held, *rates])
-    pools = []
+    pools, tell = [], progress or (lambda done, total: None)
     for k, pool in enumerate(fleet.pools):
         perfect = [known[rate][k] for rate in rates]
         # bursts shrink relative to a higher rate: where more traffic needs less, the buffer must not take replicas away
         serving = [max(known[rate][k], n) for rate, n in zip(held, perfect, strict=True)]
         pools.append(scheduled_pool(pool, serving, perfect, elasticity))
-        if progress is not None:
-            progress(k + 1, len(fleet.pools))
+        tell(k + 1, len(fleet.pools))
     notes = []
     if elasticity.rate_is == "mean":
         notes.append(

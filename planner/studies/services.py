@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from planner.catalog.load import gpu as find_gpu
-from planner.errors import InfeasibleError, InputError
+from planner.errors import InfeasibleError, InputError, refuse
 from planner.fleet.assemble import make_plan
 from planner.fleet.shapes import standing_fleet
 from planner.fleet.types import ANY
@@ -357,8 +357,7 @@ def _each(
         except InputError as error:
             lines = error.problems or (error.message,)
             problems += [f"{file.source}: services.{one.name}: {line}" for line in lines]
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     return found
 
 

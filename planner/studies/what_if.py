@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from planner.errors import InfeasibleError, InputError
+from planner.errors import InfeasibleError, InputError, refuse
 from planner.fleet.assemble import fleet_of, make_plan
 from planner.fleet.shapes import standing_fleet
 from planner.plans import Plan
@@ -22,8 +22,7 @@ from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.kept import keeping
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
-from planner.studies.journal import Journal, key_of
-from planner.studies.rows import RowFile
+from planner.studies.points import Journal, RowFile, key_of
 from planner.workload.workload import Workload
 
 
@@ -67,33 +66,19 @@ class SweepPoint:
             row["reason"] = (self.error or "").splitlines()[0]
             return row
         p = self.plan
-        row |= {
-            "pools": len(p.pools),
-            "gpus": p.gpus,
-            "replicas": p.replicas,
-            "fleet": " + ".join(f"{q.replicas} x {q.parallel} {q.gpu}" for q in p.pools),
-            "boundary_tokens": p.pools[0].high_tokens if len(p.pools) > 1 else None,
-            "gamma": p.pools[0].gamma,
-            "load": max(q.load for q in p.pools),
-            "cost_usd_per_hour": p.cost_usd_per_hour,
-            "cost_usd_per_million_tokens": p.cost_usd_per_million_tokens,
-            "saving": 1.0 - p.cost_usd_per_hour / self.base_usd_per_hour if self.base_usd_per_hour else None,
-        }
+        row |= {name: told(p) for name, told in ANSWER.items()}
+        row["saving"] = 1.0 - p.cost_usd_per_hour / self.base_usd_per_hour if self.base_usd_per_hour else None
         for promise in p.slo.promises:
             shares = [v.share for q in p.pools for v in q.latency if v.metric == promise.metric and v.share is not None]
-            if shares:
-                row[promise.column] = min(shares)
-                continue
             values = [v for q in p.pools if (v := q.quantile(promise.metric, promise.quantile)) is not None]
-            row[_column(promise)] = max(values)
+            row |= {promise.column: min(shares)} if shares else {_column(promise): max(values)}
         row["reason"] = None
         return row
 
-    def document(self) -> Mapping[str, Any] | None:
-        """The plan, JSON-ready."""
+    def document(self) -> Any:
+        """The plan, JSON-ready; ``None`` where there is none."""
         if self.told is not None:
-            found: Mapping[str, Any] | None = self.told["plan"]
-            return found
+            return self.told["plan"]
         return None if self.plan is None else self.plan.to_dict()
 
 
@@ -166,8 +151,7 @@ def parse_settings(items: Sequence[str]) -> dict[str, list[str]]:
             problems.append(f"--set: {name} is given twice")
         else:
             result[name] = parts
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     return result
 
 
@@ -263,9 +247,9 @@ def sweep(
         if found is not None and not (plans and found["row"]["feasible"] and found["plan"] is None):
             points[k] = SweepPoint(asked[k].change, None, found["reason"], found)
     open_points = [k for k in range(len(asked)) if k not in points]
-    if progress is not None:
-        # a bar that counts by itself until then ends here: a process with threads cannot be copied
-        progress(len(points), len(asked))
+    tell = progress or (lambda done, total: None)
+    # a bar that counts by itself until then ends here: a process with threads cannot be copied
+    tell(len(points), len(asked))
     with ExitStack() as opened:
         rows = None if stream is None else opened.enter_context(_row_file(stream, asked))
         if rows is not None:
@@ -277,8 +261,7 @@ def sweep(
                 journal.add(keys[k], point.to_row(), point.document(), point.error)
             if rows is not None:
                 rows.add(point.to_row())
-            if progress is not None:
-                progress(len(points), len(asked))
+            tell(len(points), len(asked))
     return Sweep(base, tuple(points[k] for k in range(len(asked))), cost)
 
 
@@ -301,8 +284,7 @@ def _questions(
                 questions.append((base.override(read), "pools"))
         except InputError as error:
             problems.extend(error.problems or (error.message,))
-    if problems:
-        raise InputError.from_problems(list(dict.fromkeys(problems)))
+    refuse(list(dict.fromkeys(problems)))
     return questions
 
 
@@ -345,7 +327,7 @@ def _row_file(path: Path, asked: Sequence[Asked]) -> RowFile:
     words = [name for name in changed if any(not _is_number(v.get(name, 0.0)) for v in values)]
     promised = dict.fromkeys(_column(p) for point in asked for p in point.question.promises)
     pinned = [] if all(point.pinned is None for point in asked) else ["pinned"]
-    columns = [*changed, ANSWER[0], *pinned, *ANSWER[1:], *promised, "reason"]
+    columns = [*changed, "feasible", *pinned, *ANSWER, "saving", *promised, "reason"]
     return RowFile(path, columns, [*words, *pinned, "fleet", "reason"])
 
 
@@ -358,11 +340,18 @@ def _is_number(value: object) -> bool:
     return True
 
 
-ANSWER = (
-    "feasible", "pools", "gpus", "replicas", "fleet", "boundary_tokens", "gamma", "load", "cost_usd_per_hour",
-    "cost_usd_per_million_tokens", "saving",
-)  # fmt: skip
-"""Columns of a row between the changes and the promises."""
+ANSWER: Mapping[str, Callable[[Plan], object]] = {
+    "pools": lambda p: len(p.pools),
+    "gpus": lambda p: p.gpus,
+    "replicas": lambda p: p.replicas,
+    "fleet": lambda p: " + ".join(f"{q.replicas} x {q.parallel} {q.gpu}" for q in p.pools),
+    "boundary_tokens": lambda p: p.pools[0].high_tokens if len(p.pools) > 1 else None,
+    "gamma": lambda p: p.pools[0].gamma,
+    "load": lambda p: max(q.load for q in p.pools),
+    "cost_usd_per_hour": lambda p: p.cost_usd_per_hour,
+    "cost_usd_per_million_tokens": lambda p: p.cost_usd_per_million_tokens,
+}
+"""Columns of a row that its plan fills."""
 
 
 def _column(promise: Promise) -> str:

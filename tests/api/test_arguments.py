@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import planner as fo
+from planner.errors import InputError
 from planner.shared.arguments import told_types
 
 
@@ -100,6 +101,8 @@ def test_an_error_of_its_own_stays_its_own(given: dict[str, Any]) -> None:
 
 def test_an_argument_that_is_not_there_is_pythons_own_error() -> None:
     with pytest.raises(TypeError, match="max_rate"):
+        fo.reproduce(max_rate=3)  # type: ignore[call-arg]
+    with pytest.raises(InputError, match="max_rate: unknown option"):
         fo.stability(max_rate=3)  # type: ignore[call-arg]
 
 

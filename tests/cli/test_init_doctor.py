@@ -9,7 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 import planner as fo
-from planner.cli import checkup as doctor
+from planner.cli import doctor
 from planner.cli.main import app
 from planner.question.files import load_question
 from planner.question.starter import QUESTIONS, answers, as_command, starter_file

@@ -11,9 +11,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from planner.cli.batching import batching
-from planner.cli.stability import stability
-from planner.cli.wait import wait
+from planner.cli.schedulers import batching, stability, wait
 from planner.errors import InputError
 
 app = typer.Typer()

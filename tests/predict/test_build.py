@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from planner.cli import checkup as doctor
+from planner.cli import doctor
 from planner.errors import InputError
 from planner.predict import build, library
 from planner.predict.build import INTERFACE, SUFFIX, compilers, keep, library_name, stem

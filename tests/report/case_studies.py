@@ -26,11 +26,10 @@ from planner.studies.capacity import Capacity, CapacityPool
 from planner.studies.classes import TieredPlan
 from planner.studies.costs import ApiComparison, Commitment, Costs, Energy, TokenPrices, WayToPay
 from planner.studies.difference import Changed, Difference
-from planner.studies.evaluation import Evaluation
+from planner.studies.evaluation import Evaluation, Served
 from planner.studies.growth import Growth, Month
 from planner.studies.overview import Cut, Overview, Sensitivity
 from planner.studies.schedule import Elasticity, Schedule, ScheduledPool
-from planner.studies.served import Served
 from planner.studies.services import ServicePlan, ServicesPlan, SharedGpus
 from planner.studies.what_if import Sweep, SweepPoint
 from planner.workload.arrivals import Arrivals

@@ -10,8 +10,7 @@ from planner.report.pages import pages, usd
 from planner.report.text.plan import checked, lengths, told_chance, unmeasured
 from planner.studies.batch import BatchRoom
 from planner.studies.capacity import PRECISION, Capacity
-from planner.studies.evaluation import Evaluation
-from planner.studies.served import Served
+from planner.studies.evaluation import Evaluation, Served
 from planner.units import format_count, format_percent, format_usd
 
 _page = pages(__file__)

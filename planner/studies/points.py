@@ -1,18 +1,103 @@
-"""Rows of a sweep on disk as they are found: CSV line by line, Parquet by groups of rows."""
+"""Points of a sweep on disk as they are found: a journal of finished ones, which an interrupted sweep goes on from, and rows.
+
+The journal is JSON lines. Rows are CSV line by line, or Parquet by groups of rows.
+"""
 
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 import os
 import stat
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from planner.errors import InputError
+from planner.shared.documents import parse_json, printable, read_text
 from planner.shared.extras import installing
+from planner.shared.version import __version__
 from planner.shared.writing import is_stream, partial_of
+
+_KIND = "fleetopt-what-if-points"
+_LARGEST = 1 << 30
+
+
+def key_of(*parts: object) -> str:
+    """A point's key: the same for the same question about the same traffic, asked by the same version."""
+    text = json.dumps([__version__, *parts], sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class Journal:
+    """The points of a file, and the way to add to them.
+
+    Parameters
+    ----------
+    path
+        JSON lines; made when the first point is added. A last line that was cut off is dropped.
+
+    Raises
+    ------
+    InputError
+        A file that is no such list, or cannot be read or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.points: dict[str, Mapping[str, Any]] = {}
+        self._file: IO[str] | None = None
+        if path.exists():
+            self._read()
+
+    def _read(self) -> None:
+        """All whole lines."""
+        where = printable(str(self.path))
+        text = read_text(self.path, _LARGEST)
+        whole, _, cut = text.rpartition("\n")
+        for number, line in enumerate(whole.splitlines(), 1):
+            point = parse_json(line, f"{where}:{number}") if line.strip() else None
+            if not (isinstance(point, dict) and point.get("kind") == _KIND and isinstance(point.get("key"), str)):
+                raise self._foreign(where, number)
+            self.points[point["key"]] = point
+        start = json.dumps({"kind": _KIND})[:-1]
+        if cut and not (cut.startswith(start) or start.startswith(cut)):
+            raise self._foreign(where, whole.count("\n") + 2 if whole else 1)
+        if cut:
+            # what was being written when the run was killed
+            try:
+                with self.path.open("r+b") as file:
+                    file.truncate(len(whole.encode()) + (1 if whole else 0))
+            except OSError as error:
+                raise InputError(f"{where}: cannot be written ({error.strerror})") from None
+
+    @staticmethod
+    def _foreign(where: str, line: int) -> InputError:
+        return InputError(
+            f"{where}:{line}: not a point of a sweep",
+            "--resume names a file of its own, which what-if makes and goes on with.",
+        )
+
+    def add(self, key: str, row: Mapping[str, object], plan: Mapping[str, object] | None, reason: str | None) -> None:
+        """Keep a point, on disk before this returns."""
+        point = {"kind": _KIND, "key": key, "row": row, "plan": plan, "reason": reason}
+        self.points[key] = point
+        try:
+            if self._file is None:
+                self._file = self.path.open("a", encoding="utf-8")
+            self._file.write(json.dumps(point) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise InputError(f"{printable(str(self.path))}: cannot be written ({error.strerror})") from None
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
 
 GROUP = 200
 """Rows of a group in a Parquet file."""
@@ -90,12 +175,8 @@ class RowFile:
 
         for row in self._rows:
             for field in self._schema:
-                value = row[field.name]
-                row[field.name] = (
-                    value
-                    if value is None or arrow.types.is_boolean(field.type)
-                    else (str(value) if arrow.types.is_string(field.type) else float(value))
-                )
+                if row[field.name] is not None and not arrow.types.is_boolean(field.type):
+                    row[field.name] = (str if arrow.types.is_string(field.type) else float)(row[field.name])
         self._parquet.write_table(arrow.Table.from_pylist(self._rows, self._schema))
         self._rows = []
 
@@ -105,9 +186,7 @@ class RowFile:
     def __enter__(self) -> RowFile:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if self._file is not None:
                 self._file.close()

@@ -1,0 +1,164 @@
+"""``fleetopt gpu``, ``model`` and ``prices``: what the catalog holds, every number with its source, and the user's own prices."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from planner.cli import options as opt
+from planner.cli.output import say
+from planner.errors import InputError, did_you_mean
+
+gpu = typer.Typer(
+    name="gpu", help="GPUs: list the catalog, show one with the source of every number.", no_args_is_help=True
+)
+model = typer.Typer(
+    name="model",
+    help="Models: list those of the catalog, show one, or a config.json, with its source.",
+    no_args_is_help=True,
+)
+prices = typer.Typer(
+    name="prices",
+    help="GPU prices: show the offers with vendor, term and day; import your own lists.",
+    no_args_is_help=True,
+)
+
+
+@gpu.command("list")
+@opt.verb()
+def list_gpus() -> Any:
+    """The GPUs a plan can be asked for, with memory, speed and the price a plan takes."""
+    from planner.catalog.load import gpus
+    from planner.report.listings.catalog import gpu_list
+
+    return gpu_list(tuple(gpus().values()))
+
+
+@gpu.command("show")
+@opt.verb()
+def show_gpu(name: str) -> Any:
+    """Every number of a GPU with its source; the price with vendor, term and day.
+
+    Example: fleetopt gpu show h100
+
+    Arguments
+    ---------
+    name!
+        Name, or any alias: h100, H200 SXM, l40s.
+    """
+    from planner.catalog.load import gpu, price_offers
+    from planner.catalog.prices import reference_offer
+    from planner.report.listings.catalog import gpu_entry
+
+    spec = gpu(name)
+    return gpu_entry(spec, reference_offer(price_offers(), spec.name))
+
+
+@model.command("list")
+@opt.verb()
+def list_models() -> Any:
+    """The models known by name, with size, context and the dtype they are served in."""
+    from planner.catalog.load import models
+    from planner.report.listings.catalog import model_list
+
+    return model_list(tuple(models().values()))
+
+
+@model.command("show")
+@opt.verb()
+def show_model(name: str, like: str | None) -> Any:
+    """What a model is understood as: its shape, where that is from, and the KV cache of a token.
+
+    Example: fleetopt model show llama-3.1-8b
+
+    Arguments
+    ---------
+    name!
+        Name, alias, Hugging Face id, or the path of a config.json.
+
+    Options
+    -------
+    like
+        Family whose arithmetic to take for an unknown architecture.
+    """
+    from planner.catalog.kv import kv_bytes_per_token
+    from planner.catalog.load import model
+    from planner.report.listings.catalog import model_entry
+
+    spec = model(name, like=like)
+    return model_entry(spec, kv_bytes_per_token(spec))
+
+
+@prices.command("show")
+@opt.verb()
+def show_prices(gpu: list[str] | None, vendor: str | None, term: str | None) -> Any:
+    """Offers of the shipped lists and of yours, the cheapest first; a star marks what a plan takes.
+
+    Options
+    -------
+    gpu -g : list[str]
+        Only this GPU. Repeat.
+    vendor
+        Only this vendor.
+    term
+        Only this term: on-demand, spot, reserved-1y, ...
+    """
+    from planner.catalog.load import gpu as find_gpu
+    from planner.catalog.load import price_offers
+    from planner.catalog.prices import reference_offer
+    from planner.report.listings.catalog import offer_list
+
+    known = price_offers()
+    wanted = {find_gpu(name).name for name in gpu or ()} or {o.gpu for o in known}
+    for option, value in {"vendor": vendor, "term": term}.items():
+        values = {getattr(o, option) for o in known}
+        if value is not None and value not in values:
+            raise InputError(
+                f"--{option}: no offer has {value!r}{did_you_mean(value, values)}",
+                f"There are: {', '.join(sorted(values))}.",
+            )
+    found = [o for o in known if o.gpu in wanted and vendor in (None, o.vendor) and term in (None, o.term)]
+    found.sort(key=lambda o: (o.gpu, o.term != "on-demand", o.term, o.usd_per_gpu_hour))
+    references = (reference_offer(known, name) for name in {o.gpu for o in found})
+    return offer_list(found, frozenset(o for o in references if o is not None))
+
+
+@prices.command("import")
+@opt.told_here
+def import_list(file: Path, vendor: str | None, day: str | None, name: str | None) -> None:
+    """Take a price list in: plans use its offers before the shipped ones. Importing again replaces it.
+
+    Arguments
+    ---------
+    file! : Path
+        A price list: SkyPilot's vms.csv, gpuhunt's CSV, or one of our own form.
+
+    Options
+    -------
+    vendor
+        Whose prices; default: the folder (SkyPilot) or the file's name.
+    day --date
+        Day the prices were seen, 2026-10-01; default: the file's own.
+    name
+        Name of the list; default: the vendor's.
+    """
+    from planner.catalog.price_import import read_price_file
+    from planner.catalog.prices import save_offers
+
+    found = read_price_file(file, vendor=vendor, seen=day)
+    vendors = sorted({offer.vendor for offer in found.offers})
+    stem = name or (vendors[0] if len(vendors) == 1 else file.stem)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", stem):
+        raise InputError(f"--name: {stem!r} cannot name a file", "Use letters, digits, '.', '_' and '-'.")
+    path = save_offers(found.offers, stem)
+    gpus = sorted({offer.gpu for offer in found.offers})
+    say([f"{len(found.offers)} offers of {', '.join(vendors)} for {', '.join(gpus)} -> {path}"])
+    if found.skipped:
+        names = sorted(found.skipped, key=lambda k: (-found.skipped[k], k))
+        more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+        say([f"not in the catalog, left out: {', '.join(names[:12])}{more}"])
+    if old := sorted({offer.date for offer in found.offers if offer.is_stale()}):
+        say([f"warning: prices seen {old[0]} are more than 180 days old: plans will call them stale"])

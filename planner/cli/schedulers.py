@@ -1,0 +1,75 @@
+"""``fleetopt stability``, ``batching`` and ``wait``: what the theory of schedulers says of one kind of replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import planner as fo
+from planner.cli import options as opt
+from planner.cli.output import tell
+from planner.errors import CheckFailedError
+
+
+@opt.verb(opt.REPLICA, plot=True)
+def stability(**given: Any) -> Iterator[Any]:
+    """What one replica and a fleet sustain for this workload: which bound says so, slack, time to overload.
+
+    Exit 6 when it is not stable.
+
+    Example: fleetopt stability --cdf azure --rate 100 --gpu h100 --replicas 4
+
+    Hardware and model
+    ------------------
+    replicas : int
+        Replicas of the fleet. Default: enough for a load of 0.85.
+
+    Workload
+    --------
+    burst : float = 2.0
+        Burst asked about, as a factor on the rate.
+    """
+    yield (found := fo.stability(given.pop("cdf"), **given))
+    tell(found)
+    if found.verdict != "stable":
+        raise CheckFailedError(f"{found.verdict}: {found.certificate}")
+
+
+@opt.verb(opt.REPLICA, plot=True)
+def batching(**given: Any) -> Iterator[Any]:
+    """Exclusive or mixed batching? The refill threshold, sequences and throughput of each, and how certain that is.
+
+    Example: fleetopt batching --cdf azure --gpu h100 --model llama-3.1-8b
+    """
+    yield (found := fo.batching(given.pop("cdf"), **given))
+    tell(found)
+
+
+@opt.verb(opt.REPLICA)
+def wait(**given: Any) -> Iterator[Any]:
+    """Thresholds of WAIT and Nested WAIT: how many requests to wait for, the memory they need, what they promise.
+
+    Exit 6 when there are none.
+
+    Example: fleetopt wait --cdf azure --rate 50 --gpu h100
+
+    Hardware and model
+    ------------------
+    replicas : int
+        Replicas that share the rate. Default: enough for 0.85 of capacity.
+
+    WAIT
+    ----
+    types : int
+        Output classes of WAIT. Default: up to four, as memory allows.
+    segments : int
+        Segments of Nested WAIT. Default: those with the least memory.
+    horizon : str = 1h
+        Time the memory promise covers, e.g. 1h.
+    delta : str = 1%
+        Probability that memory is exceeded in that time, e.g. 1%.
+    """
+    yield (found := fo.wait(given.pop("cdf"), **given))
+    tell(found)
+    if found.verdict != "stable":
+        raise CheckFailedError(f"{found.verdict}: {found.reason}")
