@@ -11,8 +11,19 @@ from planner.cli import options as opt
 from planner.cli.output import progress_bar
 from planner.errors import InfeasibleError
 
+OWN: opt.Table = {
+    "Jobs": {
+        "jobs": "Their lengths: a file as --cdf takes it, or a shipped workload. Default: the requests' own.",
+        "tokens": "How much: prompt and output tokens of all jobs, 60M. Default: the file's jobs.",
+        "by": ("06:00", "When the last must be done: 06:00, or 2027-01-31T06:00."),
+        "start --from": "When the first may be sent. Default: a day before; with a day, now.",
+        "priority": (1, "Which jobs are sent with; requests have 0, the lowest comes first."),
+        "hours": "Traffic by the hour, as of `schedule`. Default: the workload's own hours, else the same rate in all.",
+    },
+}
 
-@opt.verb(about="Plan file, whose fleet stands. Default: plan first.")
+
+@opt.verb(table=OWN, about="Plan file, whose fleet stands. Default: plan first.")
 def batch(plan: Path | None, config: Path | None, **given: Any) -> Iterator[Any]:
     """How many batch jobs a fleet takes beside its requests, hour by hour, and the GPUs that the rest needs; options of plan.
 
@@ -21,21 +32,6 @@ def batch(plan: Path | None, config: Path | None, **given: Any) -> Iterator[Any]
     Example: fleetopt batch plan.yaml --jobs jobs.csv --from 22:00 --by 06:00 --hours servegen-m-large
 
     fleetopt batch --slo 0.5 --tokens 60M
-
-    Jobs
-    ----
-    jobs
-        Their lengths: a file as --cdf takes it, or a shipped workload. Default: the requests' own.
-    tokens
-        How much: prompt and output tokens of all jobs, 60M. Default: the file's jobs.
-    by : str = 06:00
-        When the last must be done: 06:00, or 2027-01-31T06:00.
-    start --from
-        When the first may be sent. Default: a day before; with a day, now.
-    priority : int = 1
-        Which jobs are sent with; requests have 0, the lowest comes first.
-    hours
-        Traffic by the hour, as of `schedule`. Default: the workload's own hours, else the same rate in all.
     """
     with progress_bar("searching"):
         found = fo.batch(plan or config, **given)

@@ -21,7 +21,63 @@ AS_GIVEN = ("gpu", "tp", "engine", "device", "scheduling", "token_budget", "poin
 """Options that are passed on as they are."""
 
 
-@opt.told_here
+OWN: opt.Table = {
+    "What to measure": {
+        "gpu -g": "GPU the measurements are of; checked on this machine.",
+        "model -m": "Model name, folder or config.json, or the server's name for it; `tiny` with --device cpu.",
+        "tp": (int, "GPUs per replica. Default 1."),
+    },
+    "A running server": {
+        "server": "Address of an OpenAI-compatible server: http://host:8000.",
+        "served_model --served-model-name": "The server's name for the model, where --model is another. Default: what it serves.",
+        "max_requests": (1000, "Most requests sent to the server.", {"min": 1}),
+        "max_concurrency": (32, "Most requests in flight.", {"min": 1}),
+        "for_plan --for": (Path, "Plan file: measure where that plan will run, not within --max-*."),
+        "max_input": (4096, "Longest prompt, tokens.", {"min": 1}),
+        "max_output": (256, "Longest answer, tokens.", {"min": 1}),
+        "api_key_env": ("OPENAI_API_KEY", "Environment variable with the server's key."),
+        "start_wait": "How long to wait for a server that is starting. Default 30 s, 15 min with --launch.",
+        "timeout": ("60s", "Longest silence of a request."),
+        "scheduling": "mixed: prompts run together with decodes (vLLM V1); exclusive: they stall them. Default: the engine's, "
+        "or what predicts left-out lengths better.",
+        "token_budget": (int, "The server's tokens per iteration. Default: what it says, or what fits best.", {"min": 1}),
+    },
+    "An engine to start": {
+        "launch": (False, "Start the engine here with the flags of the plan given by --for, measure it, stop it."),
+        "engine": "vllm, sglang or trtllm: the one to start, or the one that runs.",
+        "engine_command": ("", "How it is started here: /path/to/venv/bin/vllm."),
+        "engine_args": ("", "Further flags of the engine, in quotes."),
+        "pool": "Pool of the plan whose engine is measured, where it has several.",
+    },
+    "Files": {
+        "files --from": (list[Path], "File of measurements: vLLM bench serve, GuideLLM, aiperf, inference-perf JSON, or a CSV "
+         "of iterations or server points. Repeat."),
+        "select": (list[str], "Only CSV rows with column=value, e.g. role=fit. Repeat."),
+        "isl": (float, "Mean prompt length, where a file does not say it."),
+        "osl": (float, "Mean answer length, where a file does not say it."),
+        "concurrency": (float, "Requests in flight, or sequences a full server runs at once, where a file does not say it."),
+        "source": ("", "Where the files come from, with licence; kept in the profile."),
+    },
+    "This machine": {
+        "device": ("cuda", "cuda, or cpu to try the whole path without a GPU."),
+        "points": (int, "Batches to measure (default 24), or to use of each group of a file, those that tell most (default "
+         "all).", {"min": 1}),
+    },
+    "": {
+        "max_seconds": "Bound of the measuring, e.g. 60 or 5min. Default 60 s here, 300 s for a server.",
+        "force": (False, "Write a profile that fails its checks; measure a GPU that was not named."),
+        "dry_run": (False, "Print what would be measured or sent, and stop."),
+    },
+    opt.OUTPUT: {
+        "name": "Name of the profile.",
+        "output -o --output": (Path, "Profile file, or a folder. Default: your profile folder, where `plan` finds it."),
+        "write --write/--no-write": (True, "Write the profile."),
+        "output_format --format -f": ("table", "Of the report: table, json, yaml, csv or markdown."),
+    },
+}  # fmt: skip
+
+
+@opt.has(OWN)
 def calibrate(
     model: str | None,
     files: list[Path] | None,
@@ -34,99 +90,6 @@ def calibrate(
 
     On the machine with the GPU: fleetopt calibrate --gpu a100 --model llama-3.1-8b. A running server: --server URL --model
     NAME --gpu h100. Measurements you have: --from result.json --gpu h100 --model llama-3.1-8b.
-
-    What to measure
-    ---------------
-    gpu -g
-        GPU the measurements are of; checked on this machine.
-    model -m
-        Model name, folder or config.json, or the server's name for it; `tiny` with --device cpu.
-    tp : int
-        GPUs per replica. Default 1.
-
-    A running server
-    ----------------
-    server
-        Address of an OpenAI-compatible server: http://host:8000.
-    served_model --served-model-name
-        The server's name for the model, where --model is another. Default: what it serves.
-    max_requests : int = 1000, at least 1
-        Most requests sent to the server.
-    max_concurrency : int = 32, at least 1
-        Most requests in flight.
-    for_plan --for : Path
-        Plan file: measure where that plan will run, not within --max-*.
-    max_input : int = 4096, at least 1
-        Longest prompt, tokens.
-    max_output : int = 256, at least 1
-        Longest answer, tokens.
-    api_key_env : str = OPENAI_API_KEY
-        Environment variable with the server's key.
-    start_wait
-        How long to wait for a server that is starting. Default 30 s, 15 min with --launch.
-    timeout : str = 60s
-        Longest silence of a request.
-    scheduling
-        mixed: prompts run together with decodes (vLLM V1); exclusive: they stall them. Default: the engine's, or what
-        predicts left-out lengths better.
-    token_budget : int, at least 1
-        The server's tokens per iteration. Default: what it says, or what fits best.
-
-    An engine to start
-    ------------------
-    launch : bool = False
-        Start the engine here with the flags of the plan given by --for, measure it, stop it.
-    engine
-        vllm, sglang or trtllm: the one to start, or the one that runs.
-    engine_command : str = ""
-        How it is started here: /path/to/venv/bin/vllm.
-    engine_args : str = ""
-        Further flags of the engine, in quotes.
-    pool
-        Pool of the plan whose engine is measured, where it has several.
-
-    Files
-    -----
-    files --from : list[Path]
-        File of measurements: vLLM bench serve, GuideLLM, aiperf, inference-perf JSON, or a CSV of iterations or server
-        points. Repeat.
-    select : list[str]
-        Only CSV rows with column=value, e.g. role=fit. Repeat.
-    isl : float
-        Mean prompt length, where a file does not say it.
-    osl : float
-        Mean answer length, where a file does not say it.
-    concurrency : float
-        Requests in flight, or sequences a full server runs at once, where a file does not say it.
-    source : str = ""
-        Where the files come from, with licence; kept in the profile.
-
-    This machine
-    ------------
-    device : str = cuda
-        cuda, or cpu to try the whole path without a GPU.
-    points : int, at least 1
-        Batches to measure (default 24), or to use of each group of a file, those that tell most (default all).
-
-    Options
-    -------
-    max_seconds
-        Bound of the measuring, e.g. 60 or 5min. Default 60 s here, 300 s for a server.
-    force : bool = False
-        Write a profile that fails its checks; measure a GPU that was not named.
-    dry_run : bool = False
-        Print what would be measured or sent, and stop.
-
-    Output
-    ------
-    name
-        Name of the profile.
-    output -o --output : Path
-        Profile file, or a folder. Default: your profile folder, where `plan` finds it.
-    write --write/--no-write : bool = True
-        Write the profile.
-    output_format --format -f : str = table
-        Of the report: table, json, yaml, csv or markdown.
     """
     asked = SimpleNamespace(**given)
     server, launch = asked.server, asked.launch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -39,15 +39,10 @@ def list_gpus() -> Any:
 
 @gpu.command("show")
 @opt.verb()
-def show_gpu(name: str) -> Any:
+def show_gpu(name: Annotated[str, typer.Argument(help="Name, or any alias: h100, H200 SXM, l40s.")]) -> Any:
     """Every number of a GPU with its source; the price with vendor, term and day.
 
     Example: fleetopt gpu show h100
-
-    Arguments
-    ---------
-    name!
-        Name, or any alias: h100, H200 SXM, l40s.
     """
     from planner.catalog.load import gpu, price_offers
     from planner.catalog.prices import reference_offer
@@ -68,21 +63,14 @@ def list_models() -> Any:
 
 
 @model.command("show")
-@opt.verb()
-def show_model(name: str, like: str | None) -> Any:
+@opt.verb(table={"": {"like": "Family whose arithmetic to take for an unknown architecture."}})
+def show_model(
+    name: Annotated[str, typer.Argument(help="Name, alias, Hugging Face id, or the path of a config.json.")],
+    like: str | None,
+) -> Any:
     """What a model is understood as: its shape, where that is from, and the KV cache of a token.
 
     Example: fleetopt model show llama-3.1-8b
-
-    Arguments
-    ---------
-    name!
-        Name, alias, Hugging Face id, or the path of a config.json.
-
-    Options
-    -------
-    like
-        Family whose arithmetic to take for an unknown architecture.
     """
     from planner.catalog.kv import kv_bytes_per_token
     from planner.catalog.load import model
@@ -92,20 +80,19 @@ def show_model(name: str, like: str | None) -> Any:
     return model_entry(spec, kv_bytes_per_token(spec))
 
 
-@prices.command("show")
-@opt.verb()
-def show_prices(gpu: list[str] | None, vendor: str | None, term: str | None) -> Any:
-    """Offers of the shipped lists and of yours, the cheapest first; a star marks what a plan takes.
+OFFERS: opt.Table = {
+    "": {
+        "gpu -g": (list[str], "Only this GPU. Repeat."),
+        "vendor": "Only this vendor.",
+        "term": "Only this term: on-demand, spot, reserved-1y, ...",
+    },
+}
 
-    Options
-    -------
-    gpu -g : list[str]
-        Only this GPU. Repeat.
-    vendor
-        Only this vendor.
-    term
-        Only this term: on-demand, spot, reserved-1y, ...
-    """
+
+@prices.command("show")
+@opt.verb(table=OFFERS)
+def show_prices(gpu: list[str] | None, vendor: str | None, term: str | None) -> Any:
+    """Offers of the shipped lists and of yours, the cheapest first; a star marks what a plan takes."""
     from planner.catalog.load import gpu as find_gpu
     from planner.catalog.load import price_offers
     from planner.catalog.prices import reference_offer
@@ -126,25 +113,26 @@ def show_prices(gpu: list[str] | None, vendor: str | None, term: str | None) -> 
     return offer_list(found, frozenset(o for o in references if o is not None))
 
 
+OF_LIST: opt.Table = {
+    "": {
+        "vendor": "Whose prices; default: the folder (SkyPilot) or the file's name.",
+        "day --date": "Day the prices were seen, 2026-10-01; default: the file's own.",
+        "name": "Name of the list; default: the vendor's.",
+    },
+}
+
+
 @prices.command("import")
-@opt.told_here
-def import_list(file: Path, vendor: str | None, day: str | None, name: str | None) -> None:
-    """Take a price list in: plans use its offers before the shipped ones. Importing again replaces it.
-
-    Arguments
-    ---------
-    file! : Path
-        A price list: SkyPilot's vms.csv, gpuhunt's CSV, or one of our own form.
-
-    Options
-    -------
-    vendor
-        Whose prices; default: the folder (SkyPilot) or the file's name.
-    day --date
-        Day the prices were seen, 2026-10-01; default: the file's own.
-    name
-        Name of the list; default: the vendor's.
-    """
+@opt.has(OF_LIST)
+def import_list(
+    file: Annotated[
+        Path, typer.Argument(help="A price list: SkyPilot's vms.csv, gpuhunt's CSV, or one of our own form.")
+    ],
+    vendor: str | None,
+    day: str | None,
+    name: str | None,
+) -> None:
+    """Take a price list in: plans use its offers before the shipped ones. Importing again replaces it."""
     from planner.catalog.price_import import read_price_file
     from planner.catalog.prices import save_offers
 

@@ -6,7 +6,7 @@ import math
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -26,22 +26,20 @@ MOST_WORKERS = 256
 """All of them are started at once."""
 
 
-def _settings(weights: str | None, keep_first: int, keep_last: int, content: str, language: str | None) -> Any:
-    """Settings of the compressor from its options, all problems at once.
+BOUNDARY: opt.Rows = {"boundary! -B": (int, "Longest request of the short pool, input + output [tokens].")}
+BYTES: opt.Rows = {"bytes_per_token": (float, "Bytes of one token [default: 3, which counts high].")}
+TOKENIZER: opt.Rows = {"tokenizer": (Path, "tokenizer.json of the served model: exact counts instead of bytes.")}
+SHORTENING: opt.Rows = {
+    "weights": "Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05.",
+    "keep_first": (3, "Sentences kept at the beginning."),
+    "keep_last": (2, "Sentences kept at the end."),
+    "content": ("prose", "What may be compressed, of prose, code, structured; separated by commas."),
+    "language": "Rules for sentences (ISO 639-1) [default: by script].",
+}
 
-    Options
-    -------
-    weights
-        Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05.
-    keep_first : int = 3
-        Sentences kept at the beginning.
-    keep_last : int = 2
-        Sentences kept at the end.
-    content : str = prose
-        What may be compressed, of prose, code, structured; separated by commas.
-    language
-        Rules for sentences (ISO 639-1) [default: by script].
-    """
+
+def _settings(weights: str | None, keep_first: int, keep_last: int, content: str, language: str | None) -> Any:
+    """Settings of the compressor from its options, all problems at once."""
     from planner.compress.extract import CompressorSettings
     from planner.compress.gate import CONTENT_TYPES
     from planner.compress.scores import ScoreWeights
@@ -59,8 +57,21 @@ def _settings(weights: str | None, keep_first: int, keep_last: int, content: str
     return CompressorSettings(parsed, keep_first, keep_last, kinds, language)
 
 
+MEASURING: opt.Table = {
+    "": {
+        "prompts!": (Path, "JSON lines with prompt, text, messages or conversations."),
+        **BOUNDARY,
+        "gamma": (1.5, "Width of the band: prompts up to gamma times the boundary."),
+        "output_tokens": (256, "Output length of prompts that state none [tokens]."),
+        **BYTES,
+        **TOKENIZER,
+        **SHORTENING,
+    },
+}
+
+
 @app.command()
-@opt.verb(beside=_settings)
+@opt.verb(table=MEASURING)
 def measure(
     prompts: Path,
     boundary: int,
@@ -70,23 +81,7 @@ def measure(
     bytes_per_token: float | None,
     **given: Any,
 ) -> Any:
-    """How many borderline prompts can be compressed (p_c, by category), what is kept of them, and how long it takes here.
-
-    Options
-    -------
-    prompts! : Path
-        JSON lines with prompt, text, messages or conversations.
-    boundary! -B : int
-        Longest request of the short pool, input + output [tokens].
-    gamma : float = 1.5
-        Width of the band: prompts up to gamma times the boundary.
-    output_tokens : int = 256
-        Output length of prompts that state none [tokens].
-    bytes_per_token : float
-        Bytes of one token [default: 3, which counts high].
-    tokenizer : Path
-        tokenizer.json of the served model: exact counts instead of bytes.
-    """
+    """How many borderline prompts can be compressed (p_c, by category), what is kept of them, and how long it takes here."""
     from planner.compress.measure import measure as measured
     from planner.compress.measure import read_prompts
     from planner.compress.tokens import counter_from
@@ -98,31 +93,17 @@ def measure(
 
 
 @app.command()
-@opt.asks((), beside=_settings)
+@opt.has({"": {"budget -b": (4096, "Tokens the prompt may have."), **BYTES, **TOKENIZER, **SHORTENING}})
 def text(
-    file: Path | None,
+    file: Annotated[Path | None, typer.Argument(help="The prompt; standard input without it.")] = None,
+    *,
     budget: int,
     tokenizer: Path | None,
     bytes_per_token: float | None,
     output: opt.OutputFile = None,
     **given: Any,
 ) -> None:
-    """Compress one prompt to a budget; what was done is said on stderr.
-
-    Arguments
-    ---------
-    file : Path
-        The prompt; standard input without it.
-
-    Options
-    -------
-    budget -b : int = 4096
-        Tokens the prompt may have.
-    bytes_per_token : float
-        Bytes of one token [default: 3, which counts high].
-    tokenizer : Path
-        tokenizer.json of the served model: exact counts instead of bytes.
-    """
+    """Compress one prompt to a budget; what was done is said on stderr."""
     from planner.compress.extract import compress
     from planner.compress.tokens import counter_from
 
@@ -143,44 +124,34 @@ def text(
     say([f"{done.tokens_before:,} -> {done.tokens_after:,} tokens, {done.content}; {why}"])
 
 
+SERVING: opt.Table = {
+    "": {
+        "short_url! --short": "Base address of the short pool, e.g. http://127.0.0.1:8001.",
+        "long_url! --long": "Base address of the long pool.",
+        **BOUNDARY,
+        "gamma": (1.5, "Requests up to gamma times the boundary are compressed."),
+        "host": ("127.0.0.1", "Address to listen on."),
+        "port": (8080, "Port to listen on."),
+        "default_output_tokens --default-output": (512, "Output length of requests without max_tokens [tokens]."),
+        **TOKENIZER,
+        "retries": (1, "Further tries at a pool that cannot be reached."),
+        "fall_back --fall-back/--no-fall-back": (True, "The long pool takes over for the short one."),
+        "max_body_bytes --max-body": ("16MB", "Largest body and answer held in memory."),
+        "max_in_flight": (1024, "Requests at once; more get a 503."),
+        "read_timeout_s --read-timeout": ("300s", "Longest silence of an upstream."),
+        "workers": (1, "Processes that compress."),
+        **SHORTENING,
+    },
+}
+
+
 @app.command()
-@opt.asks((), beside=_settings)
+@opt.has(SERVING)
 def serve(host: str, port: int, **given: Any) -> None:
     """Run the paper's gateway: an OpenAI-compatible proxy that compresses what is borderline and routes by length.
 
     Metrics at /metrics. Without --tokenizer, bytes per token are learned from the counts the engines report, by the
     request header x-fleetopt-category where it is sent. `x-fleetopt-compress: never` leaves a request alone.
-
-    Options
-    -------
-    short_url! --short
-        Base address of the short pool, e.g. http://127.0.0.1:8001.
-    long_url! --long
-        Base address of the long pool.
-    boundary! -B : int
-        Longest request of the short pool, input + output [tokens].
-    gamma : float = 1.5
-        Requests up to gamma times the boundary are compressed.
-    host : str = 127.0.0.1
-        Address to listen on.
-    port : int = 8080
-        Port to listen on.
-    default_output_tokens --default-output : int = 512
-        Output length of requests without max_tokens [tokens].
-    tokenizer : Path
-        tokenizer.json of the served model: exact counts instead of bytes.
-    retries : int = 1
-        Further tries at a pool that cannot be reached.
-    fall_back --fall-back/--no-fall-back : bool = True
-        The long pool takes over for the short one.
-    max_body_bytes --max-body : str = 16MB
-        Largest body and answer held in memory.
-    max_in_flight : int = 1024
-        Requests at once; more get a 503.
-    read_timeout_s --read-timeout : str = 300s
-        Longest silence of an upstream.
-    workers : int = 1
-        Processes that compress.
     """
     from planner.compress.tokens import require
 
@@ -205,7 +176,7 @@ def serve(host: str, port: int, **given: Any) -> None:
     if asked.retries < 0:
         problems.append(f"--retries: must not be negative, got {asked.retries}")
     refuse(problems)
-    compressor = _settings(**{name: given.pop(name) for name in COMPRESSOR})
+    compressor = _settings(**{name: given.pop(name) for name in SHORTENING})
     given |= {
         "tokenizer": None if asked.tokenizer is None else str(asked.tokenizer),
         "max_body_bytes": int(parse_bytes(asked.max_body_bytes, "max-body")),
@@ -215,7 +186,3 @@ def serve(host: str, port: int, **given: Any) -> None:
     told = f"up to {asked.boundary:,} tokens to {asked.short_url}, longer to {asked.long_url}"
     say([f"listening on http://{host}:{port}: {told}, compressed up to {asked.gamma:g} times"])
     serve(settings, sockets)
-
-
-COMPRESSOR = ("weights", "keep_first", "keep_last", "content", "language")
-"""Options of the compressor."""

@@ -32,7 +32,15 @@ def explain(plan: Path | None, **given: Any) -> Any:
     return Explanation.of(found.to_dict(), found)
 
 
-@opt.verb(about=PLAN)
+ROWS: opt.Table = {
+    "": {
+        "sort": "Order of the rows: cost, kind or name. Default: as sized.",
+        "why": "Rows by a part of their name or flags.",
+    },
+}
+
+
+@opt.verb(table=ROWS, about=PLAN)
 def options(plan: Path | None, sort: str | None, why: str | None, **given: Any) -> Any:
     """What every other choice would cost beside a plan: routing, precision, GPU, engine, traffic, promises.
 
@@ -41,13 +49,6 @@ def options(plan: Path | None, sort: str | None, why: str | None, **given: Any) 
     Every option of `fleetopt plan` holds here too.
 
     Example: fleetopt options plan.yaml --sort cost
-
-    Options
-    -------
-    sort
-        Order of the rows: cost, kind or name. Default: as sized.
-    why
-        Rows by a part of their name or flags.
     """
     from planner.choices import Choices
     from planner.plans import plan_document

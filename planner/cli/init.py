@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,16 +14,14 @@ from planner.errors import InputError
 ASKED = ("cdf", "rate", "gpu", "model", "slo", "tpot", "e2e")
 
 
+Out = Annotated[Path, opt.told("File to write; one that exists is kept.", "-o", "--output", panel=opt.OUTPUT)]
+
+
 @opt.asks(ASKED)
-def init(output: Path, **given: Any) -> None:
+def init(output: Out = Path("fleetopt.yaml"), **given: Any) -> None:
     """A configuration file with comments, from flags, or from four questions where none is given and a terminal is there.
 
     Example: fleetopt init --cdf azure --model qwen3-32b --gpu h200 --slo 500ms -o fleet.yaml
-
-    Output
-    ------
-    output -o --output : Path = fleetopt.yaml
-        File to write; one that exists is kept.
     """
     import sys
 

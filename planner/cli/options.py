@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import wraps
 from pathlib import Path
+from types import GenericAlias
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -16,7 +16,6 @@ from planner.cli.output import draw, writer
 from planner.errors import InputError
 from planner.question.options import OPTIONS, PANELS, Option, canonical, unknown_option
 from planner.report import PICTURES, formats
-from planner.shared.arguments import told_sections
 from planner.shared.writing import refuse_unwritable
 
 OUTPUT = "Output"
@@ -30,41 +29,34 @@ def told(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
     return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
 
 
-_ROW = re.compile(r"(\w+)(!?)((?: -\S+)*)(?: : (\S+)(?: = (\S+))?(?:, at least (\d+))?(?:, else (\w+))?)?")
-"""An option as a docstring names it: ``name -n : type = default, at least 1, else VARIABLE`` of the environment; with ``name!`` it
-has to be given, without a type it is text. Flags are ``--`` and its name unless some are given: ``to -t`` is ``--to`` or ``-t``,
-``start --from`` is ``--from`` alone."""
+Row = str | tuple[Any, str] | tuple[Any, str, Mapping[str, Any]]
+"""What help says of an option; before it its default, or what it takes where it has none; behind it what else typer knows."""
 
-_TYPES: Mapping[str | None, Any] = {
-    None: str, "str": str, "int": int, "float": float, "bool": bool, "Path": Path, "list[str]": list[str],
-    "list[Path]": list[Path],
-}  # fmt: skip
+Rows = Mapping[str, Row]
+"""Options of a command's own: name, and flags where these are not as the name -> row.
 
+``"to -t"`` is written ``--to`` or ``-t``, ``"start --from"`` is ``--from`` alone, and called ``start`` inside; ``"table!"`` has to
+be given.
+"""
 
-def documented(text: str) -> tuple[str, list[inspect.Parameter]]:
-    """What a docstring says first, and the options of its sections, each a panel of help: Arguments, Options, and others."""
-    head, sections = told_sections(text)
-    sections.pop("Raises", None)
-    return head, [_documented(panel, spelled, help) for panel, own in sections.items() for spelled, help in own.items()]
+Table = Mapping[str, Rows]
+"""Panel of help (empty = the first) -> its options."""
 
 
-def _documented(panel: str, spelled: str, help: str) -> inspect.Parameter:
-    """An option of a docstring, as a command declares it."""
-    row = _ROW.fullmatch(spelled)
-    assert row is not None, spelled
-    name, required, written, kind, default, least, variable = row.groups()
-    flags = written.split()
+def _of_table(panel: str, key: str, row: Row) -> inspect.Parameter:
+    """An option of a table, as a command declares it."""
+    first, text, *more = (str, row) if isinstance(row, str) else row
+    name, *flags = key.split()
+    required, name = name.endswith("!"), name.rstrip("!")
     if not any(flag.startswith("--") for flag in flags):
         flags.insert(0, "--" + name.replace("_", "-"))
-    taken, where = _TYPES[kind], None if panel == "Options" else panel
-    facts = told(help, *flags, panel=where, min=None if least is None else int(least), envvar=variable)
-    facts = typer.Argument(help=help) if panel == "Arguments" else facts
-    if default is not None:
-        value = default == "True" if taken is bool else taken(default.strip('"'))
-        return _parameter(name, Annotated[taken, facts], value)
-    if required:
-        return _parameter(name, Annotated[taken, facts], inspect.Parameter.empty)
-    return _parameter(name, Annotated[taken | None, facts])
+    facts = told(text, *flags, panel=panel or None, **(more[0] if more else {}))
+    if not isinstance(first, (type, GenericAlias)):
+        return _parameter(name, Annotated[type(first), facts], first)
+    return _parameter(name, Annotated[first if required else first | None, facts], _REQUIRED if required else None)
+
+
+_REQUIRED = inspect.Parameter.empty
 
 
 def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
@@ -105,20 +97,21 @@ _WRITTEN = typer.Argument(help="Plan file written by `fleetopt plan --format yam
 PlanFile = Annotated[Path, _WRITTEN]
 AnyPlan = Annotated[Path | None, _WRITTEN]
 
+FILED: Table = {
+    OUTPUT: {
+        "config": (Path, "Configuration or plan file (YAML, JSON) whose options are the base."),
+        "scenario": "Scenario of the configuration file.",
+        "change --set": (list[str], "Any other option by its name, as in a configuration file: max_queue=40 (docs/cli.md lists "
+         "them). Repeat."),
+    }
+}  # fmt: skip
+"""Where options of a plan come from beside flags of their own: of the commands that have all of them."""
+
 Command = Callable[..., Any]
 
 
 def settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options given, with those of ``--set`` under their own names.
-
-    Output
-    ------
-    config : Path
-        Configuration or plan file (YAML, JSON) whose options are the base.
-    scenario
-        Scenario of the configuration file.
-    change --set : list[str]
-        Any other option by its name, as in a configuration file: max_queue=40 (docs/cli.md lists them). Repeat.
 
     Raises
     ------
@@ -140,38 +133,30 @@ def settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def asks(
-    names: Collection[str] | None = None,
-    about: str = "",
-    beside: Command | None = None,
-    words: Mapping[str, str] | None = None,
-    **more: Any,
+    names: Collection[str] | None = None, table: Table | None = None, about: str = "", **more: Any
 ) -> Callable[[Command], Command]:
-    """Gives a command, in place of its ``**given``, those of its docstring and behind them options of a plan.
+    """Gives a command, in place of its ``**given``, options of a plan, and those of a table of its own before them.
 
     Parameters
     ----------
     names
         Which ones of a plan; default all that have a flag. An option the command has itself stays as it is.
+    table
+        Its own; the command's head names those that it does more with than pass them on.
     about
         What help says of the plan file that may stand for them: help then leaves them to that of ``plan``.
-    beside
-        What the command calls, whose docstring has options that are the command's too.
-    words
-        What stands in its docstring for ``{name}``.
     more
         Further ones: name -> as annotated.
     """
+    panels = [*(table or {}).items(), *(FILED.items() if names is None else ())]
+    rows = [_of_table(panel, key, row) for panel, own in panels for key, row in own.items()]
+    if about:
+        rows.append(_parameter("plan", Annotated[Path | None, typer.Argument(metavar="PLAN", help=about)]))
+    rows += [_parameter(name, annotation) for name, annotation in more.items()]
 
     def extended(command: Command) -> Command:
         """The command with a head that names every option, for the framework to read."""
         hints = get_type_hints(command, include_extras=True)
-        told = command.__doc__ or ""
-        command.__doc__, rows = documented(told.format(**words) if words else told)
-        for other in (beside, settings if names is None else None):
-            rows += [] if other is None else documented(other.__doc__ or "")[1]
-        if about:
-            rows.append(_parameter("plan", Annotated[Path | None, typer.Argument(metavar="PLAN", help=about)]))
-        rows += [_parameter(name, annotation) for name, annotation in more.items()]
         rowed = {r.name for r in rows}
         ours = [
             _parameter(p.name, hints[p.name], p.default)
@@ -191,9 +176,9 @@ def asks(
     return extended
 
 
-def told_here(command: Command) -> Command:
-    """Gives a command, in place of its ``**given``, the options of its docstring."""
-    return asks(())(command)
+def has(table: Table) -> Callable[[Command], Command]:
+    """Gives a command, in place of its ``**given``, the options of a table."""
+    return asks((), table)
 
 
 def of_fleet(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,7 +196,7 @@ def of_fleet(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def verb(
-    names: Collection[str] = (), plot: bool = False, about: str = "", beside: Command | None = None
+    names: Collection[str] = (), table: Table | None = None, plot: bool = False, about: str = ""
 ) -> Callable[[Command], Command]:
     """A command whose answer is written as ``--format`` and ``-o`` ask for, and drawn for ``--plot``.
 
@@ -220,7 +205,7 @@ def verb(
 
     Parameters
     ----------
-    names, beside
+    names, table
         As for :func:`asks`; no option of a plan unless named.
     plot
         Whether the answer can be drawn.
@@ -239,7 +224,7 @@ def verb(
                 write(answer)
                 draw(answer, plot)
 
-        return asks(None if about else names, about, beside, **more)(run)
+        return asks(None if about else names, table, about, **more)(run)
 
     return writing
 

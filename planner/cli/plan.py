@@ -20,7 +20,19 @@ FOR_PROGRAMS = ("json", "yaml")
 """Formats in which a question without an answer is a document too."""
 
 
-@opt.asks()
+OWN: opt.Table = {
+    opt.OUTPUT: {
+        "services": (Path, "File of several services, planned together over one stock or budget (docs/services.md)."),
+        "current --from": (Path, "Plan file of the fleet there is: what to keep, restart, add and retire."),
+        "verify": "Replay other draws of the traffic and judge every promise (exit 6 when one fails); with kernel (the "
+        "default) or python, its reference.",
+        "no_choices --no-options": (False, "Without what other choices would cost.", {"envvar": "FLEETOPT_NO_OPTIONS"}),
+        "quiet -q": (False, "The answer in one line."),
+    },
+}  # fmt: skip
+
+
+@opt.asks(table=OWN)
 def plan(
     services: Path | None,
     verify: str | None,
@@ -36,20 +48,6 @@ def plan(
     Example: fleetopt plan --cdf azure --slo 500ms
 
     fleetopt plan --isl 2000 --osl 300 --rate 40 --tpot 50ms --model llama-3.1-70b --gpu h200 -o plan.yaml
-
-    Output
-    ------
-    services : Path
-        File of several services, planned together over one stock or budget (docs/services.md).
-    current --from : Path
-        Plan file of the fleet there is: what to keep, restart, add and retire.
-    verify
-        Replay other draws of the traffic and judge every promise (exit 6 when one fails); with kernel (the default) or
-        python, its reference.
-    no_choices --no-options : bool = False, else FLEETOPT_NO_OPTIONS
-        Without what other choices would cost.
-    quiet -q : bool = False
-        The answer in one line.
     """
     from planner.question.files import load_question
     from planner.report.text.plan import one_line

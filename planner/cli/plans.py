@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 import planner as fo
 from planner.cli import options as opt
@@ -12,20 +14,18 @@ from planner.cli.output import draw, emit, format_of, progress_bar, refuse_named
 from planner.errors import InputError
 from planner.units import parse_number
 
+CHANGES: opt.Table = {
+    "": {
+        "rate": "Rates to try, requests/s: 500 or 500,1000,2000. Default: that of --cdf, else the plan's.",
+        "workload --cdf --workload -w": "Other traffic than the plan's.",
+        "change --set": (list[str], "Any option of plan, changed: cached_share=0.6. Repeat."),
+    },
+}
 
-@opt.verb(plot=True)
+
+@opt.verb(table=CHANGES, plot=True)
 def evaluate(plan: opt.PlanFile, rate: str | None, workload: str | None, change: list[str] | None) -> Iterator[Any]:
-    """Latencies of a fixed fleet at other rates or with other options, and which promises still hold.
-
-    Options
-    -------
-    rate
-        Rates to try, requests/s: 500 or 500,1000,2000. Default: that of --cdf, else the plan's.
-    workload --cdf --workload -w
-        Other traffic than the plan's.
-    change --set : list[str]
-        Any option of plan, changed: cached_share=0.6. Repeat.
-    """
+    """Latencies of a fixed fleet at other rates or with other options, and which promises still hold."""
     from planner.studies.what_if import parse_settings
 
     settings = parse_settings(change or [])
@@ -44,7 +44,20 @@ OF_ROWS = ("table", "markdown", "csv")
 """Formats that tell of a point no more than its row."""
 
 
-@opt.told_here
+POINTS: opt.Table = {
+    "": {
+        "change --set": (list[str], "Option and values: rate=500,1000. Repeat. A value that is a list: gpu=h100,h100+l40s."),
+        "scenario": (list[str], "Scenario of the file; repeat. `all` takes every one."),
+        "keep": (False, "Keep the plan's pools, engines and boundaries but for what is changed; rows say so."),
+        "zipped --zip": (False, "One point per position instead of all combinations."),
+        "jobs": (0, "Threads that plan the points; 0 = one for each core."),
+        "resume": (Path, "File of finished points: an interrupted sweep goes on where it stopped. Made when missing."),
+        "stream": (Path, "CSV or Parquet file that gets every row as its point is done, in that order."),
+    },
+}  # fmt: skip
+
+
+@opt.has(POINTS)
 def what_if(
     base: opt.Base,
     change: list[str] | None,
@@ -59,23 +72,6 @@ def what_if(
     """Plan again with options changed, searching anew; an infeasible point is a row with its reason, savings are against the base.
 
     Example: fleetopt what-if plan.yaml --set rate=500,1000,2000 --set gpu=h100,h200 --resume points.jsonl --format csv
-
-    Options
-    -------
-    change --set : list[str]
-        Option and values: rate=500,1000. Repeat. A value that is a list: gpu=h100,h100+l40s.
-    scenario : list[str]
-        Scenario of the file; repeat. `all` takes every one.
-    keep : bool = False
-        Keep the plan's pools, engines and boundaries but for what is changed; rows say so.
-    zipped --zip : bool = False
-        One point per position instead of all combinations.
-    jobs : int = 0
-        Threads that plan the points; 0 = one for each core.
-    resume : Path
-        File of finished points: an interrupted sweep goes on where it stopped. Made when missing.
-    stream : Path
-        CSV or Parquet file that gets every row as its point is done, in that order.
     """
     from planner.question.files import load_question
     from planner.shared.cores import cores
@@ -105,68 +101,50 @@ def what_if(
     draw(result, plot)
 
 
-@opt.verb(plot=True)
+MONEY: opt.Table = {
+    "Time": {
+        "hours": "File with 24 or 168 rates, or a shipped service. Default: the workload's own, else flat.",
+        "rate_is": "The plan's rate is the busiest hour's (peak) or the mean of the hours. Default: as it was planned.",
+        "startup": ("4min", "From starting a replica until it serves."),
+        "dwell": ("1h", "Least time a pool keeps its number of replicas."),
+    },
+    "Paying": {
+        "reserved": (list[str], "Offer of reserved GPUs, GPU=USD@TERM: h100=1.79@1y. Repeat. Default: the price lists."),
+        "spot_share": ("0", "Largest share of every hour's GPUs on spot capacity: 30%."),
+        "preemptions_per_hour --preemptions": (0.05, "Times an hour that a spot replica is taken away."),
+        "shortfall": ("1%", "Chance allowed that fewer spot replicas are up than needed; spares are bought for it."),
+        "rent_peak": (False, "How many GPUs to own where others, or each API, take the rest."),
+    },
+    "An API beside it": {
+        "api_prices": (Path, "Prices of model APIs, a file in genai-prices' format (YAML or JSON)."),
+        "api_models --api-model": (list[str], "Which of them, MODEL or PROVIDER/MODEL; repeat. Default: named as the plan's."),
+    },
+    "Energy": {
+        "pue": (1.0, "Power at the meter over that of the GPUs: servers, cooling."),
+        "kwh_price": (float, "Price of electricity, USD/kWh."),
+        "co2": (float, "Carbon intensity of electricity, g/kWh."),
+    },
+}  # fmt: skip
+
+
+@opt.verb(table=MONEY, plot=True)
 def cost(plan: opt.Base, **given: Any) -> Any:
     """What a plan costs as finance sees it: reserved, on-demand and spot over its hours, tokens in and out, an API, energy.
 
     Example: fleetopt cost plan.yaml --hours servegen-m-small --reserved h100=1.79@1y --spot-share 30% --co2 350
-
-    Time
-    ----
-    hours
-        File with 24 or 168 rates, or a shipped service. Default: the workload's own, else flat.
-    rate_is
-        The plan's rate is the busiest hour's (peak) or the mean of the hours. Default: as it was planned.
-    startup : str = 4min
-        From starting a replica until it serves.
-    dwell : str = 1h
-        Least time a pool keeps its number of replicas.
-
-    Paying
-    ------
-    reserved : list[str]
-        Offer of reserved GPUs, GPU=USD@TERM: h100=1.79@1y. Repeat. Default: the price lists.
-    spot_share : str = 0
-        Largest share of every hour's GPUs on spot capacity: 30%.
-    preemptions_per_hour --preemptions : float = 0.05
-        Times an hour that a spot replica is taken away.
-    shortfall : str = 1%
-        Chance allowed that fewer spot replicas are up than needed; spares are bought for it.
-    rent_peak : bool = False
-        How many GPUs to own where others, or each API, take the rest.
-
-    An API beside it
-    ----------------
-    api_prices : Path
-        Prices of model APIs, a file in genai-prices' format (YAML or JSON).
-    api_models --api-model : list[str]
-        Which of them, MODEL or PROVIDER/MODEL; repeat. Default: named as the plan's.
-
-    Energy
-    ------
-    pue : float = 1.0
-        Power at the meter over that of the GPUs: servers, cooling.
-    kwh_price : float
-        Price of electricity, USD/kWh.
-    co2 : float
-        Carbon intensity of electricity, g/kWh.
     """
     with progress_bar("pricing"):
         return fo.cost(plan, **given)
 
 
 @opt.verb()
-def diff(old: Path, new: Path) -> Any:
+def diff(
+    old: Annotated[Path, typer.Argument(help="Plan file.")],
+    new: Annotated[Path, typer.Argument(help="Another, of another question or version.")],
+) -> Any:
     """What changed between two plans, and which input changed it: each difference applied alone.
 
     Example: fleetopt diff old.yaml new.yaml
-
-    Arguments
-    ---------
-    old! : Path
-        Plan file.
-    new! : Path
-        Another, of another question or version.
     """
     from planner.studies.difference import difference_of
 
@@ -178,16 +156,14 @@ PAGES, WORDS = (".html", ".htm"), (".md", ".markdown")
 """What a report can be, by the file's name."""
 
 
-@opt.told_here
-def report(plan: opt.Base, no_choices: bool, output: opt.OutputFile = None) -> None:
+def report(
+    plan: opt.Base,
+    no_choices: Annotated[bool, opt.told("Without what other choices would cost.", "--no-options")] = False,
+    output: opt.OutputFile = None,
+) -> None:
     """One self-contained page (HTML, or Markdown by the file's name) about a plan: answer, choices, pictures, assumptions.
 
     Example: fleetopt report plan.yaml -o report.html
-
-    Options
-    -------
-    no_choices --no-options : bool = False
-        Without what other choices would cost.
     """
     from planner.report.page import as_html, as_markdown
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -19,17 +19,9 @@ app = typer.Typer(
 
 
 @app.command("list")
-@opt.verb()
+@opt.verb(table={"": {"gpu -g": "Only this GPU.", "model -m": "Only this model."}})
 def list_profiles(gpu: str | None, model: str | None) -> Any:
-    """The profiles `plan` can use: yours first, then the shipped ones.
-
-    Options
-    -------
-    gpu -g
-        Only this GPU.
-    model -m
-        Only this model.
-    """
+    """The profiles `plan` can use: yours first, then the shipped ones."""
     from planner.catalog import gpu as find_gpu
     from planner.catalog import model as find_model
     from planner.catalog.profiles import profile, profile_names
@@ -44,34 +36,29 @@ def list_profiles(gpu: str | None, model: str | None) -> Any:
     return profile_list(kept)
 
 
+SHOWN: opt.Table = {
+    "": {
+        "gpu -g": "GPU type.",
+        "model -m": "Model.",
+        "tp": (1, "GPUs per replica."),
+        "papers": (False, "Also the parameters of every paper's form (W, H, alpha, beta, d0, d1, ...)."),
+        "context": (1024.0, "Mean context for --papers, tokens."),
+    },
+}
+
+
 @app.command()
-@opt.verb()
+@opt.verb(table=SHOWN)
 def show(
-    name: str | None,
+    name: Annotated[
+        str | None, typer.Argument(help="Name or file. Without it: what --gpu, --model and --tp would use.")
+    ] = None,
+    *,
     papers: bool,
     context: float,
     **given: Any,
 ) -> Any:
-    """One profile: its parameters, where they come from, and how far to trust them.
-
-    Arguments
-    ---------
-    name
-        Name or file. Without it: what --gpu, --model and --tp would use.
-
-    Options
-    -------
-    gpu -g
-        GPU type.
-    model -m
-        Model.
-    tp : int = 1
-        GPUs per replica.
-    papers : bool = False
-        Also the parameters of every paper's form (W, H, alpha, beta, d0, d1, ...).
-    context : float = 1024.0
-        Mean context for --papers, tokens.
-    """
+    """One profile: its parameters, where they come from, and how far to trust them."""
     from planner.catalog.profiles import profile
     from planner.iteration.derived import every_paper
     from planner.report.listings.profiles import profile_entry
@@ -82,14 +69,10 @@ def show(
 
 @app.command()
 @opt.verb()
-def compare(names: list[str]) -> Any:
-    """Profiles side by side, with the time of typical batches.
-
-    Arguments
-    ---------
-    names! : list[str]
-        Two or more names or files; the first is the base.
-    """
+def compare(
+    names: Annotated[list[str], typer.Argument(help="Two or more names or files; the first is the base.")],
+) -> Any:
+    """Profiles side by side, with the time of typical batches."""
     from planner.catalog.profiles import profile
     from planner.report.listings.profiles import profile_comparison
 
@@ -99,22 +82,15 @@ def compare(names: list[str]) -> Any:
 
 
 @app.command()
-@opt.told_here
-def refit(name: str, output: Path | None, force: bool, output_format: opt.Format = "table") -> None:
-    """Fit the raw points of a profile again, with the method of this version.
-
-    Arguments
-    ---------
-    name!
-        Profile (name or file) with its points, or a .points.jsonl file.
-
-    Options
-    -------
-    output -o --output : Path
-        Profile file. Default: beside the points; the one before is kept.
-    force : bool = False
-        Write a profile that fails its checks.
-    """
+def refit(
+    name: Annotated[str, typer.Argument(help="Profile (name or file) with its points, or a .points.jsonl file.")],
+    output: Annotated[
+        Path | None, opt.told("Profile file. Default: beside the points; the one before is kept.", "-o", "--output")
+    ] = None,
+    force: Annotated[bool, opt.told("Write a profile that fails its checks.", "--force")] = False,
+    output_format: opt.Format = "table",
+) -> None:
+    """Fit the raw points of a profile again, with the method of this version."""
     from planner.calibrate.raw import points_of, read_points
     from planner.calibrate.result import CalibrationSet
     from planner.calibrate.run import refit as fit_again
@@ -137,15 +113,8 @@ def refit(name: str, output: Path | None, force: bool, output_format: opt.Format
 
 
 @app.command()
-@opt.told_here
-def share(name: str, output: opt.OutputFile = None) -> None:
-    """Print one self-contained file, its points in it, without addresses, keys and folders: fit for a pull request.
-
-    Arguments
-    ---------
-    name!
-        Profile: name or file.
-    """
+def share(name: Annotated[str, typer.Argument(help="Profile: name or file.")], output: opt.OutputFile = None) -> None:
+    """Print one self-contained file, its points in it, without addresses, keys and folders: fit for a pull request."""
     from dataclasses import replace
 
     import yaml

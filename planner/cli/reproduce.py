@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 import planner as fo
 from planner.cli import options as opt
 from planner.cli.output import emit, page_width, progress_bar, say, writer
 
 
-@opt.told_here
-def reproduce(paper: str, every: bool, output_format: opt.Format = None, output: opt.OutputFile = None) -> None:
-    """Whether the numbers that papers print come out: the verdict by paper, and with --all each beside ours and why it differs.
-
-    Arguments
-    ---------
-    paper : str = all
-        fleetopt, rad-slai, exclusive-batching, wait or all.
-
-    Options
-    -------
-    every --all : bool = False
-        Every number, printed beside ours.
-    """
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="fleetopt, rad-slai, exclusive-batching, wait or all.")] = "all",
+    every: Annotated[bool, opt.told("Every number, printed beside ours.", "--all")] = False,
+    output_format: opt.Format = None,
+    output: opt.OutputFile = None,
+) -> None:
+    """Whether the numbers that papers print come out: the verdict by paper, and with --all each beside ours and why it differs."""
     from planner.report.blocks import to_terminal
     from planner.report.text.measured import agreement
 

@@ -15,7 +15,24 @@ OF_MONTHS, OF_HOURS = ("lead_time", "months", "start"), ("startup", "dwell")
 """What only the months ahead take, and what only the hours do."""
 
 
-@opt.asks(about="Plan file, whose pools are scaled, or configuration file. Default: plan first.")
+OWN: opt.Table = {
+    "Time": {
+        "hours": "File with 24 or 168 rates, or a shipped service (servegen-m-small, ...). Default: the workload's own hours.",
+        "startup": ("4min", "From starting a replica until it serves; it starts that much ahead."),
+        "dwell": ("1h", "Least time a pool keeps its number of replicas, in whole hours."),
+        "policy": (list[Path], "HorizontalPodAutoscaler or ScaledObject to judge on these hours, beside a derived rule; needs "
+         "a plan file. Repeat."),
+    },
+    "Growing traffic": {
+        "monthly_growth": "Instead of hours: what to order by when, the traffic growing that much a month: 8%.",
+        "lead_time": ("90d", "From ordering a GPU until it serves."),
+        "months": (12, "Months ahead."),
+        "start --from": "Day the months begin, 2027-01-31. Default: today.",
+    },
+}  # fmt: skip
+
+
+@opt.asks(table=OWN, about="Plan file, whose pools are scaled, or configuration file. Default: plan first.")
 def schedule(
     monthly_growth: str | None,
     policy: list[Path] | None,
@@ -31,28 +48,6 @@ def schedule(
     Example: fleetopt schedule plan.yaml --hours servegen-m-small --startup 4min --dwell 2h
 
     fleetopt schedule plan.yaml --monthly-growth 8% --lead-time 90d
-
-    Time
-    ----
-    hours
-        File with 24 or 168 rates, or a shipped service (servegen-m-small, ...). Default: the workload's own hours.
-    startup : str = 4min
-        From starting a replica until it serves; it starts that much ahead.
-    dwell : str = 1h
-        Least time a pool keeps its number of replicas, in whole hours.
-    policy : list[Path]
-        HorizontalPodAutoscaler or ScaledObject to judge on these hours, beside a derived rule; needs a plan file. Repeat.
-
-    Growing traffic
-    ---------------
-    monthly_growth
-        Instead of hours: what to order by when, the traffic growing that much a month: 8%.
-    lead_time : str = 90d
-        From ordering a GPU until it serves.
-    months : int = 12
-        Months ahead.
-    start --from
-        Day the months begin, 2027-01-31. Default: today.
     """
     asked = opt.of_fleet(given)
     write = writer(output_format, output, of="" if monthly_growth is not None else "schedule")

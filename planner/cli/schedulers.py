@@ -10,24 +10,19 @@ from planner.cli import options as opt
 from planner.cli.output import tell
 from planner.errors import CheckFailedError
 
+STABILITY: opt.Table = {
+    "Hardware and model": {"replicas": (int, "Replicas of the fleet. Default: enough for a load of 0.85.")},
+    "Workload": {"burst": (2.0, "Burst asked about, as a factor on the rate.")},
+}
 
-@opt.verb(opt.REPLICA, plot=True)
+
+@opt.verb(opt.REPLICA, table=STABILITY, plot=True)
 def stability(**given: Any) -> Iterator[Any]:
     """What one replica and a fleet sustain for this workload: which bound says so, slack, time to overload.
 
     Exit 6 when it is not stable.
 
     Example: fleetopt stability --cdf azure --rate 100 --gpu h100 --replicas 4
-
-    Hardware and model
-    ------------------
-    replicas : int
-        Replicas of the fleet. Default: enough for a load of 0.85.
-
-    Workload
-    --------
-    burst : float = 2.0
-        Burst asked about, as a factor on the rate.
     """
     yield (found := fo.stability(given.pop("cdf"), **given))
     tell(found)
@@ -45,29 +40,26 @@ def batching(**given: Any) -> Iterator[Any]:
     tell(found)
 
 
-@opt.verb(opt.REPLICA)
+WAIT: opt.Table = {
+    "Hardware and model": {
+        "replicas": (int, "Replicas that share the rate. Default: enough for 0.85 of capacity."),
+    },
+    "WAIT": {
+        "types": (int, "Output classes of WAIT. Default: up to four, as memory allows."),
+        "segments": (int, "Segments of Nested WAIT. Default: those with the least memory."),
+        "horizon": ("1h", "Time the memory promise covers, e.g. 1h."),
+        "delta": ("1%", "Probability that memory is exceeded in that time, e.g. 1%."),
+    },
+}
+
+
+@opt.verb(opt.REPLICA, table=WAIT)
 def wait(**given: Any) -> Iterator[Any]:
     """Thresholds of WAIT and Nested WAIT: how many requests to wait for, the memory they need, what they promise.
 
     Exit 6 when there are none.
 
     Example: fleetopt wait --cdf azure --rate 50 --gpu h100
-
-    Hardware and model
-    ------------------
-    replicas : int
-        Replicas that share the rate. Default: enough for 0.85 of capacity.
-
-    WAIT
-    ----
-    types : int
-        Output classes of WAIT. Default: up to four, as memory allows.
-    segments : int
-        Segments of Nested WAIT. Default: those with the least memory.
-    horizon : str = 1h
-        Time the memory promise covers, e.g. 1h.
-    delta : str = 1%
-        Probability that memory is exceeded in that time, e.g. 1%.
     """
     yield (found := fo.wait(given.pop("cdf"), **given))
     tell(found)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from planner.cli import options as opt
 from planner.cli.output import emit
@@ -11,16 +14,15 @@ from planner.errors import InputError, did_you_mean
 FOLDER = Path(__file__).parents[1] / "schemas"
 
 
-@opt.told_here
-def schema(name: str | None, output: opt.OutputFile = None) -> None:
+def schema(
+    name: Annotated[
+        str | None, typer.Argument(help="plan, configuration, profile, ...; without it all are listed.")
+    ] = None,
+    output: opt.OutputFile = None,
+) -> None:
     """The JSON Schema of a kind of file or result: for editors, checks of your own, and other programs.
 
     Example: fleetopt schema configuration -o configuration-1.json
-
-    Arguments
-    ---------
-    name
-        plan, configuration, profile, ...; without it all are listed.
     """
     known = {path.stem.rpartition("-")[0]: path for path in sorted(FOLDER.glob("*.json"))}
     if name is None:

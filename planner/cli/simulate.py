@@ -21,7 +21,42 @@ OF_PLAN = ("preset", "arrivals", "replay", "growth", "surge", "verify_with")
 """Options of a run that only a plan's simulation has."""
 
 
-@opt.asks((), words={"policies": ", ".join(policy_names()), "routings": ", ".join(ROUTINGS)})
+OWN: opt.Table = {
+    "": {
+        "rate --rate --rates": "Rates, requests/s: 500 or 5,10,15. Default: the plan's.",
+        "workload --cdf --workload -w": "Traffic: other than the plan's; for policies the default is azure.",
+    },
+    "Run": {
+        "preset": "Engine rules: mixed, paged, slots, policies. Default: those of the plan's method.",
+        "requests": (int, "Requests of a run that are drawn. Default 50000 for a plan, 4000 for policies."),
+        "seeds": (int, "Runs, each another draw of the traffic. Default 6 for a plan, 2 for policies."),
+        "arrivals": "auto (the workload's own requests, else drawn at random), dispersion (drawn with the bursts it measured), "
+        "poisson, or paced:N clients at constant gaps. Default: as the plan assumed.",
+        "replay": "Trace to replay, its time stamps with their lengths; at another rate as that many more users.",
+        "growth": "A replay reaches more than its rate by more users or more use. Default: as the plan.",
+        "surge": "Flash crowds, judged alone: 3x/60s, or 3x/60s/30s with a ramp.",
+        "in_flight": (int, "Requests of all clients under way at most (closed loop)."),
+        "verify_with": ("kernel", "What replays: kernel, or python, its reference (some 20000 requests)."),
+    },
+    "Comparing policies": {
+        "policies": f"Schedulers to compare, by comma: {', '.join(policy_names())}, or module:Class.",
+        "gpu -g": ("h100", "GPU type."),
+        "model -m": ("llama-3.1-8b", "Model name, or a config.json."),
+        "tp": (1, "GPUs per replica."),
+        "slots": (128, "max_num_seqs."),
+        "token_budget": (2048, "Tokens per iteration."),
+        "replicas": (1, "Replicas under one policy."),
+        "routing": ("random", f"{', '.join(ROUTINGS)}."),
+        "ttft": ("1s", "Objective: TTFT at most this."),
+        "tbt": ("500ms", "Objective: every gap between tokens at most this."),
+        "tbt_strict": ("100ms", "The same for strict users."),
+        "strict_share": ("0", "Share of strict users: 0.05 or 5%."),
+        "change --set": (list[str], "A policy's parameter: eb.k=20, slai.order=spf. Repeat."),
+    },
+}  # fmt: skip
+
+
+@opt.asks((), table=OWN)
 def simulate(
     plan: opt.AnyPlan = None,
     *,
@@ -42,64 +77,6 @@ def simulate(
     Examples: fleetopt simulate plan.yaml
 
     fleetopt simulate --policies sarathi,eb,slai,wait --cdf azure --rates 6,10,14 --format csv
-
-    Options
-    -------
-    rate --rate --rates
-        Rates, requests/s: 500 or 5,10,15. Default: the plan's.
-    workload --cdf --workload -w
-        Traffic: other than the plan's; for policies the default is azure.
-
-    Run
-    ---
-    preset
-        Engine rules: mixed, paged, slots, policies. Default: those of the plan's method.
-    requests : int
-        Requests of a run that are drawn. Default 50000 for a plan, 4000 for policies.
-    seeds : int
-        Runs, each another draw of the traffic. Default 6 for a plan, 2 for policies.
-    arrivals
-        auto (the workload's own requests, else drawn at random), dispersion (drawn with the bursts it measured), poisson,
-        or paced:N clients at constant gaps. Default: as the plan assumed.
-    replay
-        Trace to replay, its time stamps with their lengths; at another rate as that many more users.
-    growth
-        A replay reaches more than its rate by more users or more use. Default: as the plan.
-    surge
-        Flash crowds, judged alone: 3x/60s, or 3x/60s/30s with a ramp.
-    in_flight : int
-        Requests of all clients under way at most (closed loop).
-    verify_with : str = kernel
-        What replays: kernel, or python, its reference (some 20000 requests).
-
-    Comparing policies
-    ------------------
-    policies
-        Schedulers to compare, by comma: {policies}, or module:Class.
-    gpu -g : str = h100
-        GPU type.
-    model -m : str = llama-3.1-8b
-        Model name, or a config.json.
-    tp : int = 1
-        GPUs per replica.
-    slots : int = 128
-        max_num_seqs.
-    token_budget : int = 2048
-        Tokens per iteration.
-    replicas : int = 1
-        Replicas under one policy.
-    routing : str = random
-        {routings}.
-    ttft : str = 1s
-        Objective: TTFT at most this.
-    tbt : str = 500ms
-        Objective: every gap between tokens at most this.
-    tbt_strict : str = 100ms
-        The same for strict users.
-    strict_share : str = 0
-        Share of strict users: 0.05 or 5%.
-    change --set : list[str]
-        A policy's parameter: eb.k=20, slai.order=spf. Repeat.
     """
     for name, value in (("requests", requests), ("in-flight", in_flight)):
         if value is not None and value < 1:

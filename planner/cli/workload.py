@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -24,7 +24,8 @@ app = typer.Typer(
 )
 
 UNSAID = "What the file does not say"
-
+FORMAT: opt.Rows = {"input_format": "Force a format; default: recognised by content (`import --help` lists them)."}
+SHARE: opt.Rows = {"output_share": "For totals alone: share of the output, e.g. 0.2 or 20%."}
 
 _BIG = 8 << 20  # files above this size show a progress bar [bytes]
 
@@ -45,9 +46,43 @@ def list_shipped() -> Any:
 ROLES = ("input", "output", "time", "category", "total", "session", "cached", "duration", "images")
 
 
+IMPORT: opt.Table = {
+    "": {
+        **FORMAT,
+        "columns --map": (list[str], "Own column names or JSON paths: input=A,output=B,time=C,category=D,total=E,session=F."),
+        "where": (list[str], "Only requests whose column or JSON path has this value: model=gpt-x. Repeat."),
+        "name": "Name of the workload. Default: of the file.",
+        "rows": (int, "Most requests of the file: of a longer trace the busiest hour and other whole stretches. Default "
+         "250,000."),
+        "keep_ids --keep-ids/--no-keep-ids": (False, "Keep the names of sessions; else a hash stands for each."),
+        "compressible": (list[str], "Probability that a prompt of a category can be compressed: conv=1,code=0."),
+        "rate": (float, "Arrival rate instead of the trace's own, requests/s."),
+        "allow_bad_rows --allow-bad-rows/--no-allow-bad-rows": (False, "Drop unreadable rows even if they are more than 0.1%."),
+        "source": "Origin to write into the file.",
+        "licence": "Licence of the data to write into the file.",
+    },
+    UNSAID: {
+        "tokens_per_character": (float, "For text without token counts. Default 0.25."),
+        **SHARE,
+        "mean_output": (float, "For totals alone: mean output, tokens."),
+        "time_unit": "Unit of numeric times: s, ms, us, ns. Default: by size.",
+        "baseline": "The earlier of two scrapes of a server's histograms.",
+        "interval": "Time the histograms cover, e.g. 1h.",
+    },
+    opt.OUTPUT: {"report": (Path, "Write the account of the import as JSON.")},
+}  # fmt: skip
+
+
 @app.command("import")
-@opt.told_here
-def import_(files: list[str], output: opt.OutputFile = None, **given: Any) -> None:
+@opt.has(IMPORT)
+def import_(
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Files, patterns or addresses, or CATEGORY=FILE; several traces are merged in time."),
+    ],
+    output: opt.OutputFile = None,
+    **given: Any,
+) -> None:
     """A workload file from the data people have: traces, logs, benchmark results, server histograms.
 
     Formats: fleetopt, azure, burstgpt, splitwise, litellm, langfuse, vllm-bench, guidellm, aiperf, inference-perf, prometheus,
@@ -55,56 +90,6 @@ def import_(files: list[str], output: opt.OutputFile = None, **given: Any) -> No
     and more are read by DuckDB where it is installed; addresses (s3://, gs://, https://) take the extra `remote`.
 
     Example: fleetopt workload import conv=conv.csv code=code.csv --compressible conv=1,code=0 -o mine.csv
-
-    Arguments
-    ---------
-    files! : list[str]
-        Files, patterns or addresses, or CATEGORY=FILE; several traces are merged in time.
-
-    Options
-    -------
-    input_format
-        Force a format; default: recognised by content (`import --help` lists them).
-    columns --map : list[str]
-        Own column names or JSON paths: input=A,output=B,time=C,category=D,total=E,session=F.
-    where : list[str]
-        Only requests whose column or JSON path has this value: model=gpt-x. Repeat.
-    name
-        Name of the workload. Default: of the file.
-    rows : int
-        Most requests of the file: of a longer trace the busiest hour and other whole stretches. Default 250,000.
-    keep_ids --keep-ids/--no-keep-ids : bool = False
-        Keep the names of sessions; else a hash stands for each.
-    compressible : list[str]
-        Probability that a prompt of a category can be compressed: conv=1,code=0.
-    rate : float
-        Arrival rate instead of the trace's own, requests/s.
-    allow_bad_rows --allow-bad-rows/--no-allow-bad-rows : bool = False
-        Drop unreadable rows even if they are more than 0.1%.
-    source
-        Origin to write into the file.
-    licence
-        Licence of the data to write into the file.
-
-    What the file does not say
-    --------------------------
-    tokens_per_character : float
-        For text without token counts. Default 0.25.
-    output_share
-        For totals alone: share of the output, e.g. 0.2 or 20%.
-    mean_output : float
-        For totals alone: mean output, tokens.
-    time_unit
-        Unit of numeric times: s, ms, us, ns. Default: by size.
-    baseline
-        The earlier of two scrapes of a server's histograms.
-    interval
-        Time the histograms cover, e.g. 1h.
-
-    Output
-    ------
-    report : Path
-        Write the account of the import as JSON.
     """
     from planner.workload.formats.base import ReadOptions
     from planner.workload.importing import import_files
@@ -151,35 +136,29 @@ def import_(files: list[str], output: opt.OutputFile = None, **given: Any) -> No
     say(account)
 
 
+QUERY: opt.Table = {
+    "": {
+        "dialect!": "bigquery, snowflake, athena, spark, clickhouse, duckdb or postgres.",
+        "table!": "Table of the requests, one per row.",
+        "input_tokens --input-column": ("input_tokens", "Column of the input tokens."),
+        "output_tokens --output-column": ("output_tokens", "Column of the output tokens."),
+        "time": "Column of the arrival time; without it the result has no rate.",
+        "time_unit": "Unit where times are numbers: s, ms, us, ns.",
+        "category": "Column of the category.",
+        "where": (list[str], "Only requests whose column has this value: model=gpt-x. Repeat."),
+        "resolution": ("3%", "Width of the cells that lengths are summed in."),
+    },
+}
+
+
 @app.command()
-@opt.told_here
+@opt.has(QUERY)
 def sql(
     dialect: str, table: str, where: list[str] | None, resolution: str, output: opt.OutputFile = None, **given: Any
 ) -> None:
     """The query to run where the logs are: its small result, saved as CSV, imports like a trace.
 
     Example: fleetopt workload sql --dialect bigquery --table logs.requests --time created_at > query.sql
-
-    Options
-    -------
-    dialect!
-        bigquery, snowflake, athena, spark, clickhouse, duckdb or postgres.
-    table!
-        Table of the requests, one per row.
-    input_tokens --input-column : str = input_tokens
-        Column of the input tokens.
-    output_tokens --output-column : str = output_tokens
-        Column of the output tokens.
-    time
-        Column of the arrival time; without it the result has no rate.
-    time_unit
-        Unit where times are numbers: s, ms, us, ns.
-    category
-        Column of the category.
-    where : list[str]
-        Only requests whose column has this value: model=gpt-x. Repeat.
-    resolution : str = 3%
-        Width of the cells that lengths are summed in.
     """
     from planner.workload.query import find_dialect, query
 
@@ -187,32 +166,27 @@ def sql(
     emit(query(find_dialect(dialect), table, **asked), output)
 
 
+SHOWN: opt.Table = {
+    "": {
+        "boundary": ("4096", "Total tokens at which to describe the split."),
+        "gamma": (1.5, "Compression band above the boundary."),
+        "chunk": (512, "Prefill chunk of the iterations, tokens."),
+        **FORMAT,
+    },
+    UNSAID: SHARE,
+}
+
+
 @app.command()
-@opt.verb(plot=True)
-def show(workload: str, boundary: str, gamma: float, chunk: int, **given: Any) -> Any:
-    """Lengths, correlation, burstiness, the split at a boundary and what was assumed.
-
-    Arguments
-    ---------
-    workload!
-        A file in any known format, or a shipped name.
-
-    Options
-    -------
-    boundary : str = 4096
-        Total tokens at which to describe the split.
-    gamma : float = 1.5
-        Compression band above the boundary.
-    chunk : int = 512
-        Prefill chunk of the iterations, tokens.
-    input_format
-        Force a format; default: recognised by content (`import --help` lists them).
-
-    What the file does not say
-    --------------------------
-    output_share
-        For totals alone: share of the output, e.g. 0.2 or 20%.
-    """
+@opt.verb(table=SHOWN, plot=True)
+def show(
+    workload: Annotated[str, typer.Argument(help="A file in any known format, or a shipped name.")],
+    boundary: str,
+    gamma: float,
+    chunk: int,
+    **given: Any,
+) -> Any:
+    """Lengths, correlation, burstiness, the split at a boundary and what was assumed."""
     from planner.workload.summary import WorkloadSummary
 
     loaded = _load(workload, **given)
@@ -222,10 +196,21 @@ def show(workload: str, boundary: str, gamma: float, chunk: int, **given: Any) -
     return WorkloadSummary(loaded, split, gamma, chunk)
 
 
+MIX: opt.Table = {
+    "": {
+        "name": ("mix", "Name of the mix."),
+        "rate": (float, "Arrival rate of the mix, requests/s."),
+        "profile": "Daily profile of a real service (`fleetopt workload list`) for the result.",
+        "scale_input": (1.0, "Factor on every input length."),
+        "scale_output": (1.0, "Factor on every output length: 1.3 = outputs grow 30%."),
+    },
+}
+
+
 @app.command()
-@opt.told_here
+@opt.has(MIX)
 def mix(
-    parts: list[str],
+    parts: Annotated[list[str], typer.Argument(help="WORKLOAD or WORKLOAD=WEIGHT; without weights the rates decide.")],
     name: str,
     rate: float | None,
     profile: str | None,
@@ -236,24 +221,6 @@ def mix(
     """Mix workloads, or scale the lengths of one; the result is a workload file.
 
     Example: fleetopt workload mix azure-conv=3 agent-heavy=1 --scale-output 1.3 -o tomorrow.csv
-
-    Arguments
-    ---------
-    parts! : list[str]
-        WORKLOAD or WORKLOAD=WEIGHT; without weights the rates decide.
-
-    Options
-    -------
-    name : str = mix
-        Name of the mix.
-    rate : float
-        Arrival rate of the mix, requests/s.
-    profile
-        Daily profile of a real service (`fleetopt workload list`) for the result.
-    scale_input : float = 1.0
-        Factor on every input length.
-    scale_output : float = 1.0
-        Factor on every output length: 1.3 = outputs grow 30%.
     """
     from planner.workload import combine
     from planner.workload.hours import load_profile
@@ -279,16 +246,11 @@ def mix(
 
 @app.command()
 @opt.verb()
-def compare(first: str, second: str) -> Any:
-    """How far two workloads are apart: has the traffic drifted from what was planned for?
-
-    Arguments
-    ---------
-    first!
-        A workload.
-    second!
-        Another one.
-    """
+def compare(
+    first: Annotated[str, typer.Argument(help="A workload.")],
+    second: Annotated[str, typer.Argument(help="Another one.")],
+) -> Any:
+    """How far two workloads are apart: has the traffic drifted from what was planned for?"""
     from planner.report.listings.workloads import drift_listing
     from planner.workload.combine import drift
 
