@@ -20,7 +20,6 @@ from planner.units import parse_duration
 AS_GIVEN = ("gpu", "tp", "engine", "device", "scheduling", "token_budget", "points", "force", "source")
 """Options that are passed on as they are."""
 
-
 OWN: opt.Table = {
     "What to measure": {
         "gpu -g": "GPU the measurements are of; checked on this machine.",
@@ -50,8 +49,10 @@ OWN: opt.Table = {
         "pool": "Pool of the plan whose engine is measured, where it has several.",
     },
     "Files": {
-        "files --from": (list[Path], "File of measurements: vLLM bench serve, GuideLLM, aiperf, inference-perf JSON, or a CSV "
-         "of iterations or server points. Repeat."),
+        "files --from": (
+            list[Path], "File of measurements: vLLM bench serve, GuideLLM, aiperf, inference-perf JSON, or a CSV of iterations or "
+            "server points. Repeat."
+        ),
         "select": (list[str], "Only CSV rows with column=value, e.g. role=fit. Repeat."),
         "isl": (float, "Mean prompt length, where a file does not say it."),
         "osl": (float, "Mean answer length, where a file does not say it."),
@@ -60,8 +61,9 @@ OWN: opt.Table = {
     },
     "This machine": {
         "device": ("cuda", "cuda, or cpu to try the whole path without a GPU."),
-        "points": (int, "Batches to measure (default 24), or to use of each group of a file, those that tell most (default "
-         "all).", {"min": 1}),
+        "points": (
+            int, "Batches to measure (default 24), or to use of each group of a file, those that tell most (default all).", {"min": 1}
+        ),
     },
     "": {
         "max_seconds": "Bound of the measuring, e.g. 60 or 5min. Default 60 s here, 300 s for a server.",

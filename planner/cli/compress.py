@@ -25,7 +25,6 @@ app = typer.Typer(
 MOST_WORKERS = 256
 """All of them are started at once."""
 
-
 BOUNDARY: opt.Rows = {"boundary! -B": (int, "Longest request of the short pool, input + output [tokens].")}
 BYTES: opt.Rows = {"bytes_per_token": (float, "Bytes of one token [default: 3, which counts high].")}
 TOKENIZER: opt.Rows = {"tokenizer": (Path, "tokenizer.json of the served model: exact counts instead of bytes.")}

@@ -18,7 +18,6 @@ OF_JOB = ("name", "namespace", "image", "api_key_secret")
 OF_JOB_ALONE = {"fleetopt": "program", "url": "url", "replay_requests": "requests", "replay_for": "seconds"}
 """What it alone takes, and what :func:`planner.api.acceptance_job` calls it."""
 
-
 FILES: opt.Table = {
     "": {
         "to -t": ("k8s", "Where to: k8s, kserve, llm-d, compose, systemd, production-stack, dynamo."),
@@ -139,7 +138,6 @@ OF_REPLAY = {
 }
 """Options of --replay, and what :func:`planner.api.accept` calls them."""
 
-
 CHECKED: opt.Table = {
     "": {
         "prometheus -p": "Address of a Prometheus server, or a file of its answers to range queries (JSON).",
@@ -149,12 +147,14 @@ CHECKED: opt.Table = {
         "api_key_env": "Environment variable with a bearer token for the server.",
         "save": (Path, "Keep the server's answers in this file, to look again."),
         "emit_rules": (Path, "Write Prometheus rules and a Grafana dashboard of the plan into this folder."),
-        "to -t": ("files", "With --emit-rules: files, or kubernetes (PodMonitor, PrometheusRule, the dashboard's ConfigMap, "
-         "and Google's)."),
+        "to -t": (
+            "files", "With --emit-rules: files, or kubernetes (PodMonitor, PrometheusRule, the dashboard's ConfigMap, and Google's)."
+        ),
         "deployed": "What `deploy --to` the fleet was written with: k8s, llm-d, kserve or dynamo.",
         "namespace": "Kubernetes namespace of the fleet, for --emit-rules.",
-        "policy": (list[Path], "The scaler of the fleet (what `autoscale --to` wrote, or yours): it says how many replicas to "
-         "expect."),
+        "policy": (
+            list[Path], "The scaler of the fleet (what `autoscale --to` wrote, or yours): it says how many replicas to expect."
+        ),
         "replay": "Send the planned traffic to this address and judge the promises by the answers; or judge a file of a load "
         "generator (vllm bench serve --save-detailed, GuideLLM).",
         "replay_requests": (2000, "Requests sent at most."),

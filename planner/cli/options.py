@@ -101,8 +101,9 @@ FILED: Table = {
     OUTPUT: {
         "config": (Path, "Configuration or plan file (YAML, JSON) whose options are the base."),
         "scenario": "Scenario of the configuration file.",
-        "change --set": (list[str], "Any other option by its name, as in a configuration file: max_queue=40 (docs/cli.md lists "
-         "them). Repeat."),
+        "change --set": (
+            list[str], "Any other option by its name, as in a configuration file: max_queue=40 (docs/cli.md lists them). Repeat."
+        ),
     }
 }  # fmt: skip
 """Where options of a plan come from beside flags of their own: of the commands that have all of them."""

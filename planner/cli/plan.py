@@ -19,7 +19,6 @@ WITH_CHOICES = ("table", "markdown", "json", "yaml")
 FOR_PROGRAMS = ("json", "yaml")
 """Formats in which a question without an answer is a document too."""
 
-
 OWN: opt.Table = {
     opt.OUTPUT: {
         "services": (Path, "File of several services, planned together over one stock or budget (docs/services.md)."),

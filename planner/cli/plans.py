@@ -43,7 +43,6 @@ def evaluate(plan: opt.PlanFile, rate: str | None, workload: str | None, change:
 OF_ROWS = ("table", "markdown", "csv")
 """Formats that tell of a point no more than its row."""
 
-
 POINTS: opt.Table = {
     "": {
         "change --set": (list[str], "Option and values: rate=500,1000. Repeat. A value that is a list: gpu=h100,h100+l40s."),

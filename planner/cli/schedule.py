@@ -14,14 +14,15 @@ from planner.errors import InputError
 OF_MONTHS, OF_HOURS = ("lead_time", "months", "start"), ("startup", "dwell")
 """What only the months ahead take, and what only the hours do."""
 
-
 OWN: opt.Table = {
     "Time": {
         "hours": "File with 24 or 168 rates, or a shipped service (servegen-m-small, ...). Default: the workload's own hours.",
         "startup": ("4min", "From starting a replica until it serves; it starts that much ahead."),
         "dwell": ("1h", "Least time a pool keeps its number of replicas, in whole hours."),
-        "policy": (list[Path], "HorizontalPodAutoscaler or ScaledObject to judge on these hours, beside a derived rule; needs "
-         "a plan file. Repeat."),
+        "policy": (
+            list[Path], "HorizontalPodAutoscaler or ScaledObject to judge on these hours, beside a derived rule; needs a plan file. "
+            "Repeat."
+        ),
     },
     "Growing traffic": {
         "monthly_growth": "Instead of hours: what to order by when, the traffic growing that much a month: 8%.",

@@ -20,7 +20,6 @@ from planner.units import parse_number
 OF_PLAN = ("preset", "arrivals", "replay", "growth", "surge", "verify_with")
 """Options of a run that only a plan's simulation has."""
 
-
 OWN: opt.Table = {
     "": {
         "rate --rate --rates": "Rates, requests/s: 500 or 5,10,15. Default: the plan's.",

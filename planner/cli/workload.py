@@ -45,15 +45,15 @@ def list_shipped() -> Any:
 
 ROLES = ("input", "output", "time", "category", "total", "session", "cached", "duration", "images")
 
-
 IMPORT: opt.Table = {
     "": {
         **FORMAT,
         "columns --map": (list[str], "Own column names or JSON paths: input=A,output=B,time=C,category=D,total=E,session=F."),
         "where": (list[str], "Only requests whose column or JSON path has this value: model=gpt-x. Repeat."),
         "name": "Name of the workload. Default: of the file.",
-        "rows": (int, "Most requests of the file: of a longer trace the busiest hour and other whole stretches. Default "
-         "250,000."),
+        "rows": (
+            int, "Most requests of the file: of a longer trace the busiest hour and other whole stretches. Default 250,000."
+        ),
         "keep_ids --keep-ids/--no-keep-ids": (False, "Keep the names of sessions; else a hash stands for each."),
         "compressible": (list[str], "Probability that a prompt of a category can be compressed: conv=1,code=0."),
         "rate": (float, "Arrival rate instead of the trace's own, requests/s."),
