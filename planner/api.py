@@ -210,6 +210,7 @@ def plan(
     scenario: str | None = None,
     current: Plan | str | Path | None = None,
     choices: bool = False,
+    answered: Callable[[Plan], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
     **options: Unpack[PlanOptions],
 ) -> Plan:
@@ -228,6 +229,8 @@ def plan(
         The fleet there is, a plan or its file: the notes say what to keep, restart, add and retire.
     choices
         Whether what other choices would cost is sized too (``plan.choices``, or ``error.choices`` of an InfeasibleError).
+    answered
+        Told of the plan before other choices are sized.
     progress
         Told (done, all) after every choice sized.
 
@@ -503,6 +506,8 @@ def plan(
     if choices:
         from planner.advice.choices import choices_of, with_formula
 
+        if answered is not None:
+            answered(found)
         found = replace(found, choices=choices_of(found, question, loaded, progress))
         found = with_formula(found, question, loaded)
     steps: Iterable[Remark] = ()

@@ -66,24 +66,40 @@ def plan(
         return
     # a file to deploy has no room for what was not chosen
     choices = not (no_choices or quiet) and (output_format or format_of(output)) in WITH_CHOICES
+    shown = quiet or output is not None or (output_format or "table") == "table"
+    page = shown and not (output is not None and is_stream(output))
+    first = _Answer() if page and output is None else None
     try:
         with progress_bar("planning") as progress:
-            result = fo.plan(given.pop("cdf"), choices=choices, progress=progress, **given)
+            result = fo.plan(given.pop("cdf"), choices=choices, answered=first, progress=progress, **given)
     except InfeasibleError as error:
         # a file is written after success alone
         if output is None and (error.choices is not None or output_format in FOR_PROGRAMS):
             write(error)
         raise
-    shown = quiet or output is not None or (output_format or "table") == "table"
     if output is not None or not shown:
         write(result)
-    if shown and not (output is not None and is_stream(output)):
-        emit(one_line(result) if quiet else renderer("table", None)(result), None)
+    if page:
+        text = one_line(result) if quiet else renderer("table", None)(result)
+        emit(text if first is None else text.removeprefix(first.text), None)
     elif not shown:
         tell(result)
     draw(result, plot)
     if verify is not None:
         _verify(result, verify)
+
+
+class _Answer:
+    """Prints how the page of a plan begins as soon as that is known; the rest of the page follows when it is."""
+
+    text = ""
+
+    def __call__(self, plan: Any) -> None:
+        from planner.report.blocks import to_terminal
+        from planner.report.text.plan import of_answer
+
+        self.text = to_terminal(of_answer(plan), page_width()) + "\n"
+        emit(self.text, None)
 
 
 def _refuse(given: Mapping[str, Any], where: str, what: str) -> None:

@@ -12,13 +12,13 @@ from planner.errors import InputError
 from planner.shared.documents import shipped
 from planner.shared.record import placed
 
-_PLACE = re.compile(r"\$(?:(?P<inside>\()?(?P<name>[a-z]\w*(?:\.[a-z]\w*)*)(?(inside)\))|\$)")
+_PLACE = re.compile(r"\$(?:(?P<brace>\{)?(?P<name>[a-z]\w*(?:\.[a-z]\w*)*)(?(brace)\})|\$)")
 
 
 def templates(module: str) -> Callable[..., Any]:
     """What fills the templates of the YAML beside a module: called with a template's name and the values of its places.
 
-    A text that is one place (``$pods``) becomes its value, of any kind; inside one, and in brackets (``$(port)``), a place becomes
+    A text that is one place (``$pods``) becomes its value, of any kind; inside a text, and in braces (``${port}``), a place becomes
     words of it. What lies below a value has dots (``$pool.drain_s``); ``$$`` is a dollar. What is filled with ``None`` is left out
     of its mapping, a list in a list gives its items, and a key ``$more:`` of nothing its keys.
 
@@ -53,7 +53,7 @@ def filled(template: Any, values: Mapping[str, Any]) -> Any:
     """
     if isinstance(template, str):
         alone = _PLACE.fullmatch(template)
-        if alone and not alone["inside"]:
+        if alone and not alone["brace"]:
             return _value(alone, values)
         return _PLACE.sub(lambda found: str(_value(found, values)), template)
     found: Any

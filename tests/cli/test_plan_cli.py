@@ -8,10 +8,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from planner.advice import choices
 from planner.cli.main import run
 
 
@@ -44,6 +46,27 @@ def test_the_main_job_needs_no_other_flag(tmp_path: Path) -> None:
     assert "are estimated" in done.stdout
     assert done.stderr == ""
     assert not list(tmp_path.iterdir())
+
+
+def test_the_answer_stands_before_other_choices_are_sized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sized, before = choices.choices_of, list[str]()
+
+    def watched(*asked: Any, **more: Any) -> Any:
+        assert isinstance(sys.stdout, io.StringIO)
+        before.append(sys.stdout.getvalue())
+        return sized(*asked, **more)
+
+    monkeypatch.delenv("FLEETOPT_NO_OPTIONS", raising=False)
+
+    monkeypatch.setattr(choices, "choices_of", watched)
+    base = ("plan", "--slo", "0.5", "--method", "occupancy", "--rate", "50", "--pools", "1")
+    page = fleetopt(*base, cwd=tmp_path).stdout
+    (first,) = before
+    assert "BUY  " in first and page.startswith(first) and page.count("BUY  ") == 1
+    assert page.removeprefix(first).startswith("\n") and "\n\n\n" not in page
+    # what is written elsewhere, or at once, is written whole
+    assert fleetopt(*base, "-o", "plan.yaml", cwd=tmp_path).stdout.splitlines() == page.splitlines()
+    assert before[1:] == [""]
 
 
 def test_formats_and_output_files(tmp_path: Path) -> None:

@@ -41,14 +41,9 @@ AT_OTHER = ("traffic", "redundancy", "promise")
 def of_plan(plan: Plan) -> list[Block]:
     """The page."""
     base = plan.cost_usd_per_hour
-    buy, *more = answer(plan)
-    return _page(
-        "plan",
+    return of_answer(plan) + _page(
+        "rest",
         plan,
-        question=question(plan),
-        unfit=unfit(plan),
-        buy=buy,
-        more=more,
         cheaper=cheaper(plan),
         quality=lambda choice: " (check quality)" if choice.kind == "precision" else "",
         year=lambda choice: usd(HOURS_PER_YEAR * choice.cost_usd_per_hour),
@@ -59,6 +54,12 @@ def of_plan(plan: Plan) -> list[Block]:
         run=start_line(plan),
         rows="" if plan.choices is None else f" ({len(plan.choices.rows)} rows)",
     )
+
+
+def of_answer(plan: Plan) -> list[Block]:
+    """How the page begins, which does not hang on what other choices would cost."""
+    buy, *more = answer(plan)
+    return _page("answer", plan, question=question(plan), unfit=unfit(plan), buy=buy, more=more)
 
 
 def summary(plan: Plan) -> list[str]:
