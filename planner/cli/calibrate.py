@@ -62,7 +62,8 @@ OWN: opt.Table = {
     "This machine": {
         "device": ("cuda", "cuda, or cpu to try the whole path without a GPU."),
         "points": (
-            int, "Batches to measure (default 24), or to use of each group of a file, those that tell most (default all).", {"min": 1}
+            int, "Batches to measure (default 24), or to use of each group of a file, those that tell most (default all).",
+            {"min": 1},
         ),
     },
     "": {

@@ -148,7 +148,8 @@ CHECKED: opt.Table = {
         "save": (Path, "Keep the server's answers in this file, to look again."),
         "emit_rules": (Path, "Write Prometheus rules and a Grafana dashboard of the plan into this folder."),
         "to -t": (
-            "files", "With --emit-rules: files, or kubernetes (PodMonitor, PrometheusRule, the dashboard's ConfigMap, and Google's)."
+            "files",
+            "With --emit-rules: files, or kubernetes (PodMonitor, PrometheusRule, the dashboard's ConfigMap, and Google's).",
         ),
         "deployed": "What `deploy --to` the fleet was written with: k8s, llm-d, kserve or dynamo.",
         "namespace": "Kubernetes namespace of the fleet, for --emit-rules.",

@@ -20,8 +20,8 @@ OWN: opt.Table = {
         "startup": ("4min", "From starting a replica until it serves; it starts that much ahead."),
         "dwell": ("1h", "Least time a pool keeps its number of replicas, in whole hours."),
         "policy": (
-            list[Path], "HorizontalPodAutoscaler or ScaledObject to judge on these hours, beside a derived rule; needs a plan file. "
-            "Repeat."
+            list[Path], "HorizontalPodAutoscaler or ScaledObject to judge on these hours, beside a derived rule; needs a plan "
+            "file. Repeat."
         ),
     },
     "Growing traffic": {
