@@ -70,10 +70,6 @@ def run(arguments: list[str] | None = None) -> None:
     forget_no_width()
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        if sys.flags.optimize > 1:
-            raise InputError(
-                "python -OO leaves out docstrings, where the options of commands stand", "Start it without."
-            )
         # bytes that are no text name a file, or nothing
         for word in words:
             if not is_text(word) and not os.path.exists(word):
