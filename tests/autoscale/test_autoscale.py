@@ -298,4 +298,5 @@ def test_start_up_times_that_cannot_be(startup: str) -> None:
 
 def test_replicas_that_serve_at_once_are_not_estimated() -> None:
     (pool,) = fo.autoscale(plan(burst="poisson"), startup=0).pools
+    assert pool.judged == "requests within the promise"
     assert pool.startup.seconds == 0.0

@@ -23,7 +23,6 @@ from planner.autoscale.backtest import (
     perfect_counts,
     run_policy,
     window_mean,
-    window_needs,
 )
 from planner.autoscale.derive import (
     DOWN_WINDOWS_S,
@@ -31,7 +30,6 @@ from planner.autoscale.derive import (
     RATE_WINDOWS_S,
     Autoscaling,
     PoolScaler,
-    _judged,
     _rates_told,
     aimed_at,
     derive_policy,
@@ -125,8 +123,6 @@ def test_a_scaler_as_json_and_rows_field_by_field() -> None:
         "rates: schedule and static have what plan buys for every hour and the busiest (8 requests/s); "
         "the rule and a perfect scaler follow shorter windows, the busiest five minutes having 9.5/s; the mean of the hours is 5/s"
     )
-    assert _judged(line(1.0, 0.0)) == "requests within the promise"
-    assert _judged(dataclasses.replace(line(1.0, 0.0), windows_s=600.0)) == "windows of 10 min within the promise"
 
 
 def objects(to: str, pool: PoolScaler = POOL) -> list[dict[str, Any]]:
@@ -296,11 +292,11 @@ def test_windows_and_hours_of_paths() -> None:
     path = np.concatenate((np.full(20, 1.0), np.full(20, 3.0), np.full(10, 9.0)))
     assert window_mean(path) == 3.0 and window_mean(np.linspace(0.0, 39.0, 40)) == pytest.approx(29.5)
     capacity = line(1.0, 0.0)
-    assert window_needs(path, capacity).tolist() == [1, 3]
+    assert perfect_counts(path, capacity, 0.0).tolist() == [1] * 20 + [3] * 30
     came, held = by_window(path, np.where(np.arange(50) < 30, 2, 4), capacity)
     assert came.tolist() == [1.0, 3.0] and held == pytest.approx([2.0, 3.0])
     longer = dataclasses.replace(capacity, windows_s=600.0)
-    assert window_needs(path, longer).tolist() == [2]
+    assert perfect_counts(path, longer, 0.0).tolist() == [2] * 50
     came, held = by_window(path, np.where(np.arange(50) < 30, 2, 4), longer)
     assert came.tolist() == [2.0] and held == pytest.approx([2.5])
     # started four steps ahead, the last need held to the end

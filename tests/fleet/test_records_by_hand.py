@@ -241,7 +241,7 @@ def test_from_which_load_on_speculation_loses(
     plain = Straight(0.020, 0.0005, 30.0)
     asked_of = []
 
-    def model(question: Any, option: Any, setup: Any, law: Any, arrivals: Any) -> Straight:
+    def model(question: Any, option: Any, setup: Any, arrivals: Any) -> Straight:
         asked_of.append((option.speculation is None, arrivals, setup))
         return plain if option.speculation is None else own
 
