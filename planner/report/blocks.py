@@ -75,6 +75,11 @@ class Table:
         name  n
         ───────
         a b   1
+
+        A column with nothing in it takes no room.
+
+        >>> print(Table(["name", ""], [["a", ""]], {"name", ""}).to_text().splitlines()[-1])
+        a
         """
         kept = self.fitting(width)
         widths, least = [self._width(k) for k in kept], [self._least(k) for k in kept]
@@ -90,7 +95,7 @@ class Table:
         def lines(cells: Sequence[str]) -> list[str]:
             """One row, on as many lines as its folded words take."""
             parts = [
-                textwrap.wrap(cell, size, break_on_hyphens=False) or [""] if words else [cell]
+                textwrap.wrap(cell, max(size, 1), break_on_hyphens=False) or [""] if words else [cell]
                 for cell, size, words in zip(cells, widths, left, strict=True)
             ]
             out = []
