@@ -113,8 +113,10 @@ class Device:
         copies: int,
         budget_s: float,
         typical: Callable[[Sequence[float]], float] = statistics.median,
+        least: int = 3,
     ) -> float:
-        """Typical time of one call of `body`, given the number of the copy to work on, measured for about `budget_s` [s]."""
+        """Typical time of one call of `body`, given the number of the copy to work on, measured for about `budget_s` and at `least`
+        so often [s]."""
 
         def all_copies() -> None:
             for copy in range(copies):
@@ -122,7 +124,7 @@ class Device:
 
         once = self._cuda_timer(all_copies) if self.cuda else partial(_clocked, all_copies)
         first = once()
-        repeats = int(min(30, max(3, budget_s / max(first, 1e-6))))
+        repeats = int(min(30, max(least, budget_s / max(first, 1e-6))))
         return typical([once() for _ in range(repeats)]) / copies
 
     def _cuda_timer(self, work: Callable[[], None]) -> Callable[[], float]:
