@@ -96,9 +96,9 @@ class _Answer:
 
     def __call__(self, plan: Any) -> None:
         from planner.report.blocks import to_terminal
-        from planner.report.text.plan import of_answer
+        from planner.report.text.plan import beginning
 
-        self.text = to_terminal(of_answer(plan), page_width()) + "\n"
+        self.text = to_terminal(beginning(plan), page_width()) + "\n"
         emit(self.text, None)
 
 

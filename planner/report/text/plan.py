@@ -41,7 +41,7 @@ AT_OTHER = ("traffic", "redundancy", "promise")
 def of_plan(plan: Plan) -> list[Block]:
     """The page."""
     base = plan.cost_usd_per_hour
-    return of_answer(plan) + _page(
+    return beginning(plan) + _page(
         "rest",
         plan,
         cheaper=cheaper(plan),
@@ -56,7 +56,7 @@ def of_plan(plan: Plan) -> list[Block]:
     )
 
 
-def of_answer(plan: Plan) -> list[Block]:
+def beginning(plan: Plan) -> list[Block]:
     """How the page begins, which does not hang on what other choices would cost."""
     buy, *more = answer(plan)
     return _page("answer", plan, question=question(plan), unfit=unfit(plan), buy=buy, more=more)
