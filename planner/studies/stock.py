@@ -32,7 +32,10 @@ CUTS = (0.15, 0.35, 0.55, 0.75, 0.9)
 """Boundaries that are tried, by the share of the prompt tokens below them."""
 
 SEARCHES = 6
-"""Plans that are searched beyond the rate found, each at a higher one, until there is none."""
+"""Plans that are searched, at most, to know the rate; more where there is none at first."""
+
+NEARLY = 1.0 / 64.0
+"""Share to which it is known what an engine or a fleet bears that is only thought of [1]."""
 
 DOWN = 0.7
 """Factor between the rates at which the first plan is looked for where nothing is known of a fleet that bears one [1]."""
@@ -159,7 +162,7 @@ class Stock:
             keeps = partial(pool_keeps, pool, promises=self.promises, slow=slow)
             if (idle is not None and idle.excess > 1.0) or (rate and not keeps(rate * (1.0 + PRECISION))):
                 continue
-            rate, _ = largest(keeps, rate * (1.0 + PRECISION) or 0.6 * most)
+            rate, _ = largest(keeps, rate * (1.0 + PRECISION) or 0.6 * most, precision=NEARLY)
             if rate > 0.0:
                 best = Cell(k, pool.size.replicas, rate / pool.size.replicas)
         return best
@@ -274,8 +277,8 @@ def capacity_of_stock(
     """The largest rate that so many GPUs bear within all promises, and the fleet that does.
 
     Engines of every type and range are asked what they bear; the cut between ranges and types is the best by these rates, its
-    shares by what each pool then bears. A plan with this inventory is asked for a little more, until there is none: the answer is
-    no less than any rate it finds.
+    shares by what each pool then bears. Plans with this inventory are looked for from there on, halving between the rates that one
+    bears and that none does: the answer is no less than any rate they find.
 
     Parameters
     ----------
@@ -291,7 +294,7 @@ def capacity_of_stock(
     """
     stock = Stock(inputs, workload, have)
     best: Fleet | None = None
-    rate, refused = 0.0, math.inf
+    rate, refused, about = 0.0, math.inf, 0.0
     if stock.by_share:
         ways = [*stock.ways()]
         ranges = list(dict.fromkeys(lengths for way in ways for lengths in way))
@@ -306,18 +309,40 @@ def capacity_of_stock(
         if fleet is not None:
             rate, refused = largest_rate(fleet, about)
             best = fleet if rate > 0.0 else None
-    starts = (
-        (rate * (1.0 + PRECISION),) if best is not None else tuple(stock.most_per_s() * DOWN**k for k in range(1, 12))
-    )
-    for _ in range(SEARCHES):
-        fleet = next((f for start in starts if (f := stock.planned(start)) is not None), None)
-        if fleet is None:
-            break
-        rate, refused = largest_rate(fleet, fleet.rate)
-        best, starts = fleet, (rate * (1.0 + PRECISION),)
+    trials = [max(about, rate * (1.0 + PRECISION))]
+    if best is None:
+        # where no fleet is thought of, from what the load alone allows on down
+        trials = [stock.most_per_s() * DOWN**k for k in range(1, 12)]
+    planned = _planned(stock, rate, trials)
+    if planned is not None:
+        best, rate, refused = planned
     if best is None:
         raise _hopeless(have)
     return capacity_at(best, rate, refused, have)
+
+
+def _planned(stock: Stock, low: float, trials: Sequence[float]) -> tuple[Fleet, float, float] | None:
+    """The plan of these GPUs that bears most, its largest rate and the next one, which it does not keep [1/s]; ``None`` where none
+    bears more than `low`.
+
+    Rates of `trials` are tried until one is borne; then the next above it, and where that is borne too those half way to what is
+    not.
+    """
+    best: tuple[Fleet, float, float] | None = None
+    high, waiting, first = math.inf, list(trials), False
+    for _ in range(max(SEARCHES, len(waiting))):
+        at = low * (1.0 + PRECISION) if first or high == math.inf else math.sqrt(low * high)
+        at = waiting.pop(0) if waiting else at
+        fleet = stock.planned(at)
+        if fleet is None:
+            high = at
+        else:
+            first, waiting = best is None, []
+            best = fleet, *largest_rate(fleet, fleet.rate)
+            low = max(low, best[1])
+        if not waiting and (low <= 0.0 or high <= low * (1.0 + PRECISION)):
+            break
+    return best
 
 
 def _hopeless(have: Mapping[str, int]) -> InfeasibleError:
