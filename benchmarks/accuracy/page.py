@@ -111,7 +111,7 @@ MLPerf Offline, 85% of TPOT at MLPerf's rates and 82% of decode steps of mixture
 ## What is left out, and why
 
 - Of `real/pd/ratio.csv` one run (1 prefill, 1 decode worker, 2,048/32,784 tokens, 128 in flight): its answers have 36 tokens on
-  average, so that most of its requests failed. Its two sisters are judged but differ from every other run by as much.
+  average, so that most of its requests failed.
 - Of `real/moe_closed_loop` the first week of Qwen3.5-397B: TTFT of 4.5 s with four in flight, its engine was not warm. TPOT
   of loops whose requests wait longer for their first token than for half of their answer: they were out of room, not slow.
 - `kernels_none`, `kernels_fit`: chunks, whose times there are differences of other measurements.
@@ -132,8 +132,7 @@ MLPerf Offline, 85% of TPOT at MLPerf's rates and 82% of decode steps of mixture
   would be a term for one model, every sixth fills its slots; for vLLM waiting made rates worse. DeepSeek's Server rates are told up
   to half too high; half of its submitters stayed at 68 to 84% of the limit of TPOT.
 - *Interactive rates.* 405B on B200 and B300 computes prompts a third faster than told and decodes slower. All-reduces that products
-  hide are refused by the fit; twice the link's share makes Interactive's TPOT 13 points worse. Limits lowered to .95 or .9 for all,
-  as submitters keep off them, gain nothing. DeepSeek speculates there, which is not told.
+  hide are refused by the fit; twice the link's share makes Interactive's TPOT 13 points worse. Limits at .95 or .9 gain nothing. DeepSeek speculates there, which is not told.
 - *Prefixes of split fleets.* vLLM before 0.29 keeps blocks of sliding windows that nobody finds again (issue 48435), of gpt-oss as
   many as can be found, and gateways remember where they sent a prefix. With both, a form chosen on this ladder, 22, 23, 23
   and 24 requests/s are told at 25, 30, 35 and 40/s (measured 23.2, 26.5, 23.9, 22.1); without windows there is no knee. At 25/s
