@@ -19,7 +19,7 @@ PLANNED = ("plan", "--cdf", "azure", "--slo", "0.5")
 EXAMPLES = {
     "--hours": "servegen-m-small", "--startup": "4min", "--monthly-growth": "8%", "--lead-time": "90d", "--format": "json",
     "-f": "json", "--rates": "6,10", "--delta": "1%", "--horizon": "1h", "--to": "k8s",
-    "-o": "plan.yaml",
+    "-o": "plan.yaml", "--have": "h100=24",
     "--output": "plan.yaml", "--plot": "plan.svg", "--policies": "eb", "--dwell": "1h", "--requests": "20000",
     "schedule --from": "2027-01-31", "autoscale --to": "hpa", "report -o": "report.html", "--reserved": "h100=1.79@1y",
     "--rate": "20", "--cdf": "azure", "--workload": "azure", "-w": "azure", "--model": "llama-3.1-8b",

@@ -240,6 +240,11 @@ MISTAKES = [
     ("plan --slo 0.5 --image-size 1024x768", INPUT, "--image-size 1024x768: no prompt has images"),
     ("plan --slo 0.5 --images 2 --cdf seen.csv", INPUT, "--images 2: seen says itself how many images"),
     ("plan --slo 0.5 --shape epd", INPUT, "an image encoder on GPUs of its own, is not modelled"),
+    (
+        "capacity --have h100=x --cdf azure --slo 4 --method mgc --kv reserved --pools 1",
+        INPUT,
+        "--have h100=x: 'x' is not a number",
+    ),
     ("gpu shwo h100", USAGE, "shwo: no such command; did you mean 'show'?"),
 ]
 
