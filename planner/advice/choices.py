@@ -307,10 +307,16 @@ def _types(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iterato
 
 def _risks(inputs: PlanInputs, plan: Plan) -> Iterator[Choice]:
     """More traffic, and the loss of a node."""
-    rate = float(f"{GROWTH * plan.arrival_rate_per_s / (1.0 + inputs.headroom):.4g}")
-    # the busiest hour's, where the rate so far is a mean
-    peak = {} if inputs.rate_is is None else {"rate_is": "peak"}
-    yield _choice("traffic", f"20% more traffic, {format_count(rate)}/s", rate=rate, **peak)
+    asking = {name: many for name in ("users", "concurrency") if (many := getattr(inputs, name))}
+    if asking:
+        # how often they ask hangs on the fleet
+        more = {name: math.ceil(GROWTH * many) for name, many in asking.items()}
+        yield _choice("traffic", "20% more users, " + ", ".join(f"{many:,}" for many in more.values()), **more)
+    else:
+        rate = float(f"{GROWTH * plan.arrival_rate_per_s / (1.0 + inputs.headroom):.4g}")
+        # the busiest hour's, where the rate so far is a mean
+        peak = {} if inputs.rate_is is None else {"rate_is": "peak"}
+        yield _choice("traffic", f"20% more traffic, {format_count(rate)}/s", rate=rate, **peak)
     spares = max(_on_a_node(pool) for pool in plan.pools)
     if spares > inputs.redundancy:
         yield _choice("redundancy", f"a node may fail, {spares} spare", redundancy=spares)

@@ -34,9 +34,24 @@ BESIDE = (
     ("a plan file and --config", "---config"), ("nothing to simulate", "+plan.yaml"), ("--rates is needed", "+--rates 6,10"),
     ("of which file", "---scenario"), ("no metrics to look at", "+--emit-rules rules"), ("fixed by the plan", "=what-if"),
     ("promise --e2e, which", "---tpot +--e2e 1s"), ("beside inventory", "---inventory"),
-    ("says itself how many images", "---images"), ("no image encoder of", "---model +--model qwen3-vl-8b"),
+    ("says itself how many images", "---images"), ("answered says how often", "---rate ---throughput"),
+    ("no image encoder of", "---model +--model qwen3-vl-8b"),
 )  # fmt: skip
 """What is said of options that do not go together, and what to add (+), leave out (-) or call instead (=)."""
+
+ELSEWHERE = {
+    "--cdf": "trace trace-file dataset dataset-path input-file",
+    "--isl": "input inputs input-len input-length input-tokens prompt-len prompt-length prompt-tokens random-input-len",
+    "--osl": "outputs output-len output-length output-tokens completion-tokens random-output-len max-tokens",
+    "--rate": "qps rps request-rate requests-per-second arrival-rate",
+    "--concurrency": "max-concurrency num-concurrent-requests", "--ttft": "slo-ttft ttft-slo", "--tpot": "slo-tpot tpot-slo itl",
+    "--gpu": "gpu-type system hardware accelerator", "--engine": "backend", "--tp": "tensor-parallel-size tp-size",
+    "--pp": "pipeline-parallel-size pp-size", "--dp": "data-parallel-size dp-size", "--set ep=": "expert-parallel-size ep-size",
+    "--token-budget": "max-num-batched-tokens max-num-tokens chunked-prefill-size", "--weights": "quantization dtype precision",
+    "--max-num-seqs": "max-batch-size batch-size max-running-requests", "--max-model-len": "context-length max-seq-len",
+    "--memory-utilization": "gpu-memory-utilization mem-fraction-static", "--set kv_dtype=": "kv-cache-dtype",
+}  # fmt: skip
+"""What engines and load generators call an option: vLLM, SGLang, TensorRT-LLM, their benchmarks, genai-perf, AIConfigurator."""
 
 ITEMS = re.compile(r"[,=+]")
 
@@ -330,16 +345,23 @@ def _no_such_option(unknown: str, words: Sequence[str], typed: Sequence[Given]) 
 
     option = next((o for o in typed if o.flag == unknown), None)
     at = option.at if option is not None else 0
-    if unknown in RENAMED:
+    own = [flag for p in _parameters(words) for flag in _spellings(p)]
+    called = {
+        f"--{name}": flag for flag, names in ELSEWHERE.items() if flag.split()[0] in own for name in names.split()
+    }
+    if unknown in (called := called | RENAMED):
         value = None if option is None else option.value
-        joined = RENAMED[unknown].split()
+        joined = called[unknown].split()
         if joined[-1].endswith("="):
             joined[-1] += value or "VALUE"
         else:
             joined += [] if value is None else [value]
         after = words[(at if option is None else option.value_at) + 1 :]
+        if joined[0] == "--isl":
+            # the length that goes with it, no file
+            lengths = {o.value_at for o in given(after) if o.flag == "--output" and (o.value or "").isdigit()}
+            after = ["--osl" if k + 1 in lengths else word for k, word in enumerate(after)]
         return f"{unknown}: is written {' '.join(joined)}", [*words[:at], *joined, *after]
-    own = [flag for p in _parameters(words) for flag in _spellings(p)]
     others = [name for name in COMMANDS if any(unknown in _spellings(p) for p in _parameters([name]))]
     here = " ".join(w for w in words[:2] if not w.startswith("-") and _command([*words[:1], w]) is not None) or words[0]
     bare = None if option is None else _dropped(words, option)

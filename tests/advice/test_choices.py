@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,20 @@ def test_the_other_shape_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
     (row,) = (row for row in plan.choices.rows if row.kind == "shape")
     assert row.flags == "--shape disaggregated"
     assert row.cost_usd_per_hour == chosen(row, **asked)
+
+
+@pytest.mark.parametrize(("asked", "more"), [({"users": 21, "think_time": "20s"}, 26), ({"concurrency": 5}, 6)])
+def test_more_traffic_of_users_is_more_users(
+    asked: dict[str, object], more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # how often they ask hangs on the fleet: a rate of their own is refused
+    monkeypatch.setattr("planner.advice.choices._size", lambda choice, *_: replace(choice, cost_usd_per_hour=1.0))
+    one = {"slo": 4.0, "tp": 1, "pools": 1, "token_budget": 2048, "model": "llama-3.1-8b"}
+    plan = fo.plan("azure", choices=True, **asked, **one)  # type: ignore[arg-type]
+    assert plan.choices is not None
+    (row,) = [row for row in plan.choices.rows if row.kind == "traffic"]
+    option = next(iter(asked))
+    assert (row.changes, row.flags, row.name) == ({option: more}, f"--{option} {more}", f"20% more users, {more}")
 
 
 def test_a_node_that_fails_leaves_enough() -> None:

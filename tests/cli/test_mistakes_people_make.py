@@ -245,6 +245,11 @@ MISTAKES = [
         INPUT,
         "--have h100=x: 'x' is not a number",
     ),
+    ("plan --slo 0.5 --users 500 --rate 3", INPUT, "--users 500: not together with rate"),
+    ("plan --slo 0.5 --input 2000 --output 300 --rate 3", USAGE, "--input: is written --isl 2000"),
+    ("plan --slo 0.5 --tensor-parallel-size=2", USAGE, "--tensor-parallel-size: is written --tp 2"),
+    ("plan --slo 0.5 --kv-cache-dtype fp8", USAGE, "--kv-cache-dtype: is written --set kv_dtype=fp8"),
+    ("plan --slo 0.5 --request-rate 3", USAGE, "--request-rate: is written --rate 3"),
     ("gpu shwo h100", USAGE, "shwo: no such command; did you mean 'show'?"),
 ]
 

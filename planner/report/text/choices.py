@@ -70,6 +70,11 @@ def change(share: float) -> str:
     return "same" if abs(share) < 5e-4 else f"{'+' if share > 0.0 else '-'}{format_percent(abs(share))}"
 
 
+def gpus_told(gpus: int | None) -> str:
+    """``1 GPU``, ``1,024 GPUs``."""
+    return f"{gpus or 0:,} GPU{'' if gpus == 1 else 's'}"
+
+
 def _too_dear(choice: Choice, choices: Choices) -> bool:
     base = choices.cost_usd_per_hour
     return base is not None and (choice.cost_usd_per_hour or 0.0) > TOO_DEAR * base
@@ -118,7 +123,7 @@ def _without(choices: Choices) -> Sequence[str]:
         if choice.reason is not None:
             told.append(f"{choice.name}: {choice.reason}")
         elif choice.cost_usd_per_hour is not None and _too_dear(choice, choices):
-            told.append(f"{choice.name}: more than {TOO_DEAR:g} times the plan ({format_count(choice.gpus or 0)} GPUs)")
+            told.append(f"{choice.name}: more than {TOO_DEAR:g} times the plan ({gpus_told(choice.gpus)})")
     return told
 
 
