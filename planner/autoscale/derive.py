@@ -34,7 +34,7 @@ from planner.monitor.policy import DAY_S, TOLERANCE, Pace, Policy, written
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.studies.schedule import needs_of
-from planner.units import format_count, format_duration, format_percent
+from planner.units import format_count, format_duration, format_percent, format_share
 
 HEADROOMS = (*(0.2 + 0.025 * k for k in range(53)), 1.6, 1.8, 2.0)
 """Thresholds over what a rule aims at that are tried, ascending [1]."""
@@ -135,7 +135,7 @@ class PoolScaler(Record):
             f"{format_percent(t.kv_usage)} of the KV cache, load {format_percent(t.load)}); the rule aims {aims}"
         ]
         told += [
-            f"{self.pool}, {o.name}: {format_percent(o.attained)} of {self.judged}, {o.replica_hours:,.0f} replica-hours "
+            f"{self.pool}, {o.name}: {format_share(o.attained)} of {self.judged}, {o.replica_hours:,.0f} replica-hours "
             f"({o.replica_hours / perfect.replica_hours:.2f} of a perfect scaler's), {o.starts:,} starts"
             for o in self.outcomes
         ]

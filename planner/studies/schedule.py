@@ -397,7 +397,7 @@ def make_schedule(
         )
     notes.append(
         f"hours from {hours.source}; replicas start {format_duration(elasticity.startup_s)} before they are needed; "
-        "within an hour the rate is taken as constant (--buffer adds to it)"
+        "within an hour the rate is taken as constant (--headroom adds to it)"
     )
     found = Schedule(fleet.question.asked, rates, elasticity, hours.source, tuple(pools))
     if found.reactive_buffer > 0.0:
