@@ -114,7 +114,7 @@ def test_a_scaler_as_json_and_rows_field_by_field() -> None:
     assert POOL.lines() == [
         "all: P99 TTFT breaks at 10 requests/s per replica (12.5 running, 40% of the KV cache, load 80%); "
         "the rule aims 25% below it",
-        "all, derived: 99% of requests, 100 replica-hours (1.25 of a perfect scaler's), 12 starts",
+        "all, derived: 99.10% of requests, 100 replica-hours (1.25 of a perfect scaler's), 12 starts",
         "all, perfect: 100% of requests, 80 replica-hours (1.00 of a perfect scaler's), 10 starts",
     ]
     capped = dataclasses.replace(POOL, threshold=dataclasses.replace(THRESHOLD, binding=UTILIZATION), headroom=-0.2)
