@@ -177,7 +177,7 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
 
 LIKE = {
     "input": ("input", "prompt", "in"),
-    "output": ("output", "completion", "response", "out"),
+    "output": ("output", "completion", "response", "generat", "answer", "gen", "out"),
     "time": ("time", "date", "ts"),
 }
 """Parts of names by which a column is taken for one of a kind when another name is asked for."""
