@@ -25,10 +25,10 @@ COMMANDS = (
 """In the order of help: ``what-if`` is the function ``what_if`` of planner/cli/what_if.py, or the group ``app`` there."""
 
 TOGETHER = {
-    "explain": ("options",),
-    "plans": ("evaluate", "what-if", "cost", "diff", "report"),
+    "init": ("schema",),
+    "plans": ("explain", "options", "evaluate", "what-if", "capacity", "batch", "diff", "schedule", "cost", "report"),
     "operate": ("deploy", "autoscale", "check"),
-    "schedulers": ("stability", "batching", "wait"),
+    "schedulers": ("stability", "batching", "wait", "reproduce"),
     "catalog": ("gpu", "model", "prices"),
 }
 BESIDE = {name: file for file, names in TOGETHER.items() for name in names}

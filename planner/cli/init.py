@@ -1,4 +1,4 @@
-"""``fleetopt init``: a commented configuration file from four questions or flags."""
+"""``fleetopt init``: a commented configuration file from four questions or flags; ``schema``: what files and results hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from planner.cli import options as opt
 from planner.cli.output import emit, say
-from planner.errors import InputError
+from planner.errors import InputError, did_you_mean
 
 ASKED = ("cdf", "rate", "gpu", "model", "slo", "tpot", "e2e")
 
@@ -46,3 +46,24 @@ def init(output: Out = Path("fleetopt.yaml"), **given: Any) -> None:
         model(given["model"])
     emit(text, output)
     say([f"it amounts to: {as_command(told)}", f"next: fleetopt plan --config {output}"])
+
+
+FOLDER = Path(__file__).parents[1] / "schemas"
+
+
+def schema(
+    name: Annotated[
+        str | None, typer.Argument(help="plan, configuration, profile, ...; without it all are listed.")
+    ] = None,
+    output: opt.OutputFile = None,
+) -> None:
+    """The JSON Schema of a kind of file or result: for editors, checks of your own, and other programs.
+
+    Example: fleetopt schema configuration -o configuration-1.json
+    """
+    known = {path.stem.rpartition("-")[0]: path for path in sorted(FOLDER.glob("*.json"))}
+    if name is None:
+        return emit("\n".join(known), output)
+    if name not in known:
+        raise InputError(f"no schema {name!r}{did_you_mean(name, known)}", f"Known: {', '.join(known)}.")
+    emit(known[name].read_text(encoding="utf-8"), output)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -13,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli import options as opt
-from planner.cli.output import emit, say
+from planner.cli.output import emit, progress_bar, say
 from planner.errors import InputError
 from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
 
@@ -26,8 +23,6 @@ app = typer.Typer(
 UNSAID = "What the file does not say"
 FORMAT: opt.Rows = {"input_format": "Force a format; default: recognised by content (`import --help` lists them)."}
 SHARE: opt.Rows = {"output_share": "For totals alone: share of the output, e.g. 0.2 or 20%."}
-
-_BIG = 8 << 20  # files above this size show a progress bar [bytes]
 
 
 @app.command("list")
@@ -114,7 +109,7 @@ def import_(
         raise InputError(f"--rows: must be at least 1, got {asked.rows}")
     most, labelled = asked.rows or MOST_REQUESTS, [_labelled(file) for file in files]
     how = {"input_format": asked.input_format, "name": asked.name, "most": most}
-    with _progress([path for _, path in labelled]) as progress:
+    with progress_bar("reading") as progress:
         workload, reports = import_files(labelled, read, progress=progress, **how)
     if shares := _pairs(asked.compressible, "--compressible"):
         workload = workload.with_compressible({k: parse_fraction(v, f"--compressible {k}") for k, v in shares.items()})
@@ -263,7 +258,7 @@ def _load(path: str, input_format: str | None = None, output_share: str | None =
     from planner.workload.importing import read_workload
 
     share = None if output_share is None else parse_fraction(output_share, "--output-share")
-    with _progress([path]) as progress:
+    with progress_bar("reading") as progress:
         workload, report = read_workload(path, input_format=input_format, output_share=share, progress=progress)
     if report.dropped or report.unreadable:
         say(report.lines())
@@ -289,23 +284,3 @@ def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
             raise InputError(f"{option}: {part!r} is not NAME=VALUE")
         result[key.strip()] = value.strip()
     return result
-
-
-@contextmanager
-def _progress(paths: list[str]) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on stderr for long reads in a terminal."""
-    big = any(Path(path).is_file() and Path(path).stat().st_size > _BIG for path in paths)
-    if not big or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns: list[Any] = [TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn()]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=None)
-
-        def update(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield update
