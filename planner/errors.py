@@ -155,6 +155,12 @@ class CheckFailedError(FleetOptError):
     exit_code = 6
 
 
+def unknown(told: str, name: str, known: Iterable[str], all_of_them: str = "Known") -> InputError:
+    """An error of a name that is none of the known: what is told of it, the one that was meant, and all there are."""
+    there = [*known]
+    return InputError(f"{told}{did_you_mean(name, there)}", f"{all_of_them}: {', '.join(there) or 'none'}.")
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the closest known name, or an empty string.
 

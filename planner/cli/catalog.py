@@ -10,7 +10,7 @@ import typer
 
 from planner.cli import options as opt
 from planner.cli.output import say
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, unknown
 
 gpu = typer.Typer(
     name="gpu", help="GPUs: list the catalog, show one with the source of every number.", no_args_is_help=True
@@ -103,10 +103,7 @@ def show_prices(gpu: list[str] | None, vendor: str | None, term: str | None) -> 
     for option, value in {"vendor": vendor, "term": term}.items():
         values = {getattr(o, option) for o in known}
         if value is not None and value not in values:
-            raise InputError(
-                f"--{option}: no offer has {value!r}{did_you_mean(value, values)}",
-                f"There are: {', '.join(sorted(values))}.",
-            )
+            raise unknown(f"--{option}: no offer has {value!r}", value, sorted(values), "There are")
     found = [o for o in known if o.gpu in wanted and vendor in (None, o.vendor) and term in (None, o.term)]
     found.sort(key=lambda o: (o.gpu, o.term != "on-demand", o.term, o.usd_per_gpu_hour))
     references = (reference_offer(known, name) for name in {o.gpu for o in found})

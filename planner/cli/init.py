@@ -9,7 +9,7 @@ import typer
 
 from planner.cli import options as opt
 from planner.cli.output import emit, say
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, unknown
 
 ASKED = ("cdf", "rate", "gpu", "model", "slo", "tpot", "e2e")
 
@@ -65,5 +65,5 @@ def schema(
     if name is None:
         return emit("\n".join(known), output)
     if name not in known:
-        raise InputError(f"no schema {name!r}{did_you_mean(name, known)}", f"Known: {', '.join(known)}.")
+        raise unknown(f"no schema {name!r}", name, known)
     emit(known[name].read_text(encoding="utf-8"), output)

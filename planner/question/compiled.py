@@ -28,7 +28,7 @@ from planner.units import RATE_RULE, is_rate
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import scaled, without_longer
 from planner.workload.pools import FleetMoments
-from planner.workload.sending import ORDINARY, Population, Sending, Surge, paced_clients
+from planner.workload.sending import ORDINARY, PATIENT, Clients, Population, Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
 
@@ -307,32 +307,6 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Clients:
-    """What limits the queues of replicas, and how patient clients are.
-
-    Parameters
-    ----------
-    max_queue, max_queued_tokens
-        Requests, and prompt tokens, that may wait at a replica.
-    timeout_s
-        Patience for a first token [s].
-    retries, retry_after_s
-        Times a failed request is sent again, and after how long [s].
-    """
-
-    max_queue: float = math.inf
-    max_queued_tokens: float = math.inf
-    timeout_s: float = math.inf
-    retries: int = 0
-    retry_after_s: float = 1.0
-
-    @property
-    def stated(self) -> bool:
-        """Whether anything is limited: without, every request waits as long as it takes."""
-        return min(self.max_queue, self.max_queued_tokens, self.timeout_s) < math.inf
-
-
-@dataclass(frozen=True, slots=True)
 class CompiledQuestion:
     """A question ready to be answered.
 
@@ -361,7 +335,7 @@ class CompiledQuestion:
     method: str
     routing: Routing
     open_routing: bool = False
-    clients: Clients = Clients()
+    clients: Clients = PATIENT
 
     def at(self, rate_per_s: float) -> CompiledQuestion:
         """The same question at another rate of the fleet [1/s]."""
@@ -636,12 +610,12 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         method=inputs.method,
         routing=_with_closed_form(routing),
         open_routing=open_routing,
-        clients=_part(
-            Clients,
-            inputs,
-            max_queue=_or_any(inputs.max_queue),
-            max_queued_tokens=_or_any(inputs.max_queued_tokens),
-            timeout_s=_or_any(inputs.client_timeout),
+        clients=Clients(
+            _or_any(inputs.max_queue),
+            _or_any(inputs.max_queued_tokens),
+            _or_any(inputs.client_timeout),
+            inputs.retries,
+            inputs.retry_after,
         ),
     )
 

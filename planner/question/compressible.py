@@ -10,6 +10,13 @@ from planner.errors import InputError, refuse
 from planner.shared.documents import parse_json, printable, read_text
 from planner.shared.paths import at_home
 
+SWITCHED = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def as_switch(value: Any) -> bool | None:
+    """True or false, also as a word; ``None`` where it is neither."""
+    return value if isinstance(value, bool) else SWITCHED.get(str(value).lower())
+
 
 def read_measured(value: Any, name: str) -> bool | dict[str, Any]:
     """``true``, ``false``, a file of ``compress measure``, or what was kept of one.
@@ -20,14 +27,11 @@ def read_measured(value: Any, name: str) -> bool | dict[str, Any]:
         Of a file: ``boundary``, ``gamma``, ``source``, ``latency_s`` (quantiles and ``mean`` over all borderline prompts) and
         ``categories``: name -> ``borderline``, ``p_c``, ``p_c_low``, ``p_c_high``; all of them together are ``all``.
     """
-    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-    if isinstance(value, bool):
-        return value
+    if (switched := as_switch(value)) is not None:
+        return switched
     if isinstance(value, Mapping):
         return _kept(value, name)
     text = str(value)
-    if text.lower() in words:
-        return words[text.lower()]
     hint = "Make it: fleetopt compress measure --prompts FILE --boundary B --gamma G --format json -o measured.json"
     try:
         found = parse_json(read_text(path := at_home(text)), printable(text))

@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
-from planner.errors import InputError, did_you_mean, refuse
+from planner.errors import InputError, refuse, unknown
 from planner.plans import Plan
 from planner.question.compiled import shaped
 from planner.question.options import OPTIONS, WRITTEN_LIMITS, PlanInputs, canonical
@@ -140,11 +140,7 @@ class Question:
         layers = [(self.options, f"{self.source}: ")]
         if scenario is not None:
             if scenario not in self.scenarios:
-                known = ", ".join(self.scenarios) or "none"
-                raise InputError(
-                    f"{self.source}: no scenario {scenario!r}{did_you_mean(scenario, self.scenarios)}",
-                    f"Scenarios: {known}.",
-                )
+                raise unknown(f"{self.source}: no scenario {scenario!r}", scenario, self.scenarios, "Scenarios")
             layers.append((self.scenarios[scenario], f"{self.source}: scenarios.{scenario}."))
         given = {canonical(name) for name in (*(changes or ()), *told)}
         self.refuse_untold(dict(item for layer, _ in layers for item in layer.items()), given)

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.errors import InputError, did_you_mean
 from planner.promise import GOODPUT, Promise
-from planner.question.compressible import read_measured
+from planner.question.compressible import as_switch, read_measured
 from planner.units import parse_duration, parse_fraction, parse_number, parse_quantile, parse_rate, parse_tokens
 
 MOST = 10**12
@@ -313,9 +313,7 @@ def _levels(parts: Sequence[Any]) -> bool:
 
 
 def _switch(value: Any, name: str) -> bool:
-    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-    found = value if isinstance(value, bool) else words.get(str(value).lower())
-    if found is None:
+    if (found := as_switch(value)) is None:
         raise InputError(f"expected true or false, got {value!r}")
     return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.errors import refuse
 from planner.shared.record import Record
 from planner.units import LEAST, MOST, MOST_RATE, MOST_SECONDS
 from planner.workload.trace import Floats, Ints
@@ -88,8 +88,7 @@ class Arrivals(Record):
             problems.append(f"hourly_profile needs 24 or 168 values, got {len(self.hourly_profile)}")
         if any(not 0.0 <= x <= MOST for x in self.hourly_profile):
             problems.append("hourly_profile must be finite and not negative")
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
 
     def dispersion_at(self, window_s: float) -> float:
         """Index of dispersion of counts at any window [1], log-log interpolated between the measured ones.

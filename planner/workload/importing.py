@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, refuse, unknown
 from planner.shared.documents import printable
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
@@ -158,10 +158,7 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
     if input_format is not None:
         known = {f.name: f for f in formats()}
         if input_format not in known:
-            raise InputError(
-                f"unknown input format {input_format!r}{did_you_mean(input_format, known)}",
-                f"Known: {', '.join(format_names())}.",
-            )
+            raise unknown(f"unknown input format {input_format!r}", input_format, format_names())
         return known[input_format]
     head = source.head()
     for candidate in formats(head.kind):
@@ -236,10 +233,7 @@ def _usable(traces: Sequence[TraceBuilder], options: ReadOptions, most: int | No
             f"{traces[0].path}: {len(kinds):,} different categories (at most {MOST_CATEGORIES:,}): they name requests"
         )
         hint = "Name another column: --map category=COLUMN; or one category for all of a file: NAME=FILE."
-    if problems:
-        raise InputError.from_problems(
-            problems, hint, None if len(problems) == 1 else f"{traces[0].path}: {len(problems)} problems"
-        )
+    refuse(problems, hint, None if len(problems) == 1 else f"{traces[0].path}: {len(problems)} problems")
 
 
 def workload_from_traces(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, unknown
 
 RESULT = ("part", "second_utc", "category", "requests", "input_sum", "output_sum", "longest_input", "longest_total")
 """Columns of the result. ``part`` is ``law`` (a cell of lengths) or ``second`` (what came in one)."""
@@ -64,7 +64,7 @@ DIALECTS: Mapping[str, Dialect] = {
 def find_dialect(name: str) -> Dialect:
     """The dialect called `name`, or an InputError."""
     if name not in DIALECTS:
-        raise InputError(f"unknown dialect {name!r}{did_you_mean(name, DIALECTS)}", f"Known: {', '.join(DIALECTS)}.")
+        raise unknown(f"unknown dialect {name!r}", name, DIALECTS)
     return DIALECTS[name]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 from planner.workload.arrivals import Arrivals
 from planner.workload.sessions import Sessions
 from planner.workload.trace import Floats, Intervals, Ints, Stretches, Trace
@@ -237,8 +237,7 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
     rows = summary.get("rows")
     if not isinstance(rows, Mapping):
         raise InputError(f"{where}.rows: expected columns, got {type(rows).__name__}")
-    if missing := [k for k in (*COLUMNS, "categories", "compressible") if k not in rows]:
-        raise InputError.from_problems([f"{where}.rows.{key}: missing" for key in missing])
+    refuse([f"{where}.rows.{key}: missing" for key in (*COLUMNS, "categories", "compressible") if key not in rows])
     try:
         columns = {name: _array(rows, name) for name in COLUMNS}
         arrivals, name = dict(summary.get("arrivals") or {}), str(summary.get("name", "workload"))

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 from planner.units import is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
 from planner.workload.formats.base import MAX_PROBLEMS
@@ -71,10 +71,9 @@ class Metadata:
 
     def refuse(self, others: Sequence[str] = ()) -> None:
         """All that is wrong with the file as one error, the first of them where they are many; `others` is of its rows."""
-        if problems := [*others, *self.problems]:
-            shown = problems if len(problems) <= MAX_PROBLEMS else [*problems[:MAX_PROBLEMS], "... and more"]
-            heading = f"{self.path}: {len(shown)} problems" if len(shown) > 1 else None
-            raise InputError.from_problems(shown, heading=heading)
+        problems = [*others, *self.problems]
+        shown = problems if len(problems) <= MAX_PROBLEMS else [*problems[:MAX_PROBLEMS], "... and more"]
+        refuse(shown, heading=f"{self.path}: {len(shown)} problems" if len(shown) > 1 else None)
 
     def text(self, *keys: str) -> str:
         """The first of some aliases that is there, ``""`` when none is."""
