@@ -337,33 +337,22 @@ def _merge_equal(
     inputs: Floats, outputs: Floats, category: Ints
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Equal requests become one row; the law is the same and everything after it is faster."""
-    wide, narrow = (int(column.max()).bit_length() for column in (inputs, category))
+    wide, narrow = (int(column.max()) + 1 for column in (inputs, category))
     counts_alone = all(
         np.array_equal(column, np.rint(column)) for column in (inputs, outputs) if column.dtype.kind == "f"
     )
-    if not counts_alone or (int(inputs.max()) + int(outputs.max())).bit_length() + wide + narrow >= 64:
+    if not counts_alone or (wide + int(outputs.max())) * wide * narrow >= 1 << 63:
         (inputs, outputs, kind), counts = np.unique([inputs, outputs, category], axis=1, return_counts=True)
         return inputs, outputs, kind.astype(np.int64), counts
     # counts are whole numbers: one key sorts faster than three columns, the total first as a workload keeps its rows
-    keys = inputs.astype(np.int64)
-    keys += _whole(outputs)
-    for column, bits in ((inputs, wide), (category, narrow)):
-        keys <<= bits
-        keys |= _whole(column)
-    keys.sort()
-    start = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
-    size, keys = keys.size, keys[start]
-    category = keys & ((1 << narrow) - 1)
-    keys >>= narrow
-    inputs = keys & ((1 << wide) - 1)
-    keys >>= wide
-    keys -= inputs
-    return inputs, keys, category, np.diff(start, append=size)
-
-
-def _whole(column: np.ndarray) -> np.ndarray:
-    """Counts as whole numbers; those that are already are not copied."""
-    return column if column.dtype.kind in "iu" else column.astype(np.int64)
+    keys = np.add(inputs, outputs, dtype=np.int64, casting="unsafe")
+    for column, most in ((inputs, wide), (category, narrow)):
+        keys *= most
+        np.add(keys, column, out=keys, casting="unsafe")
+    keys, counts = np.unique(keys, return_counts=True)
+    lengths, category = np.divmod(keys, narrow)
+    total, inputs = np.divmod(lengths, wide)
+    return inputs, total - inputs, category, counts
 
 
 def _joined(columns: Sequence[np.ndarray]) -> np.ndarray:

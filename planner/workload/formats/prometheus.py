@@ -89,9 +89,8 @@ class _Scrape:
 
 
 def _recognise(head: Head) -> bool:
-    if head.kind == "metrics":
-        return True
-    return "resultType" in head.keys or ("metric" in head.keys and ("values" in head.keys or "value" in head.keys))
+    series = "metric" in head.keys and not head.keys.isdisjoint(("values", "value"))
+    return head.kind == "metrics" or "resultType" in head.keys or series
 
 
 def _scrape_text(source: Source) -> _Scrape:
