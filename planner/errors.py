@@ -81,10 +81,11 @@ class InputError(FleetOptError):
         return "\n".join(lines)
 
 
-def refuse(problems: Sequence[str], hint: str | None = None, heading: str | None = None) -> None:
-    """Raise one error with all problems found; nothing where there are none."""
+def refuse(problems: Sequence[str], hint: str | None = None, of: str | None = None) -> None:
+    """Raise an :class:`InputError` where there are problems; several of something named `of` stand below its name."""
     if problems:
-        raise InputError.from_problems(problems, hint, heading)
+        several = f"{of}: {len(problems)} problems" if of and len(problems) > 1 else None
+        raise InputError.from_problems(problems, hint, several)
 
 
 class InfeasibleError(FleetOptError):

@@ -251,10 +251,12 @@ class PoolPlan(Record):
 
     def quantile(self, metric: str, quantile: float) -> float | None:
         """The predicted value of one metric at one quantile [s], or ``None``."""
-        for value in self.latency:
-            if value.metric == metric and abs(value.quantile - quantile) < 1e-12:
-                return value.value_s
-        return None
+        found = self.latency_at(metric, quantile)
+        return None if found is None else found.value_s
+
+    def latency_at(self, metric: str, quantile: float) -> LatencyValue | None:
+        """What is predicted of one quantile; ``None`` when it is not reported."""
+        return next((v for v in self.latency if v.metric == metric and abs(v.quantile - quantile) < 1e-12), None)
 
 
 @dataclass(frozen=True, slots=True)

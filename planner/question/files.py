@@ -301,7 +301,7 @@ def _configuration(data: Mapping[Any, Any], source: str, folder: Path) -> Questi
             options["compress"] = str(folder / measured)
     problems += _check(written, f"{source}: ", folder)
     options = {canonical(str(k)): v for k, v in written.items()}
-    _raise(problems, source)
+    refuse(problems, of=source)
     return Question(options, named["scenarios"], named["classes"], (), source, folder)
 
 
@@ -340,7 +340,7 @@ def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
         problems.append(f"{source}: pools: expected a list of pools")
         entries = []
     pools = [_saved_pool(entry, f"{source}: pools[{index}]", problems) for index, entry in enumerate(entries)]
-    _raise(problems, source)
+    refuse(problems, of=source)
     workload = data.get("workload")
     carried = workload if isinstance(workload, Mapping) else {}
     named = {canonical(str(k)): v for k, v in cast("Mapping[Any, Any]", options).items()}
@@ -380,8 +380,3 @@ def _saved_pool(entry: Any, place: str, problems: list[str]) -> SavedPool | None
         else:
             values[f.name] = int(value) if whole else value
     return SavedPool(**values) if len(problems) == found else None
-
-
-def _raise(problems: list[str], source: str) -> None:
-    """All problems of a file at once."""
-    refuse(problems, heading=f"{source}: {len(problems)} problems" if len(problems) > 1 else None)

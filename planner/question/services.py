@@ -107,8 +107,7 @@ def read_services(path: str | Path, changes: Mapping[str, Any]) -> ServicesAsked
         if READ in os.environ:
             refuse_untold(named, f"{place}.", at_home(path).parent, given)
         services += _service(str(name), layers, place, problems)
-    found = [*dict.fromkeys(problems)]
-    refuse(found, heading=f"{source}: {len(found)} problems" if len(found) > 1 else None)
+    refuse([*dict.fromkeys(problems)], of=source)
     return ServicesAsked(source, at_home(path).parent, tuple(services), stock, budget)
 
 

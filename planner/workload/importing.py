@@ -233,7 +233,7 @@ def _usable(traces: Sequence[TraceBuilder], options: ReadOptions, most: int | No
             f"{traces[0].path}: {len(kinds):,} different categories (at most {MOST_CATEGORIES:,}): they name requests"
         )
         hint = "Name another column: --map category=COLUMN; or one category for all of a file: NAME=FILE."
-    refuse(problems, hint, None if len(problems) == 1 else f"{traces[0].path}: {len(problems)} problems")
+    refuse(problems, hint, of=traces[0].path)
 
 
 def workload_from_traces(

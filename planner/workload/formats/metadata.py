@@ -73,7 +73,7 @@ class Metadata:
         """All that is wrong with the file as one error, the first of them where they are many; `others` is of its rows."""
         problems = [*others, *self.problems]
         shown = problems if len(problems) <= MAX_PROBLEMS else [*problems[:MAX_PROBLEMS], "... and more"]
-        refuse(shown, heading=f"{self.path}: {len(shown)} problems" if len(shown) > 1 else None)
+        refuse(shown, of=self.path)
 
     def text(self, *keys: str) -> str:
         """The first of some aliases that is there, ``""`` when none is."""
