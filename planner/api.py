@@ -23,10 +23,10 @@ from planner.catalog.profiles import profile as find_profile
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.fleet.shapes import find_shape, standing_fleet
-from planner.plans import Plan, plan_document
+from planner.plans import Plan, SavedPool, plan_document
 from planner.promise import Slo
 from planner.question.compiled import CompiledQuestion, compile_question, rate_of, rate_of_hours, stated_rate
-from planner.question.files import Question, SavedPool, engines_of, load_question, question_of
+from planner.question.files import Question, engines_of, load_question, question_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.arguments import spelled_out, told_types
 from planner.shared.kept import keeping

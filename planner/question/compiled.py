@@ -253,21 +253,6 @@ class Engines:
 
 
 @dataclass(frozen=True, slots=True)
-class Purchase:
-    """What GPUs cost, how many there are, and what is bought beyond the need. Fields as in the options."""
-
-    inventory: Mapping[str, int]
-    price: Mapping[str, float]
-    spot_price: Mapping[str, float]
-    spot_share: float = 0.0
-    redundancy: int = 0
-    availability_target: float | None = None
-    failures_per_hour: float = 0.001
-    repair_hours: float = 0.5
-    max_kw: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Search:
     """Which fleets are compared.
 
@@ -314,8 +299,10 @@ class CompiledQuestion:
     ----------
     asked
         The options it was made from, in their own names, for the plan that carries them.
-    traffic, promises, engines, purchase, search
+    traffic, promises, engines, search
         Its parts.
+    purchase
+        The options, for what GPUs cost, how many there are, and what is bought beyond the need.
     method
         Name of the latency method.
     routing
@@ -330,7 +317,7 @@ class CompiledQuestion:
     traffic: Traffic
     promises: Promises
     engines: Engines
-    purchase: Purchase
+    purchase: PlanInputs
     search: Search
     method: str
     routing: Routing
@@ -598,7 +585,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         traffic=traffic,
         promises=_part(Promises, inputs, latency=inputs.promises),
         engines=_engines(inputs, traffic),
-        purchase=_part(Purchase, inputs),
+        purchase=inputs,
         # a user's next request may belong to another pool, which the first one's answers would have to wait for
         search=Search(
             inputs.shape,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from planner.errors import InputError, refuse, unknown
-from planner.plans import Plan
+from planner.plans import Plan, SavedPool
 from planner.question.compiled import shaped
 from planner.question.options import OPTIONS, WRITTEN_LIMITS, PlanInputs, canonical
 from planner.shared.documents import load_document, printable
@@ -19,40 +19,6 @@ from planner.shared.kept import once
 from planner.shared.paths import READ, at_home, outside
 from planner.workload.resolve import is_address, shown
 from planner.workload.workload import Workload
-
-
-@dataclass(frozen=True, slots=True)
-class SavedPool:
-    """A pool as a plan file states it: what `evaluate`, `simulate` and `schedule` rebuild it from.
-
-    Parameters
-    ----------
-    name
-        As in the plan.
-    low_tokens, high_tokens, gamma
-        Requests served, compression into the pool.
-    gpu, tp, profile, pp, dp, ep
-        Replica; older plans state no pp, dp, ep: 1.
-    replicas, spares
-        Replicas bought, and how many of them are redundancy.
-    slots, token_budget
-        Engine settings.
-    """
-
-    name: str
-    low_tokens: float
-    high_tokens: float
-    gamma: float
-    gpu: str
-    tp: int
-    profile: str
-    replicas: int
-    spares: int
-    slots: int
-    token_budget: int
-    pp: int = 1
-    dp: int = 1
-    ep: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +178,7 @@ def _read_of(key: str, value: str, folder: Path) -> Iterator[str | Path]:
 
 def saved_pools(plan: Plan) -> tuple[SavedPool, ...]:
     """The pools of a plan as its file would state them."""
-    copied = [f.name for f in fields(SavedPool) if f.name != "token_budget"]
-    return tuple(
-        SavedPool(**{name: getattr(p, name) for name in copied}, token_budget=p.settings.max_num_batched_tokens)
-        for p in plan.pools
-    )
+    return tuple(SavedPool(**{f.name: getattr(p, f.name) for f in fields(SavedPool)}) for p in plan.pools)
 
 
 def engines_of(pools: Sequence[SavedPool]) -> dict[str, Any]:
