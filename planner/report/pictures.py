@@ -17,7 +17,7 @@ from planner.report.charts import Bars, Chart, Line, Lines
 from planner.shared.writing import write_text
 from planner.studies.overview import Overview
 from planner.studies.schedule import Schedule
-from planner.units import format_count, format_duration, format_percent, format_share, format_usd
+from planner.units import as_number, format_count, format_duration, format_percent, format_share, format_usd
 
 Figure = tuple[Chart, Table]
 """A chart, and the same as a table."""
@@ -270,7 +270,9 @@ def _of_sweep(result: Any) -> list[Chart]:
     rows = result.to_rows()
     changed = list(dict.fromkeys(name for p in result.points for name in p.changes))
     values = {name: {str(r.get(name)) for r in rows} for name in changed}
-    number = next((n for n in changed if len(values[n]) > 1 and all(_is_number(v) for v in values[n])), None)
+    number = next(
+        (n for n in changed if len(values[n]) > 1 and all(math.isfinite(as_number(v)) for v in values[n])), None
+    )
     if number is None:
         named = [(", ".join(str(r.get(n)) for n in changed), r.get("cost_usd_per_hour")) for r in rows]
         return _bars("Cost a month of every point", [(n, c and HOURS_PER_MONTH * c) for n, c in named], _money)
@@ -290,13 +292,6 @@ def _bars(
     """A bar for every value that is a number, if any is."""
     rows = [(name, None, float(value)) for name, value in values if value is not None and math.isfinite(value)]
     return [Bars(title, rows, middle, text)] if rows else []
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 def _of_stability(result: Any) -> list[Chart]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from planner.errors import InputError, refuse, unknown
 from planner.shared.documents import Rows, read_text
 from planner.shared.paths import at_home
-from planner.units import is_measurable
+from planner.units import as_number, is_measurable
 from planner.workload.arrivals import Arrivals
-from planner.workload.formats.metadata import Metadata, as_number
+from planner.workload.formats.metadata import Metadata
 from planner.workload.resolve import shipped_folder
 from planner.workload.workload import Workload
 

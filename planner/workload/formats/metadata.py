@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from planner.errors import InputError, refuse
-from planner.units import is_measurable
+from planner.units import as_number, is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
 from planner.workload.formats.base import MAX_PROBLEMS
 from planner.workload.trace import Intervals, Stretches
@@ -192,11 +192,3 @@ class Metadata:
     def origin(self) -> dict[str, str]:
         """Name, source and licence."""
         return {"name": self.text("name"), "source": self.text("source"), "licence": self.text("licence", "license")}
-
-
-def as_number(text: str) -> float:
-    """`text` as a number, NaN where it is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan

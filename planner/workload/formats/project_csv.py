@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.errors import InputError
+from planner.units import as_number
 from planner.workload.arrivals import Arrivals
 from planner.workload.formats.base import (
     MAX_PROBLEMS,
@@ -23,7 +24,7 @@ from planner.workload.formats.base import (
     TraceBuilder,
     packed,
 )
-from planner.workload.formats.metadata import Metadata, as_number
+from planner.workload.formats.metadata import Metadata
 from planner.workload.formats.rows import read_table
 from planner.workload.formats.totals import by_cdf, law
 from planner.workload.images import MOST_IMAGES, images_in, labelled

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.errors import InputError
-from planner.units import MOST, is_measurable
+from planner.units import MOST, as_number, is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, UNSEEN_S, Arrivals
 from planner.workload.formats.base import JSON, Format, ImportReport, ReadOptions
-from planner.workload.formats.metadata import as_number
 from planner.workload.formats.totals import law, one_category
 from planner.workload.trace import Floats, Intervals
 from planner.workload.workload import Workload
