@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from planner.studies.schedule import Schedule
     from planner.studies.services import ServicesPlan
     from planner.studies.what_if import Sweep
-    from planner.workload.frames import Frame
+    from planner.workload.importing import Frame
 
 
 class PlanOptions(TypedDict, total=False):
@@ -2097,7 +2097,7 @@ def _taken(given: Any) -> Any:
     """A data frame as the workload it holds; anything else as it is."""
     if not hasattr(given, "itertuples"):
         return given
-    from planner.workload.frames import workload_from_frame
+    from planner.workload.importing import workload_from_frame
 
     return workload_from_frame(given)
 
