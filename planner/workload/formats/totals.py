@@ -175,10 +175,18 @@ def _split(
 
 def _level(total: Floats, mass: Floats, mean: float) -> float:
     """The constant c with E[min(c, share x total)] = mean, exactly: the function is piecewise linear in c."""
+    cap = np.sort(_LARGEST_OUTPUT_SHARE * total)
     order = np.argsort(total, kind="stable")
-    cap, weight = _LARGEST_OUTPUT_SHARE * total[order], mass[order]
-    reached = np.cumsum(weight * cap) + np.maximum(1.0 - np.cumsum(weight), 0.0) * cap  # value at c = cap
-    return float(np.interp(mean, np.append(0.0, reached), np.append(0.0, cap)))
+    weight = mass[order]
+    below = np.cumsum(weight * cap)
+    rest = 1.0 - np.cumsum(weight)
+    reached = below + np.maximum(rest, 0.0) * cap  # value at c = cap
+    k = int(np.searchsorted(reached, mean))
+    if k == 0:
+        return mean
+    if k >= cap.size:
+        return float(cap[-1])
+    return float((mean - below[k - 1]) / max(1.0 - float(np.sum(weight[:k])), 1e-300))
 
 
 def _recognise(head: Head) -> bool:
