@@ -199,6 +199,7 @@ class Built(MutableMapping[str, Any]):
             module = import_module(f"planner.cli.{BESIDE.get(name, own)}")
             alone = typer.Typer(rich_markup_mode="markdown")
             found = getattr(module, "app", None) or getattr(module, own)
+            getattr(found, "head", tuple)()
             if isinstance(found, typer.Typer):
                 alone.add_typer(found, name=name)
             else:
