@@ -996,7 +996,7 @@ def overview(
     """
     from planner.advice.choices import choices_after, cost_with
     from planner.advice.rows import answers as answered
-    from planner.question.record import recorded_plan
+    from planner.question.files import recorded_plan
     from planner.studies import overview as about
     from planner.studies.evaluation import evaluation_of
 

@@ -155,7 +155,7 @@ def sql(
 
     Example: fleetopt workload sql --dialect bigquery --table logs.requests --time created_at > query.sql
     """
-    from planner.workload.query import find_dialect, query
+    from planner.workload.formats.sql import find_dialect, query
 
     asked = {"where": _pairs(where, "--where"), "resolution": parse_fraction(resolution, "--resolution"), **given}
     emit(query(find_dialect(dialect), table, **asked), output)
@@ -182,7 +182,7 @@ def show(
     **given: Any,
 ) -> Any:
     """Lengths, correlation, burstiness, the split at a boundary and what was assumed."""
-    from planner.workload.summary import WorkloadSummary
+    from planner.workload.combine import WorkloadSummary
 
     loaded = _load(workload, **given)
     split = parse_tokens(boundary, "--boundary")

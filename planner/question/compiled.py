@@ -18,9 +18,9 @@ from planner.engines import engine as find_engine
 from planner.errors import InputError, refuse
 from planner.iteration.speculation import Speculation
 from planner.promise import GOODPUT, Promise, Slo
-from planner.question.compressible import category_shares
 from planner.question.options import AT_RANDOM, PlanInputs
 from planner.question.prompts import USUAL_SIZE, images_by_category, read_only, with_images
+from planner.question.values import category_shares
 from planner.routing import DEFAULT_ROUTING, Routing, find_routing
 from planner.shared.kept import once
 from planner.shared.remarks import Remark

@@ -13,7 +13,7 @@ from planner.plans import HOURS_PER_MONTH, Plan
 from planner.promise import GOODPUT
 from planner.report import PICTURES
 from planner.report.blocks import Table, label, rows_table
-from planner.report.charts import Bars, Chart, Line, Lines
+from planner.report.svg import Bars, Chart, Line, Lines
 from planner.shared.writing import write_text
 from planner.studies.overview import Overview
 from planner.studies.schedule import Schedule

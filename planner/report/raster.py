@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
-from planner.report.charts import Bars, Chart, Lines, ticks
-from planner.report.svg import LIGHT, ROW, WIDTH, height_of
+from planner.report.svg import LIGHT, ROW, WIDTH, Bars, Chart, Lines, height_of, ticks
 from planner.shared.extras import installing
 from planner.shared.writing import write_bytes
 

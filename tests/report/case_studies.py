@@ -33,8 +33,7 @@ from planner.studies.schedule import Elasticity, Schedule, ScheduledPool
 from planner.studies.services import ServicePlan, ServicesPlan, SharedGpus
 from planner.studies.what_if import Sweep, SweepPoint
 from planner.workload.arrivals import Arrivals
-from planner.workload.combine import Drift
-from planner.workload.summary import WorkloadSummary
+from planner.workload.combine import Drift, WorkloadSummary
 from planner.workload.workload import Provenance, Workload
 from tests.report.report_cases import CHOICES, GOODPUT, ROWS, TTFT, choice, plan
 

@@ -14,8 +14,7 @@ import pytest
 
 from planner.errors import InputError
 from planner.report import raster
-from planner.report.charts import Bars, Chart, Line, Lines, ticks
-from planner.report.svg import DARK, LIGHT, document, drawing, figure
+from planner.report.svg import DARK, LIGHT, Bars, Chart, Line, Lines, document, drawing, figure, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 X0, X1, Y0, Y1 = 64.0, 624.0, 236.0, 16.0

@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
-from planner.report.listing import Listing
-from planner.report.pages import pages, rows_of, told_beside, written
+from planner.report.pages import Listing, pages, rows_of, told_beside, written
 from planner.units import format_bytes, format_count
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from planner.report.blocks import Block, Table, Text
-from planner.report.listing import Alone, Listing
-from planner.report.pages import pages, rows_of, told_beside
+from planner.report.pages import Alone, Listing, pages, rows_of, told_beside
 from planner.units import format_percent
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from planner.report.blocks import Table
-from planner.report.listing import Alone, Listing
-from planner.report.pages import pages, rows_of, told_beside, written
+from planner.report.pages import Alone, Listing, pages, rows_of, told_beside, written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

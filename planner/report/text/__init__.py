@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.plans import Plan
 from planner.report.blocks import Block, rows_table
-from planner.report.listing import Listing
+from planner.report.pages import Listing
 
 __all__ = ["blocks_of", "summary_of"]
 

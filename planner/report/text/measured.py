@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
     from planner.workload.arrivals import Arrivals
-    from planner.workload.summary import WorkloadSummary
+    from planner.workload.combine import WorkloadSummary
 
 _page = pages(__file__)
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.shared.record import Record
-from planner.workload.calls import CallColumns
-from planner.workload.images import MOST_IMAGES, images_in, labelled
+from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled
 
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source

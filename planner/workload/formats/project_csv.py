@@ -14,6 +14,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.units import as_number
 from planner.workload.arrivals import Arrivals
+from planner.workload.calls import MOST_IMAGES, images_in, labelled
 from planner.workload.formats.base import (
     MAX_PROBLEMS,
     MAX_TOKENS,
@@ -27,7 +28,6 @@ from planner.workload.formats.base import (
 from planner.workload.formats.metadata import Metadata
 from planner.workload.formats.rows import read_table
 from planner.workload.formats.totals import by_cdf, law
-from planner.workload.images import MOST_IMAGES, images_in, labelled
 from planner.workload.sessions import SharedPrefix
 from planner.workload.source import normal_name
 from planner.workload.trace import Floats, Intervals, Stretches
