@@ -32,7 +32,7 @@ prices = typer.Typer(
 def list_gpus() -> Any:
     """The GPUs a plan can be asked for, with memory, speed and the price a plan takes."""
     from planner.catalog.load import gpus
-    from planner.report.listings.catalog import gpu_list
+    from planner.report.listings import gpu_list
 
     return gpu_list(tuple(gpus().values()))
 
@@ -46,7 +46,7 @@ def show_gpu(name: Annotated[str, typer.Argument(help="Name, or any alias: h100,
     """
     from planner.catalog.load import gpu, price_offers
     from planner.catalog.prices import reference_offer
-    from planner.report.listings.catalog import gpu_entry
+    from planner.report.listings import gpu_entry
 
     spec = gpu(name)
     return gpu_entry(spec, reference_offer(price_offers(), spec.name))
@@ -57,7 +57,7 @@ def show_gpu(name: Annotated[str, typer.Argument(help="Name, or any alias: h100,
 def list_models() -> Any:
     """The models known by name, with size, context and the dtype they are served in."""
     from planner.catalog.load import models
-    from planner.report.listings.catalog import model_list
+    from planner.report.listings import model_list
 
     return model_list(tuple(models().values()))
 
@@ -74,7 +74,7 @@ def show_model(
     """
     from planner.catalog.kv import kv_bytes_per_token
     from planner.catalog.load import model
-    from planner.report.listings.catalog import model_entry
+    from planner.report.listings import model_entry
 
     spec = model(name, like=like)
     return model_entry(spec, kv_bytes_per_token(spec))
@@ -96,7 +96,7 @@ def show_prices(gpu: list[str] | None, vendor: str | None, term: str | None) -> 
     from planner.catalog.load import gpu as find_gpu
     from planner.catalog.load import price_offers
     from planner.catalog.prices import reference_offer
-    from planner.report.listings.catalog import offer_list
+    from planner.report.listings import offer_list
 
     known = price_offers()
     wanted = {find_gpu(name).name for name in gpu or ()} or {o.gpu for o in known}
@@ -163,7 +163,7 @@ def list_profiles(gpu: str | None, model: str | None) -> Any:
     from planner.catalog import gpu as find_gpu
     from planner.catalog import model as find_model
     from planner.catalog.profiles import profile, profile_names
-    from planner.report.listings.profiles import profile_list
+    from planner.report.listings import profile_list
 
     gpus = None if gpu is None else {gpu.lower(), find_gpu(gpu).name}
     models = None if model is None else {model.lower(), find_model(model).name}
@@ -199,7 +199,7 @@ def show(
     """One profile: its parameters, where they come from, and how far to trust them."""
     from planner.catalog.profiles import profile
     from planner.iteration.derived import every_paper
-    from planner.report.listings.profiles import profile_entry
+    from planner.report.listings import profile_entry
 
     found = profile(name) if name is not None else profile(**given)
     return profile_entry(found, every_paper(found.iteration, context) if papers else None)
@@ -212,7 +212,7 @@ def compare(
 ) -> Any:
     """Profiles side by side, with the time of typical batches."""
     from planner.catalog.profiles import profile
-    from planner.report.listings.profiles import profile_comparison
+    from planner.report.listings import profile_comparison
 
     if len(names) < 2:
         raise InputError("nothing to compare with", "Give two or more profiles.")

@@ -29,7 +29,7 @@ SHARE: opt.Rows = {"output_share": "For totals alone: share of the output, e.g. 
 @opt.verb()
 def list_shipped() -> Any:
     """The workloads that come with the program."""
-    from planner.report.listings.workloads import workload_list
+    from planner.report.listings import workload_list
     from planner.workload.hours import load_profile, profile_names
     from planner.workload.resolve import shipped_names
     from planner.workload.workload import Workload
@@ -246,7 +246,7 @@ def compare(
     second: Annotated[str, typer.Argument(help="Another one.")],
 ) -> Any:
     """How far two workloads are apart: has the traffic drifted from what was planned for?"""
-    from planner.report.listings.workloads import drift_listing
+    from planner.report.listings import drift_listing
     from planner.workload.combine import drift
 
     one, two = _load(first), _load(second)

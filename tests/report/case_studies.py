@@ -15,7 +15,7 @@ from planner.methods.base import Prediction
 from planner.plans import Alternative, LatencyValue, Narrowing, Sized, Sureness
 from planner.promise import Promise, Slo
 from planner.question.options import PlanInputs
-from planner.report.listings.workloads import drift_listing, workload_list
+from planner.report.listings import drift_listing, workload_list
 from planner.reproduce.papers import DIFFERS, SAME, Finding, Reproduction
 from planner.shared.remarks import Remark
 from planner.simulate.compare import Comparison
