@@ -6,9 +6,9 @@ Every room below the front door gets the one record it is about; the rate of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,8 +31,6 @@ from planner.workload.pools import FleetMoments
 from planner.workload.sending import ORDINARY, PATIENT, Clients, Population, Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
-
-Part = TypeVar("Part")
 
 KV_BLOCK = 16
 """Tokens of a block of the KV cache: what of a prefix fills none is not shared [tokens]."""
@@ -583,7 +581,9 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     return CompiledQuestion(
         asked={**inputs.to_dict(), "routing": routing},
         traffic=traffic,
-        promises=_part(Promises, inputs, latency=inputs.promises),
+        promises=Promises(
+            inputs.promises, inputs.utilization_cap, inputs.min_replicas, inputs.windows, inputs.confidence
+        ),
         engines=_engines(inputs, traffic),
         purchase=inputs,
         # a user's next request may belong to another pool, which the first one's answers would have to wait for
@@ -610,12 +610,6 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
 def _or_any(limit: float | None) -> float:
     """A limit that may be left out."""
     return math.inf if limit is None else limit
-
-
-def _part(kind: Callable[..., Part], inputs: PlanInputs, **own: Any) -> Part:
-    """A part of the question: its `own` fields as given, the others as the options of their names, times without their ``_s``."""
-    names = [f.name for f in fields(kind) if f.name not in own]  # type: ignore[arg-type]
-    return kind(**own, **{n: getattr(inputs, n if hasattr(inputs, n) else n.removesuffix("_s")) for n in names})
 
 
 def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -> Traffic:
@@ -663,12 +657,13 @@ def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -
 
 def _engines(inputs: PlanInputs, traffic: Traffic) -> Engines:
     """What may serve, as far as the options fix it."""
-    return _part(
-        Engines,
-        inputs,
-        speculate=None if inputs.speculate is None else Speculation.parse(inputs.speculate),
-        request_s=inputs.request_time,
-        kv=("paged", "reserved") if inputs.kv == "both" else (inputs.kv,),
-        offload_gib=inputs.offload,
-        image_size=parse_size(inputs.image_size or USUAL_SIZE) if traffic.images else None,
-    )
+    own: dict[str, Any] = {
+        "speculate": None if inputs.speculate is None else Speculation.parse(inputs.speculate),
+        "request_s": inputs.request_time,
+        "kv": ("paged", "reserved") if inputs.kv == "both" else (inputs.kv,),
+        "offload_gib": inputs.offload,
+        "image_size": parse_size(inputs.image_size or USUAL_SIZE) if traffic.images else None,
+    }
+    # the others are called as the options, times without their _s
+    names = [f.name for f in fields(Engines) if f.name not in own]
+    return Engines(**own, **{n: getattr(inputs, n if hasattr(inputs, n) else n.removesuffix("_s")) for n in names})

@@ -13,7 +13,7 @@ from planner.plans import HOURS_PER_MONTH, Plan
 from planner.promise import GOODPUT
 from planner.report import PICTURES
 from planner.report.blocks import Table, label, rows_table
-from planner.report.svg import Bars, Chart, Line, Lines
+from planner.report.svg import Bars, Chart, Line, Lines, document, rastered
 from planner.shared.writing import write_text
 from planner.studies.overview import Overview
 from planner.studies.schedule import Schedule
@@ -226,12 +226,8 @@ def save(result: Any, path: str | Path) -> Path:
         raise InputError(f"{target}: a picture is one of {', '.join(PICTURES)}", "Name the file so.")
     charts = charts_of(result)
     if suffix == ".svg":
-        from planner.report.svg import document
-
         return write_text(target, document(charts))
-    from planner.report.raster import draw
-
-    return draw(charts, target)
+    return rastered(charts, target)
 
 
 def _of_plan(plan: Plan) -> list[Chart]:

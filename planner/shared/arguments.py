@@ -145,12 +145,13 @@ def _is_one(value: Any, wanted: str) -> bool:
         return isinstance(value, str) and value in ast.literal_eval(f"[{inside}]")
     if name in ("Sequence", "Collection", "list", "tuple"):
         items = _parts(inside, ",")[0]
-        return _is_sequence(value) and all(_is(v, items) for v in value)
+        listed = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+        return (listed or getattr(value, "ndim", 0) == 1) and all(_is(v, items) for v in value)
     if name == "Mapping":
         key, content = _parts(inside, ",")
         return isinstance(value, Mapping) and all(_is(k, key) and _is(v, content) for k, v in value.items())
     # a class, known here by its name alone: what is loaded for types only is not there to be asked
-    return name in {c.__name__ for c in type(value).__mro__} or not _is_plain(value)
+    return name in {c.__name__ for c in type(value).__mro__} or type(value).__module__ not in ("builtins", "numpy")
 
 
 def _is_number(value: Any) -> bool:
@@ -165,19 +166,9 @@ def _is_numpy(value: Any, kinds: str) -> bool:
     return getattr(getattr(value, "dtype", None), "kind", "O") in kinds and getattr(value, "ndim", 1) == 0
 
 
-def _is_sequence(value: Any) -> bool:
-    """Whether a value has items in order: a sequence that is no text, or an array."""
-    return (isinstance(value, Sequence) and not isinstance(value, (str, bytes))) or getattr(value, "ndim", 0) == 1
-
-
 def _is_text(value: Any) -> bool:
     """Whether a value is text that can be written anywhere: half a character cannot."""
     return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value is of Python's own types or of NumPy's, which no class of the project or of a data frame is."""
-    return type(value).__module__ in ("builtins", "numpy")
 
 
 _LARGEST = int(math.ldexp(1.0, 1023))

@@ -123,10 +123,6 @@ class Arrivals(Record):
         """The busiest hour over the mean one [1]: of all days where there are several; 1 where no day is known."""
         return self.peak_hour_over_mean or max(self.hourly_profile, default=1.0)
 
-    def with_rate(self, rate_per_s: float) -> Arrivals:
-        """The same process at another rate [requests/s], burstiness kept (more independent users would lower it)."""
-        return replace(self, rate_per_s=rate_per_s)
-
     def thinned(self, share: float) -> Arrivals:
         r"""The process left when each request is kept independently with probability `share` [1].
 

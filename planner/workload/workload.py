@@ -216,7 +216,7 @@ class Workload:
             **columns,
             categories=names,
             compressible=_compressible(compressible, names),
-            arrivals=process if arrival_rate_per_s is None else process.with_rate(arrival_rate_per_s),
+            arrivals=process if arrival_rate_per_s is None else replace(process, rate_per_s=arrival_rate_per_s),
             provenance=provenance or Provenance(name=name, requests=rows if weight is None else None, exact=exact),
             recorded=recorded,
             intervals=intervals,
@@ -250,7 +250,7 @@ class Workload:
 
     def with_rate(self, arrival_rate_per_s: float) -> Workload:
         """The same requests at another rate [requests/s]."""
-        return self._changed(arrivals=self.arrivals.with_rate(arrival_rate_per_s))
+        return self._changed(arrivals=replace(self.arrivals, rate_per_s=arrival_rate_per_s))
 
     def with_profile(self, arrivals: Arrivals) -> Workload:
         """The same requests and rate with the daily profile and peak of another process, e.g. of a shipped service."""
