@@ -127,7 +127,7 @@ def calibrate(
 
     with progress_bar("measuring") as show:
         result = run(
-            server=target, launch=start, files=files or (), reach=reach, where=_selected(asked.select or []),
+            server=target, launch=start, files=files or (), reach=reach, where=opt.pairs(asked.select, "--select", "column=value"),
             model=model if asked.served_model or (target is None and start is None) else None,
             assumed=Assumed(asked.isl, asked.osl, asked.concurrency), max_seconds=seconds, command=command,
             progress=show, **{name: given[name] for name in AS_GIVEN},
@@ -186,14 +186,6 @@ def _what_would_be(
     return "\n".join(
         _device_plan(model or "llama-3.1-8b", **{name: given[name] for name in ("gpu", "tp", "device", "points")})
     )
-
-
-def _selected(texts: list[str]) -> dict[str, str]:
-    """``--select`` by column."""
-    pairs = [text.partition("=") for text in texts]
-    if wrong := next(("".join(pair) for pair in pairs if not (pair[0] and pair[1])), None):
-        raise InputError(f"--select {wrong!r}: expected column=value, e.g. role=fit")
-    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def _device_plan(model: str, gpu: str | None, tp: int | None, device: str, points: int | None) -> Iterator[str]:

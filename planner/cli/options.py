@@ -108,6 +108,18 @@ FILED: Table = {
 }  # fmt: skip
 """Where options of a plan come from beside flags of their own: of the commands that have all of them."""
 
+
+def pairs(given: list[str] | None, option: str, like: str = "NAME=VALUE") -> dict[str, str]:
+    """Pairs as they are written, several by comma or repeated; `like` is what an error says they look like."""
+    result: dict[str, str] = {}
+    for part in (piece for text in given or () for piece in text.split(",") if piece.strip()):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise InputError(f"{option}: {part!r} is not {like}")
+        result[key.strip()] = value.strip()
+    return result
+
+
 Command = Callable[..., Any]
 
 

@@ -94,7 +94,7 @@ def import_(
     from planner.workload.writer import csv_text
 
     asked = SimpleNamespace(**given)
-    mapped = _pairs(asked.columns, "--map")
+    mapped = opt.pairs(asked.columns, "--map")
     if wrong := next((role for role in mapped if role not in ROLES), None):
         raise InputError(f"--map: {wrong!r} is none of {', '.join(ROLES)}")
     read = ReadOptions(
@@ -102,7 +102,7 @@ def import_(
         output_share=None if asked.output_share is None else parse_fraction(asked.output_share, "--output-share"),
         baseline=None if asked.baseline is None else Source(resolve_workload(asked.baseline)),
         interval_s=None if asked.interval is None else parse_duration(asked.interval, "--interval"),
-        where=_pairs(asked.where, "--where"),
+        where=opt.pairs(asked.where, "--where"),
         **{name: given[name] for name in ("allow_bad_rows", "tokens_per_character", "mean_output", "time_unit")},
     )
     if asked.rows is not None and asked.rows < 1:
@@ -111,7 +111,7 @@ def import_(
     how = {"input_format": asked.input_format, "name": asked.name, "most": most}
     with progress_bar("reading") as progress:
         workload, reports = import_files(labelled, read, progress=progress, **how)
-    if shares := _pairs(asked.compressible, "--compressible"):
+    if shares := opt.pairs(asked.compressible, "--compressible"):
         workload = workload.with_compressible({k: parse_fraction(v, f"--compressible {k}") for k, v in shares.items()})
     if asked.rate is not None:
         workload = workload.with_rate(asked.rate)
@@ -157,7 +157,7 @@ def sql(
     """
     from planner.workload.formats.sql import find_dialect, query
 
-    asked = {"where": _pairs(where, "--where"), "resolution": parse_fraction(resolution, "--resolution"), **given}
+    asked = {"where": opt.pairs(where, "--where"), "resolution": parse_fraction(resolution, "--resolution"), **given}
     emit(query(find_dialect(dialect), table, **asked), output)
 
 
@@ -274,13 +274,3 @@ def _labelled(text: str) -> tuple[str | None, str]:
 def _weighted(text: str) -> tuple[str, float | None]:
     path, equals, weight = text.rpartition("=")
     return (path, parse_number(weight, f"weight of {path}")) if equals and not Path(text).exists() else (text, None)
-
-
-def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
-    result: dict[str, str] = {}
-    for part in (piece for text in given or () for piece in text.split(",") if piece.strip()):
-        key, equals, value = part.partition("=")
-        if not equals or not key.strip() or not value.strip():
-            raise InputError(f"{option}: {part!r} is not NAME=VALUE")
-        result[key.strip()] = value.strip()
-    return result
