@@ -45,9 +45,10 @@ from planner.catalog.profiles import Profile, load_profile, served_by
 from planner.engines import engine
 from planner.predict.batch import Lengths
 from planner.predict.closed import ClosedReplica
-from planner.predict.records import Clients, Replicas, keys_of
+from planner.predict.records import Replicas, keys_of
 from planner.predict.records import Requests as Asked
 from planner.predict.run import replay
+from planner.workload.sending import Clients
 
 TABLE = Path(__file__).resolve().parents[1] / "docs" / "data" / "vllm_cpu.csv"
 VERSION = "0.32.0"

@@ -23,10 +23,10 @@ from planner.catalog.profiles import profile as find_profile
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import make_plan
 from planner.fleet.shapes import find_shape, standing_fleet
-from planner.plans import Plan, plan_document
+from planner.plans import Plan, SavedPool, plan_document
 from planner.promise import Slo
 from planner.question.compiled import CompiledQuestion, compile_question, rate_of, rate_of_hours, stated_rate
-from planner.question.files import Question, SavedPool, engines_of, load_question, question_of
+from planner.question.files import Question, engines_of, load_question, question_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.arguments import spelled_out, told_types
 from planner.shared.kept import keeping
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from planner.studies.schedule import Schedule
     from planner.studies.services import ServicesPlan
     from planner.studies.what_if import Sweep
-    from planner.workload.frames import Frame
+    from planner.workload.importing import Frame
 
 
 class PlanOptions(TypedDict, total=False):
@@ -637,7 +637,7 @@ def evaluate(
     question = saved.inputs(told=changes)
     _refuse_bought(changes)
     inputs = question.override(changes) if changes else question
-    loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
+    loaded = saved.traffic(inputs.cdf) if workload is None else load_workload(workload)
     rates = [arrival_rate_per_s] if isinstance(arrival_rate_per_s, (int, float)) else arrival_rate_per_s
     if rates is None:
         new = workload is not None and loaded.arrivals.rate_per_s is not None
@@ -705,11 +705,11 @@ def simulate(
     from planner.simulate.plan import Load, verify_fleet
     from planner.simulate.verify import MAX_REQUESTS
 
-    crowd, trace = None if surge is None else Surge.parse(surge), None if replay is None else _loaded(replay)
+    crowd, trace = None if surge is None else Surge.parse(surge), None if replay is None else load_workload(replay)
     load = Load(arrivals, trace, growth, crowd, in_flight or math.inf)
     saved = _standing(fleet)
     inputs = saved.inputs()
-    loaded = saved.traffic(inputs.cdf) if workload is None else _loaded(workload)
+    loaded = saved.traffic(inputs.cdf) if workload is None else load_workload(workload)
     question = compile_question(inputs, loaded, rate)
     return verify_fleet(
         standing_fleet(question, saved.pools),
@@ -780,7 +780,7 @@ def compare_policies(
 
     limits = (parse_duration(ttft, "ttft"), parse_duration(tbt, "tbt"), parse_duration(tbt_strict, "tbt_strict"))
     share = parse_fraction(strict_share, "strict_share")
-    traffic = _loaded(workload)
+    traffic = load_workload(workload)
     found_gpu, found_model = find_gpu(gpu), find_model(model)
     profile = find_profile(gpu=found_gpu, model=found_model, tp=tp)
     room = partial(kv_capacity, found_model, found_gpu, tp, max_num_seqs=slots, token_budget=token_budget)
@@ -867,7 +867,7 @@ def what_if(
             saved.inputs(name, told=told)
         origin = [name for name in scenarios for _ in changes]
         changes = [{**saved.scenarios[name], **change} for name in scenarios for change in changes]
-    loaded = None if workload is None else _loaded(workload)
+    loaded = None if workload is None else load_workload(workload)
 
     def load(name: str) -> Workload:
         if loaded is not None and name == question.cdf:
@@ -996,7 +996,7 @@ def overview(
     """
     from planner.advice.choices import choices_after, cost_with
     from planner.advice.rows import answers as answered
-    from planner.question.record import recorded_plan
+    from planner.question.files import recorded_plan
     from planner.studies import overview as about
     from planner.studies.evaluation import evaluation_of
 
@@ -1341,7 +1341,7 @@ def batch(
     # a fleet is sized for its busiest hour
     options["rate_is"] = options.get("rate_is") or "peak"
     hourly = _Hourly(fleet, workload, scenario, options, hours, (), flat=True)
-    sent = hourly.loaded if jobs is None else _loaded(jobs)
+    sent = hourly.loaded if jobs is None else load_workload(jobs)
     many = None if jobs is None else sent.provenance.requests
     if tokens is not None:
         each = float(sent.weight @ sent.total_tokens / sent.weight.sum())
@@ -2027,7 +2027,7 @@ def calibrate(
 
 @told_types
 def load_workload(
-    source: Frame | str | Path, arrival_rate_per_s: float | None = None, *, input_format: str | None = None
+    source: Workload | Frame | str | Path, arrival_rate_per_s: float | None = None, *, input_format: str | None = None
 ) -> Workload:
     """A workload from a file in any known format, a pandas data frame, or a shipped one by name.
 
@@ -2084,7 +2084,7 @@ def _replica(workload: Workload | Frame | str | Path | None, options: Mapping[st
     """The replica and traffic a scheduler command is about."""
     from planner.advice.replica import scheduler_replica
 
-    return scheduler_replica(_loaded("azure" if workload is None else workload), options)
+    return scheduler_replica(load_workload("azure" if workload is None else workload), options)
 
 
 def _beside(name: str, folder: Path | None) -> Workload:
@@ -2093,17 +2093,11 @@ def _beside(name: str, folder: Path | None) -> Workload:
     return Workload.from_file(beside if beside is not None and beside.is_file() else name)
 
 
-def _loaded(workload: Workload | Frame | str | Path) -> Workload:
-    """A workload, or the one of that name."""
-    taken = _taken(workload)
-    return taken if isinstance(taken, Workload) else load_workload(taken)
-
-
 def _taken(given: Any) -> Any:
     """A data frame as the workload it holds; anything else as it is."""
     if not hasattr(given, "itertuples"):
         return given
-    from planner.workload.frames import workload_from_frame
+    from planner.workload.importing import workload_from_frame
 
     return workload_from_frame(given)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, unknown
 from planner.promise import Promise
 from planner.shared.record import Record
 
@@ -114,10 +114,7 @@ class Choices(Record):
         word = name.lower()
         rows = tuple(c for c in self.rows if word in c.name.lower() or word in c.flags.lower())
         if not rows:
-            known = [c.name for c in self.rows]
-            raise InputError(
-                f"--why: no row is called {name!r}{did_you_mean(name, known)}", f"Rows: {', '.join(known)}."
-            )
+            raise unknown(f"--why: no row is called {name!r}", name, (c.name for c in self.rows), "Rows")
         return replace(self, rows=rows)
 
     def to_rows(self) -> list[dict[str, object]]:

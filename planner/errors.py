@@ -81,10 +81,11 @@ class InputError(FleetOptError):
         return "\n".join(lines)
 
 
-def refuse(problems: Sequence[str], hint: str | None = None, heading: str | None = None) -> None:
-    """Raise one error with all problems found; nothing where there are none."""
+def refuse(problems: Sequence[str], hint: str | None = None, of: str | None = None) -> None:
+    """Raise an :class:`InputError` where there are problems; several of something named `of` stand below its name."""
     if problems:
-        raise InputError.from_problems(problems, hint, heading)
+        several = f"{of}: {len(problems)} problems" if of and len(problems) > 1 else None
+        raise InputError.from_problems(problems, hint, several)
 
 
 class InfeasibleError(FleetOptError):
@@ -153,6 +154,12 @@ class CheckFailedError(FleetOptError):
     """A promise of the plan does not hold in the check that was asked for."""
 
     exit_code = 6
+
+
+def unknown(told: str, name: str, known: Iterable[str], all_of_them: str = "Known") -> InputError:
+    """An error of a name that is none of the known: what is told of it, the one that was meant, and all there are."""
+    there = [*known]
+    return InputError(f"{told}{did_you_mean(name, there)}", f"{all_of_them}: {', '.join(there) or 'none'}.")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

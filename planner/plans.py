@@ -135,8 +135,42 @@ class EngineSettings(Record):
     reasons: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class PoolPlan(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedPool:
+    """A pool as a plan file states it: what `evaluate`, `simulate` and `schedule` rebuild it from.
+
+    Parameters
+    ----------
+    name
+        As in the plan.
+    low_tokens, high_tokens, gamma
+        Requests served, compression into the pool.
+    gpu, tp, profile, pp, dp, ep
+        Replica; older plans state no pp, dp, ep: 1.
+    replicas, spares
+        Replicas bought, and how many of them are redundancy.
+    slots, token_budget
+        Engine settings.
+    """
+
+    name: str
+    low_tokens: float
+    high_tokens: float
+    gamma: float
+    gpu: str
+    tp: int
+    profile: str
+    replicas: int
+    spares: int
+    slots: int
+    token_budget: int = 0
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolPlan(SavedPool, Record):
     """One pool of a plan: who is served there, by what, and how well.
 
     Parameters
@@ -190,22 +224,12 @@ class PoolPlan(Record):
         digest of the requests all that a replay takes.
     """
 
-    name: str
-    low_tokens: float
-    high_tokens: float
-    gamma: float
     share: float
     compressed_share: float
     arrival_rate_per_s: float
     mean_input_tokens: float
     mean_output_tokens: float
-    gpu: str
-    tp: int
-    profile: str
     provenance: str
-    replicas: int
-    spares: int
-    slots: int
     kv_tokens: float
     capacity_per_s: float
     load: float
@@ -221,9 +245,6 @@ class PoolPlan(Record):
     replicas_high: int | None = 0
     warnings: tuple[str, ...] = ()
     reason: Remark | None = None
-    pp: int = 1
-    dp: int = 1
-    ep: int = 1
     iteration: Mapping[str, float] = field(default_factory=dict)
 
     written: ClassVar[tuple[str, ...]] = (
@@ -233,6 +254,9 @@ class PoolPlan(Record):
         "slot_occupancy", "wait_probability", "overflow_probability", "preemptions_per_1000", "latency", "binding", "reason",
         "cost_usd_per_hour", "settings", "iteration", "warnings",
     )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "token_budget", self.settings.max_num_batched_tokens)
 
     @property
     def parallel(self) -> Parallelism:
@@ -251,10 +275,12 @@ class PoolPlan(Record):
 
     def quantile(self, metric: str, quantile: float) -> float | None:
         """The predicted value of one metric at one quantile [s], or ``None``."""
-        for value in self.latency:
-            if value.metric == metric and abs(value.quantile - quantile) < 1e-12:
-                return value.value_s
-        return None
+        found = self.latency_at(metric, quantile)
+        return None if found is None else found.value_s
+
+    def latency_at(self, metric: str, quantile: float) -> LatencyValue | None:
+        """What is predicted of one quantile; ``None`` when it is not reported."""
+        return next((v for v in self.latency if v.metric == metric and abs(v.quantile - quantile) < 1e-12), None)
 
 
 @dataclass(frozen=True, slots=True)

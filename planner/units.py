@@ -71,6 +71,14 @@ LEAST, MOST = 1e-15, 1e15
 """Sizes of numbers people give, zero aside: what others come to by squares and quotients stays a number."""
 
 
+def as_number(text: str) -> float:
+    """`text` as a number, NaN where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 def is_measurable(value: float) -> bool:
     """Whether a number is zero or of a size that things have.
 

@@ -48,7 +48,7 @@ WIDE = {
     "simulate/run.py: run_policy": SETTINGS,
     "studies/costs.py: costs_of": FORWARDED,
     "studies/what_if.py: sweep": FORWARDED,
-    "workload/query.py: query": FORWARDED,
+    "workload/formats/sql.py: query": FORWARDED,
     "workload/workload.py: Workload.from_arrays": FIELDS,
 }
 """Functions of more than :data:`PARAMETERS` parameters -> why. Commands and verbs are as wide as what they can be asked."""

@@ -17,8 +17,8 @@ import planner as fo
 from planner.catalog.folders import FOLDER as CATALOG
 from planner.catalog.profile_files import READERS, REQUIRED, parse_profile
 from planner.cli.commands import Built
+from planner.cli.init import FOLDER
 from planner.cli.main import app
-from planner.cli.schema import FOLDER
 from planner.errors import InputError
 from planner.question.files import load_question
 from planner.question.options import OPTIONS, PlanInputs

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.predict.records import Clients, Decoders, PrefixCache, Replicas, Requests, Run, keys_of
+from planner.predict.records import Decoders, PrefixCache, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
+from planner.workload.sending import Clients
 
 FloatArray = NDArray[np.float64]
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from planner.cli import options as opt
-from planner.cli.output import draw, emit, renderer, say
+from planner.cli.output import draw, emit, progress_bar, renderer, say
 from planner.errors import InputError
 from planner.units import parse_duration
 
@@ -126,9 +125,9 @@ def calibrate(
     from planner.calibrate.load_generators import Assumed
     from planner.calibrate.run import calibrate as run
 
-    with _progress("measuring") as show:
+    with progress_bar("measuring") as show:
         result = run(
-            server=target, launch=start, files=files or (), reach=reach, where=_selected(asked.select or []),
+            server=target, launch=start, files=files or (), reach=reach, where=opt.pairs(asked.select, "--select", "column=value"),
             model=model if asked.served_model or (target is None and start is None) else None,
             assumed=Assumed(asked.isl, asked.osl, asked.concurrency), max_seconds=seconds, command=command,
             progress=show, **{name: given[name] for name in AS_GIVEN},
@@ -189,14 +188,6 @@ def _what_would_be(
     )
 
 
-def _selected(texts: list[str]) -> dict[str, str]:
-    """``--select`` by column."""
-    pairs = [text.partition("=") for text in texts]
-    if wrong := next(("".join(pair) for pair in pairs if not (pair[0] and pair[1])), None):
-        raise InputError(f"--select {wrong!r}: expected column=value, e.g. role=fit")
-    return {key.strip(): value.strip() for key, _, value in pairs}
-
-
 def _device_plan(model: str, gpu: str | None, tp: int | None, device: str, points: int | None) -> Iterator[str]:
     """The batches that would be measured, in their order."""
     from planner.calibrate.design import designed_batches, measuring_order
@@ -242,25 +233,3 @@ def _written(result: Any, output: Path | None) -> Iterator[str]:
         points = [f"points in {p.name}" for p in others if p.name.endswith(".points.jsonl")]
         kept = [f"the one before is {p.name}" for p in others if not p.name.endswith(".points.jsonl")]
         yield "; ".join([f"wrote {written}", *points, *kept])
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A progress bar on stderr where somebody is looking, nothing otherwise."""
-    if not sys.stderr.isatty():
-        yield lambda done, total, text: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=Console(stderr=True), transient=True,
-    )  # fmt: skip
-    with bar:
-        task = bar.add_task(what)
-
-        def show(done: int, total: int, text: str) -> None:
-            bar.update(task, completed=done, total=total, description=text)
-
-        yield show

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli import options as opt
-from planner.cli.output import say
-from planner.errors import InputError, did_you_mean
+from planner.cli.output import emit, say, writer
+from planner.errors import InputError, unknown
 
 gpu = typer.Typer(
     name="gpu", help="GPUs: list the catalog, show one with the source of every number.", no_args_is_help=True
@@ -32,7 +32,7 @@ prices = typer.Typer(
 def list_gpus() -> Any:
     """The GPUs a plan can be asked for, with memory, speed and the price a plan takes."""
     from planner.catalog.load import gpus
-    from planner.report.listings.catalog import gpu_list
+    from planner.report.listings import gpu_list
 
     return gpu_list(tuple(gpus().values()))
 
@@ -46,7 +46,7 @@ def show_gpu(name: Annotated[str, typer.Argument(help="Name, or any alias: h100,
     """
     from planner.catalog.load import gpu, price_offers
     from planner.catalog.prices import reference_offer
-    from planner.report.listings.catalog import gpu_entry
+    from planner.report.listings import gpu_entry
 
     spec = gpu(name)
     return gpu_entry(spec, reference_offer(price_offers(), spec.name))
@@ -57,7 +57,7 @@ def show_gpu(name: Annotated[str, typer.Argument(help="Name, or any alias: h100,
 def list_models() -> Any:
     """The models known by name, with size, context and the dtype they are served in."""
     from planner.catalog.load import models
-    from planner.report.listings.catalog import model_list
+    from planner.report.listings import model_list
 
     return model_list(tuple(models().values()))
 
@@ -74,7 +74,7 @@ def show_model(
     """
     from planner.catalog.kv import kv_bytes_per_token
     from planner.catalog.load import model
-    from planner.report.listings.catalog import model_entry
+    from planner.report.listings import model_entry
 
     spec = model(name, like=like)
     return model_entry(spec, kv_bytes_per_token(spec))
@@ -96,17 +96,14 @@ def show_prices(gpu: list[str] | None, vendor: str | None, term: str | None) -> 
     from planner.catalog.load import gpu as find_gpu
     from planner.catalog.load import price_offers
     from planner.catalog.prices import reference_offer
-    from planner.report.listings.catalog import offer_list
+    from planner.report.listings import offer_list
 
     known = price_offers()
     wanted = {find_gpu(name).name for name in gpu or ()} or {o.gpu for o in known}
     for option, value in {"vendor": vendor, "term": term}.items():
         values = {getattr(o, option) for o in known}
         if value is not None and value not in values:
-            raise InputError(
-                f"--{option}: no offer has {value!r}{did_you_mean(value, values)}",
-                f"There are: {', '.join(sorted(values))}.",
-            )
+            raise unknown(f"--{option}: no offer has {value!r}", value, sorted(values), "There are")
     found = [o for o in known if o.gpu in wanted and vendor in (None, o.vendor) and term in (None, o.term)]
     found.sort(key=lambda o: (o.gpu, o.term != "on-demand", o.term, o.usd_per_gpu_hour))
     references = (reference_offer(known, name) for name in {o.gpu for o in found})
@@ -150,3 +147,124 @@ def import_list(
         say([f"not in the catalog, left out: {', '.join(names[:12])}{more}"])
     if old := sorted({offer.date for offer in found.offers if offer.is_stale()}):
         say([f"warning: prices seen {old[0]} are more than 180 days old: plans will call them stale"])
+
+
+profile = typer.Typer(
+    name="profile",
+    help="Iteration-time profiles: list yours and the shipped ones, show one, compare some.",
+    no_args_is_help=True,
+)
+
+
+@profile.command("list")
+@opt.verb(table={"": {"gpu -g": "Only this GPU.", "model -m": "Only this model."}})
+def list_profiles(gpu: str | None, model: str | None) -> Any:
+    """The profiles `plan` can use: yours first, then the shipped ones."""
+    from planner.catalog import gpu as find_gpu
+    from planner.catalog import model as find_model
+    from planner.catalog.profiles import profile, profile_names
+    from planner.report.listings import profile_list
+
+    gpus = None if gpu is None else {gpu.lower(), find_gpu(gpu).name}
+    models = None if model is None else {model.lower(), find_model(model).name}
+    found = [profile(name) for name in profile_names()]
+    kept = [
+        p for p in found if (gpus is None or p.gpu.lower() in gpus) and (models is None or p.model.lower() in models)
+    ]
+    return profile_list(kept)
+
+
+SHOWN: opt.Table = {
+    "": {
+        "gpu -g": "GPU type.",
+        "model -m": "Model.",
+        "tp": (1, "GPUs per replica."),
+        "papers": (False, "Also the parameters of every paper's form (W, H, alpha, beta, d0, d1, ...)."),
+        "context": (1024.0, "Mean context for --papers, tokens."),
+    },
+}
+
+
+@profile.command()
+@opt.verb(table=SHOWN)
+def show(
+    name: Annotated[
+        str | None, typer.Argument(help="Name or file. Without it: what --gpu, --model and --tp would use.")
+    ] = None,
+    *,
+    papers: bool,
+    context: float,
+    **given: Any,
+) -> Any:
+    """One profile: its parameters, where they come from, and how far to trust them."""
+    from planner.catalog.profiles import profile
+    from planner.iteration.derived import every_paper
+    from planner.report.listings import profile_entry
+
+    found = profile(name) if name is not None else profile(**given)
+    return profile_entry(found, every_paper(found.iteration, context) if papers else None)
+
+
+@profile.command()
+@opt.verb()
+def compare(
+    names: Annotated[list[str], typer.Argument(help="Two or more names or files; the first is the base.")],
+) -> Any:
+    """Profiles side by side, with the time of typical batches."""
+    from planner.catalog.profiles import profile
+    from planner.report.listings import profile_comparison
+
+    if len(names) < 2:
+        raise InputError("nothing to compare with", "Give two or more profiles.")
+    return profile_comparison([profile(name) for name in names])
+
+
+@profile.command()
+def refit(
+    name: Annotated[str, typer.Argument(help="Profile (name or file) with its points, or a .points.jsonl file.")],
+    output: Annotated[
+        Path | None, opt.told("Profile file. Default: beside the points; the one before is kept.", "-o", "--output")
+    ] = None,
+    force: Annotated[bool, opt.told("Write a profile that fails its checks.", "--force")] = False,
+    output_format: opt.Format = "table",
+) -> None:
+    """Fit the raw points of a profile again, with the method of this version."""
+    from planner.calibrate.raw import points_of, read_points
+    from planner.calibrate.result import CalibrationSet
+    from planner.calibrate.run import refit as fit_again
+    from planner.catalog.profiles import profile, profile_file
+
+    write = writer(output_format, None)
+    if name.endswith(".jsonl"):
+        raw, beside = read_points(Path(name)), Path(name.removesuffix(".jsonl").removesuffix(".points") + ".yaml")
+    else:
+        beside = profile_file(name)
+        raw = points_of(profile(name), beside)
+    found = fit_again(raw, force=force)
+    target = output or beside
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: folder {target.parent} does not exist")
+    written = found.save(target)
+    write(CalibrationSet((found,)))
+    say([f"wrote {written[0]}", *(f"kept {p.name}" for p in written[1:])])
+    say(f"warning: {line}" for line in found.warnings)
+
+
+@profile.command()
+def share(name: Annotated[str, typer.Argument(help="Profile: name or file.")], output: opt.OutputFile = None) -> None:
+    """Print one self-contained file, its points in it, without addresses, keys and folders: fit for a pull request."""
+    from dataclasses import replace
+
+    import yaml
+
+    from planner.calibrate.making import shareable
+    from planner.calibrate.raw import as_measurements, points_of
+    from planner.catalog.profiles import profile, profile_file
+
+    found = profile(name)
+    try:
+        raw = points_of(found, profile_file(name))
+        found = replace(found, measurements=as_measurements(raw))
+    except InputError as error:
+        say([f"warning: {error.message}"])
+    emit(yaml.safe_dump(shareable(found).to_dict(), sort_keys=False, allow_unicode=True, width=120).rstrip(), output)

@@ -22,14 +22,14 @@ COMMANDS = (
     "autoscale", "deploy", "check", "simulate", "stability", "batching", "wait", "calibrate", "reproduce", "compress", "profile",
     "gpu", "model", "prices", "workload", "schema", "doctor",
 )  # fmt: skip
-"""In the order of help: ``what-if`` is the function ``what_if`` of planner/cli/what_if.py, or the group ``app`` there."""
+"""In the order of help: each the function of its name, or the group ``app``, in the file of its name; see :data:`TOGETHER`."""
 
 TOGETHER = {
-    "explain": ("options",),
-    "plans": ("evaluate", "what-if", "cost", "diff", "report"),
+    "init": ("schema",),
+    "plans": ("explain", "options", "evaluate", "what-if", "capacity", "batch", "diff", "schedule", "cost", "report"),
     "operate": ("deploy", "autoscale", "check"),
-    "schedulers": ("stability", "batching", "wait"),
-    "catalog": ("gpu", "model", "prices"),
+    "schedulers": ("stability", "batching", "wait", "reproduce"),
+    "catalog": ("gpu", "model", "prices", "profile"),
 }
 BESIDE = {name: file for file, names in TOGETHER.items() for name in names}
 """Commands that stand in a file with others."""
@@ -199,6 +199,7 @@ class Built(MutableMapping[str, Any]):
             module = import_module(f"planner.cli.{BESIDE.get(name, own)}")
             alone = typer.Typer(rich_markup_mode="markdown")
             found = getattr(module, "app", None) or getattr(module, own)
+            getattr(found, "head", tuple)()
             if isinstance(found, typer.Typer):
                 alone.add_typer(found, name=name)
             else:

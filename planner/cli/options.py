@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import GenericAlias
 from typing import Annotated, Any, get_type_hints
@@ -108,6 +108,18 @@ FILED: Table = {
 }  # fmt: skip
 """Where options of a plan come from beside flags of their own: of the commands that have all of them."""
 
+
+def pairs(given: list[str] | None, option: str, like: str = "NAME=VALUE") -> dict[str, str]:
+    """Pairs as they are written, several by comma or repeated; `like` is what an error says they look like."""
+    result: dict[str, str] = {}
+    for part in (piece for text in given or () for piece in text.split(",") if piece.strip()):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise InputError(f"{option}: {part!r} is not {like}")
+        result[key.strip()] = value.strip()
+    return result
+
+
 Command = Callable[..., Any]
 
 
@@ -149,14 +161,14 @@ def asks(
     more
         Further ones: name -> as annotated.
     """
-    panels = [*(table or {}).items(), *(FILED.items() if names is None else ())]
-    rows = [_of_table(panel, key, row) for panel, own in panels for key, row in own.items()]
-    if about:
-        rows.append(_parameter("plan", Annotated[Path | None, typer.Argument(metavar="PLAN", help=about)]))
-    rows += [_parameter(name, annotation) for name, annotation in more.items()]
 
-    def extended(command: Command) -> Command:
-        """The command with a head that names every option, for the framework to read."""
+    def head(command: Command) -> None:
+        """Name every option in the head of the command, for the framework to read."""
+        panels = [*(table or {}).items(), *(FILED.items() if names is None else ())]
+        rows = [_of_table(panel, key, row) for panel, own in panels for key, row in own.items()]
+        if about:
+            rows.append(_parameter("plan", Annotated[Path | None, typer.Argument(metavar="PLAN", help=about)]))
+        rows += [_parameter(name, annotation) for name, annotation in more.items()]
         hints = get_type_hints(command, include_extras=True)
         rowed = {r.name for r in rows}
         ours = [
@@ -172,6 +184,13 @@ def asks(
         parameters = sorted([*ours, *rows, *asked], key=_place)
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+
+    def extended(command: Command) -> Command:
+        # of the commands of a file one is run: the heads of all options are made of those that are asked for
+        if names is None:
+            command.head = partial(head, command)  # type: ignore[attr-defined]
+        else:
+            head(command)
         return command
 
     return extended

@@ -230,13 +230,13 @@ PATIENCE_S = 0.3
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(title: str) -> Iterator[Callable[..., None]]:
     """What is under way, on stderr while a terminal watches, from the third tenth of a second on; silent otherwise.
 
-    Call it with (done, all) where that is known; until then it counts the seconds.
+    Call it with (done, all) where that is known, and with what is done now; until then it counts the seconds.
     """
     if not sign.watched():
-        yield lambda done, total: None
+        yield lambda done, total, what="": None
         return
     start, known = time.monotonic(), threading.Event()
 
@@ -247,12 +247,12 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
             sign.show(f"{title}: {time.monotonic() - start:.1f} s")
             pause = PATIENCE_S
 
-    def tell(done: int, total: int) -> None:
+    def tell(done: int, total: int, what: str = title) -> None:
         if not known.is_set():
             # ended, not left to itself: a process with threads cannot be copied
             known.set()
             counter.join()
-        sign.show(f"{title}: {done:,} of {total:,}")
+        sign.show(f"{what}: {done:,} of {total:,}")
 
     counter = threading.Thread(target=count, daemon=True)
     counter.start()

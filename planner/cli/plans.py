@@ -1,8 +1,8 @@
-"""``fleetopt evaluate``, ``what-if``, ``cost``, ``diff`` and ``report``: plans that there are, looked at again."""
+"""Plans that there are, looked at again: ``fleetopt evaluate``, ``what-if``, ``capacity``, ``cost`` and others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ import typer
 import planner as fo
 from planner.cli import options as opt
 from planner.cli.output import draw, emit, format_of, progress_bar, refuse_named_twice, say, writer
-from planner.errors import InputError
+from planner.errors import InfeasibleError, InputError, did_you_mean
 from planner.units import parse_number
 
 CHANGES: opt.Table = {
@@ -172,3 +172,168 @@ def report(
     with progress_bar("looking at other choices") as progress:
         found = fo.overview(plan, choices=not no_choices, progress=progress)
     emit(as_markdown(found) if kind in WORDS else as_html(found), output)
+
+
+STOCK: opt.Table = {
+    "": {"have": (list[str], "GPUs there are: h100=24. Repeat; traffic is cut by length and by share.")}
+}
+
+
+@opt.verb(table=STOCK, about="Plan file, whose fleet stands. Default: the GPUs of --have.")
+def capacity(plan: Path | None, config: Path | None, **given: Any) -> Any:
+    """The largest rate with all promises, the fleet that carries it and what binds: the inverse of plan, with its options.
+
+    Example: fleetopt capacity --have h100=24 --have a100=40 --cdf azure --slo 0.5
+
+    fleetopt capacity plan.yaml
+    """
+    with progress_bar("searching"):
+        return fo.capacity(plan or config, **given)
+
+
+JOBS: opt.Table = {
+    "Jobs": {
+        "jobs": "Their lengths: a file as --cdf takes it, or a shipped workload. Default: the requests' own.",
+        "tokens": "How much: prompt and output tokens of all jobs, 60M. Default: the file's jobs.",
+        "by": ("06:00", "When the last must be done: 06:00, or 2027-01-31T06:00."),
+        "start --from": "When the first may be sent. Default: a day before; with a day, now.",
+        "priority": (1, "Which jobs are sent with; requests have 0, the lowest comes first."),
+        "hours": "Traffic by the hour, as of `schedule`. Default: the workload's own hours, else the same rate in all.",
+    },
+}
+
+
+@opt.verb(table=JOBS, about="Plan file, whose fleet stands. Default: plan first.")
+def batch(plan: Path | None, config: Path | None, **given: Any) -> Iterator[Any]:
+    """How many batch jobs a fleet takes beside its requests, hour by hour, and the GPUs that the rest needs; options of plan.
+
+    Jobs run where nobody waits (vLLM --scheduling-policy priority), as many as leave every promise kept. Exit code 4: not all fit.
+
+    Example: fleetopt batch plan.yaml --jobs jobs.csv --from 22:00 --by 06:00 --hours servegen-m-large
+
+    fleetopt batch --slo 0.5 --tokens 60M
+    """
+    with progress_bar("searching"):
+        found = fo.batch(plan or config, **given)
+    yield found
+    if not found.fits:
+        raise InfeasibleError("not all jobs are done by then")
+
+
+OF_MONTHS, OF_HOURS = ("lead_time", "months", "start"), ("startup", "dwell")
+"""What only the months ahead take, and what only the hours do."""
+
+HOURS: opt.Table = {
+    "Time": {
+        "hours": "File with 24 or 168 rates, or a shipped service (servegen-m-small, ...). Default: the workload's own hours.",
+        "startup": ("4min", "From starting a replica until it serves; it starts that much ahead."),
+        "dwell": ("1h", "Least time a pool keeps its number of replicas, in whole hours."),
+        "policy": (
+            list[Path], "HorizontalPodAutoscaler or ScaledObject to judge on these hours, beside a derived rule; needs a plan "
+            "file. Repeat."
+        ),
+    },
+    "Growing traffic": {
+        "monthly_growth": "Instead of hours: what to order by when, the traffic growing that much a month: 8%.",
+        "lead_time": ("90d", "From ordering a GPU until it serves."),
+        "months": (12, "Months ahead."),
+        "start --from": "Day the months begin, 2027-01-31. Default: today.",
+    },
+}  # fmt: skip
+
+
+@opt.asks(table=HOURS, about="Plan file, whose pools are scaled, or configuration file. Default: plan first.")
+def schedule(
+    monthly_growth: str | None,
+    policy: list[Path] | None,
+    output_format: opt.ScheduleFormat = None,
+    output: opt.OutputFile = None,
+    plot: opt.Plot = None,
+    **given: Any,
+) -> None:
+    """Replicas per hour and pool from an hourly or weekly profile: peak, mean, GPU-hours, static against scaled cost.
+
+    Every option of `fleetopt plan` holds here too. With --monthly-growth: GPUs to order by when, month by month.
+
+    Example: fleetopt schedule plan.yaml --hours servegen-m-small --startup 4min --dwell 2h
+
+    fleetopt schedule plan.yaml --monthly-growth 8% --lead-time 90d
+    """
+    asked = opt.of_fleet(given)
+    write = writer(output_format, output, of="" if monthly_growth is not None else "schedule")
+    plan = asked.pop("plan")
+    base = plan or asked.pop("config")
+    asked = {
+        k: v for k, v in asked.items() if k not in ("config", *(OF_MONTHS if monthly_growth is None else OF_HOURS))
+    }
+    if monthly_growth is not None:
+        with progress_bar("sizing") as progress:
+            write(fo.growth(base, monthly_growth, progress=progress, **asked))
+        return
+    if policy and plan is None:
+        raise InputError("--policy: judges the scaler of a standing fleet", "Give a plan file.")
+    with progress_bar("sizing") as progress:
+        result = fo.schedule(base, progress=progress, **asked)
+    pools: Sequence[Any] = ()
+    if policy:
+        own = {"hours": asked["hours"], "startup": asked["startup"], "rate_is": result.elasticity.rate_is}
+        pools = fo.autoscale(plan, policy=policy, **own).pools
+    write(result)
+    draw(result, plot)
+    say(f"note: {line}" for line in result.notes)
+    say(line for pool in pools for line in pool.lines())
+
+
+ORDERS = ("cost", "kind", "name")
+
+PLAN = "Plan file. Default: plan first, with the options of `fleetopt plan`."
+
+
+@opt.verb(about=PLAN)
+def explain(plan: Path | None, **given: Any) -> Any:
+    """Why a plan is what it is: pools, what binds, assumptions with their sources, errors, the search, engine settings.
+
+    Every option of `fleetopt plan` holds here too.
+
+    Example: fleetopt explain plan.yaml
+    """
+    from planner.plans import plan_document
+    from planner.report.text.why import Explanation
+
+    if plan is not None:
+        return Explanation.of(plan_document(plan))
+    found = _planned(given, False)
+    return Explanation.of(found.to_dict(), found)
+
+
+ROWS: opt.Table = {
+    "": {
+        "sort": "Order of the rows: cost, kind or name. Default: as sized.",
+        "why": "Rows by a part of their name or flags.",
+    },
+}
+
+
+@opt.verb(table=ROWS, about=PLAN)
+def options(plan: Path | None, sort: str | None, why: str | None, **given: Any) -> Any:
+    """What every other choice would cost beside a plan: routing, precision, GPU, engine, traffic, promises.
+
+    A saved plan carries its rows.
+
+    Every option of `fleetopt plan` holds here too.
+
+    Example: fleetopt options plan.yaml --sort cost
+    """
+    from planner.choices import Choices
+    from planner.plans import plan_document
+
+    if sort is not None and sort not in ORDERS:
+        raise InputError(f"--sort: {sort!r} is none of {', '.join(ORDERS)}{did_you_mean(sort, ORDERS)}")
+    found = _planned(given, True).choices if plan is None else Choices.of_file(plan_document(plan), str(plan))
+    return found.ordered(sort) if why is None else found.only(why)
+
+
+def _planned(given: dict[str, Any], choices: bool) -> Any:
+    """The plan of the options given."""
+    with progress_bar("planning") as progress:
+        return fo.plan(choices=choices, progress=progress, **given)

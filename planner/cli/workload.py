@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -13,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli import options as opt
-from planner.cli.output import emit, say
+from planner.cli.output import emit, progress_bar, say
 from planner.errors import InputError
 from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
 
@@ -27,14 +24,12 @@ UNSAID = "What the file does not say"
 FORMAT: opt.Rows = {"input_format": "Force a format; default: recognised by content (`import --help` lists them)."}
 SHARE: opt.Rows = {"output_share": "For totals alone: share of the output, e.g. 0.2 or 20%."}
 
-_BIG = 8 << 20  # files above this size show a progress bar [bytes]
-
 
 @app.command("list")
 @opt.verb()
 def list_shipped() -> Any:
     """The workloads that come with the program."""
-    from planner.report.listings.workloads import workload_list
+    from planner.report.listings import workload_list
     from planner.workload.hours import load_profile, profile_names
     from planner.workload.resolve import shipped_names
     from planner.workload.workload import Workload
@@ -99,7 +94,7 @@ def import_(
     from planner.workload.writer import csv_text
 
     asked = SimpleNamespace(**given)
-    mapped = _pairs(asked.columns, "--map")
+    mapped = opt.pairs(asked.columns, "--map")
     if wrong := next((role for role in mapped if role not in ROLES), None):
         raise InputError(f"--map: {wrong!r} is none of {', '.join(ROLES)}")
     read = ReadOptions(
@@ -107,16 +102,16 @@ def import_(
         output_share=None if asked.output_share is None else parse_fraction(asked.output_share, "--output-share"),
         baseline=None if asked.baseline is None else Source(resolve_workload(asked.baseline)),
         interval_s=None if asked.interval is None else parse_duration(asked.interval, "--interval"),
-        where=_pairs(asked.where, "--where"),
+        where=opt.pairs(asked.where, "--where"),
         **{name: given[name] for name in ("allow_bad_rows", "tokens_per_character", "mean_output", "time_unit")},
     )
     if asked.rows is not None and asked.rows < 1:
         raise InputError(f"--rows: must be at least 1, got {asked.rows}")
     most, labelled = asked.rows or MOST_REQUESTS, [_labelled(file) for file in files]
     how = {"input_format": asked.input_format, "name": asked.name, "most": most}
-    with _progress([path for _, path in labelled]) as progress:
+    with progress_bar("reading") as progress:
         workload, reports = import_files(labelled, read, progress=progress, **how)
-    if shares := _pairs(asked.compressible, "--compressible"):
+    if shares := opt.pairs(asked.compressible, "--compressible"):
         workload = workload.with_compressible({k: parse_fraction(v, f"--compressible {k}") for k, v in shares.items()})
     if asked.rate is not None:
         workload = workload.with_rate(asked.rate)
@@ -160,9 +155,9 @@ def sql(
 
     Example: fleetopt workload sql --dialect bigquery --table logs.requests --time created_at > query.sql
     """
-    from planner.workload.query import find_dialect, query
+    from planner.workload.formats.sql import find_dialect, query
 
-    asked = {"where": _pairs(where, "--where"), "resolution": parse_fraction(resolution, "--resolution"), **given}
+    asked = {"where": opt.pairs(where, "--where"), "resolution": parse_fraction(resolution, "--resolution"), **given}
     emit(query(find_dialect(dialect), table, **asked), output)
 
 
@@ -187,7 +182,7 @@ def show(
     **given: Any,
 ) -> Any:
     """Lengths, correlation, burstiness, the split at a boundary and what was assumed."""
-    from planner.workload.summary import WorkloadSummary
+    from planner.workload.combine import WorkloadSummary
 
     loaded = _load(workload, **given)
     split = parse_tokens(boundary, "--boundary")
@@ -251,7 +246,7 @@ def compare(
     second: Annotated[str, typer.Argument(help="Another one.")],
 ) -> Any:
     """How far two workloads are apart: has the traffic drifted from what was planned for?"""
-    from planner.report.listings.workloads import drift_listing
+    from planner.report.listings import drift_listing
     from planner.workload.combine import drift
 
     one, two = _load(first), _load(second)
@@ -263,7 +258,7 @@ def _load(path: str, input_format: str | None = None, output_share: str | None =
     from planner.workload.importing import read_workload
 
     share = None if output_share is None else parse_fraction(output_share, "--output-share")
-    with _progress([path]) as progress:
+    with progress_bar("reading") as progress:
         workload, report = read_workload(path, input_format=input_format, output_share=share, progress=progress)
     if report.dropped or report.unreadable:
         say(report.lines())
@@ -279,33 +274,3 @@ def _labelled(text: str) -> tuple[str | None, str]:
 def _weighted(text: str) -> tuple[str, float | None]:
     path, equals, weight = text.rpartition("=")
     return (path, parse_number(weight, f"weight of {path}")) if equals and not Path(text).exists() else (text, None)
-
-
-def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
-    result: dict[str, str] = {}
-    for part in (piece for text in given or () for piece in text.split(",") if piece.strip()):
-        key, equals, value = part.partition("=")
-        if not equals or not key.strip() or not value.strip():
-            raise InputError(f"{option}: {part!r} is not NAME=VALUE")
-        result[key.strip()] = value.strip()
-    return result
-
-
-@contextmanager
-def _progress(paths: list[str]) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on stderr for long reads in a terminal."""
-    big = any(Path(path).is_file() and Path(path).stat().st_size > _BIG for path in paths)
-    if not big or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns: list[Any] = [TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn()]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=None)
-
-        def update(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield update

@@ -20,7 +20,7 @@ from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
 from planner.fleet.shapes import find_shape, shape_names
 from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
-from planner.question.files import SavedPool
+from planner.plans import SavedPool
 from planner.question.values import SHARES
 from planner.routing import Routing, find_routing
 from planner.shared.documents import printable

@@ -17,9 +17,8 @@ from planner.fleet.shapes import find_shape, shape_names, standing_fleet
 from planner.fleet.sure import sureness_of
 from planner.fleet.types import with_types
 from planner.methods import find_method
-from planner.plans import Alternative, Plan, SearchReport
+from planner.plans import Alternative, Plan, SavedPool, SearchReport
 from planner.question.compiled import CompiledQuestion, compile_question
-from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
 from planner.routing import find_routing
 from planner.shared.remarks import Remark

@@ -13,10 +13,9 @@ from planner.fleet.margin import Margin
 from planner.fleet.pool import Pool, PoolSize, Shortfall, smallest_pool
 from planner.fleet.scope import TAIL_LEVELS, tail_at
 from planner.methods.base import Prediction
-from planner.plans import SearchReport
+from planner.plans import SavedPool, SearchReport
 from planner.promise import PROMISE_METRICS, Promise
 from planner.question.compiled import REPORTED_LEVELS, CompiledQuestion, Promises
-from planner.question.files import SavedPool
 from planner.question.options import GROWTH
 from planner.shared.remarks import Remark
 from planner.workload import pools as m

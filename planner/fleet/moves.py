@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from planner.plans import PoolPlan
-from planner.question.files import SavedPool
+from planner.plans import PoolPlan, SavedPool
 from planner.shared.remarks import Remark
 
 Kind = tuple[str, int, int, int, int]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from planner.fleet.pool import Pool
 from planner.methods.replayed import Answered, ReplayPool, weighted_quantiles
-from planner.predict import records
 from planner.promise import Promise
-from planner.question.compiled import Clients, Promises
+from planner.question.compiled import Promises
 from planner.shared.record import json_number
 from planner.units import format_count, format_duration, format_percent
 from planner.workload import pools as m
+from planner.workload.sending import Clients
 
 SURGE_LOAD, SURGE_S = 2.0, 60.0
 """The surge from which recovery is told: demand over capacity [1], and how long it lasts [s]."""
@@ -30,16 +31,10 @@ def _replayed(pool: Pool) -> ReplayPool | None:
     return model if isinstance(model, ReplayPool) else None
 
 
-def _rules(pool: Pool, clients: Clients) -> records.Clients:
+def _rules(pool: Pool, clients: Clients) -> Clients:
     """Doors and patience as engines see them."""
-    return records.Clients(
-        clients.max_queue,
-        clients.max_queued_tokens,
-        # what comes before the engine takes its time from the clients' patience
-        max(clients.timeout_s - pool.option.profile.api_overhead_s, 1e-3),
-        clients.retries,
-        clients.retry_after_s,
-    )
+    # what comes before the engine takes its time from the clients' patience
+    return replace(clients, timeout_s=max(clients.timeout_s - pool.option.profile.api_overhead_s, 1e-3))
 
 
 def _row(found: Answered, rate_per_s: float) -> dict[str, float]:
@@ -89,7 +84,7 @@ def _longest_queue(model: ReplayPool, replicas: int, rate_per_s: float, promise:
     """Requests that may wait at a replica so that those admitted keep a TTFT promise beyond capacity; 0 = none."""
 
     def keeps(waiting: int) -> bool:
-        found = model.answered(rate_per_s, replicas, records.Clients(max_queue=float(waiting))).ttft_s
+        found = model.answered(rate_per_s, replicas, Clients(max_queue=float(waiting))).ttft_s
         if not found.size:
             return False
         value = weighted_quantiles(found, found * 0.0 + 1.0, (promise.quantile,))[0]

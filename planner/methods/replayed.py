@@ -16,7 +16,7 @@ from planner.methods.base import METRICS, PoolModel, Prediction, unstable
 from planner.methods.joint import Together
 from planner.predict.batch import Lengths
 from planner.predict.bounds import max_throughput
-from planner.predict.records import Clients, Floats, Limit, Replicas, Requests, Run, keys_of
+from planner.predict.records import Floats, Limit, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
 from planner.predict.traffic import APART_S, SAMPLE, WHOLE, Laid, PoolTraffic
 from planner.promise import GOODPUT, MEAN, Promise, joint_limits
@@ -25,6 +25,7 @@ from planner.queueing.order import rising
 from planner.shared.kept import once
 from planner.units import format_duration
 from planner.workload.pools import PoolLaw, images_of
+from planner.workload.sending import Clients
 from planner.workload.sessions import Sessions
 
 FEWEST_BEYOND = 5

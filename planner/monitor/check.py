@@ -20,9 +20,9 @@ from planner.monitor.measured import Measured, Promised, by_pool, dialect_of, me
 from planner.monitor.policy import Policy
 from planner.monitor.prometheus import Series
 from planner.monitor.result import FleetCheck, Kept, Moved, PoolCheck
+from planner.plans import SavedPool
 from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
-from planner.question.files import SavedPool
 from planner.question.options import PlanInputs
 from planner.routing import ROUTINGS, Routing
 from planner.shared.record import json_number, plain

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.predict.records import Clients, Decoders, Limit, Outage, PrefixCache, Replicas, Requests
+from planner.predict.records import Decoders, Limit, Outage, PrefixCache, Replicas, Requests
 from planner.routing import find_routing
+from planner.workload.sending import Clients
 
 MOST_TOKENS = 2.0**31
 """Tokens that no prompt and no answer has."""

@@ -20,7 +20,6 @@ from planner.iteration.model import IterationModel
 from planner.predict.library import load
 from planner.predict.records import (
     GAP_BINS,
-    Clients,
     Decoders,
     Floats,
     Limit,
@@ -31,6 +30,7 @@ from planner.predict.records import (
     Run,
 )
 from planner.routing import find_routing
+from planner.workload.sending import Clients
 
 WORK = 20_000
 """Arrivals and decisions of one call, some 5 ms: how long a replay goes on after it was told to stop."""

@@ -1,8 +1,8 @@
 """What a replay is asked and what it answers: the words shared by the kernel and the reference in Python.
 
 A replay takes requests one by one (:class:`Requests`), the replicas that serve them (:class:`Replicas`), and where they are
-stated what clients do (:class:`Clients`), where prompts are kept (:class:`PrefixCache`), the decode replicas behind prefill
-replicas (:class:`Decoders`) and replicas that die (:class:`Outage`). It answers with one row per request (:class:`Run`).
+stated what clients do (:mod:`planner.workload.sending`), where prompts are kept (:class:`PrefixCache`), the decode replicas behind
+prefill replicas (:class:`Decoders`) and replicas that die (:class:`Outage`). It answers with one row per request (:class:`Run`).
 
 Every random choice is a function of a request's `key` and of the ordinal of the choice, :func:`uniform`, so that the same request
 makes the same choice on fleets of any size and engine.
@@ -143,36 +143,6 @@ class Replicas:
     shared_prefix: float = 0.0
     image_s: float = 0.0
     gather: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Clients:
-    """What clients and the engines' doors do.
-
-    Parameters
-    ----------
-    max_queue, max_queued_tokens
-        Requests, and prompt tokens, that may wait at a replica; what would exceed them is rejected.
-    timeout_s
-        A client gives up when it has no first token after so long [s]; the engine then drops the request.
-    retries
-        Times a client sends a rejected request, or one given up, again.
-    retry_after_s
-        How long it waits before [s].
-    in_flight
-        Requests of all clients under way at most: one beyond waits with its client, in order of arrival, and is sent, and
-        its latency counted, from when another is complete.
-    leave
-        A request beyond `in_flight` is turned away instead: a gateway sends it elsewhere.
-    """
-
-    max_queue: float = math.inf
-    max_queued_tokens: float = math.inf
-    timeout_s: float = math.inf
-    retries: int = 0
-    retry_after_s: float = 1.0
-    in_flight: float = math.inf
-    leave: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,11 @@ import numpy as np
 from planner.iteration.model import IterationModel
 from planner.predict import records
 from planner.predict.checks import check
-from planner.predict.records import Clients, Decoders, Limit, Outage, PrefixCache, Replicas, Requests, Run, uniform
+from planner.predict.records import Decoders, Limit, Outage, PrefixCache, Replicas, Requests, Run, uniform
 from planner.predict.reference_cache import PrefixMemory
 from planner.predict.reference_replica import Replica, Sending
 from planner.routing import find_routing
+from planner.workload.sending import Clients
 
 STOP_EVERY = 256
 """Moments of a replay between two looks at whether it is to stop."""

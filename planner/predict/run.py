@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from planner.predict.checks import check
 from planner.predict.records import (
-    Clients,
     Decoders,
     Floats,
     Limit,
@@ -21,6 +20,7 @@ from planner.predict.records import (
     Run,
     keys_of,
 )
+from planner.workload.sending import Clients
 
 
 def kernel_in_use() -> str:

@@ -6,9 +6,9 @@ Every room below the front door gets the one record it is about; the rate of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,9 +18,9 @@ from planner.engines import engine as find_engine
 from planner.errors import InputError, refuse
 from planner.iteration.speculation import Speculation
 from planner.promise import GOODPUT, Promise, Slo
-from planner.question.compressible import category_shares
 from planner.question.options import AT_RANDOM, PlanInputs
 from planner.question.prompts import USUAL_SIZE, images_by_category, read_only, with_images
+from planner.question.values import category_shares
 from planner.routing import DEFAULT_ROUTING, Routing, find_routing
 from planner.shared.kept import once
 from planner.shared.remarks import Remark
@@ -28,11 +28,9 @@ from planner.units import RATE_RULE, is_rate
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import scaled, without_longer
 from planner.workload.pools import FleetMoments
-from planner.workload.sending import ORDINARY, Population, Sending, Surge, paced_clients
+from planner.workload.sending import ORDINARY, PATIENT, Clients, Population, Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
-
-Part = TypeVar("Part")
 
 KV_BLOCK = 16
 """Tokens of a block of the KV cache: what of a prefix fills none is not shared [tokens]."""
@@ -253,21 +251,6 @@ class Engines:
 
 
 @dataclass(frozen=True, slots=True)
-class Purchase:
-    """What GPUs cost, how many there are, and what is bought beyond the need. Fields as in the options."""
-
-    inventory: Mapping[str, int]
-    price: Mapping[str, float]
-    spot_price: Mapping[str, float]
-    spot_share: float = 0.0
-    redundancy: int = 0
-    availability_target: float | None = None
-    failures_per_hour: float = 0.001
-    repair_hours: float = 0.5
-    max_kw: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Search:
     """Which fleets are compared.
 
@@ -307,32 +290,6 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Clients:
-    """What limits the queues of replicas, and how patient clients are.
-
-    Parameters
-    ----------
-    max_queue, max_queued_tokens
-        Requests, and prompt tokens, that may wait at a replica.
-    timeout_s
-        Patience for a first token [s].
-    retries, retry_after_s
-        Times a failed request is sent again, and after how long [s].
-    """
-
-    max_queue: float = math.inf
-    max_queued_tokens: float = math.inf
-    timeout_s: float = math.inf
-    retries: int = 0
-    retry_after_s: float = 1.0
-
-    @property
-    def stated(self) -> bool:
-        """Whether anything is limited: without, every request waits as long as it takes."""
-        return min(self.max_queue, self.max_queued_tokens, self.timeout_s) < math.inf
-
-
-@dataclass(frozen=True, slots=True)
 class CompiledQuestion:
     """A question ready to be answered.
 
@@ -340,8 +297,10 @@ class CompiledQuestion:
     ----------
     asked
         The options it was made from, in their own names, for the plan that carries them.
-    traffic, promises, engines, purchase, search
+    traffic, promises, engines, search
         Its parts.
+    purchase
+        The options, for what GPUs cost, how many there are, and what is bought beyond the need.
     method
         Name of the latency method.
     routing
@@ -356,12 +315,12 @@ class CompiledQuestion:
     traffic: Traffic
     promises: Promises
     engines: Engines
-    purchase: Purchase
+    purchase: PlanInputs
     search: Search
     method: str
     routing: Routing
     open_routing: bool = False
-    clients: Clients = Clients()
+    clients: Clients = PATIENT
 
     def at(self, rate_per_s: float) -> CompiledQuestion:
         """The same question at another rate of the fleet [1/s]."""
@@ -622,9 +581,11 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
     return CompiledQuestion(
         asked={**inputs.to_dict(), "routing": routing},
         traffic=traffic,
-        promises=_part(Promises, inputs, latency=inputs.promises),
+        promises=Promises(
+            inputs.promises, inputs.utilization_cap, inputs.min_replicas, inputs.windows, inputs.confidence
+        ),
         engines=_engines(inputs, traffic),
-        purchase=_part(Purchase, inputs),
+        purchase=inputs,
         # a user's next request may belong to another pool, which the first one's answers would have to wait for
         search=Search(
             inputs.shape,
@@ -636,12 +597,12 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         method=inputs.method,
         routing=_with_closed_form(routing),
         open_routing=open_routing,
-        clients=_part(
-            Clients,
-            inputs,
-            max_queue=_or_any(inputs.max_queue),
-            max_queued_tokens=_or_any(inputs.max_queued_tokens),
-            timeout_s=_or_any(inputs.client_timeout),
+        clients=Clients(
+            _or_any(inputs.max_queue),
+            _or_any(inputs.max_queued_tokens),
+            _or_any(inputs.client_timeout),
+            inputs.retries,
+            inputs.retry_after,
         ),
     )
 
@@ -649,12 +610,6 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
 def _or_any(limit: float | None) -> float:
     """A limit that may be left out."""
     return math.inf if limit is None else limit
-
-
-def _part(kind: Callable[..., Part], inputs: PlanInputs, **own: Any) -> Part:
-    """A part of the question: its `own` fields as given, the others as the options of their names, times without their ``_s``."""
-    names = [f.name for f in fields(kind) if f.name not in own]  # type: ignore[arg-type]
-    return kind(**own, **{n: getattr(inputs, n if hasattr(inputs, n) else n.removesuffix("_s")) for n in names})
 
 
 def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -> Traffic:
@@ -702,12 +657,13 @@ def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -
 
 def _engines(inputs: PlanInputs, traffic: Traffic) -> Engines:
     """What may serve, as far as the options fix it."""
-    return _part(
-        Engines,
-        inputs,
-        speculate=None if inputs.speculate is None else Speculation.parse(inputs.speculate),
-        request_s=inputs.request_time,
-        kv=("paged", "reserved") if inputs.kv == "both" else (inputs.kv,),
-        offload_gib=inputs.offload,
-        image_size=parse_size(inputs.image_size or USUAL_SIZE) if traffic.images else None,
-    )
+    own: dict[str, Any] = {
+        "speculate": None if inputs.speculate is None else Speculation.parse(inputs.speculate),
+        "request_s": inputs.request_time,
+        "kv": ("paged", "reserved") if inputs.kv == "both" else (inputs.kv,),
+        "offload_gib": inputs.offload,
+        "image_size": parse_size(inputs.image_size or USUAL_SIZE) if traffic.images else None,
+    }
+    # the others are called as the options, times without their _s
+    names = [f.name for f in fields(Engines) if f.name not in own]
+    return Engines(**own, **{n: getattr(inputs, n if hasattr(inputs, n) else n.removesuffix("_s")) for n in names})

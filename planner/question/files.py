@@ -6,53 +6,23 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from types import UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
-from planner.errors import InputError, did_you_mean, refuse
-from planner.plans import Plan
+from planner.errors import InputError, refuse, unknown
+from planner.plans import Plan, SavedPool
+from planner.promise import GOODPUT, Promise, Slo
 from planner.question.compiled import shaped
 from planner.question.options import OPTIONS, WRITTEN_LIMITS, PlanInputs, canonical
 from planner.shared.documents import load_document, printable
 from planner.shared.kept import once
 from planner.shared.paths import READ, at_home, outside
+from planner.units import RATE_RULE, is_rate
 from planner.workload.resolve import is_address, shown
 from planner.workload.workload import Workload
-
-
-@dataclass(frozen=True, slots=True)
-class SavedPool:
-    """A pool as a plan file states it: what `evaluate`, `simulate` and `schedule` rebuild it from.
-
-    Parameters
-    ----------
-    name
-        As in the plan.
-    low_tokens, high_tokens, gamma
-        Requests served, compression into the pool.
-    gpu, tp, profile, pp, dp, ep
-        Replica; older plans state no pp, dp, ep: 1.
-    replicas, spares
-        Replicas bought, and how many of them are redundancy.
-    slots, token_budget
-        Engine settings.
-    """
-
-    name: str
-    low_tokens: float
-    high_tokens: float
-    gamma: float
-    gpu: str
-    tp: int
-    profile: str
-    replicas: int
-    spares: int
-    slots: int
-    token_budget: int
-    pp: int = 1
-    dp: int = 1
-    ep: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +110,7 @@ class Question:
         layers = [(self.options, f"{self.source}: ")]
         if scenario is not None:
             if scenario not in self.scenarios:
-                known = ", ".join(self.scenarios) or "none"
-                raise InputError(
-                    f"{self.source}: no scenario {scenario!r}{did_you_mean(scenario, self.scenarios)}",
-                    f"Scenarios: {known}.",
-                )
+                raise unknown(f"{self.source}: no scenario {scenario!r}", scenario, self.scenarios, "Scenarios")
             layers.append((self.scenarios[scenario], f"{self.source}: scenarios.{scenario}."))
         given = {canonical(name) for name in (*(changes or ()), *told)}
         self.refuse_untold(dict(item for layer, _ in layers for item in layer.items()), given)
@@ -216,11 +182,7 @@ def _read_of(key: str, value: str, folder: Path) -> Iterator[str | Path]:
 
 def saved_pools(plan: Plan) -> tuple[SavedPool, ...]:
     """The pools of a plan as its file would state them."""
-    copied = [f.name for f in fields(SavedPool) if f.name != "token_budget"]
-    return tuple(
-        SavedPool(**{name: getattr(p, name) for name in copied}, token_budget=p.settings.max_num_batched_tokens)
-        for p in plan.pools
-    )
+    return tuple(SavedPool(**{f.name: getattr(p, f.name) for f in fields(SavedPool)}) for p in plan.pools)
 
 
 def engines_of(pools: Sequence[SavedPool]) -> dict[str, Any]:
@@ -305,7 +267,7 @@ def _configuration(data: Mapping[Any, Any], source: str, folder: Path) -> Questi
             options["compress"] = str(folder / measured)
     problems += _check(written, f"{source}: ", folder)
     options = {canonical(str(k)): v for k, v in written.items()}
-    _raise(problems, source)
+    refuse(problems, of=source)
     return Question(options, named["scenarios"], named["classes"], (), source, folder)
 
 
@@ -344,7 +306,7 @@ def _plan(data: Mapping[Any, Any], source: str, folder: Path) -> Question:
         problems.append(f"{source}: pools: expected a list of pools")
         entries = []
     pools = [_saved_pool(entry, f"{source}: pools[{index}]", problems) for index, entry in enumerate(entries)]
-    _raise(problems, source)
+    refuse(problems, of=source)
     workload = data.get("workload")
     carried = workload if isinstance(workload, Mapping) else {}
     named = {canonical(str(k)): v for k, v in cast("Mapping[Any, Any]", options).items()}
@@ -386,6 +348,108 @@ def _saved_pool(entry: Any, place: str, problems: list[str]) -> SavedPool | None
     return SavedPool(**values) if len(problems) == found else None
 
 
-def _raise(problems: list[str], source: str) -> None:
-    """All problems of a file at once."""
-    refuse(problems, heading=f"{source}: {len(problems)} problems" if len(problems) > 1 else None)
+_FINITE = (
+    "low_tokens", "high_tokens", "share", "arrival_rate_per_s", "mean_input_tokens", "mean_output_tokens", "kv_tokens",
+    "capacity_per_s", "load", "slot_occupancy", "cost_usd_per_hour",
+)  # fmt: skip
+"""Of a pool: only latencies may be infinite, which JSON writes as null."""
+
+
+class _Unlike(Exception):
+    """A value is not what its place takes."""
+
+
+def recorded_plan(path: Any, promises: Sequence[Promise]) -> Plan | None:
+    """The plan of a plan file; ``None`` where the file holds no whole record: a configuration, or a plan of another version.
+
+    Parameters
+    ----------
+    path
+        A file that :func:`planner.question.files.load_question` took.
+    promises
+        Of its question.
+
+    Raises
+    ------
+    InputError
+        The pools do not add up to what the file says of the fleet: someone changed them by hand.
+    """
+    data = load_document(path)
+    if not isinstance(data, Mapping) or data.get("kind") != "fleetopt-plan":
+        return None
+    choices = data.get("choices")
+    try:
+        fleet = {"cost_usd_per_hour": data["cost_usd_per_hour"], "gpus": data["gpus"]}
+        told = {**data, "slo": Slo(promises=tuple(promises)), "choices": {**choices, **fleet} if choices else None}
+        plan: Plan = _as(Plan, told)
+    except (_Unlike, KeyError, TypeError):
+        return None
+    if missing := [
+        f"{path}: pools[{k}].{name}: is no number"
+        for k, pool in enumerate(plan.pools)
+        for name in _FINITE
+        if not math.isfinite(getattr(pool, name))
+    ] + [f"{path}: arrival_rate_per_s: {RATE_RULE}"] * (not is_rate(plan.arrival_rate_per_s)):
+        raise InputError.from_problems(missing)
+    sums = (plan.replicas, plan.gpus, plan.cost_usd_per_hour)
+    stated = (data.get("replicas"), data["gpus"], data["cost_usd_per_hour"])
+    if sums[:2] != stated[:2] or not math.isclose(sums[2], stated[2], rel_tol=1e-9):
+        raise InputError(
+            f"{path}: its pools have {sums[0]} replicas and {sums[1]} GPUs for ${sums[2]:,.2f}/hour, its totals say "
+            f"{stated[0]}, {stated[1]} and ${stated[2]:,.2f}: changed by hand",
+            "Judge such a fleet with fleetopt evaluate or what-if, or plan again.",
+        )
+    return plan
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _as(kind: Any, value: Any) -> Any:
+    """A value as its annotation wants it; JSON has no infinity, so ``None`` is one where a number must stand."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        if value is None and type(None) in parts:
+            return None
+        return _as(next(p for p in parts if p is not type(None)), value)
+    if kind is Promise:
+        return _promise(value)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return value if isinstance(value, kind) else _record(kind, value)
+    if origin is tuple and isinstance(value, (list, tuple)):
+        inner = [parts[0]] * len(value) if parts[1:] == (...,) else [*parts]
+        return tuple(_as(p, v) for p, v in zip(inner, value, strict=True))
+    if kind is float:
+        if value is None:
+            return math.inf
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+    elif origin is not None and isinstance(value, Mapping):
+        return {k: _as(parts[1], v) for k, v in value.items()}
+    elif kind in (object, Any) or (isinstance(kind, type) and isinstance(value, kind)):
+        return value
+    raise _Unlike(kind)
+
+
+def _record(kind: type, value: Any) -> Any:
+    """A record by its fields; one that has a default may be missing."""
+    if not isinstance(value, Mapping):
+        raise _Unlike(kind)
+    found = {}
+    for f in fields(kind):
+        if f.name in value:
+            found[f.name] = _as(_hints(kind)[f.name], value[f.name])
+        elif f.default is MISSING and f.default_factory is MISSING:
+            raise _Unlike(f.name)
+    return kind(**found)
+
+
+def _promise(value: Any) -> Promise:
+    """A promise as its own :meth:`~planner.promise.Promise.to_dict` writes it."""
+    if not isinstance(value, Mapping):
+        raise _Unlike(Promise)
+    if value.get("metric") == GOODPUT:
+        return Promise.joint(value["limits_s"], value["quantile"], value["scope"])
+    return Promise(**value)

@@ -17,7 +17,7 @@ from planner.machine.hardware import ModelSpec
 from planner.question.options import PlanInputs
 from planner.shared.kept import once
 from planner.shared.remarks import Remark
-from planner.workload.images import images_in
+from planner.workload.calls import images_in
 from planner.workload.workload import Workload
 
 USUAL_SIZE = "1024x1024"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from planner.catalog.load import gpu
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 from planner.question.files import refuse_untold
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.documents import load_document
@@ -107,9 +107,7 @@ def read_services(path: str | Path, changes: Mapping[str, Any]) -> ServicesAsked
         if READ in os.environ:
             refuse_untold(named, f"{place}.", at_home(path).parent, given)
         services += _service(str(name), layers, place, problems)
-    if problems:
-        found = [*dict.fromkeys(problems)]
-        raise InputError.from_problems(found, heading=f"{source}: {len(found)} problems" if len(found) > 1 else None)
+    refuse([*dict.fromkeys(problems)], of=source)
     return ServicesAsked(source, at_home(path).parent, tuple(services), stock, budget)
 
 

@@ -22,7 +22,8 @@ from planner.iteration.speculation import Speculation
 from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
 from planner.plans import EngineSettings
 from planner.promise import Promise
-from planner.question.compiled import Engines, Purchase
+from planner.question.compiled import Engines
+from planner.question.options import PlanInputs
 from planner.queueing.prefix import own_tokens
 from planner.replica.parallel import spreads
 from planner.replica.price import PriceRule
@@ -225,7 +226,7 @@ def full_iteration_time(iteration: IterationModel, slots: float, mean_context: f
 
 def engine_options(
     engines: Engines,
-    purchase: Purchase,
+    purchase: PlanInputs,
     longest_tokens: float,
     room_tokens: float,
     rules: EngineRules,
@@ -352,7 +353,7 @@ def _price_of(gpu: GpuSpec, prices: Mapping[str, float]) -> float | None:
     return next((float(v) for name, v in reversed([*prices.items()]) if find_gpu(name).name == gpu.name), None)
 
 
-def _price_rule(purchase: Purchase, gpu: GpuSpec, profile: Profile) -> PriceRule:
+def _price_rule(purchase: PlanInputs, gpu: GpuSpec, profile: Profile) -> PriceRule:
     """What a pool of such replicas costs."""
     per_gpu = _price_of(gpu, purchase.price)
     if per_gpu is None:

@@ -60,7 +60,7 @@ def as_html(overview: Overview) -> str:
     tail = [
         "<h2>Pools</h2>",
         *map(_block, why(plan)),
-        _list("Where the numbers come from", _provenance(plan)),
+        _block(Text(_provenance(plan), "bullets", title="Where the numbers come from")),
         f"<h2>To repeat it</h2><pre>{escape(overview.command)}</pre>",
         f"<footer>fleetopt {escape(plan.version)}, method {escape(plan.method)}</footer>",
     ]
@@ -91,10 +91,6 @@ def _words(text: str) -> str:
     ):  # fmt: skip
         marked = re.sub(found, put, marked)
     return marked
-
-
-def _list(title: str, items: Sequence[str]) -> str:
-    return f"<h2>{title}</h2><ul>{''.join(f'<li>{_words(item)}</li>' for item in items)}</ul>" if items else ""
 
 
 def _table(table: Table) -> str:

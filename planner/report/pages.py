@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from planner.plans import HOURS_PER_MONTH
 from planner.report.blocks import STYLES, Block, Table, Text, rows_table
 from planner.shared.documents import load_document
-from planner.shared.record import placed, spelled
+from planner.shared.record import Record, placed, spelled
 from planner.shared.remarks import Writer
 from planner.units import format_bytes, format_count, format_usd
 
@@ -168,3 +169,41 @@ def _block(told: dict[str, Any], thing: Any, values: Mapping[str, Any]) -> Block
         elif (one := written(text, thing, values)) is not None:
             lines.append(one)
     return Text(lines, "" if style == "lines" else style, **told)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Record):
+    """Something looked up, as every format has it; what JSON and YAML have are the fields of its kind.
+
+    Parameters
+    ----------
+    rows
+        What is written as CSV.
+    page
+        What people read.
+    """
+
+    rows: Sequence[dict[str, Any]] = field(repr=False)
+    page: Sequence[Table | Text] = field(repr=False)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row per thing."""
+        return [*self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Alone(Listing):
+    """One thing that writes itself, with a page.
+
+    Parameters
+    ----------
+    thing
+        That thing.
+    """
+
+    thing: Any
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        found: dict[str, Any] = self.thing.to_dict()
+        return found

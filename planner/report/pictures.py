@@ -13,11 +13,11 @@ from planner.plans import HOURS_PER_MONTH, Plan
 from planner.promise import GOODPUT
 from planner.report import PICTURES
 from planner.report.blocks import Table, label, rows_table
-from planner.report.charts import Bars, Chart, Line, Lines
+from planner.report.svg import Bars, Chart, Line, Lines, document, rastered
 from planner.shared.writing import write_text
 from planner.studies.overview import Overview
 from planner.studies.schedule import Schedule
-from planner.units import format_count, format_duration, format_percent, format_share, format_usd
+from planner.units import as_number, format_count, format_duration, format_percent, format_share, format_usd
 
 Figure = tuple[Chart, Table]
 """A chart, and the same as a table."""
@@ -226,12 +226,8 @@ def save(result: Any, path: str | Path) -> Path:
         raise InputError(f"{target}: a picture is one of {', '.join(PICTURES)}", "Name the file so.")
     charts = charts_of(result)
     if suffix == ".svg":
-        from planner.report.svg import document
-
         return write_text(target, document(charts))
-    from planner.report.raster import draw
-
-    return draw(charts, target)
+    return rastered(charts, target)
 
 
 def _of_plan(plan: Plan) -> list[Chart]:
@@ -270,7 +266,9 @@ def _of_sweep(result: Any) -> list[Chart]:
     rows = result.to_rows()
     changed = list(dict.fromkeys(name for p in result.points for name in p.changes))
     values = {name: {str(r.get(name)) for r in rows} for name in changed}
-    number = next((n for n in changed if len(values[n]) > 1 and all(_is_number(v) for v in values[n])), None)
+    number = next(
+        (n for n in changed if len(values[n]) > 1 and all(math.isfinite(as_number(v)) for v in values[n])), None
+    )
     if number is None:
         named = [(", ".join(str(r.get(n)) for n in changed), r.get("cost_usd_per_hour")) for r in rows]
         return _bars("Cost a month of every point", [(n, c and HOURS_PER_MONTH * c) for n, c in named], _money)
@@ -290,13 +288,6 @@ def _bars(
     """A bar for every value that is a number, if any is."""
     rows = [(name, None, float(value)) for name, value in values if value is not None and math.isfinite(value)]
     return [Bars(title, rows, middle, text)] if rows else []
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 def _of_stability(result: Any) -> list[Chart]:

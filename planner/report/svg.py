@@ -1,13 +1,144 @@
-"""Pictures as SVG text: lines over a number, bars beside each other, steps of a day. Colours come from the page."""
+"""Pictures as SVG text, and as PNG or PDF with matplotlib: lines over a number, bars beside each other, steps of a day.
+
+Colours of SVG come from the page."""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+from typing import Any
 
-from planner.report.charts import THIN, Bars, Chart, Lines, ticks
+from planner.errors import InputError
+from planner.shared.extras import installing
+from planner.shared.writing import write_bytes
+
+FEW_DECADES = 4.0
+"""Logarithmic axes that reach no further than this factor are numbered evenly [1]."""
+
+THIN, THICKER = 2.0, 2.5
+"""Width of a line, and how much wider one is that another covers in part [points]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a chart.
+
+    Parameters
+    ----------
+    name
+        For the legend and the labels of its points.
+    points
+        (x, y), x ascending; an infinite y ends a line.
+    style
+        ``a``, ``b``, ``c`` a colour each, ``limit`` dashed.
+    steps
+        Whether it keeps its height until the next point.
+    dots
+        Points alone, not joined.
+    named
+        Its name stands at its first point, and in no legend.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    style: str = "a"
+    steps: bool = False
+    dots: bool = False
+    named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines over a common x.
+
+    Parameters
+    ----------
+    title
+        What it shows; its alternative text.
+    drawn
+        The lines.
+    x_name, y_name, x_text, y_text
+        Names of the axes, and how their numbers are written.
+    marks
+        Places to mark with an upright, and their names.
+    log_x, log_y
+        Logarithmic axes; values must be positive.
+    whole
+        The y are whole numbers.
+    """
+
+    title: str
+    drawn: Sequence[Line]
+    x_name: str
+    y_name: str
+    x_text: Callable[[float], str]
+    y_text: Callable[[float], str]
+    marks: Sequence[tuple[float, str]] = ()
+    log_x: bool = False
+    log_y: bool = False
+    whole: bool = False
+
+    @property
+    def legend(self) -> list[Line]:
+        """The lines whose names stand below."""
+        return [line for line in self.drawn if not line.named]
+
+    def width(self, k: int) -> float:
+        """Of the k-th line, so that it is seen below later ones that share its points [points]."""
+        mine = set(self.drawn[k].points)
+        return THIN + THICKER * sum(len(mine & set(later.points)) > 1 for later in self.drawn[k + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """A tornado: for every row how far both ends lie from the middle.
+
+    Parameters
+    ----------
+    title
+        What it shows; its alternative text.
+    rows
+        (name, one end, the other); an end that is ``None`` has no bar.
+    middle, text
+        Where the bars begin, and how numbers are written.
+    """
+
+    title: str
+    rows: Sequence[tuple[str, float | None, float | None]]
+    middle: float
+    text: Callable[[float], str]
+
+
+Chart = Lines | Bars
+"""Either."""
+
+
+def ticks(low: float, high: float, log: bool = False, whole: bool = False) -> list[float]:
+    """Round values from low to high; on a logarithmic axis both positive.
+
+    >>> ticks(0.0, 3.2), ticks(0.0, 2.2, whole=True), ticks(0.35, 0.66, log=True)
+    ([0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0], [0.4, 0.5, 0.6])
+    >>> ticks(0.02, 1.5, log=True)
+    [0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
+    """
+    if log and high / low > FEW_DECADES:
+        return [
+            m * 10.0**e
+            for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+            for m in ((1, 1.5, 2, 3, 5, 7) if high / low < 12 else (1, 2, 5) if high / low < 200 else (1,))
+            if low <= m * 10.0**e <= high
+        ]
+    step = 10.0 ** math.floor(math.log10((high - low) or 1.0))
+    step *= next(m for m in (0.1, 0.2, 0.25, 0.5, 1.0, 2.0) if (high - low) / (m * step) <= 6.0)
+    if whole:
+        step = max(1.0, math.ceil(step))
+    first = math.ceil(low / step - 1e-9)
+    return [round(k * step, 12) for k in range(first, math.floor(high / step + 1e-9) + 1)]
+
 
 WIDTH, HEIGHT = 640, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 44
@@ -218,3 +349,85 @@ def _frame(along: _Axis, up: _Axis, chart: Lines) -> str:
 def _text(x: float, y: float, text: str, anchor: str, style: str = "") -> str:
     kind = f' class="{style}"' if style else ""
     return f'<text{kind} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+DOTS_PER_INCH = 150
+
+
+def rastered(charts: Sequence[Chart], path: Path) -> Path:
+    """Write charts below each other.
+
+    Raises
+    ------
+    InputError
+        matplotlib is not installed; a file that cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError(
+            f"{path}: {path.suffix[1:].upper()} needs matplotlib", f"{installing('plot')}, or name the file .svg."
+        ) from error
+    heights = [height_of(c) if isinstance(c, Lines) else 90 + ROW * len(c.rows) for c in charts]
+    figure: Any = Figure(figsize=(WIDTH / 72.0, sum(heights) / 72.0), layout="constrained")
+    panels = figure.subplots(len(charts), 1, squeeze=False, height_ratios=heights)[:, 0]
+    colours = dict(part.split(":") for part in LIGHT.replace("--", "").split(";"))
+    for chart, panel in zip(charts, panels, strict=True):
+        if isinstance(chart, Lines):
+            _panel_lines(chart, panel, colours)
+        else:
+            _panel_bars(chart, panel, colours)
+        panel.set_title(chart.title, loc="left", fontsize=10)
+    drawn = io.BytesIO()
+    try:
+        figure.savefig(drawn, dpi=DOTS_PER_INCH, format=path.suffix[1:].lower())
+    except ValueError as error:
+        raise InputError(f"{path}: the picture cannot be drawn: {error}") from error
+    return write_bytes(path, drawn.getvalue())
+
+
+def _panel_lines(chart: Lines, panel: Any, colours: dict[str, str]) -> None:
+    """Lines with their axes, numbers written as in the other pictures."""
+    for k, line in enumerate(chart.drawn):
+        points = [(x, y) for x, y in line.points if math.isfinite(y)]
+        x, y = ([p[k] for p in points] for k in (0, 1))
+        colour = colours["bad" if line.style == "limit" else line.style]
+        dashes = "--" if line.style == "limit" else "none" if line.dots else "-"
+        panel.plot(
+            x, y, color=colour, linestyle=dashes, marker="o" if line.dots else None, markersize=3,
+            label=None if line.named else line.name, linewidth=0.75 * chart.width(k),
+            drawstyle="steps-post" if line.steps else "default",
+        )  # fmt: skip
+        if line.named and points:
+            panel.annotate(line.name, points[0], xytext=(5, 3), textcoords="offset points", fontsize=8)
+    for k, (place, name) in enumerate(chart.marks):
+        panel.axvline(place, color=colours["ink"], linestyle=":")
+        panel.annotate(name, (place, 1.0 - 0.08 * k), xycoords=("data", "axes fraction"), va="top", fontsize=8)
+    panel.set(xlabel=chart.x_name, ylabel=chart.y_name)
+    if chart.log_x:
+        panel.set_xscale("log")
+    if chart.log_y:
+        panel.set_yscale("log")
+    else:
+        panel.set_ylim(bottom=min(0.0, panel.get_ylim()[0]))
+    for axis, (low, high), log, text in (
+        (panel.xaxis, panel.get_xlim(), chart.log_x, chart.x_text),
+        (panel.yaxis, panel.get_ylim(), chart.log_y, chart.y_text),
+    ):
+        places = ticks(low, high, log, chart.whole and axis is panel.yaxis)
+        axis.set_ticks(places, [text(v) for v in places])
+        axis.set_ticks([], minor=True)
+    panel.grid(True, alpha=0.3)
+    if len(chart.legend) > 1:
+        panel.legend(fontsize=8)
+
+
+def _panel_bars(chart: Bars, panel: Any, colours: dict[str, str]) -> None:
+    """Rows from above, both ends from the middle."""
+    for k, (_, low, high) in enumerate(chart.rows):
+        for value, style in ((low, "b"), (high, "c")):
+            if value is not None:
+                panel.barh(-k, value - chart.middle, left=chart.middle, height=0.6, color=colours[style])
+    panel.set_yticks([-k for k in range(len(chart.rows))], [name for name, _, _ in chart.rows])
+    panel.axvline(chart.middle, color=colours["ink"], linestyle=":")
+    panel.xaxis.set_major_formatter(lambda value, _: chart.text(value))

@@ -108,7 +108,8 @@ def _wrong(function: Callable[..., Any], args: Any, kwargs: Any) -> list[tuple[s
         for name, p in signature.parameters.items()
         if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.annotation is not p.empty
     }
-    return [(n, stated[n], v) for n, v in given.items() if n in stated and not _is(v, stated[n])]
+    types = {name: ast.parse(wanted, mode="eval").body for name, wanted in stated.items()}
+    return [(n, stated[n], v) for n, v in given.items() if n in stated and not _is(v, types[n])]
 
 
 def _shown(value: Any) -> str:
@@ -119,38 +120,23 @@ def _shown(value: Any) -> str:
         return f"a {type(value).__name__}"
 
 
-def _parts(text: str, separator: str) -> list[str]:
-    """A type cut at a separator that stands in no brackets."""
-    parts, depth, begin = [], 0, 0
-    for place, letter in enumerate(text):
-        depth += (letter == "[") - (letter == "]")
-        if letter == separator and not depth:
-            parts.append(text[begin:place])
-            begin = place + 1
-    return [p.strip() for p in (*parts, text[begin:])]
-
-
-def _is(value: Any, wanted: str) -> bool:
+def _is(value: Any, wanted: ast.expr) -> bool:
     """Whether a value is of a type written as in an annotation."""
-    return any(_is_one(value, part) for part in _parts(wanted, "|"))
-
-
-def _is_one(value: Any, wanted: str) -> bool:
-    """The same of a type without alternatives."""
-    name, _, inside = wanted.partition("[")
-    inside = inside.removesuffix("]")
+    if isinstance(wanted, ast.BinOp):
+        return _is(value, wanted.left) or _is(value, wanted.right)
+    kind, inside = (wanted.value, wanted.slice) if isinstance(wanted, ast.Subscript) else (wanted, wanted)
+    name, inner = ast.unparse(kind), inside.elts if isinstance(inside, ast.Tuple) else [inside]
     if name in _SIMPLE:
         return _SIMPLE[name](value)
     if name == "Literal":
-        return isinstance(value, str) and value in ast.literal_eval(f"[{inside}]")
+        return isinstance(value, str) and value in map(ast.literal_eval, inner)
     if name in ("Sequence", "Collection", "list", "tuple"):
-        items = _parts(inside, ",")[0]
-        return _is_sequence(value) and all(_is(v, items) for v in value)
+        listed = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+        return (listed or getattr(value, "ndim", 0) == 1) and all(_is(v, inner[0]) for v in value)
     if name == "Mapping":
-        key, content = _parts(inside, ",")
-        return isinstance(value, Mapping) and all(_is(k, key) and _is(v, content) for k, v in value.items())
+        return isinstance(value, Mapping) and all(_is(k, inner[0]) and _is(v, inner[1]) for k, v in value.items())
     # a class, known here by its name alone: what is loaded for types only is not there to be asked
-    return name in {c.__name__ for c in type(value).__mro__} or not _is_plain(value)
+    return name in {c.__name__ for c in type(value).__mro__} or type(value).__module__ not in ("builtins", "numpy")
 
 
 def _is_number(value: Any) -> bool:
@@ -165,19 +151,9 @@ def _is_numpy(value: Any, kinds: str) -> bool:
     return getattr(getattr(value, "dtype", None), "kind", "O") in kinds and getattr(value, "ndim", 1) == 0
 
 
-def _is_sequence(value: Any) -> bool:
-    """Whether a value has items in order: a sequence that is no text, or an array."""
-    return (isinstance(value, Sequence) and not isinstance(value, (str, bytes))) or getattr(value, "ndim", 0) == 1
-
-
 def _is_text(value: Any) -> bool:
     """Whether a value is text that can be written anywhere: half a character cannot."""
     return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value is of Python's own types or of NumPy's, which no class of the project or of a data frame is."""
-    return type(value).__module__ in ("builtins", "numpy")
 
 
 _LARGEST = int(math.ldexp(1.0, 1023))

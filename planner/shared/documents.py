@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 from planner.shared.paths import at_home, is_unfed_pipe
 
 LARGEST_FILE = 64 * 1024 * 1024
@@ -431,8 +431,7 @@ def _check_values(data: Any, source: str, infinite: bool = False) -> None:
                     continue
                 shown = printable(str(key), 60)
                 stack.append((f"{path}[{key}]" if isinstance(value, list) else f"{path}.{shown}".lstrip("."), inner))
-    if problems:
-        raise InputError.from_problems(sorted(problems))
+    refuse(sorted(problems))
 
 
 def whole(text: str) -> str:

@@ -86,7 +86,7 @@ class InNotebooks(Record):
             for row in rows[:MOST_ROWS]
         )
         more = f"<p>and {len(rows) - MOST_ROWS:,} more rows: to_frame()</p>" if len(rows) > MOST_ROWS else ""
-        page = import_module("planner.report.text").summary_of(self)
+        page = import_module("planner.report.output").summary_of(self)
         title = escape("\n".join(page) or repr(self).strip("<>"))
         title = f"<pre>{title}</pre>" if page else f"<p><b>{title}</b></p>"
         return f'<div style="overflow-x:auto">{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}</div>'

@@ -25,7 +25,6 @@ from planner.methods.occupancy import iteration_times
 from planner.methods.replayed import RUNNING
 from planner.methods.sessions import SessionPool
 from planner.predict.calls import session_calls
-from planner.predict.records import Clients
 from planner.predict.traffic import PoolTraffic
 from planner.promise import GOODPUT
 from planner.question.options import GROWTH
@@ -46,7 +45,7 @@ from planner.simulate.traffic import (
 )
 from planner.units import RATE_RULE, is_rate
 from planner.workload.pools import DECODE, FEWEST_REQUESTS, KV, PoolLaw
-from planner.workload.sending import Sending, Surge, paced_clients
+from planner.workload.sending import Clients, Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
 
@@ -499,8 +498,7 @@ class _Runs:
         c, in_flight = self.source.fleet.question.clients, self.source.traffic.sending.in_flight
         if not c.stated and math.isinf(in_flight):
             return None
-        limit = max(in_flight * share, 1.0)
-        return Clients(c.max_queue, c.max_queued_tokens, c.timeout_s, c.retries, c.retry_after_s, limit)
+        return replace(c, in_flight=max(in_flight * share, 1.0))
 
     def pair(
         self, fleet: Disaggregated, names: Sequence[str], seeds: Sequence[int], quantiles: Sequence[float]

@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from planner.errors import InputError
-from planner.predict.records import Clients, Decoders, Floats, PrefixCache, Replicas, Requests, Run
+from planner.predict.records import Decoders, Floats, PrefixCache, Replicas, Requests, Run
 from planner.predict.run import replay
 from planner.simulate.measure import Played, SimulationResult, result_of
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import Traffic, seeds_of
+from planner.workload.sending import Clients
 
 Transfer = Callable[[Floats], Floats]
 """Time to move the KV cache of prompts [s] by their lengths [tokens]."""

@@ -10,9 +10,9 @@ from typing import Any
 from planner.errors import InfeasibleError
 from planner.fleet.assemble import make_plan
 from planner.plans import Plan
-from planner.question.compressible import span_of
 from planner.question.files import engines_of, saved_pools
 from planner.question.options import PlanInputs
+from planner.question.values import span_of
 from planner.shared.remarks import Remark
 from planner.workload.workload import Workload
 

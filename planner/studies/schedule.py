@@ -12,8 +12,8 @@ from planner.fleet.assemble import fleet_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
 from planner.fleet.shapes import standing_fleet
+from planner.plans import SavedPool
 from planner.question.compiled import CompiledQuestion
-from planner.question.files import SavedPool
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.studies.dwell import cheapest_holding, paid_replicas

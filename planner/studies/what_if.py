@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 from planner.errors import InfeasibleError, InputError, refuse
 from planner.fleet.assemble import fleet_of, make_plan
 from planner.fleet.shapes import standing_fleet
-from planner.plans import Plan
+from planner.plans import Plan, SavedPool
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import compile_question
-from planner.question.files import SavedPool, engines_of
+from planner.question.files import engines_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.kept import keeping
 from planner.shared.notebook import InNotebooks

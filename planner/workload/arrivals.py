@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.errors import refuse
 from planner.shared.record import Record
 from planner.units import LEAST, MOST, MOST_RATE, MOST_SECONDS
 from planner.workload.trace import Floats, Ints
@@ -88,8 +88,7 @@ class Arrivals(Record):
             problems.append(f"hourly_profile needs 24 or 168 values, got {len(self.hourly_profile)}")
         if any(not 0.0 <= x <= MOST for x in self.hourly_profile):
             problems.append("hourly_profile must be finite and not negative")
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
 
     def dispersion_at(self, window_s: float) -> float:
         """Index of dispersion of counts at any window [1], log-log interpolated between the measured ones.
@@ -123,10 +122,6 @@ class Arrivals(Record):
     def busiest_hour(self) -> float:
         """The busiest hour over the mean one [1]: of all days where there are several; 1 where no day is known."""
         return self.peak_hour_over_mean or max(self.hourly_profile, default=1.0)
-
-    def with_rate(self, rate_per_s: float) -> Arrivals:
-        """The same process at another rate [requests/s], burstiness kept (more independent users would lower it)."""
-        return replace(self, rate_per_s=rate_per_s)
 
     def thinned(self, share: float) -> Arrivals:
         r"""The process left when each request is kept independently with probability `share` [1].

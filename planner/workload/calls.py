@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +13,31 @@ import numpy as np
 
 from planner.workload.sessions import Sessions, SharedPrefix
 from planner.workload.trace import Floats, Ints
+
+_MARK = re.compile(r"(?:^|:)(\d{1,4})-images$", re.ASCII)
+
+MOST_IMAGES = 9_999
+"""More no prompt has."""
+
+
+def labelled(category: str, images: int) -> str:
+    """The category of requests of a category with so many images.
+
+    >>> labelled("chat", 2), labelled("", 1), labelled("chat", 0)
+    ('chat:2-images', '1-images', 'chat')
+    """
+    return f"{images}-images" if not category else f"{category}:{images}-images" if images else category
+
+
+def images_in(categories: Iterable[str]) -> dict[str, int]:
+    """Images of the requests of each category that has some.
+
+    >>> images_in(["chat", "chat:2-images", "12-images", "2-images-a-day"])
+    {'chat:2-images': 2, '12-images': 12}
+    """
+    found = {name: int(mark[1]) for name in categories if (mark := _MARK.search(name))}
+    return {name: count for name, count in found.items() if count}
+
 
 ASSUMED_GAP_S = 30.0
 """Mean of the exponential gaps between the calls of a session whose times are not known [s]."""
@@ -25,24 +51,27 @@ LEVELS = 3
 
 @dataclass(slots=True)
 class CallColumns:
-    """What a reader found of sessions, one entry per request up to the last that said anything.
+    """What a reader found of sessions.
 
     Parameters
     ----------
+    rows
+        Those requests that said anything of a session, by their place, and all after the first.
     names
-        Session of each request, by number, -1 = not said.
+        Session of each, by number, -1 = not said.
     cached, duration_s
         Prompt tokens that calls before had, and duration of the call; NaN = not said.
     blocks
-        Hashes of the prompt's blocks; none where not said.
+        Place of a request -> hashes of its prompt's blocks, where they are said.
     shared
         Parts of prompts that sessions share, where the file says so itself, shape (requests,) each.
     """
 
+    rows: list[int] = field(default_factory=list)
     names: list[int] = field(default_factory=list)
     cached: list[float] = field(default_factory=list)
     duration_s: list[float] = field(default_factory=list)
-    blocks: list[Sequence[Any]] = field(default_factory=list)
+    blocks: dict[int, Sequence[Any]] = field(default_factory=dict)
     shared: tuple[SharedPrefix, ...] = ()
     _numbers: dict[str, int] = field(default_factory=dict)
 
@@ -67,17 +96,13 @@ class CallColumns:
     def add(self, row: int, said: tuple[Any, ...]) -> None:
         """What the `row`-th request says, as :meth:`read` gave it."""
         name, cached, lasted, blocks = said
-        if name is not None or self.names:
-            missing = row - 1 - len(self.names)
-            self.names += [-1] * missing
-            self.cached += [math.nan] * missing
-            self.duration_s += [math.nan] * missing
+        if name is not None or self.rows:
+            self.rows.append(row - 1)
             self.names.append(-1 if name is None else self._numbers.setdefault(name, len(self._numbers)))
             self.cached.append(cached)
             self.duration_s.append(lasted)
-        if blocks or self.blocks:
-            self.blocks += [()] * (row - 1 - len(self.blocks))
-            self.blocks.append(blocks)
+        if blocks:
+            self.blocks[row - 1] = blocks
 
     def take(
         self,
@@ -88,17 +113,17 @@ class CallColumns:
     ) -> None:
         """What all requests say, a column each: names (empty = none), cached tokens and durations (NaN = not said)."""
         self._numbers = {name: k for k, name in enumerate(dict.fromkeys(name for name in names if name))}
-        self.names = [self._numbers.get(name, -1) for name in names]
+        self.rows, self.names = [*range(len(names))], [self._numbers.get(name, -1) for name in names]
         self.cached, self.duration_s, self.shared = list(cached), list(duration_s), shared
 
     def relative(self, times_s: Floats) -> bool:
         """Whether times count from the start of each session: all of several begin at the same moment, zero."""
-        if len(self.names) != times_s.size or len(self._numbers) < 2:
+        if len(self._numbers) < 2 or self.rows[-1] + 1 != times_s.size:
             return False
         names = np.array(self.names)
         named = names >= 0
         start = np.full(len(self._numbers), np.inf)
-        np.minimum.at(start, names[named], times_s[named])
+        np.minimum.at(start, names[named], times_s[self.rows][named])
         return bool(np.all(start == 0.0))
 
     def sessions(
@@ -111,25 +136,23 @@ class CallColumns:
         inputs, outputs, category, times_s
             All requests of the file, shape (requests,); times [s], ``None`` = not known.
         """
-        requests, names = inputs.size, np.array(self.names, dtype=np.int64)
-        cached, lasting, shared, titles = np.full(requests, np.nan), None, self.shared, tuple[str, ...]()
-        if self.names:
-            rest = [math.nan] * (requests - names.size)
-            session = np.append(names, np.full(len(rest), -1))
+        requests = inputs.size
+        session, (cached, lasting) = np.full(requests, -1), np.full((2, requests), np.nan)
+        shared, titles = self.shared, tuple[str, ...]()
+        if self.rows:
+            session[self.rows], cached[self.rows], lasting[self.rows] = self.names, self.cached, self.duration_s
             unnamed = session < 0
             if np.bincount(session[~unnamed], minlength=1).max() < 2 and not shared:
                 return None
             session[unnamed] = len(self._numbers) + np.arange(np.count_nonzero(unnamed))
-            cached, lasting = (np.array(column + rest) for column in (self.cached, self.duration_s))
             notes = _left_out(int(unnamed.sum()), requests, "name no session")
             # those that name none have the last numbers, one each
             titles = *self._numbers, *(f"unnamed {k}" for k in range(int(session.max()) + 1 - len(self._numbers)))
         elif self.blocks:
-            self.blocks += [()] * (requests - len(self.blocks))
             session, cached, shared, block = self._hashed(inputs, times_s)
             if np.unique(session).size == requests and not shared:
                 return None
-            notes = _left_out(sum(not b for b in self.blocks), requests, "have no hashes of blocks")
+            notes = _left_out(requests - len(self.blocks), requests, "have no hashes of blocks")
             notes.append(f"sessions found by the blocks of {block:g} tokens that their prompts begin with")
         else:
             return None
@@ -155,7 +178,7 @@ class CallColumns:
         matched = np.zeros(inputs.size, dtype=np.int64)
         for row in order.tolist():
             node, path, new = 0, [], False
-            for name in self.blocks[row]:
+            for name in self.blocks.get(row, ()):
                 found = children.get((node, name))
                 if found is None:
                     new = True
@@ -191,9 +214,9 @@ def _assumed_times(session: Ints) -> Floats:
     return times
 
 
-def _block_tokens(inputs: Floats, blocks: Sequence[Sequence[Any]]) -> float:
+def _block_tokens(inputs: Floats, blocks: Mapping[int, Sequence[Any]]) -> float:
     """Tokens of a block: the least power of two with which the blocks hold the prompts."""
-    longest = max(float(n) / len(found) for n, found in zip(inputs, blocks, strict=True) if found)
+    longest = max(float(inputs[row]) / len(found) for row, found in blocks.items())
     return float(2 ** max(math.ceil(math.log2(max(longest, 1.0)) - 1e-9), 0))
 
 

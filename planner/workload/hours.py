@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, refuse, unknown
 from planner.shared.documents import Rows, read_text
 from planner.shared.paths import at_home
-from planner.units import is_measurable
+from planner.units import as_number, is_measurable
 from planner.workload.arrivals import Arrivals
-from planner.workload.formats.metadata import Metadata, as_number
+from planner.workload.formats.metadata import Metadata
 from planner.workload.resolve import shipped_folder
 from planner.workload.workload import Workload
 
@@ -50,7 +50,7 @@ def load_profile(name: str) -> Arrivals:
     """
     names = profile_names()
     if name not in names:
-        raise InputError(f"no shipped profile {name!r}{did_you_mean(name, names)}", f"Known: {', '.join(names)}.")
+        raise unknown(f"no shipped profile {name!r}", name, names)
     meta, rates = Metadata(name), list[float]()
     for number, line in enumerate((shipped_folder() / "profiles" / f"{name}.csv").read_text("utf-8").splitlines()):
         if line.startswith("#"):
@@ -126,9 +126,7 @@ def hourly_rates(
             return _read(path)
     name, names = str(source), profile_names()
     if name not in names:
-        raise InputError(
-            f"--hours: {name}: no such file or shipped service{did_you_mean(name, names)}", f"Shipped: {known}."
-        )
+        raise unknown(f"--hours: {name}: no such file or shipped service", name, names, "Shipped")
     return HourlyRates(_scaled(load_profile(name).hourly_profile, name)[0], None, name)
 
 
@@ -158,8 +156,7 @@ def _read(path: Path) -> HourlyRates:
             problems.append(f"{path}: row {number + 1}: {cell!r} is not a rate")
         elif hour is not None and as_number(row[hour]) != number:
             problems.append(f"{path}: row {number + 1}: expected hour {number}, got {row[hour]!r}")
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     relative, mean = _scaled(values, str(path))
     return HourlyRates(relative, mean if found == _COLUMNS[1] else None, path.name)
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, refuse, unknown
 from planner.shared.documents import printable
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
 from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ImportReport, ReadOptions, TraceBuilder
+from planner.workload.formats.rows import read_rows
 from planner.workload.resolve import expand, resolve_workload
 from planner.workload.sessions import Sessions, joined
 from planner.workload.source import Progress, Source, normal_name
@@ -158,10 +159,7 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
     if input_format is not None:
         known = {f.name: f for f in formats()}
         if input_format not in known:
-            raise InputError(
-                f"unknown input format {input_format!r}{did_you_mean(input_format, known)}",
-                f"Known: {', '.join(format_names())}.",
-            )
+            raise unknown(f"unknown input format {input_format!r}", input_format, format_names())
         return known[input_format]
     head = source.head()
     for candidate in formats(head.kind):
@@ -236,10 +234,7 @@ def _usable(traces: Sequence[TraceBuilder], options: ReadOptions, most: int | No
             f"{traces[0].path}: {len(kinds):,} different categories (at most {MOST_CATEGORIES:,}): they name requests"
         )
         hint = "Name another column: --map category=COLUMN; or one category for all of a file: NAME=FILE."
-    if problems:
-        raise InputError.from_problems(
-            problems, hint, None if len(problems) == 1 else f"{traces[0].path}: {len(problems)} problems"
-        )
+    refuse(problems, hint, of=traces[0].path)
 
 
 def workload_from_traces(
@@ -343,33 +338,22 @@ def _merge_equal(
     inputs: Floats, outputs: Floats, category: Ints
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Equal requests become one row; the law is the same and everything after it is faster."""
-    wide, narrow = (int(column.max()).bit_length() for column in (inputs, category))
+    wide, narrow = (int(column.max()) + 1 for column in (inputs, category))
     counts_alone = all(
         np.array_equal(column, np.rint(column)) for column in (inputs, outputs) if column.dtype.kind == "f"
     )
-    if not counts_alone or (int(inputs.max()) + int(outputs.max())).bit_length() + wide + narrow >= 64:
+    if not counts_alone or (wide + int(outputs.max())) * wide * narrow >= 1 << 63:
         (inputs, outputs, kind), counts = np.unique([inputs, outputs, category], axis=1, return_counts=True)
         return inputs, outputs, kind.astype(np.int64), counts
     # counts are whole numbers: one key sorts faster than three columns, the total first as a workload keeps its rows
-    keys = inputs.astype(np.int64)
-    keys += _whole(outputs)
-    for column, bits in ((inputs, wide), (category, narrow)):
-        keys <<= bits
-        keys |= _whole(column)
-    keys.sort()
-    start = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
-    size, keys = keys.size, keys[start]
-    category = keys & ((1 << narrow) - 1)
-    keys >>= narrow
-    inputs = keys & ((1 << wide) - 1)
-    keys >>= wide
-    keys -= inputs
-    return inputs, keys, category, np.diff(start, append=size)
-
-
-def _whole(column: np.ndarray) -> np.ndarray:
-    """Counts as whole numbers; those that are already are not copied."""
-    return column if column.dtype.kind in "iu" else column.astype(np.int64)
+    keys = np.add(inputs, outputs, dtype=np.int64, casting="unsafe")
+    for column, most in ((inputs, wide), (category, narrow)):
+        keys *= most
+        np.add(keys, column, out=keys, casting="unsafe")
+    keys, counts = np.unique(keys, return_counts=True)
+    lengths, category = np.divmod(keys, narrow)
+    total, inputs = np.divmod(lengths, wide)
+    return inputs, total - inputs, category, counts
 
 
 def _joined(columns: Sequence[np.ndarray]) -> np.ndarray:
@@ -465,3 +449,47 @@ def _account(trace: TraceBuilder, relative: bool) -> tuple[list[str], ImportRepo
     if trace.unreadable:
         notes.append(f"dropped {trace.unreadable:,} of {trace.rows_read:,}: unreadable")
     return notes, report
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """What is needed of a pandas data frame."""
+
+    columns: Any
+
+    def itertuples(self, index: bool = True) -> Iterable[Any]:
+        """Its rows."""
+        ...
+
+
+def workload_from_frame(frame: Frame) -> Workload:
+    """One request per row: lengths, and times and categories where there are columns for them.
+
+    Parameters
+    ----------
+    frame
+        Columns named as in a CSV that ``fleetopt workload import`` recognises: ``input_tokens``, ``output_tokens``,
+        ``timestamp``, ``category``, or another name in use for them. Times are date-times, or numbers.
+
+    Raises
+    ------
+    InputError
+        A column is missing or there twice; more than 0.1% of the rows cannot be read; no row at all.
+    """
+    from planner.workload.formats.registry import common_fields
+
+    builder = TraceBuilder("DataFrame", "frame")
+    try:
+        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame), common_fields())
+        workload, _ = workload_from_traces([builder], builder.options)
+    except InputError as error:
+        # hints of files name options of the command line
+        hint = "Name its columns input_tokens, output_tokens and, where known, timestamp and category; drop rows without them."
+        raise InputError.from_problems(error.problems or (error.message,), hint) from None
+    return workload
+
+
+def _rows(frame: Frame) -> Iterator[tuple[int, list[Any]]]:
+    """Rows with their numbers, from 1; times as text, which the clock reads."""
+    for row, values in enumerate(frame.itertuples(index=False), 1):
+        yield row, [v.isoformat(sep=" ") if hasattr(v, "isoformat") else v for v in values]

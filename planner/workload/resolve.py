@@ -41,12 +41,6 @@ def shipped_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in shipped_folder().glob("*.csv")))
 
 
-def shipped_path(name: str) -> Path | None:
-    """Path of a shipped workload by its name with or without ``.csv``; ``None`` when there is none."""
-    stem = name.removesuffix(".csv")
-    return shipped_folder() / f"{stem}.csv" if stem in shipped_names() else None
-
-
 def is_passing(name: str) -> bool:
     """Whether nothing of that name can be read again later: standard input and pipes; nor an address, as nothing is fetched because
     a file names it."""
@@ -92,11 +86,9 @@ def resolve_workload(path: str | Path) -> Path:
         raise InputError(
             f"{printable(str(path))}: cannot be a file ({getattr(error, 'strerror', None) or error})"
         ) from None
-    if given.name == str(path):
-        shipped = shipped_path(given.name)
-        if shipped is not None:
-            return shipped
-    names = shipped_names()
+    names, stem = shipped_names(), str(path).removesuffix(".csv")
+    if stem in names:
+        return shipped_folder() / f"{stem}.csv"
     hint = f"Give the path of an existing file or one of the shipped workloads: {', '.join(names)}."
     raise InputError(f"{path}: no such file or shipped workload{did_you_mean(given.stem, names)}", hint)
 

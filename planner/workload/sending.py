@@ -216,3 +216,41 @@ class Sending:
 
 ORDINARY = Sending()
 """A trace or Poisson arrivals tell everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What clients and the engines' doors do.
+
+    Parameters
+    ----------
+    max_queue, max_queued_tokens
+        Requests, and prompt tokens, that may wait at a replica; what would exceed them is rejected.
+    timeout_s
+        A client gives up when it has no first token after so long [s]; the engine then drops the request.
+    retries
+        Times a client sends a rejected request, or one given up, again.
+    retry_after_s
+        How long it waits before [s].
+    in_flight
+        Requests of all clients under way at most: one beyond waits with its client, in order of arrival, and is sent, and
+        its latency counted, from when another is complete.
+    leave
+        A request beyond `in_flight` is turned away instead: a gateway sends it elsewhere.
+    """
+
+    max_queue: float = math.inf
+    max_queued_tokens: float = math.inf
+    timeout_s: float = math.inf
+    retries: int = 0
+    retry_after_s: float = 1.0
+    in_flight: float = math.inf
+    leave: bool = False
+
+    @property
+    def stated(self) -> bool:
+        """Whether anything is limited at doors or by patience: without, every request waits as long as it takes."""
+        return min(self.max_queue, self.max_queued_tokens, self.timeout_s) < math.inf
+
+
+PATIENT = Clients()

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.errors import InputError
-
 if TYPE_CHECKING:
     from planner.workload.trace import Bools, Floats, Ints, Stretches
 
@@ -270,15 +268,7 @@ class Sessions:
 
 
 def joined(parts: Sequence[Sessions]) -> Sessions:
-    """Sessions of several files side by side.
-
-    Raises
-    ------
-    InputError
-        There are none.
-    """
-    if not parts:
-        raise InputError("sessions: none to join")
+    """Sessions of several files side by side, at least one."""
     if len(parts) == 1:
         return parts[0]
     offsets = np.cumsum([0, *(p.count for p in parts[:-1])])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import lzma
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +26,9 @@ LONG_HEAD_BYTES = 1 << 22
 _PROGRESS_EVERY = 8192  # lines between two reports of progress
 _PIECE = 1 << 18  # of a text [characters]
 _KEY = re.compile(r'"([^"\\]{1,80})"\s*:')
+
+_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "lzma"}
+"""How packed files begin -> what unpacks them."""
 
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, OSError)
 
@@ -109,14 +112,8 @@ class Source:
         """The file as it was before it was packed."""
         start = raw.read(6)
         raw.seek(0)
-        if start[:2] == b"\x1f\x8b":
-            return gzip.GzipFile(fileobj=raw)
-        if start[:3] == b"BZh":
-            import bz2
-
-            return bz2.BZ2File(raw)
-        if start == b"\xfd7zXZ\x00":
-            return lzma.LZMAFile(raw)
+        if (packed := next((module for mark, module in _PACKED.items() if start.startswith(mark)), None)) is not None:
+            return import_module(packed).open(raw)
         if start[:4] == b"\x28\xb5\x2f\xfd":
             try:
                 import zstandard

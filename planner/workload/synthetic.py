@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
 from planner.workload.sessions import Sessions, SharedPrefix
 from planner.workload.trace import Floats
@@ -82,8 +82,7 @@ class SyntheticLengths(_Named):
             for name, value in (("isl_spread", self.isl_spread), ("osl_spread", self.osl_spread))
             if not 0.0 <= value <= _LARGEST_SPREAD
         ]
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
 
     @classmethod
     def parse(cls, text: str) -> SyntheticLengths | None:
@@ -219,8 +218,7 @@ class SyntheticSessions(_Named):
             problems.append("groups and prefix: one of them alone says nothing")
         if self.prompts and not (self.groups and self.question >= 1.0):
             problems.append("prompts: needs groups, prefix and question")
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
 
     @classmethod
     def parse(cls, text: str) -> SyntheticSessions | None:

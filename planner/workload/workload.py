@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeVar
 
 import numpy as np
 
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, refuse, unknown
 from planner.queueing.order import ranked
 from planner.shared.record import Record
 from planner.workload.arrivals import Arrivals
@@ -200,8 +200,7 @@ class Workload:
         index, names = _category_index(category, categories, rows)
         columns: dict[str, Any] = {"input_tokens": inputs, "output_tokens": outputs, "total_tokens": totals}
         columns |= {"weight": weights, "lower_tokens": lowers, "category": index}
-        if problems := _wrong(columns, len(names), name):
-            raise InputError.from_problems(problems)
+        refuse(_wrong(columns, len(names), name))
 
         exact = lowers is totals or bool(np.array_equal(lowers, totals))
         if not (np.all(weights > 0.0) and np.all(totals[1:] >= totals[:-1])):
@@ -217,7 +216,7 @@ class Workload:
             **columns,
             categories=names,
             compressible=_compressible(compressible, names),
-            arrivals=process if arrival_rate_per_s is None else process.with_rate(arrival_rate_per_s),
+            arrivals=process if arrival_rate_per_s is None else replace(process, rate_per_s=arrival_rate_per_s),
             provenance=provenance or Provenance(name=name, requests=rows if weight is None else None, exact=exact),
             recorded=recorded,
             intervals=intervals,
@@ -251,7 +250,7 @@ class Workload:
 
     def with_rate(self, arrival_rate_per_s: float) -> Workload:
         """The same requests at another rate [requests/s]."""
-        return self._changed(arrivals=self.arrivals.with_rate(arrival_rate_per_s))
+        return self._changed(arrivals=replace(self.arrivals, rate_per_s=arrival_rate_per_s))
 
     def with_profile(self, arrivals: Arrivals) -> Workload:
         """The same requests and rate with the daily profile and peak of another process, e.g. of a shipped service."""
@@ -687,10 +686,7 @@ class Workload:
     def of_category(self, name: str) -> tuple[Workload, float]:
         """The requests of one category and their share [1]."""
         if name not in self.categories:
-            known = ", ".join(c for c in self.categories if c) or "none"
-            raise InputError(
-                f"{self.name}: no category {name!r}{did_you_mean(name, self.categories)}", f"Known: {known}."
-            )
+            raise unknown(f"{self.name}: no category {name!r}", name, filter(None, self.categories))
         index = self.categories.index(name)
         if not self.weight[self.category == index].sum() > 0.0:
             raise InputError(f"{self.name}: category {name!r} has no requests")
@@ -787,11 +783,8 @@ def _compressible(
     if isinstance(given, Mapping):
         for name in given:
             if name not in categories:
-                known = ", ".join(c or "(none)" for c in categories)
-                raise InputError(
-                    f"compressible: no category {name!r}{did_you_mean(name, categories)}",
-                    f"Categories of this workload: {known}.",
-                )
+                known = (c or "(none)" for c in categories)
+                raise unknown(f"compressible: no category {name!r}", name, known, "Categories of this workload")
         given = [given.get(name) for name in categories]
     result = tuple(given)
     if len(result) != len(categories):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 from planner.workload.arrivals import Arrivals
 from planner.workload.sessions import Sessions
 from planner.workload.trace import Floats, Intervals, Ints, Stretches, Trace
@@ -38,21 +38,23 @@ def _arrival_lines(arrivals: Arrivals, trace: Trace | None) -> list[str]:
     """How requests came, as far as the rows do not say it themselves."""
     whole = trace is not None and trace.stretches is None
     rate, known = arrivals.rate_per_s, trace.rate_per_s if trace is not None and whole else math.nan
-    told = {
-        "arrival_rate_per_s": None if rate is None or math.isclose(rate, known, rel_tol=1e-6) else f"{rate:.10g}",
-        "arrival_scv": None if whole or arrivals.scv is None else f"{arrivals.scv:.6g}",
-        "arrival_scv_window_s": None
-        if whole or arrivals.scv is None or arrivals.scv_window_s is None
-        else f"{arrivals.scv_window_s:.10g}",
-        "dispersion": None if whole else " ".join(f"{w:g}={v:.6g}" for w, v in arrivals.dispersion),
-        "peak_over_mean": None
-        if arrivals.peak_over_mean is None or (whole and not arrivals.hourly_profile)
-        else f"{arrivals.peak_over_mean:.6g}",
-        "peak_hour_over_mean": None if arrivals.peak_hour_over_mean is None else f"{arrivals.peak_hour_over_mean:.6g}",
-        "hourly_profile": " ".join(f"{x:g}" for x in arrivals.hourly_profile),
-        "arrivals": arrivals.assumed,
-    }
-    return _lines(told)
+    scv = None if whole else arrivals.scv
+
+    def number(value: float | None, digits: int = 6) -> str | None:
+        return None if value is None else f"{value:.{digits}g}"
+
+    return _lines(
+        {
+            "arrival_rate_per_s": None if rate is None or math.isclose(rate, known, rel_tol=1e-6) else number(rate, 10),
+            "arrival_scv": number(scv),
+            "arrival_scv_window_s": None if scv is None else number(arrivals.scv_window_s, 10),
+            "dispersion": None if whole else " ".join(f"{w:g}={v:.6g}" for w, v in arrivals.dispersion),
+            "peak_over_mean": None if whole and not arrivals.hourly_profile else number(arrivals.peak_over_mean),
+            "peak_hour_over_mean": number(arrivals.peak_hour_over_mean),
+            "hourly_profile": " ".join(f"{x:g}" for x in arrivals.hourly_profile),
+            "arrivals": arrivals.assumed,
+        }
+    )
 
 
 def _lines(told: Mapping[str, object]) -> list[str]:
@@ -237,8 +239,7 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
     rows = summary.get("rows")
     if not isinstance(rows, Mapping):
         raise InputError(f"{where}.rows: expected columns, got {type(rows).__name__}")
-    if missing := [k for k in (*COLUMNS, "categories", "compressible") if k not in rows]:
-        raise InputError.from_problems([f"{where}.rows.{key}: missing" for key in missing])
+    refuse([f"{where}.rows.{key}: missing" for key in (*COLUMNS, "categories", "compressible") if key not in rows])
     try:
         columns = {name: _array(rows, name) for name in COLUMNS}
         arrivals, name = dict(summary.get("arrivals") or {}), str(summary.get("name", "workload"))

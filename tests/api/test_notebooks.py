@@ -13,7 +13,7 @@ import pytest
 
 import planner as fo
 from planner.errors import InputError
-from planner.report.text import summary_of
+from planner.report.output import summary_of
 from tools import notebooks
 
 QUICK: dict[str, Any] = {"slo": 2.0, "rate": 30, "method": "occupancy", "pools": 1, "burst": "poisson"}

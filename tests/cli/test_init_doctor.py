@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 import planner as fo
 from planner.cli import doctor
+from planner.cli.init import QUESTIONS, answers, as_command, starter_file
 from planner.cli.main import app
 from planner.question.files import load_question
-from planner.question.starter import QUESTIONS, answers, as_command, starter_file
 
 
 def test_a_file_from_flags_is_a_question(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from planner.fleet import deaths, overload, population
 from planner.methods.replayed import Answered
 from planner.predict.records import Requests
 from planner.promise import MEAN, Promise
-from planner.question.compiled import Clients, CompiledQuestion, compile_question
+from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.options import PlanInputs
+from planner.workload.sending import Clients
 from tests.fleet.four_requests import ASKED, FOUR, asked
 
 pytestmark = pytest.mark.usefixtures("few_replayed")

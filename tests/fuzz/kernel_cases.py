@@ -9,7 +9,6 @@ import numpy as np
 
 from planner.iteration.model import IterationModel
 from planner.predict.records import (
-    Clients,
     Decoders,
     Floats,
     Limit,
@@ -18,6 +17,7 @@ from planner.predict.records import (
     Replicas,
     Requests,
 )
+from planner.workload.sending import Clients
 
 Random = np.random.Generator
 

@@ -14,11 +14,10 @@ from typing import Any
 from planner.errors import InputError
 from planner.plans import Plan
 from planner.report.blocks import to_markdown, to_terminal
-from planner.report.charts import Chart, Lines
-from planner.report.output import rows_to_csv
+from planner.report.output import blocks_of, rows_to_csv
 from planner.report.page import as_html, as_markdown
 from planner.report.pictures import charts_of
-from planner.report.text import blocks_of
+from planner.report.svg import Chart, Lines
 from planner.report.text.why import Explanation, why
 from planner.studies.overview import Overview
 from tests.golden.rounding import rounded

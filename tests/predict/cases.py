@@ -12,7 +12,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from planner.iteration.model import IterationModel
-from planner.predict.records import Clients, Decoders, Limit, Outage, PrefixCache, Replicas, Requests, Run
+from planner.predict.records import Decoders, Limit, Outage, PrefixCache, Replicas, Requests, Run
+from planner.workload.sending import Clients
 
 
 @dataclass

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict import kernel, reference
-from planner.predict.records import Clients, Limit, Outage, Replicas, Requests, keys_of
+from planner.predict.records import Limit, Outage, Replicas, Requests, keys_of
 from planner.predict.run import overlaid
+from planner.workload.sending import Clients
 from tests.fuzz.kernel_cases import question
 from tests.predict.cases import FEATURES, INEXACT, PAIRS, cases, differences
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict import run as runs
-from planner.predict.records import Clients, Decoders, Limit, Outage, PrefixCache, Replicas, Requests, uniform
+from planner.predict.records import Decoders, Limit, Outage, PrefixCache, Replicas, Requests, uniform
 from planner.predict.reference import replay
+from planner.workload.sending import Clients
 from tests.predict.cases import FEATURES, Case, cases
 
 SECOND = IterationModel(t0=1.0)

@@ -15,8 +15,8 @@ import planner as fo
 from planner.cli.main import app
 from planner.compress.measure import CategoryResult, CompressionMeasurement
 from planner.errors import InputError
-from planner.question.compressible import category_shares, read_measured
 from planner.question.options import PlanInputs
+from planner.question.values import category_shares, read_measured
 from planner.workload.pools import FleetMoments, State, chances
 from planner.workload.workload import Workload
 

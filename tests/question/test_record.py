@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 import planner as fo
-from planner.question.files import load_question
-from planner.question.record import recorded_plan
+from planner.question.files import load_question, recorded_plan
 
 KINDS: dict[str, dict[str, Any]] = {
     "one pool": {"slo": 2.0, "routing": "random"},

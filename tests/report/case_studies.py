@@ -15,7 +15,7 @@ from planner.methods.base import Prediction
 from planner.plans import Alternative, LatencyValue, Narrowing, Sized, Sureness
 from planner.promise import Promise, Slo
 from planner.question.options import PlanInputs
-from planner.report.listings.workloads import drift_listing, workload_list
+from planner.report.listings import drift_listing, workload_list
 from planner.reproduce.papers import DIFFERS, SAME, Finding, Reproduction
 from planner.shared.remarks import Remark
 from planner.simulate.compare import Comparison
@@ -33,8 +33,7 @@ from planner.studies.schedule import Elasticity, Schedule, ScheduledPool
 from planner.studies.services import ServicePlan, ServicesPlan, SharedGpus
 from planner.studies.what_if import Sweep, SweepPoint
 from planner.workload.arrivals import Arrivals
-from planner.workload.combine import Drift
-from planner.workload.summary import WorkloadSummary
+from planner.workload.combine import Drift, WorkloadSummary
 from planner.workload.workload import Provenance, Workload
 from tests.report.report_cases import CHOICES, GOODPUT, ROWS, TTFT, choice, plan
 

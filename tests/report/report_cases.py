@@ -25,9 +25,17 @@ from planner.errors import InfeasibleError
 from planner.iteration.derived import Derived
 from planner.plans import Plan
 from planner.promise import Promise
-from planner.report.listing import Listing
-from planner.report.listings.catalog import gpu_entry, gpu_list, model_entry, model_list, offer_list
-from planner.report.listings.profiles import profile_comparison, profile_entry, profile_list
+from planner.report.listings import (
+    gpu_entry,
+    gpu_list,
+    model_entry,
+    model_list,
+    offer_list,
+    profile_comparison,
+    profile_entry,
+    profile_list,
+)
+from planner.report.pages import Listing
 from planner.shared.remarks import Remark
 
 TTFT = Promise("ttft_s", 0.5, 0.99)

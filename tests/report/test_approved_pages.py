@@ -15,8 +15,7 @@ from planner.errors import InputError
 from planner.report import formatter
 from planner.report.blocks import Table, to_markdown, to_terminal
 from planner.report.exports.plan import vllm
-from planner.report.output import rows_to_csv
-from planner.report.text import blocks_of, summary_of
+from planner.report.output import blocks_of, rows_to_csv, summary_of
 from tests.golden.make_pages import KINDS, PAGES, rendered
 from tests.report.report_cases import offers
 

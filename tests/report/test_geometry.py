@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
-from planner.report import raster
-from planner.report.charts import Bars, Chart, Line, Lines, ticks
-from planner.report.svg import DARK, LIGHT, document, drawing, figure
+from planner.report import svg
+from planner.report.svg import DARK, LIGHT, Bars, Chart, Line, Lines, document, drawing, figure, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 X0, X1, Y0, Y1 = 64.0, 624.0, 236.0, 16.0
@@ -300,7 +299,7 @@ def colours() -> dict[str, str]:
 
 def test_matplotlib_is_told_every_line() -> None:
     panel, of = Told(), colours()
-    raster._lines(STEPS, panel, of)
+    svg._panel_lines(STEPS, panel, of)
     wide = {"markersize": 3, "linewidth": 1.5}
     assert panel.of("plot") == [
         (
@@ -337,12 +336,12 @@ def test_matplotlib_is_told_every_line() -> None:
     assert panel.of("legend") == [((), {"fontsize": 8})]
     assert panel.of("grid") == [((True,), {"alpha": 0.3})]
     logs = Told()
-    raster._lines(LOGS, logs, of)
+    svg._panel_lines(LOGS, logs, of)
     assert (logs.of("set_xscale"), logs.of("set_yscale")) == ([(("log",), {})], [(("log",), {})])
     assert logs.of("set_ylim") == logs.of("legend") == []
     assert logs.xaxis.of("set_ticks")[0][0][0] == ticks(1.0, 10.0, log=True)
     whole = Told()
-    raster._lines(Lines("t", [Line("l", [(0.0, 1.0)])], "x", "y", text, text, whole=True), whole, of)
+    svg._panel_lines(Lines("t", [Line("l", [(0.0, 1.0)])], "x", "y", text, text, whole=True), whole, of)
     assert whole.yaxis.of("set_ticks")[0][0][0] == ticks(2.0, 20.0, whole=True) and whole.xaxis.of("set_ticks")[0][0][
         0
     ] == ticks(1.0, 10.0)
@@ -350,7 +349,7 @@ def test_matplotlib_is_told_every_line() -> None:
 
 def test_matplotlib_is_told_every_bar() -> None:
     panel, of = Told(), colours()
-    raster._bars(BARS, panel, of)
+    svg._panel_bars(BARS, panel, of)
     assert panel.of("barh") == [
         ((row, width), {"left": 10.0, "height": 0.6, "color": of[style]})
         for row, width, style in ((0, -2.0, "b"), (0, 4.0, "c"), (-1, 10.0, "c"), (-2, 0.0, "b"))
@@ -390,7 +389,7 @@ def test_a_picture_is_laid_out_and_written(monkeypatch: pytest.MonkeyPatch, tmp_
     fake.Figure = Figure  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "matplotlib", ModuleType("matplotlib"))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", fake)
-    path = raster.draw([STEPS, BARS], tmp_path / "x.PNG")
+    path = svg.rastered([STEPS, BARS], tmp_path / "x.PNG")
     (found,) = made
     assert path == tmp_path / "x.PNG" and path.read_bytes() == b"picture"
     assert found.saved == {"dpi": 150, "format": "png"}
@@ -401,8 +400,8 @@ def test_a_picture_is_laid_out_and_written(monkeypatch: pytest.MonkeyPatch, tmp_
     assert len(first.of("plot")) == 4 and len(second.of("barh")) == 4
     assert first.of("plot")[3][1]["color"] == "#a4161a" and second.of("barh")[0][1]["color"] == "#1a7f4b"
     with pytest.raises(InputError, match="cannot be drawn: no such format"):
-        raster.draw([BARS], tmp_path / "x.odd")
+        svg.rastered([BARS], tmp_path / "x.odd")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InputError, match="PDF needs matplotlib") as failed:
-        raster.draw([BARS], tmp_path / "x.pdf")
+        svg.rastered([BARS], tmp_path / "x.pdf")
     assert "plot" in (failed.value.hint or "") and ".svg" in (failed.value.hint or "")

@@ -11,9 +11,8 @@ import pytest
 import planner as fo
 from planner.cli.main import run as main
 from planner.errors import InputError
-from planner.report.charts import Bars, Line, Lines, ticks
 from planner.report.pictures import charts_of, save
-from planner.report.svg import document
+from planner.report.svg import Bars, Line, Lines, document, ticks
 from planner.report.text.plan import summary
 from planner.units import format_count, format_usd
 

@@ -11,7 +11,7 @@ import pytest
 import planner.report
 from planner.cli.workload import import_
 from planner.report import export_names, formats, formatter
-from planner.report.text import WORDS, function_of
+from planner.report.output import WORDS, function_of
 from planner.workload.formats.registry import format_names
 
 FOLDER = Path(planner.report.__file__).parent

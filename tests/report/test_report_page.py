@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 
 import planner as fo
 from planner.cli.main import app
-from planner.report.charts import Line, Lines
 from planner.report.page import as_html, as_markdown
-from planner.report.svg import drawing
+from planner.report.svg import Line, Lines, drawing
 from planner.studies.overview import Overview
 
 VOID = {"meta", "br", "input"}

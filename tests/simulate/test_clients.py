@@ -11,8 +11,9 @@ import planner as fo
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict.calls import session_calls
-from planner.predict.records import Clients, PrefixCache, Replicas, Requests, Run
+from planner.predict.records import PrefixCache, Replicas, Requests, Run
 from planner.predict.run import replay
+from planner.workload.sending import Clients
 from planner.workload.synthetic import SyntheticSessions
 from tests.simulate.asked import asked
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from planner.iteration.model import IterationModel
-from planner.predict.records import Clients, PrefixCache
+from planner.predict.records import PrefixCache
 from planner.simulate.plan import SessionTraffic
 from planner.simulate.pool import simulate_pair
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
+from planner.workload.sending import Clients
 from planner.workload.sessions import Sessions
 
 MODEL = IterationModel(t0=4e-3, w=2e-3, b=3e-5, g=2e-7, h=2e-5, a=2e-9)

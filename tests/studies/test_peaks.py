@@ -14,11 +14,12 @@ import planner as fo
 from planner.errors import InputError
 from planner.fleet.shapes import standing_fleet
 from planner.methods.replayed import ReplayPool
-from planner.predict.records import Clients, Requests, keys_of
+from planner.predict.records import Requests, keys_of
 from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
 from planner.studies.peaks import MORE, ON_DEMAND, Peak
+from planner.workload.sending import Clients
 
 PROMPT, ANSWER, LIMIT_S, OWNED = 1500, 150, 0.4, 1.5
 SCATTER = 1.04

@@ -7,9 +7,8 @@ import pytest
 
 from planner.errors import InputError
 from planner.workload.arrivals import Arrivals
-from planner.workload.combine import drift, mix, scaled
+from planner.workload.combine import WorkloadSummary, archetype, drift, mix, scaled
 from planner.workload.hours import load_profile, profile_names
-from planner.workload.summary import WorkloadSummary, archetype
 from planner.workload.workload import Workload
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
+from planner.workload.calls import images_in
 from planner.workload.formats.base import ReadOptions
-from planner.workload.images import images_in
 from planner.workload.importing import import_files, read_workload
 from planner.workload.workload import Workload
 from planner.workload.writer import csv_text

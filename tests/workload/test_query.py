@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from planner.cli.main import app
 from planner.errors import InputError
+from planner.workload.formats.sql import DIALECTS, RESULT, query
 from planner.workload.importing import read_workload
-from planner.workload.query import DIALECTS, RESULT, query
 from planner.workload.workload import Workload
 from planner.workload.writer import csv_text
 

@@ -7,8 +7,8 @@ from importlib import import_module
 from pathlib import Path
 
 from planner.fleet.fleet import Fleet, Shape
+from planner.plans import SavedPool
 from planner.question.compiled import CompiledQuestion
-from planner.question.files import SavedPool
 
 __all__ = ["find_shape", "shape_names", "standing_fleet"]
 

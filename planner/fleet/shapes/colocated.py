@@ -30,9 +30,8 @@ from planner.fleet.speculation import speculation_remark
 from planner.fleet.splits import LATE, Found, solve
 from planner.methods import find_method
 from planner.methods.base import PoolModel, Prediction
-from planner.plans import SearchReport
+from planner.plans import SavedPool, SearchReport
 from planner.question.compiled import CompiledQuestion, Promises
-from planner.question.files import SavedPool
 from planner.routing import find_routing
 from planner.shared.remarks import Remark
 from planner.units import format_percent

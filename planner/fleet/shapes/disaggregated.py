@@ -37,11 +37,10 @@ from planner.methods.base import PoolModel, Prediction, Scaled, unstable
 from planner.methods.disaggregated import DecodePool
 from planner.methods.replayed import ReplayPool
 from planner.methods.sessions import SessionPool
-from planner.plans import EngineSettings, SearchReport
+from planner.plans import EngineSettings, SavedPool, SearchReport
 from planner.predict.records import Replicas
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
-from planner.question.files import SavedPool
 from planner.queueing.memory import slot_law
 from planner.queueing.prefix import own_tokens
 from planner.replica.engine import (

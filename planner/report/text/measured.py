@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from planner.report.blocks import Block, Table, Text
-from planner.report.listings.profiles import value
+from planner.report.listings import value
 from planner.report.pages import cells_of, pages
 from planner.reproduce.papers import VERDICTS, Reproduction
 from planner.units import format_percent
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
     from planner.workload.arrivals import Arrivals
-    from planner.workload.summary import WorkloadSummary
+    from planner.workload.combine import WorkloadSummary
 
 _page = pages(__file__)
 

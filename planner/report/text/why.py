@@ -117,18 +117,13 @@ def pool_table(plan: Plan) -> tuple[list[str], list[list[str]]]:
     listed += [(other.shape, pool) for other in plan.alternatives for pool in other.pools]
     rows = []
     for shape, pool in listed:
-        values = [latency_of(pool, m, q) for m, q in shown]
+        values = [pool.latency_at(m, q) for m, q in shown]
         cells = pool_cells(pool)
         if plan.alternatives:
             cells[0] = f"{shape}: {pool.name}"
         latencies = [latency_cell(v) if v else "-" for v in values]
         rows.append([*cells, *latencies, format_usd(pool.cost_usd_per_hour)])
     return columns, rows
-
-
-def latency_of(pool: PoolPlan, metric: str, quantile: float) -> LatencyValue | None:
-    """The pool's value of one metric at one level."""
-    return next((v for v in pool.latency if v.metric == metric and abs(v.quantile - quantile) < 1e-12), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.shared.record import Record
-from planner.workload.calls import CallColumns
-from planner.workload.images import MOST_IMAGES, images_in, labelled
+from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled
 
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
@@ -264,18 +263,13 @@ class Clock:
 
     unit: str | None = None
     absolute: bool | None = None
-    _scale: float | None = None
+    scale: float | None = field(default=None, init=False)
     _minutes: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def scale(self) -> float | None:
-        """Seconds in a unit of the numbers read so far [s]; ``None`` where none was read, or times as text."""
-        return self._scale
 
     def read(self, value: object) -> float:
         """Seconds; ValueError when `value` is no time."""
-        if type(value) is float and self._scale is not None:
-            seconds = value * self._scale
+        if type(value) is float and self.scale is not None:
+            seconds = value * self.scale
         else:
             seconds = self._read(value)
         if not abs(seconds) <= _LATEST:
@@ -301,11 +295,11 @@ class Clock:
             raise ValueError(f"{value!r} is not a time")
         if not math.isfinite(number):
             raise ValueError(f"{value!r} is not a time")
-        if self._scale is None:
+        if self.scale is None:
             self._set_scale(number)
-        if self.absolute and isinstance(number, int) and self._scale == 1e-9:
+        if self.absolute and isinstance(number, int) and self.scale == 1e-9:
             return number // 1_000_000_000 + (number % 1_000_000_000) * 1e-9
-        return number * (self._scale or 1.0)
+        return number * (self.scale or 1.0)
 
     def _set_scale(self, number: float) -> None:
         size = abs(number)
@@ -313,13 +307,13 @@ class Clock:
         unit = self.unit or guess or "s"
         if unit not in _UNITS:
             raise InputError(f"time unit {unit!r} is none of {', '.join(_UNITS)}")
-        self._scale = _UNITS[unit]
+        self.scale = _UNITS[unit]
         if self.absolute is None:
-            self.absolute = size * self._scale >= 5e8
+            self.absolute = size * self.scale >= 5e8
 
     def _iso(self, text: str) -> float:
         """Seconds of a date and time; without a zone it is UTC."""
-        if self._scale is not None and self.absolute is False:
+        if self.scale is not None and self.absolute is False:
             raise ValueError(f"{text!r} is not a time")
         self.absolute = True
         # the minute is looked up, the seconds read on their own: fast, and all digits of the fraction count
@@ -417,10 +411,6 @@ class TraceBuilder:
             several = f"{self.runs} {what} in the file: their times are left out"
             self.notes.append(several if self.runs > 1 else "some records have no time: all times are left out")
         return self
-
-    def drop(self, reason: str) -> None:
-        """Count one record that is left out on purpose."""
-        self.dropped[reason] += 1
 
     def add(
         self,

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from planner.errors import InputError
-from planner.units import is_measurable
+from planner.errors import InputError, refuse
+from planner.units import as_number, is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
 from planner.workload.formats.base import MAX_PROBLEMS
 from planner.workload.trace import Intervals, Stretches
@@ -71,10 +71,9 @@ class Metadata:
 
     def refuse(self, others: Sequence[str] = ()) -> None:
         """All that is wrong with the file as one error, the first of them where they are many; `others` is of its rows."""
-        if problems := [*others, *self.problems]:
-            shown = problems if len(problems) <= MAX_PROBLEMS else [*problems[:MAX_PROBLEMS], "... and more"]
-            heading = f"{self.path}: {len(shown)} problems" if len(shown) > 1 else None
-            raise InputError.from_problems(shown, heading=heading)
+        problems = [*others, *self.problems]
+        shown = problems if len(problems) <= MAX_PROBLEMS else [*problems[:MAX_PROBLEMS], "... and more"]
+        refuse(shown, of=self.path)
 
     def text(self, *keys: str) -> str:
         """The first of some aliases that is there, ``""`` when none is."""
@@ -193,11 +192,3 @@ class Metadata:
     def origin(self) -> dict[str, str]:
         """Name, source and licence."""
         return {"name": self.text("name"), "source": self.text("source"), "licence": self.text("licence", "license")}
-
-
-def as_number(text: str) -> float:
-    """`text` as a number, NaN where it is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.errors import InputError
+from planner.units import as_number
 from planner.workload.arrivals import Arrivals
+from planner.workload.calls import MOST_IMAGES, images_in, labelled
 from planner.workload.formats.base import (
     MAX_PROBLEMS,
     MAX_TOKENS,
@@ -22,10 +25,9 @@ from planner.workload.formats.base import (
     TraceBuilder,
     packed,
 )
-from planner.workload.formats.metadata import Metadata, as_number
+from planner.workload.formats.metadata import Metadata
 from planner.workload.formats.rows import read_table
 from planner.workload.formats.totals import by_cdf, law
-from planner.workload.images import MOST_IMAGES, images_in, labelled
 from planner.workload.sessions import SharedPrefix
 from planner.workload.source import normal_name
 from planner.workload.trace import Floats, Intervals, Stretches
@@ -62,10 +64,6 @@ _LATEST_S = 5e8  # from here on a number is a date, which the clock of other for
 _LARGE = 1 << 28  # a text that is not held at once [bytes]
 
 
-def _is_law(head: Head) -> bool:
-    return head.columns[:2] == ("tokens", "cdf") or "weight" in head.columns
-
-
 def _recognise(head: Head) -> bool:
     """By its columns: of a law, or lengths beside a time named ``t_s`` or below the project's own first line."""
     if head.kind != "csv" or not head.columns:
@@ -76,7 +74,9 @@ def _recognise(head: Head) -> bool:
 
 def _read(source: Source, options: ReadOptions) -> TraceBuilder | tuple[Workload, ImportReport]:
     """The requests of the file, or its law."""
-    return _read_law(source, options) if _is_law(source.head()) else _read_requests(source, options)
+    columns = source.head().columns
+    law = columns[:2] == ("tokens", "cdf") or "weight" in columns
+    return _read_law(source, options) if law else _read_requests(source, options)
 
 
 # --- the table -----------------------------------------------------------------------------------------------------------
@@ -234,7 +234,10 @@ def _read_requests(source: Source, options: ReadOptions) -> TraceBuilder:
     """
     meta = Metadata(source.name)
     plain = source.size <= _LARGE and not (options.columns or options.where or options.time_unit)
-    builder = _requests(source, meta) if plain else None
+    table, builder = _table(source, meta) if plain else None, None
+    if table is not None:
+        with suppress(ValueError):
+            builder = _collected(TraceBuilder(source.name, FORMAT.name, Clock("s", absolute=False)), table)
     if builder is None:
         from planner.workload.formats.registry import common_fields
 
@@ -259,18 +262,8 @@ def _read_requests(source: Source, options: ReadOptions) -> TraceBuilder:
     return builder
 
 
-def _requests(source: Source, meta: Metadata) -> TraceBuilder | None:
-    """The requests of a plain table; ``None`` where a row is no request as this reader knows them."""
-    builder = TraceBuilder(source.name, FORMAT.name, Clock("s", absolute=False))
-    table = _table(source, meta)
-    try:
-        return None if table is None else _collected(builder, table)
-    except ValueError:
-        return None
-
-
 def _collected(builder: TraceBuilder, table: dict[str, list[str]]) -> TraceBuilder | None:
-    """The columns of a table as requests; a ValueError where a cell is no number."""
+    """The columns of a plain table as requests; ``None`` or a ValueError where a row is no request as this reader knows them."""
     inputs, outputs = (_numbers(table.get(name, [])) for name in LENGTHS)
     if not (inputs.size == outputs.size and np.all(inputs + outputs > 0.0)):
         return None

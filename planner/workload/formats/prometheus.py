@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.errors import InputError
-from planner.units import MOST, is_measurable
+from planner.units import MOST, as_number, is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, UNSEEN_S, Arrivals
 from planner.workload.formats.base import JSON, Format, ImportReport, ReadOptions
-from planner.workload.formats.metadata import as_number
 from planner.workload.formats.totals import law, one_category
 from planner.workload.trace import Floats, Intervals
 from planner.workload.workload import Workload
@@ -89,9 +88,8 @@ class _Scrape:
 
 
 def _recognise(head: Head) -> bool:
-    if head.kind == "metrics":
-        return True
-    return "resultType" in head.keys or ("metric" in head.keys and ("values" in head.keys or "value" in head.keys))
+    series = "metric" in head.keys and not head.keys.isdisjoint(("values", "value"))
+    return head.kind == "metrics" or "resultType" in head.keys or series
 
 
 def _scrape_text(source: Source) -> _Scrape:

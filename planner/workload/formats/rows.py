@@ -137,10 +137,10 @@ def read_rows(
         raise InputError(f"{where}: no column {missing[0]!r} (--where) among {among}")
     for line, row in rows:
         if options.where and (why := options.others(cell)) is not None:
-            builder.drop(why)
+            builder.dropped[why] += 1
             continue
         if drop is not None and (why := drop(cell)) is not None:
-            builder.drop(why)
+            builder.dropped[why] += 1
             continue
         if at_time is not None and row[at_time] is None:
             builder.bad(line, "no time")
@@ -321,10 +321,10 @@ def _read_records(
                 builder.bad(line, "not a JSON object")
                 continue
             if options.where and (why := options.others(partial(dig, record))) is not None:
-                builder.drop(why)
+                builder.dropped[why] += 1
                 continue
             if drop is not None and (why := drop(partial(dig, record))) is not None:
-                builder.drop(why)
+                builder.dropped[why] += 1
                 continue
             # the path that the first record had is tried first
             sent, got = record.get(input_key), record.get(output_key)

@@ -59,7 +59,7 @@ def guidellm(record: Any, line: int, builder: TraceBuilder) -> Iterator[Any]:
         if isinstance(requests, dict):
             for kind, reason in (("incomplete", "incomplete request"), ("errored", "failed request")):
                 for _ in requests.get(kind) or ():
-                    builder.drop(reason)
+                    builder.dropped[reason] += 1
             requests = requests.get("successful") or []
         if not isinstance(requests, list):
             raise InputError(
@@ -147,7 +147,7 @@ def sharegpt(record: Any, line: int, builder: TraceBuilder) -> Iterator[Any]:
         builder.bad(line, f"a turn that cannot be read: {error}")
         return
     if not replies:
-        builder.drop("conversation without a reply")
+        builder.dropped["conversation without a reply"] += 1
 
 
 def _text(turn: dict[str, Any]) -> str:
@@ -181,7 +181,7 @@ def vllm_bench(record: Any, line: int, builder: TraceBuilder) -> Iterator[Any]:
     )
     for sent, got, time, error in zip(*lists.values(), times, errors, strict=True):
         if error or (got == 0 and record.get("errors") is None and record.get("failed", 0)):
-            builder.drop("failed request")
+            builder.dropped["failed request"] += 1
         else:
             yield {"input": sent, "output": got, "time": time}
 
