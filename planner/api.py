@@ -2001,7 +2001,7 @@ def calibrate(
         Profiles, fits, raw points and notes; nothing is written until ``.only.save(path)``.
     """
     from planner.calibrate import run
-    from planner.calibrate.load_generators import Assumed
+    from planner.calibrate.files import Assumed
 
     seconds = None if max_seconds is None else parse_duration(max_seconds, "max_seconds")
     paths = () if files is None else [files] if isinstance(files, (str, Path)) else files

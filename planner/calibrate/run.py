@@ -10,16 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, SCHEDULING, Rules, ServerPoint
-from planner.calibrate.design import most_telling
 from planner.calibrate.device import GpuState, load_torch, read_gpu_state
-from planner.calibrate.files import Measurements, read_measurements
+from planner.calibrate.files import Assumed, Measurements, read_measurements
 from planner.calibrate.fit import PRIOR_WIDTH, fit_points, scaled_prior
-from planner.calibrate.load_generators import Assumed
-from planner.calibrate.making import known_gpu, known_model, profile_of_iterations, profile_of_server, same_device
-from planner.calibrate.microbench import CPU, TINY_MODEL, measure
-from planner.calibrate.points import Points
-from planner.calibrate.raw import UNKNOWN_GPU, RawPoints, clock
-from planner.calibrate.result import Calibration, CalibrationSet, checked_set
+from planner.calibrate.microbench import CPU, TINY_MODEL, measure, most_telling
+from planner.calibrate.points import UNKNOWN_GPU, Points, RawPoints, clock
+from planner.calibrate.result import (
+    Calibration,
+    CalibrationSet,
+    checked_set,
+    known_gpu,
+    known_model,
+    profile_of_iterations,
+    profile_of_server,
+    same_device,
+)
 from planner.calibrate.servers import ServerFit, faster_than_hardware, fit_server, hardware_limit
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model

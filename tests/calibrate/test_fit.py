@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.calibrate.design import designed_batches, measuring_order
 from planner.calibrate.files import read_iterations_csv
 from planner.calibrate.fit import MOST_POINTS, Fit, _thinned, fit_points
+from planner.calibrate.microbench import designed_batches, measuring_order
 from planner.calibrate.points import Batch, Points
 from planner.catalog import gpu, model
 from planner.errors import CalibrationError

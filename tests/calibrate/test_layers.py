@@ -427,7 +427,7 @@ def test_a_layer_has_two_norms_a_turn_and_a_gate(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.long
 def test_an_all_reduce_over_two_processes() -> None:
     """Each process checks that the sum of ones is two before anything is timed."""
-    from planner.calibrate.allreduce import allreduce_seconds
+    from planner.calibrate.device import allreduce_seconds
 
     times = allreduce_seconds(2, 64, device="cpu", sizes=(1, 64))
     assert set(times) == {1, 64} and all(0.0 < t < 10.0 for t in times.values())

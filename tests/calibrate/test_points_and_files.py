@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.calibrate.files import read_measurements
-from planner.calibrate.load_generators import Assumed
-from planner.calibrate.points import Batch, Points
-from planner.calibrate.raw import RawPoints, write_points
+from planner.calibrate.files import Assumed, read_measurements
+from planner.calibrate.points import Batch, Points, RawPoints, write_points
 from planner.calibrate.run import calibrate
 from planner.errors import InputError
 
