@@ -11,8 +11,7 @@ from planner.autoscale.derive import Autoscaling, PoolScaler
 from planner.deploy.kubernetes import cron_trigger, dump, scaled_object
 from planner.deploy.serving import object_name
 from planner.errors import InputError, did_you_mean
-from planner.monitor.dialects import dialect_of_engine
-from planner.monitor.names import Names, pods_of, scaled_by
+from planner.monitor.names import Names, dialect_of_engine, pods_of, scaled_by
 from planner.monitor.policy import Pace
 from planner.shared.templates import refusals, templates
 from planner.studies.schedule import cron_spans

@@ -25,8 +25,7 @@ from planner.calibrate.kernels import (
 )
 from planner.calibrate.points import Batch
 from planner.errors import CalibrationError, InputError
-from planner.machine.hardware import DTYPE_BYTES, ModelSpec
-from planner.machine.shard import shard
+from planner.machine.hardware import DTYPE_BYTES, ModelSpec, shard
 
 LAYERS_BUILT = 3
 """So many stand for all of a kind, fewer where they do not fit."""

@@ -20,9 +20,8 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from planner.calibrate.closed_loop import ServerPoint
+from planner.calibrate.closed_loop import ServerPoint, Steady, Stream, first_lengths, steady_state
 from planner.calibrate.http import LARGEST_BODY, Connection, Endpoint, HttpError, parse_json
-from planner.calibrate.window import Steady, Stream, first_lengths, steady_state
 from planner.errors import CalibrationError
 from planner.shared.cores import cores
 from planner.units import MOST
@@ -311,7 +310,7 @@ class LiveServer:
     def run(self, load: Load, most_seconds: float = math.inf, window_s: float = math.inf) -> LoadResult:
         """Send one load and time what comes back.
 
-        Every worker begins in the middle of a request's life (:func:`~planner.calibrate.window.first_lengths`), then sends
+        Every worker begins in the middle of a request's life (:func:`~planner.calibrate.closed_loop.first_lengths`), then sends
         whole ones; what happens between the last first token of the ramp and the end counts.
 
         Parameters

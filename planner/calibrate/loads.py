@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, log_times
+from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, log_times, window_s
 from planner.calibrate.launch import plan_pools
 from planner.calibrate.live import LiveServer, Load, LoadResult
 from planner.calibrate.servers import ENOUGH_SHAPES, ServerFit, fit_server
-from planner.calibrate.window import window_s
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
 
@@ -374,7 +373,7 @@ def _gain(
     lengths and requests in flight that the measured loads pin down around them.
     """
     points = [ServerPoint(c.input_tokens, c.output_tokens, c.concurrency, 1.0) for c in candidates]
-    loads = Loads([*points, *reference], measured=False).with_experts(fit.iteration)
+    loads = Loads([*points, *reference], fit.iteration, False)
     slope = log_times(fit.theta[None], loads, fit.rules)[1][0][: len(points) + len(reference)]
     place, known = _places([*points, *reference]), _places(measured)
     pinned = _alike(place, known)

@@ -39,8 +39,7 @@ from planner.shared.remarks import Remark, those_that_hold
 from planner.units import LEAST, MOST
 
 if TYPE_CHECKING:
-    from planner.calibrate.facts import ServerFacts
-    from planner.calibrate.launch import Launch
+    from planner.calibrate.launch import Launch, ServerFacts
     from planner.calibrate.live import LiveServer, LoadResult, Server
     from planner.calibrate.loads import OperatingRange, Progress
 
@@ -451,7 +450,7 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
     CalibrationError
         When the server does not answer, too few loads were measured, or the profile fails its checks.
     """
-    from planner.calibrate.facts import read_counters, read_facts
+    from planner.calibrate.launch import read_counters, read_facts
     from planner.calibrate.live import LiveServer, Server
     from planner.calibrate.loads import OperatingRange, measure_range
 

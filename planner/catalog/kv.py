@@ -17,8 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from planner.errors import InputError
-from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
-from planner.machine.shard import shard
+from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
 from planner.shared.record import Record
 
 GIB = 2.0**30

@@ -14,15 +14,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from planner.catalog.folders import FOLDER
-from planner.catalog.folders import user_directory as user_directory
+from planner.catalog.load import FOLDER, normalized
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
-from planner.catalog.load import normalized
+from planner.catalog.load import user_directory as user_directory
+from planner.catalog.profile_files import Profile as Profile
 from planner.catalog.profile_files import load_profile as load_profile
 from planner.catalog.profile_files import parse_profile as parse_profile
 from planner.catalog.profile_files import save_profile as save_profile
-from planner.catalog.profile_record import Profile as Profile
 from planner.engines import DEFAULT_ENGINE, Engine, engines
 from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean

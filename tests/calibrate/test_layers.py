@@ -17,8 +17,7 @@ from planner.calibrate.layers import Layers
 from planner.calibrate.microbench import TINY_MODEL
 from planner.calibrate.points import Batch
 from planner.errors import CalibrationError
-from planner.machine.hardware import ModelSpec
-from planner.machine.shard import shard
+from planner.machine.hardware import ModelSpec, shard
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -13,7 +13,7 @@ from pace import at_its_pace
 from virtual_server import VirtualServer, closed_loop_tpot
 
 from planner.calibrate.closed_loop import Rules, ServerPoint
-from planner.calibrate.facts import Counters, read_counters, read_facts
+from planner.calibrate.launch import Counters, read_counters, read_facts
 from planner.calibrate.live import LiveServer, Load, LoadResult, Server
 from planner.calibrate.loads import OperatingRange, describe_range, measure_range
 from planner.calibrate.run import calibrate

@@ -5,10 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, log_parameters, loop_times
+from planner.calibrate.closed_loop import (
+    Loads,
+    Rules,
+    ServerPoint,
+    Steady,
+    Stream,
+    first_lengths,
+    log_parameters,
+    loop_times,
+    steady_state,
+)
 from planner.calibrate.http import Endpoint
 from planner.calibrate.live import Load, LoadResult
-from planner.calibrate.window import Steady, Stream, first_lengths, steady_state
 from planner.iteration.model import IterationModel
 
 
@@ -23,7 +32,7 @@ def closed_loop_tpot(
     overhead_s: float = 0.0,
 ) -> float:
     """Mean TPOT of a closed loop of equal requests by the formula, the number decoding worked out with it [s]."""
-    loads = Loads([ServerPoint(input_tokens, output_tokens, concurrency, 1.0)]).with_experts(model)
+    loads = Loads([ServerPoint(input_tokens, output_tokens, concurrency, 1.0)], model)
     theta = log_parameters(model, request_s, overhead_s)[None]
     return float(loop_times(theta, loads, rules or Rules())[0][0, 0])
 

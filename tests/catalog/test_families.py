@@ -15,8 +15,7 @@ from planner.catalog.kv import kv_bytes_per_token, kv_capacity, weight_bytes
 from planner.cli.main import app
 from planner.errors import InputError
 from planner.iteration.roofline import roofline
-from planner.machine.hardware import ModelSpec
-from planner.machine.shard import shard
+from planner.machine.hardware import ModelSpec, shard
 from tests.catalog.families import ACCEPTED, REFUSED, shape
 
 GIB = 2.0**30

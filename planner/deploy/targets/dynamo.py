@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import NOBODY, confined, pod_spec
+from planner.deploy.kubernetes import NOBODY, confined, pod_spec
 from planner.deploy.serving import Serving, ServingPool, note, refusal, without
 from planner.routing import Routing
 from planner.shared.templates import templates

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import confined, spread
+from planner.deploy.kubernetes import confined, spread
 from planner.deploy.router import ENVOY_IMAGE, ROUTER_PORT, STATUS_PORT, draining, envoy, length_notes
 from planner.deploy.serving import EXIT_S, NAME, PORT, Serving, note
 from planner.shared.templates import templates

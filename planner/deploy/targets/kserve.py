@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import environment, placement, probes, resources
+from planner.deploy.kubernetes import environment, placement, probes, resources
 from planner.deploy.router import POOL_HEADER, length_notes, picker, picker_notes
 from planner.deploy.serving import COMPONENT, NAME, PORT, Serving, ServingPool, note, refusal, without
 from planner.shared.templates import templates

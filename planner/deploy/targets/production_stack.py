@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import node_terms, resources
+from planner.deploy.kubernetes import node_terms, resources
 from planner.deploy.serving import PORT, Serving, ServingPool, note, refusal, without
 from planner.shared.templates import templates
 
