@@ -211,13 +211,8 @@ def _size(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | N
             inputs.override({**_cuts(choice, inputs, workload, plan), **choice.changes}), workload
         )
         near = 0.0 if plan is None else math.fsum(p.arrival_rate_per_s / p.load for p in plan.pools if p.load > 0.0)
-        search = replace(
-            question.search,
-            explained=False,
-            quick=True,
-            deviations=None if sure is None else sure.deviations,
-            near_per_s=near,
-        )
+        deviations = None if sure is None else sure.deviations
+        search = replace(question.search, explained=False, quick=True, deviations=deviations, near_per_s=near)
         fleet = fleet_of(replace(question, search=search))
     except (InfeasibleError, InputError) as error:
         return replace(choice, reason=error.message)

@@ -182,25 +182,14 @@ def scheduler_replica(workload: Workload, options: Mapping[str, Any]) -> Schedul
         raise InputError(
             f"gpu: {', '.join(inputs.gpu)}: this command looks at one kind of replica", "Ask once per GPU type."
         )
-    for name, values in (
-        ("tp", inputs.tp_options),
-        ("token_budget", inputs.token_budget),
-        ("max_num_seqs", inputs.max_num_seqs),
-    ):
-        if len(values) > 1:
-            raise InputError(
-                f"{name}: several values: this command looks at one kind of replica", "Ask once per value."
-            )
+    asked = {"tp": inputs.tp_options, "token_budget": inputs.token_budget, "max_num_seqs": inputs.max_num_seqs}
+    if name := next((name for name, values in asked.items() if len(values) > 1), None):
+        raise InputError(f"{name}: several values: this command looks at one kind of replica", "Ask once per value.")
     question = compile_question(inputs, workload)
     option = engine_choices(question)[0]
     law = FleetMoments(workload).law(State(0.0), State(math.inf))
-    setup = (
-        None
-        if law is None
-        else set_up(
-            option, law, workload.max_total, question.engines, question.promises.parts, find_method(question.method)
-        )
-    )
+    parts, method = question.promises.parts, find_method(question.method)
+    setup = None if law is None else set_up(option, law, workload.max_total, question.engines, parts, method)
     if setup is None:
         raise InfeasibleError(
             f"a request of {workload.max_total:,.0f} tokens does not fit into {option.kv_tokens(1):,} KV tokens of "

@@ -173,13 +173,9 @@ def _bounds(replica: SchedulerReplica, count: int, limit: MaxThroughput) -> list
     batch, tile = replica.slots, max(1, replica.profile.iteration.tau)
     work, chunk = min((_separate_work(replica, c, batch), c) for c in _CHUNKS)
     binding, hard = said(f"bound_by_{limit.binding}"), said("bound_of_any")
+    own, why = said("bound_engine_name", budget=replica.token_budget), {"binding": binding, "error": ENGINE_ERROR}
     bounds = [
-        bound(
-            said("bound_engine_name", budget=replica.token_budget),
-            "engine",
-            limit.per_s,
-            said("bound_engine", binding=binding, error=ENGINE_ERROR),
-        ),
+        bound(own, "engine", limit.per_s, said("bound_engine", **why)),
         bound(said("bound_apart_name", chunk=chunk), "achieved", 1.0 / work, said("bound_apart", batch=batch)),
     ]
     if tile > 1:

@@ -96,11 +96,8 @@ class Capacity:
 
     def needed(self, rate_per_s: float) -> int:
         """Replicas a rate needs, spares included, no more than the most."""
-        low, high = 1, self.most
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.rate_per_s(middle) >= rate_per_s else (middle + 1, high)
-        return min(max(low + self.spares, self.least), self.most)
+        fewer = bisect_left(range(1, self.most), True, key=lambda n: self.rate_per_s(n) >= rate_per_s)
+        return min(max(1 + fewer + self.spares, self.least), self.most)
 
 
 @dataclass(frozen=True, slots=True)

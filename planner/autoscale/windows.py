@@ -162,12 +162,8 @@ def between_swings(arrivals: Arrivals) -> Arrivals | None:
     rate = arrivals.rate_per_s or 0.0
 
     def carried(window: float) -> float:
-        parts = zip(variances(arrivals), (FAST_S, SLOW_S), strict=True)
-        return (
-            rate
-            * window
-            * sum(v * 2.0 * (u + math.expm1(-u)) / (u * u) for v, u in ((v, window / t) for v, t in parts))
-        )
+        parts = ((v, window / t) for v, t in zip(variances(arrivals), (FAST_S, SLOW_S), strict=True))
+        return rate * window * sum(v * 2.0 * (u + math.expm1(-u)) / (u * u) for v, u in parts)
 
     left = tuple((w, 1.0 + max(0.0, i - 1.0 - carried(w))) for w, i in arrivals.dispersion if w < FAST_S)
     return replace(arrivals, dispersion=left) if any(i > 1.0 for _, i in left) else None

@@ -391,25 +391,6 @@ class Stream:
         return (self.events_s[-1] - self.events_s[0]) / (count - count / len(self.events_s))
 
 
-@dataclass(frozen=True, slots=True)
-class Steady:
-    """Means of a closed loop in steady state.
-
-    Parameters
-    ----------
-    point
-        Lengths as the server counts them, and times.
-    starts
-        Requests whose first token came in the window [requests].
-    tokens_per_event
-        More than 1 where the server sends several tokens at once [1].
-    """
-
-    point: ServerPoint
-    starts: int
-    tokens_per_event: float
-
-
 def first_lengths(worker: int, workers: int, input_tokens: int, output_tokens: int) -> tuple[int, int]:
     """Prompt and answer of a worker's first request, as if it were met in the middle of its life.
 
@@ -445,8 +426,11 @@ def window_s(workers: int, output_tokens: float, tpot_s: float, life_s: float) -
     return max(LIFE_SHARE * life_s, STARTS / workers * life_s, min(ITERATIONS, output_tokens) * tpot_s)
 
 
-def steady_state(streams: Sequence[Stream], workers: int) -> Steady | str:
+def steady_state(streams: Sequence[Stream], workers: int) -> tuple[ServerPoint, int, float] | str:
     """Means between the end of the ramp and the last first token; a sentence why not, where there is too little.
+
+    With the point, its lengths as the server counts them, go the requests whose first token came in that window, and the tokens of
+    an event, more than one where the server sends several at once.
 
     The window begins when the last worker's first token came, and ends with the last first token in it, so that it holds
     whole stretches between prompts: their share of the time is that of the steady state, however short the window.
@@ -463,7 +447,7 @@ def steady_state(streams: Sequence[Stream], workers: int) -> Steady | str:
     >>> one = Stream(0, 10, 3, 0.0, True, [1.0, 2.0, 3.0], 10, 3)
     >>> two = [Stream(0, 10, 3, s, False, [s + 1 + 0.5 * k for k in range(9)], 10, 9) for s in (3.0, 8.0, 13.0)]
     >>> found = steady_state([one, *two], 1)
-    >>> found.point.tpot_s, found.point.ttft_s, found.starts
+    >>> found[0].tpot_s, found[0].ttft_s, found[1]
     (0.5, 1.0, 3)
     """
     opened = [s.events_s[0] for s in streams if s.opening and s.events_s]
@@ -481,7 +465,8 @@ def steady_state(streams: Sequence[Stream], workers: int) -> Steady | str:
         counted = list(streams)
         end = max(s.events_s[0] for s in starts)
         # tokens of one iteration reach their readers one after another
-        apart = JITTER * _usual_gap(counted, begin, end)
+        gaps = [b - a for s in counted for a, b in itertools.pairwise(s.events_s) if begin <= a and b <= end]
+        apart = JITTER * statistics.median(gaps) if gaps else 0.0
         begin, end = begin - apart, end + apart
     spans = [_inside(s.events_s, begin, end) for s in counted]
     spans = [(seconds, gaps) for seconds, gaps in spans if gaps]
@@ -502,13 +487,7 @@ def steady_state(streams: Sequence[Stream], workers: int) -> Steady | str:
         math.fsum(seconds for seconds, _ in spans) / sum(gaps for _, gaps in spans) / per_event,
         statistics.fmean(w for w in waits if w <= STALLED * middle),
     )
-    return Steady(point, len(starts), per_event)
-
-
-def _usual_gap(streams: Sequence[Stream], begin: float, end: float) -> float:
-    """Median time between two events of a stream [s]."""
-    gaps = [b - a for s in streams for a, b in itertools.pairwise(s.events_s) if begin <= a and b <= end]
-    return statistics.median(gaps) if gaps else 0.0
+    return point, len(starts), per_event
 
 
 def _inside(events_s: Sequence[float], begin: float, end: float) -> tuple[float, int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import shutil
 import statistics
@@ -25,6 +24,7 @@ from typing import Any
 from planner.errors import CalibrationError
 from planner.shared.extras import installing
 from planner.shared.remarks import those_that_hold
+from planner.units import number_of
 
 ASKING_S = 5.0
 """Longest wait for an answer of the driver's tool [s]."""
@@ -256,7 +256,7 @@ def read_gpu_state() -> GpuState:
     if len(cells) != len(asked):
         return GpuState()
     told: dict[str, Any] = {
-        name: (_number if "float" in str(f.type) else _word)(cell)
+        name: (number_of if "float" in str(f.type) else _word)(cell)
         for (name, f), cell in zip(asked.items(), cells, strict=True)
     }
     running = _asked("--query-compute-apps=pid")
@@ -278,14 +278,6 @@ def _asked(query: str) -> list[str] | None:
 
 def _word(cell: str) -> str | None:
     return None if not cell or cell.startswith("[") else cell[:80]
-
-
-def _number(cell: str) -> float | None:
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
 
 
 SIZES = (1, 16, 128, 1024, 8192)

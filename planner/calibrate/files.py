@@ -15,9 +15,9 @@ import numpy as np
 
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
 from planner.calibrate.points import UNKNOWN_GPU, Batch, Points, batch_problems, parse_points
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, did_you_mean, refuse
 from planner.shared.documents import counted, read_text, rows_by_column
-from planner.units import is_measurable
+from planner.units import is_measurable, number_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +65,6 @@ def _search(data: Any, key: str) -> Any:
     return None
 
 
-def _float(value: Any) -> float | None:
-    if isinstance(value, bool) or value is None:
-        return None
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if is_measurable(number) else None
-
-
 TIMES = ("tpot_s", "ttft_s", "e2e_s", "each_s")
 _UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9}
 
@@ -88,7 +78,7 @@ def _means(data: Mapping[str, Any], usual: str, **places: str) -> dict[str, floa
     def first(key: str, names: str) -> float | None:
         for name in names.split("|"):
             for statistic in ("", ".successful.mean", ".mean", ".avg"):
-                number = _float(_dig(data, name + statistic))
+                number = number_of(_dig(data, name + statistic))
                 if number is not None:
                     unit = str(_dig(data, f"{name}.unit"))
                     return number * _UNITS.get(unit, _UNITS[usual]) if key in TIMES else number
@@ -119,7 +109,7 @@ def point(where: str, assumed: Assumed, found: Mapping[str, Any]) -> ServerPoint
         Naming what is missing, or what cannot be.
     """
     isl, osl, level, tpot_s, ttft_s, rate, throughput = (
-        _float(found.get(key)) for key in ("isl", "osl", "concurrency", "tpot_s", "ttft_s", "rate", "tokens_per_s")
+        number_of(found.get(key)) for key in ("isl", "osl", "concurrency", "tpot_s", "ttft_s", "rate", "tokens_per_s")
     )
     isl, osl = isl or assumed.input_tokens, osl or assumed.output_tokens
     if level is None and rate is not None and tpot_s is not None and ttft_s is not None and osl is not None:
@@ -143,8 +133,7 @@ def point(where: str, assumed: Assumed, found: Mapping[str, Any]) -> ServerPoint
         made = ServerPoint.from_throughput(isl, osl, level, throughput, DEFAULT_BUDGET)
     else:
         made = ServerPoint(isl, osl, level, tpot_s, ttft_s)
-    if problems := made.problems():
-        raise InputError.from_problems([f"{where}: {p}" for p in problems])
+    refuse([f"{where}: {p}" for p in made.problems()])
     return made
 
 
@@ -153,16 +142,16 @@ def _bench(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[Se
 
     With a request rate `max_concurrency` is a cap, and Little's law tells how many were in flight.
     """
-    completed = _float(data.get("completed"))
+    completed = number_of(data.get("completed"))
     if not completed:
         raise InputError(f"{where}: no request was completed in it")
-    sent, got, duration = (_float(data.get(k)) for k in ("total_input_tokens", "total_output_tokens", "duration"))
+    sent, got, duration = (number_of(data.get(k)) for k in ("total_input_tokens", "total_output_tokens", "duration"))
     found = _means(data, "ms", tpot_s="mean_tpot_ms", ttft_s="mean_ttft_ms", rate="request_throughput")
     yield point(where, assumed, {
         **found,
         "isl": None if sent is None else sent / completed,
         "osl": None if got is None else got / completed,
-        "concurrency": None if _float(data.get("request_rate")) else data.get("max_concurrency"),
+        "concurrency": None if number_of(data.get("request_rate")) else data.get("max_concurrency"),
         "rate": found["rate"] or (completed / duration if duration else None),
         "tokens_per_s": data.get("output_throughput") if assumed.concurrency else None,
     })  # fmt: skip
@@ -197,7 +186,7 @@ def _load_of(config: Any) -> Mapping[str, Any]:
         return next((found for found in map(_load_of, config) if found), {})
     if not isinstance(config, Mapping) or config.get("name") == "warmup":
         return {}
-    if any(_float(config.get(key)) is not None for key in ("concurrency", "request_rate")):
+    if any(number_of(config.get(key)) is not None for key in ("concurrency", "request_rate")):
         return config
     return _load_of([value for key, value in config.items() if key != "warmup"])
 
@@ -217,7 +206,9 @@ def _aiperf(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[S
     )  # fmt: skip
     # with a request rate it is a cap, and Little's law tells how many were in flight
     yield point(
-        where, assumed, {**found, "concurrency": None if _float(load.get("request_rate")) else load.get("concurrency")}
+        where,
+        assumed,
+        {**found, "concurrency": None if number_of(load.get("request_rate")) else load.get("concurrency")},
     )
 
 
@@ -293,17 +284,17 @@ FORMATS: Mapping[str, Format] = {
 """Formats of load generators, in the order they are tried -> how each one's JSON is recognised, and read."""
 
 
-def recognised(document: Mapping[str, Any], where: str, assumed: Assumed) -> tuple[str, list[ServerPoint]]:
-    """Name of the format and the points of a result.
+def _points_of(document: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
+    """The points of a result.
 
     Raises
     ------
     InputError
         When no format is recognised, or one is and lacks something.
     """
-    for name, (recognise, read) in FORMATS.items():
+    for recognise, read in FORMATS.values():
         if recognise(document):
-            return name, list(read(document, where, assumed))
+            return read(document, where, assumed)
     raise InputError(
         f"{where}: no result format recognised",
         f"Known: {', '.join(FORMATS)}, MLPerf's summary; or raw points, a CSV of iterations or of server points.",
@@ -355,7 +346,7 @@ def mlperf_point(text: str, where: str, assumed: Assumed) -> ServerPoint:
         )
     if found["result"] != "VALID":
         raise InputError(f"{where}: the run is {found['result']}")
-    tokens, samples = _float(found["tokens"]), _float(found["samples"])
+    tokens, samples = number_of(found["tokens"]), number_of(found["samples"])
     if tokens is None or samples is None or not (tokens > 0.0 and samples > 0.0):
         raise InputError(f"{where}: {found['tokens']} tokens and {found['samples']} samples per second")
     return point(where, assumed, {"osl": tokens / samples, "tokens_per_s": tokens})
@@ -392,13 +383,10 @@ class Measurements:
         Points by (gpu, model, tp).
     servers
         Server points by (model, system, backend, version, precision, tp).
-    formats
-        What was recognised, one name per file.
     """
 
     iterations: Mapping[tuple[str, str, int], Points]
     servers: Mapping[tuple[str, ...], Sequence[ServerPoint]]
-    formats: tuple[str, ...]
 
 
 def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
@@ -419,18 +407,19 @@ def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
     return found
 
 
-def _read_results(text: str, where: str, assumed: Assumed) -> tuple[list[ServerPoint], str]:
-    """Points and format of a load generator's result, or of an MLPerf summary."""
+def _read_results(text: str, where: str, assumed: Assumed) -> tuple[list[ServerPoint], Mapping[str, Any]]:
+    """Points of a load generator's result, or of an MLPerf summary, and the settings of the engine it names."""
     if is_mlperf(text):
-        return [mlperf_point(text, where, assumed)], "MLPerf summary"
+        return [mlperf_point(text, where, assumed)], {}
     try:
-        found = [recognised(document, where, assumed) for document in _json_documents(text, where)]
+        documents = _json_documents(text, where)
+        found = [point for document in documents for point in _points_of(document, where, assumed)]
     except RecursionError:
         raise InputError(f"{where}: nested too deeply") from None
-    return [point for _, points in found for point in points], found[-1][0]
+    return found, _engine_settings(documents, where)
 
 
-def _engine_settings(text: str, where: str) -> Mapping[str, Any]:
+def _engine_settings(documents: Sequence[Mapping[str, Any]], where: str) -> Mapping[str, Any]:
     """Settings of the engine that the records of a sweep name; they must be of one engine, as one fit is of one.
 
     Raises
@@ -439,7 +428,6 @@ def _engine_settings(text: str, where: str) -> Mapping[str, Any]:
         When the records are of several.
     """
     found: list[Mapping[str, Any]] = []
-    documents = _json_documents(text, where)
     # the file that llm-optimizer writes at the end gathers them in one document
     gathered = [d["test_results"] for d in documents if isinstance(d.get("test_results"), list)]
     for document in (*documents, *(entry for entries in gathered for entry in entries)):
@@ -482,13 +470,12 @@ def read_measurements(
     assumed = assumed or Assumed()
     iterations: dict[tuple[str, str, int], Points] = {}
     servers: dict[tuple[str, ...], list[ServerPoint]] = {}
-    formats = []
     for entry in paths:
         path = Path(entry)
         text = read_text(path)
         if not text.strip():
             raise InputError(f"{path}: is empty")
-        raw = parse_points(text, path.name)
+        raw, columns = parse_points(text, path.name), {c.strip() for c in text.splitlines()[0].split(",")}
         if raw is not None:
             said = {key: str(value or "") for key, value in raw.header.items()}
             of = said.get("model", ""), "" if said.get("gpu") == UNKNOWN_GPU else said.get("gpu", "")
@@ -497,37 +484,25 @@ def read_measurements(
                 servers.setdefault((*of, *rest), []).extend(raw.server_points())
             else:
                 _add(iterations, {(of[1], of[0], raw.tp): raw.iterations()})
-            formats.append("raw points")
         elif text.lstrip()[0] in "{[" or is_mlperf(text):
-            points, name = _read_results(text, path.name, assumed)
-            settings = {} if is_mlperf(text) else _engine_settings(text, path.name)
+            points, settings = _read_results(text, path.name, assumed)
             tp = settings.get("tensor_parallel_size") or settings.get("tp_size") or ""
             servers.setdefault((*("",) * (len(GROUP_COLUMNS) - 1), str(tp)), []).extend(points)
-            formats.append(name)
-        elif _is_server_csv(text):
+        elif "measured_ms" not in columns and {"isl", "osl", "input_tokens", "output_tokens"} & columns:
             for group, found in read_servers_csv(path, text=text, assumed=assumed).items():
                 servers.setdefault(group, []).extend(found)
-            formats.append("server points")
         else:
             _add(iterations, read_iterations_csv(path, where=where, text=text))
-            formats.append("iterations")
-    return Measurements(iterations, servers, tuple(formats))
+    return Measurements(iterations, servers)
 
 
 def _add(known: dict[tuple[str, str, int], Points], found: Mapping[tuple[str, str, int], Points]) -> None:
     """Groups of another file, with those that are known; two runs of one machine have no common clock."""
     for key, new in found.items():
-        if key in known:
-            old = known[key]
+        if (old := known.get(key)) is not None:
             times, composed = np.concatenate([old.time_s, new.time_s]), old.composed or new.composed
             new = Points(old.batches + new.batches, times, None, old.source, composed)
         known[key] = new
-
-
-def _is_server_csv(text: str) -> bool:
-    """Whether a table is one of server points."""
-    header = {c.strip() for c in text.splitlines()[0].split(",")}
-    return "measured_ms" not in header and bool({"isl", "osl", "input_tokens", "output_tokens"} & header)
 
 
 def read_iterations_csv(
@@ -556,8 +531,8 @@ def read_iterations_csv(
         With every problem of the file: missing columns, rows that are not numbers, times that are not positive.
     """
     reader, header = _opened(path, text)
-    missing = [c for c in COLUMNS if c not in header]
-    _refuse_missing(path.name, missing, header, f"A CSV of iterations has the columns {', '.join(COLUMNS)}.")
+    told = [f"{path.name}: column {c!r} is missing{did_you_mean(c, header)}" for c in COLUMNS if c not in header]
+    refuse(told, f"A CSV of iterations has the columns {', '.join(COLUMNS)}.")
     wanted = {key: value.lower() for key, value in (where or {}).items()}
     absent = [key for key in wanted if key not in header]
     if absent:
@@ -575,8 +550,7 @@ def read_iterations_csv(
         composed = batch.decodes * batch.prefills > 0 and bool((row.get("composed") or "").strip())
         positive = is_measurable(time_s) and time_s > 0.0
         problems = [] if positive else [f"measured_ms must be positive, got {row['measured_ms']}"]
-        if problems := [*problems, *batch_problems(batch)]:
-            raise InputError.from_problems([f"{path.name}:{line}: {p}" for p in problems])
+        refuse([f"{path.name}:{line}: {p}" for p in (*problems, *batch_problems(batch))])
         return key, (rank, composed, (batch, time_s, order))
 
     groups = _grouped(reader, path.name, made)
@@ -619,9 +593,8 @@ def read_servers_csv(
     spare = {"ttft_s", "tokens_per_s"} | ({"tpot_s"} if found["tokens_per_s"] else set())
     spare |= {key for key, value in assumed.known.items() if value is not None}
     missing = [names[0] for key, names in _ALIASES.items() if found[key] is None and key not in spare]
-    _refuse_missing(
-        path.name, missing, header, "A CSV of server points has isl, osl, concurrency, tpot_ms and ttft_ms."
-    )
+    told = [f"{path.name}: column {c!r} is missing{did_you_mean(c, header)}" for c in missing]
+    refuse(told, "A CSV of server points has isl, osl, concurrency, tpot_ms and ttft_ms.")
 
     def made(row: Row, line: int) -> tuple[tuple[str, ...], ServerPoint]:
         values = {
@@ -644,12 +617,6 @@ def _opened(path: Path, text: str | None) -> tuple[csv.DictReader[str], list[str
     return reader, header
 
 
-def _refuse_missing(name: str, missing: Sequence[str], header: Sequence[str], hint: str) -> None:
-    if missing:
-        told = [f"{name}: column {m!r} is missing{did_you_mean(m, header)}" for m in missing]
-        raise InputError.from_problems(told, hint)
-
-
 def _grouped(
     reader: csv.DictReader[str], name: str, made: Callable[[Row, int], tuple[Key, Made] | None]
 ) -> dict[Key, list[Made]]:
@@ -666,9 +633,8 @@ def _grouped(
         else:
             if found is not None:
                 groups.setdefault(found[0], []).append(found[1])
-    if problems:
-        more = [f"... and {len(problems) - 20} more"] if len(problems) > 20 else []
-        raise InputError.from_problems([*problems[:20], *more], heading=f"{name}: {len(problems)} problems")
+    more = [f"... and {len(problems) - 20} more"] if len(problems) > 20 else []
+    refuse([*problems[:20], *more], heading=f"{name}: {len(problems)} problems")
     return groups
 
 

@@ -24,6 +24,7 @@ from planner.calibrate.http import Endpoint, HttpError, page, parse_json, withou
 from planner.engines import Engine
 from planner.errors import CalibrationError, InputError
 from planner.shared.documents import load_document
+from planner.units import number_of
 
 HOST = "127.0.0.1"
 STOPPING_S = 20.0
@@ -343,33 +344,22 @@ COUNTED: Mapping[str, tuple[str, ...]] = {
 """What is counted -> its names, of which the first that is there is read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """One reading of ``/metrics``; ``None`` where the server does not count it.
+Counters = Mapping[str, float | None]
+"""One reading of ``/metrics`` by the names of :data:`COUNTED`: requests running, all ranks together, prompt tokens found in the
+prefix cache, and looked for, since the start; ``None`` where the server does not count it."""
 
-    Parameters
-    ----------
-    running
-        Requests, all ranks together [requests].
-    prefix_hits, prefix_queries
-        Prompt tokens found in the prefix cache, and looked for, since the start [tokens].
+
+def cached_share(now: Counters, before: Counters) -> float | None:
+    """Share of the prompt tokens between two readings that came from the prefix cache [1].
+
+    >>> cached_share({"prefix_hits": 30, "prefix_queries": 200}, {"prefix_hits": 10, "prefix_queries": 100})
+    0.2
     """
-
-    running: float | None = None
-    prefix_hits: float | None = None
-    prefix_queries: float | None = None
-
-    def cached_share(self, before: Counters) -> float | None:
-        """Share of the prompt tokens since `before` that came from the prefix cache [1].
-
-        >>> Counters(prefix_hits=30, prefix_queries=200).cached_share(Counters(prefix_hits=10, prefix_queries=100))
-        0.2
-        """
-        if self.prefix_hits is None or self.prefix_queries is None:
-            return None
-        looked_for = self.prefix_queries - (before.prefix_queries or 0.0)
-        found = self.prefix_hits - (before.prefix_hits or 0.0)
-        return max(0.0, found / looked_for) if looked_for > 0.0 else 0.0
+    hits, queries = now.get("prefix_hits"), now.get("prefix_queries")
+    if hits is None or queries is None:
+        return None
+    looked_for, found = queries - (before.get("prefix_queries") or 0.0), hits - (before.get("prefix_hits") or 0.0)
+    return max(0.0, found / looked_for) if looked_for > 0.0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +394,7 @@ class ServerFacts:
     token_budget: int | None = None
     prefix_caching: bool | None = None
     max_context: int | None = None
-    counters: Counters = field(default_factory=Counters)
+    counters: Counters = field(default_factory=dict)
 
 
 Samples = Mapping[str, list[tuple[Mapping[str, str], float]]]
@@ -455,7 +445,7 @@ def _mapping(endpoint: Endpoint, path: str, seconds: float) -> Mapping[str, Any]
 
 
 def _counters(samples: Samples) -> Counters:
-    return Counters(**{key: _total(samples, names) for key, names in COUNTED.items()})
+    return {key: _total(samples, names) for key, names in COUNTED.items()}
 
 
 def read_counters(endpoint: Endpoint, seconds: float = ASKING_S) -> Counters:
@@ -472,12 +462,9 @@ def read_counters(endpoint: Endpoint, seconds: float = ASKING_S) -> Counters:
 
 
 def _whole(value: Any) -> int | None:
-    """A positive whole number, else ``None``: a server may say anything."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return int(number) if math.isfinite(number) and 0 < number < 1e15 else None
+    """A positive whole number, else ``None``."""
+    number = number_of(value)
+    return int(number) if number is not None and number > 0.0 else None
 
 
 def read_facts(endpoint: Endpoint, seconds: float = ASKING_S) -> ServerFacts:

@@ -270,15 +270,9 @@ def _design(layers: Layers, tp: int, points: int) -> tuple[Batch, ...]:
     machine, model = layers.machine, layers.model
     built = sum(len(kept) for kept in layers.weights.values())
     room = int(0.5 * machine.free_bytes() / (layers.kv_values * layers.head.element_size() * built))
-    room = min(room, 2_000_000 if machine.cuda else CPU_ROOM)
-    return designed_batches(
-        model,
-        tp=tp,
-        kv_bytes=room * shard_shape(model, tp).kv_bytes_per_token,
-        points=points,
-        max_context=None if machine.cuda else CPU_CONTEXT,
-        max_tokens=8192 if machine.cuda else CPU_TOKENS,
-    )
+    most, longest, tokens = (2_000_000, None, 8192) if machine.cuda else (CPU_ROOM, CPU_CONTEXT, CPU_TOKENS)
+    kv_bytes = min(room, most) * shard_shape(model, tp).kv_bytes_per_token
+    return designed_batches(model, tp=tp, kv_bytes=kv_bytes, points=points, max_context=longest, max_tokens=tokens)
 
 
 def _warm(layers: Layers, batch: Batch) -> None:
@@ -286,8 +280,8 @@ def _warm(layers: Layers, batch: Batch) -> None:
     works, head, _ = layers.prepare(batch)
     machine = layers.machine
     for _ in range(3):
-        for work in works:
-            machine.seconds(work.body, 1, 0.1 if machine.cuda else 0.01)
+        for body, *_ in works:
+            machine.seconds(body, 1, 0.1 if machine.cuda else 0.01)
         machine.seconds(head, 1, 0.01)
 
 
@@ -296,7 +290,7 @@ def _timed(layers: Layers, batch: Batch, budget: float) -> float:
     works, head, copies = layers.prepare(batch)
     machine = layers.machine
     layers_s = sum(
-        machine.seconds(work.body, copies, budget / len(works)) * work.stand_for / work.built for work in works
+        machine.seconds(body, copies, budget / len(works)) * stand_for / built for body, built, stand_for in works
     )
     return layers_s + machine.seconds(head, 1, 0.2 * budget)
 

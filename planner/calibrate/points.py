@@ -14,16 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.calibrate.closed_loop import ServerPoint
+from planner.calibrate.closed_loop import FloatArray, ServerPoint
 from planner.catalog.profiles import Profile
-from planner.errors import InputError
+from planner.errors import InputError, refuse, refuse_unknown
 from planner.shared.documents import counted, parse_json, printable, read_text
 from planner.shared.writing import write_text
 from planner.units import LEAST, MOST, MOST_SECONDS
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +126,7 @@ class Points:
                 bounds = f"lie in [{LEAST:g}, {MOST_SECONDS:g}] s" if value > 0.0 else "be positive"
                 problems.append(f"{self.source}: point {i} ({batch}): time must {bounds}, got {value!r} s")
             problems += [f"{self.source}: point {i}: {p}" for p in batch_problems(batch)]
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
 
     @classmethod
     def of(cls, rows: Iterable[tuple[Batch, float, float]], source: str, composed: bool) -> Points:
@@ -354,9 +350,7 @@ def parse_points(text: str, name: str) -> RawPoints | None:
         return None
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         return None
-    kind = header.get("kind")
-    if kind not in KINDS:
-        raise InputError(f"{name}:1: kind {kind!r} is none of {', '.join(KINDS)}")
+    refuse_unknown(f"{name}:1: kind", kind := str(header.get("kind")), KINDS)
     header, *rows = [parse_json(line, f"{name}:{number}") for number, line in enumerate(lines, 1)]
     for number, row in enumerate(rows, 2):
         if not isinstance(row, dict):

@@ -59,7 +59,13 @@ def model_from_config(path: Path, like: str | None = None) -> ModelSpec:
         raise InputError(f"{where}: expected a JSON object with the keys of a Hugging Face config.json")
     beside = path.with_name("hf_quant_config.json")
     if "quantization_config" not in raw and path.name == "config.json" and beside.is_file():
-        raw["quantization_config"] = _quantization_beside(beside)
+        try:
+            raw["quantization_config"] = {
+                "quant_method": "modelopt",
+                **parse_json(read_text(beside), str(beside))["quantization"],
+            }
+        except (KeyError, TypeError):
+            raise InputError(f"{beside}: has no `quantization`") from None
     stem = path.parent.resolve().name if path.name == "config.json" else path.stem
     return model_from_mapping(raw, where, stem or "model", like)
 
@@ -69,15 +75,6 @@ def model_from_mapping(raw: Mapping[str, Any], where: str, name: str, like: str 
     if like is not None and like not in FAMILIES:
         raise InputError(f"unknown family {like!r}{did_you_mean(like, FAMILIES)}", f"Known: {', '.join(FAMILIES)}.")
     return _Reader(where, raw, like).spec(name=name)
-
-
-def _quantization_beside(path: Path) -> dict[str, Any]:
-    """What ModelOpt's own file says of the quantization, in the form config.json has it in."""
-    try:
-        found = parse_json(read_text(path), str(path))["quantization"]
-    except (KeyError, TypeError):
-        raise InputError(f"{path}: has no `quantization`") from None
-    return {"quant_method": "modelopt", **found}
 
 
 def _indexer(layers: int, heads: int, size: int, stored: float, top: int) -> dict[str, Any]:

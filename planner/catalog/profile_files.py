@@ -345,26 +345,27 @@ def _flag(value: Any, path: str, report: Report) -> bool:
     return bool(value)
 
 
-_LINES = _list(str, "expected a list of lines of text")
-
-READERS: Mapping[str, Callable[[Any, str, Report], Any]] = {
-    **dict.fromkeys(("name", "gpu", "model", "date", "engine", "engine_version", "command", "source"), _text),
-    **dict.fromkeys(("tp", "pp", "dp", "ep"), partial(_whole, low=1)),
-    **dict.fromkeys(("points", "kv_tokens"), _whole),
-    **dict.fromkeys(
-        ("band", "band_prefill", "error_mean", "error_p95", "api_overhead_s", "request_s", "wake_s"), _number
-    ),
-    "replica_usd_per_hour": _number,
+_OWN: Mapping[str, Callable[[Any, str, Report], Any]] = {
     **dict.fromkeys(("weight_dtype", "kv_dtype"), _choice(DTYPE_BYTES)),
     "provenance": _choice(tuple(HOLDS)),
-    "automatic": _flag,
-    "iteration": _iteration,
     "covered": _covered,
-    "reserved": _reserved,
     "settings": _settings,
-    **dict.fromkeys(("notes", "untested"), _LINES),
     "measurements": _list(dict, "expected a list of mappings, as `profile share` prints it"),
 }
+"""Readers of keys whose type does not say all."""
+
+_OF_TYPE: Mapping[str, Callable[[Any, str, Report], Any]] = {
+    **dict.fromkeys(("str", "str | None"), _text),
+    "int": partial(_whole, low=1),
+    "int | None": _whole,
+    **dict.fromkeys(("float", "float | None"), _number),
+    "bool": _flag,
+    "IterationModel": _iteration,
+    "ReservedSlots | None": _reserved,
+    "tuple[str, ...]": _list(str, "expected a list of lines of text"),
+}
+
+READERS = {f.name: _OWN.get(f.name) or _OF_TYPE[str(f.type)] for f in fields(Profile)}
 """Every key of a profile file besides ``schema``: how its value is checked and read."""
 
 REQUIRED = tuple(f.name for f in fields(Profile) if f.default is MISSING and f.default_factory is MISSING)

@@ -20,7 +20,7 @@ from planner.deploy import kubernetes as k
 from planner.deploy.kubernetes import NOBODY, confined, secret
 from planner.deploy.replay import AFTER_S, Outcome, Requests
 from planner.deploy.serving import COMPONENT, NAME, PART_OF, Serving, is_pinned, refusal
-from planner.errors import InputError
+from planner.errors import InputError, refuse_unknown
 from planner.fleet.shapes import find_shape
 from planner.promise import MEAN, Promise
 from planner.shared.documents import printable, refuse_unfed
@@ -442,8 +442,7 @@ def acceptance(serving: Serving, planned: Requests, plan: str, *, generator: str
     InputError
         An unknown generator, a program that is neither, or more than a ConfigMap holds.
     """
-    if generator not in GENERATORS:
-        raise InputError(f"--acceptance: {generator!r} is none of {', '.join(GENERATORS)}")
+    refuse_unknown("--acceptance:", generator, GENERATORS)
     if serving.model.pooling:
         raise refusal("pooling", model=serving.model)
     wheel = re.fullmatch(r"https?://\S+\.whl", program) is not None
@@ -483,15 +482,10 @@ def _load(serving: Serving, generator: str, url: str, requests: int) -> k.Object
     known, key = secret("HF_TOKEN", "hf-token", "token", optional=True), serving.options.api_key_secret
     # the names by which each of them reads the key
     names = ("OPENAI_API_KEY", "GUIDELLM__SPEC__BACKEND__API_KEY") if key else ()
-    environment = [
-        *NOBODY,
-        {"name": "HF_HOME", "value": "/tmp"},
-        known,
-        *(secret(n, str(key), "api-key") for n in names),
-    ]
+    env = [*NOBODY, {"name": "HF_HOME", "value": "/tmp"}, known, *(secret(n, str(key), "api-key") for n in names)]
     image = GUIDELLM_IMAGE if generator == "guidellm" else serving.image
     arguments = _filled(generator, url=url, serving=serving, requests=str(requests), block=str(BLOCK))
-    return _filled("container", name="load", image=image, command=[generator], args=arguments, env=environment)
+    return _filled("container", name="load", image=image, command=[generator], args=arguments, env=env)
 
 
 def _job(serving: Serving, name: str, load: k.Object, program: str, wheel: bool, seconds: float) -> k.Object:

@@ -50,15 +50,11 @@ def confined(spec: Mapping[str, Any], user: int = USER, token: bool = False) -> 
     token
         Whether they may speak to the API server.
     """
-    found = dict(spec)
+    found, scratch = dict(spec), {"name": "tmp", "mountPath": "/tmp"}
     for kind in spec.keys() & {"initContainers", "containers"}:
         found[kind] = [
-            {
-                **container,
-                "securityContext": dict(CONFINED),
-                "volumeMounts": [*container.get("volumeMounts", ()), {"name": "tmp", "mountPath": "/tmp"}],
-            }
-            for container in spec[kind]
+            one | {"securityContext": dict(CONFINED), "volumeMounts": [*one.get("volumeMounts", ()), scratch]}
+            for one in spec[kind]
         ]
     found["volumes"] = [*spec.get("volumes", ()), {"name": "tmp", "emptyDir": {}}]
     return _filled("confined", token=token, user=user, spec=found)
@@ -318,12 +314,6 @@ def router(serving: Serving, name: str, pod: Object, replicas: int, strategy: Ob
     return _filled("router", serving=serving, name=name, labels=own, replicas=replicas, strategy=strategy, pod=pod)
 
 
-def budget_notes(serving: Serving) -> list[str]:
-    """Pools that miss a promise while one replica is down."""
-    bare = [p.name for p in serving.pools if not p.spares]
-    return [note("bare", pools=", ".join(bare))] if bare else []
-
-
 def config_map(serving: Serving, name: str, data: Mapping[str, str]) -> Object:
     """Files for pods."""
     return _filled("config_map", serving=serving, name=name, data=dict(data))
@@ -357,7 +347,10 @@ def manifests(
     notes
         What the target says beside what every one says.
     """
-    told = [*serving.notes, *notes, *budget_notes(serving), *rollout_notes(serving), *placement_notes(serving)]
+    # pools that miss a promise while one replica is down
+    bare = ", ".join(p.name for p in serving.pools if not p.spares)
+    told = [*serving.notes, *notes, *([note("bare", pools=bare)] if bare else [])]
+    told += [*rollout_notes(serving), *placement_notes(serving)]
     if any(o["kind"] == "NetworkPolicy" for o in objects):
         told.append(note("policies", serving=serving))
     if serving.options.replicas_by == "scaler":

@@ -85,20 +85,14 @@ def envoy(
         for p in first
     ]
     routes.append(_filled("route", headers=None, cluster=last.object, hash=hashed))
-    requests = {
-        "name": "requests",
-        "port": ROUTER_PORT,
-        "prefix": "fleetopt",
-        "buffer": LARGEST_BODY,
-        "known": not file,
-    }
+    front = {"name": "requests", "port": ROUTER_PORT, "prefix": "fleetopt", "buffer": LARGEST_BODY, "known": not file}
     status = {"name": "status", "port": STATUS_PORT, "prefix": "status", "buffer": None, "known": True}
     by_length = [_filled("by_length", script=_lua(serving))] if first else []
     return _filled(
         "envoy",
         admin=ADMIN_PORT,
         listeners=[
-            _filled("listener", **requests, routes=routes, filters=by_length),
+            _filled("listener", **front, routes=routes, filters=by_length),
             _filled("listener", **status, routes=_filled("shown"), filters=[]),
         ],
         clusters=[] if file else clusters(serving, backends),
@@ -217,9 +211,7 @@ def placed(serving: Serving, to: str) -> tuple[list[Placed], int]:
     InputError
         A fleet that needs a cluster, for a target without; more replicas than can sensibly be started one by one.
     """
-    serving.colocated(to)
-    serving.on_one_node(to)
-    serving.by_hand(to)
+    serving.refuse_for(to, "split", "wide", "on_hosts")
     total = sum(p.replicas for p in serving.pools)
     if total > MOST:
         raise refusal("many", total=f"{total:,}", most=MOST)

@@ -17,7 +17,7 @@ from planner.catalog.profiles import engine_of
 from planner.catalog.profiles import profile as find_profile
 from planner.engines import Engine
 from planner.engines import engine as find_engine
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, did_you_mean, refuse
 from planner.fleet.shapes import find_shape, shape_names
 from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
 from planner.question.files import SavedPool
@@ -190,8 +190,7 @@ class DeployOptions:
         ]
         if self.startup_s is not None and not 0.0 < self.startup_s <= 86_400.0:
             wrong.append(f"--startup: must lie between 0 and a day, got {self.startup_s!r} s")
-        if wrong:
-            raise InputError.from_problems(wrong)
+        refuse(wrong)
 
 
 def is_pinned(image: str) -> bool:
@@ -361,26 +360,19 @@ class Serving:
         """Where requests are cut by length [tokens]."""
         return [] if self.split else [p.high_tokens for p in self.pools[:-1]]
 
-    def by_hand(self, target: str) -> None:
-        """Refuse what only a cluster does, for targets that start replicas on hosts."""
-        if self.options.replicas_by == "scaler" or self.options.layout == "kustomize":
-            option = "--layout kustomize" if self.options.layout == "kustomize" else "--replicas-by scaler"
-            raise refusal("on_hosts", option=option, to=target)
-
-    def keyless(self, target: str) -> None:
-        """Refuse a key for requests, for targets whose front end asks for none."""
-        if self.options.api_key_secret:
-            raise refusal("no_key", to=target)
-
-    def on_one_node(self, target: str) -> None:
-        """Refuse a replica that spans nodes, for targets that start one node at a time."""
-        if wide := next((p for p in self.pools if p.nodes > 1), None):
-            raise refusal("wide", to=target, pool=wide)
-
-    def colocated(self, target: str) -> None:
-        """Refuse a fleet of prefill and decode pools, for targets without a way to pass KV caches on."""
-        if self.split:
-            raise refusal("split", to=target)
+    def refuse_for(self, target: str, *kinds: str) -> None:
+        """Refuse what a target has no way to do: prefill and decode apart (``split``), replicas that span nodes (``wide``), a key
+        for requests (``no_key``), what only a cluster does (``on_hosts``)."""
+        option = "--layout kustomize" if self.options.layout == "kustomize" else "--replicas-by scaler"
+        asked = {
+            "split": self.split,
+            "wide": next((p for p in self.pools if p.nodes > 1), None),
+            "no_key": self.options.api_key_secret,
+            "on_hosts": self.options.replicas_by == "scaler" or self.options.layout == "kustomize",
+        }
+        for kind in kinds:
+            if asked[kind]:
+                raise refusal(kind, to=target, pool=asked["wide"], option=option)
 
 
 def _labels(fleet: str, component: str, name: str) -> dict[str, str]:
@@ -453,9 +445,8 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
             notes.append(note("kv_dtype", host=host, dtype=settings["kv_cache_dtype"]))
     # a plan written by hand may say 60%
     share = SHARES.read(inputs.get("cached_share") or 0.0, "cached_share")
-    startup = (
-        Startup(options.startup_s, {}) if options.startup_s else estimated_startup(model, options.cache is not None)
-    )
+    given = options.startup_s
+    startup = Startup(given, {}) if given else estimated_startup(model, options.cache is not None)
     notes.append(startup.told)
     if not options.api_key_secret:
         notes.append(note("keyless"))
@@ -570,8 +561,7 @@ def _settings(entry: Mapping[str, Any], pool: str) -> dict[str, Any]:
         wrong.append(f"pool {pool}: settings.gpu_memory_utilization: must lie in (0, 1], got {share!r}")
     if not isinstance(found.setdefault("kv_cache_dtype", "bf16"), str):
         wrong.append(f"pool {pool}: settings.kv_cache_dtype: expected text")
-    if wrong:
-        raise InputError.from_problems(wrong)
+    refuse(wrong)
     return found
 
 

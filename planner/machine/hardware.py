@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 
 DTYPE_BYTES: Mapping[str, float] = {
     "fp32": 4.0,
@@ -77,8 +77,7 @@ class Parallelism:
             for name, value in (("tp", self.tp), ("pp", self.pp), ("dp", self.dp), ("ep", self.ep or 1))
             if isinstance(value, bool) or value != int(value) or value < 1
         ]
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
         stage = self.tp * self.dp
         if self.ep == 0:
             object.__setattr__(self, "ep", stage if self.dp > 1 else 1)
@@ -399,7 +398,13 @@ def shard(model: ModelSpec, tp: int = 1, expert_gpus: int | None = None) -> Shar
     (6979321856.0, 131072.0, 16384.0)
     """
     hidden, matrices = model.hidden_size, model.mlp_matrices
-    mixers = model.full_layers * _full_attention(model, tp) + model.sliding_layers * _sliding_attention(model, tp)
+    # of the sliding-window layers; their values are as large as their keys where they have a size of their own
+    heads, key = model.sliding_kv_heads or model.kv_heads, model.sliding_head_dim or model.head_dim
+    value = model.sliding_head_dim or model.value_dim
+    projected = model.head_dim + (0 if model.tied_values else model.value_dim)
+    whole = (model.kv_heads, model.head_dim, model.value_dim, projected)
+    full = _latent_attention(model, tp) if model.kv_lora_rank else _attention(model, tp, *whole)
+    mixers = model.full_layers * full + model.sliding_layers * _attention(model, tp, heads, key, value, key + value)
     mixers += model.state_layers * model.state_parameters / tp
     # an indexer scores with queries made from the compressed ones, one key, and a weight per head
     mixers += model.index_layers * (
@@ -420,7 +425,7 @@ def shard(model: ModelSpec, tp: int = 1, expert_gpus: int | None = None) -> Shar
         cached = _per_gpu(model.kv_heads, tp) * float(model.head_dim + model.value_dim)
     if model.pooling == "encoder":
         cached = 0.0
-    kept = _per_gpu(_sliding_heads(model), tp) * float(_sliding_dim(model) + _sliding_values(model))
+    kept = _per_gpu(heads, tp) * float(key + value)
     return Shard(
         mixer_parameters=mixers,
         mlp_parameters=mlp,
@@ -439,37 +444,19 @@ def _per_gpu(heads: int, tp: int) -> int:
     return max(1, math.ceil(heads / tp))
 
 
-def _sliding_heads(model: ModelSpec) -> int:
-    return model.sliding_kv_heads or model.kv_heads
-
-
-def _sliding_dim(model: ModelSpec) -> int:
-    return model.sliding_head_dim or model.head_dim
-
-
-def _sliding_values(model: ModelSpec) -> int:
-    """Size of one head's values in a sliding-window layer: its own head size where that differs."""
-    return model.sliding_head_dim or model.value_dim
-
-
-def _full_attention(model: ModelSpec, tp: int) -> float:
-    """Attention parameters of one layer that attends to the whole context, on one GPU; what is copied counts whole."""
+def _latent_attention(model: ModelSpec, tp: int) -> float:
+    """Parameters of a layer with latent attention on one GPU; what is copied counts whole."""
     hidden, q = model.hidden_size, model.q_heads
     gate = hidden * q * model.value_dim / tp if model.attention_gate else 0.0
-    if model.kv_lora_rank:
-        query_key = model.qk_nope_head_dim + model.qk_rope_head_dim
-        down = hidden * (model.kv_lora_rank + model.qk_rope_head_dim) + hidden * model.q_lora_rank
-        query = (model.q_lora_rank or hidden) * q * query_key
-        up = model.kv_lora_rank * q * (model.qk_nope_head_dim + model.v_head_dim)
-        return gate + down + (query + up + q * model.v_head_dim * hidden) / tp
-    values = 0 if model.tied_values else model.value_dim
-    own = hidden * q * (model.head_dim + model.value_dim) / tp
-    return gate + own + hidden * _per_gpu(model.kv_heads, tp) * (model.head_dim + values)
+    query_key = model.qk_nope_head_dim + model.qk_rope_head_dim
+    down = hidden * (model.kv_lora_rank + model.qk_rope_head_dim) + hidden * model.q_lora_rank
+    query = (model.q_lora_rank or hidden) * q * query_key
+    up = model.kv_lora_rank * q * (model.qk_nope_head_dim + model.v_head_dim)
+    return gate + down + (query + up + q * model.v_head_dim * hidden) / tp
 
 
-def _sliding_attention(model: ModelSpec, tp: int) -> float:
-    """The same for one sliding-window layer."""
-    hidden, key, value = model.hidden_size, _sliding_dim(model), _sliding_values(model)
-    gate = hidden * model.q_heads * value / tp if model.attention_gate else 0.0
-    own = hidden * model.q_heads * (key + value) / tp
-    return gate + own + hidden * _per_gpu(_sliding_heads(model), tp) * (key + value)
+def _attention(model: ModelSpec, tp: int, kv_heads: int, key: int, value: int, projected: int) -> float:
+    """The same of ordinary attention with heads of that size, whose keys and values of a head are projected so wide together."""
+    hidden, q = model.hidden_size, model.q_heads
+    gate = hidden * q * value / tp if model.attention_gate else 0.0
+    return gate + hidden * q * (key + value) / tp + hidden * _per_gpu(kv_heads, tp) * projected

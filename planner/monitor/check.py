@@ -172,15 +172,12 @@ class FleetCheck(InNotebooks):
             for k in pool.kept:
                 if k.state != "kept":
                     yield f"{where}{k.promise.told} is {k.state}: {_how(k)}"
-            now = (
-                "no number of replicas keeps the promises"
-                if pool.replicas_now is None
-                else f"{pool.replicas_now} replicas"
-            )
-            if pool.scaled and pool.replicas_now != pool.measured.replicas:
+            wanted = pool.replicas_now
+            now = "no number of replicas keeps the promises" if wanted is None else f"{wanted} replicas"
+            if pool.scaled and wanted != pool.measured.replicas:
                 if any(k.state != "kept" for k in pool.kept):
                     yield f"{where}the plan would be {now} for this traffic, {pool.measured.replicas} serve"
-            elif not pool.scaled and pool.replicas_now != pool.planned_replicas:
+            elif not pool.scaled and wanted != pool.planned_replicas:
                 yield f"{where}the plan would be {now} now, it was {pool.planned_replicas}"
         if not self.moved:
             yield "nothing has moved beyond its interval"

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.deploy.serving import object_name
 from planner.engines import DEFAULT_ENGINE, engines
-from planner.errors import InputError, did_you_mean
+from planner.errors import refuse_unknown
 from planner.promise import MEAN
 from planner.shared.documents import load_document
 
@@ -63,8 +63,7 @@ DEPLOYED = ("k8s", "llm-d", "kserve", "dynamo")
 
 def find_deployed(name: str) -> str:
     """The target of that name; an unknown one is an InputError."""
-    if name not in DEPLOYED:
-        raise InputError(f"--deployed: {name!r} is none of {', '.join(DEPLOYED)}{did_you_mean(name, DEPLOYED)}")
+    refuse_unknown("--deployed:", name, DEPLOYED)
     return name
 
 

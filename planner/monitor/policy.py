@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 from planner.shared.documents import parse_yaml, parse_yaml_all, printable, read_text
 from planner.shared.record import Record
 
@@ -115,8 +115,7 @@ class Policy(Record):
             problems.append("a policy watches at least one metric")
         if not 1 <= self.least <= self.most:
             problems.append(f"replicas from {self.least} to {self.most}: expected 1 <= least <= most")
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
 
     def wanted(self, totals: Mapping[str, float], replicas: int = 0) -> int:
         """Replicas that the metrics ask for at once, whatever there was before; `replicas` are kept within the tolerance.
@@ -297,8 +296,7 @@ def read_policy(document: Mapping[str, Any], source: str, queries: Mapping[str, 
         if n % 1.0 or n > _MOST_REPLICAS
     ]
     problems += [f"{source}: stabilizationWindowSeconds: at most an hour, got {s:g}" for s in windows if s > 3600.0]
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     return Policy(
         watched.targets,
         int(numbers[1]),

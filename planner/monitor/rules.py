@@ -11,7 +11,7 @@ from typing import Any
 from planner.deploy.kubernetes import dump
 from planner.deploy.serving import estimated_startup
 from planner.engines import DEFAULT_ENGINE, engine
-from planner.errors import InputError, did_you_mean
+from planner.errors import refuse_unknown
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.monitor.check import BLIND_IMBALANCE, FEW_IN_FLIGHT
@@ -309,8 +309,7 @@ def monitoring_files(fleet: Fleet, watched: Watched, to: str = "files") -> dict[
     InputError
         Another kind.
     """
-    if to not in KINDS:
-        raise InputError(f"--to: {to!r} is none of {', '.join(KINDS)}{did_you_mean(to, KINDS)}")
+    refuse_unknown("--to:", to, KINDS)
     groups, panels, head = rule_groups(fleet, watched)
     head = ["Written by `fleetopt check --emit-rules` from a plan; " + head[0], *head[1:]]
     prefix, board = watched.prefix, json.dumps(dashboard(watched.prefix, panels), indent=1)

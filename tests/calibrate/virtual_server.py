@@ -9,7 +9,6 @@ from planner.calibrate.closed_loop import (
     Loads,
     Rules,
     ServerPoint,
-    Steady,
     Stream,
     first_lengths,
     log_parameters,
@@ -126,9 +125,8 @@ class VirtualServer:
                     start(r.stream.worker)
         self.left_s = max(0.0, self.left_s - now)
         found = steady_state(streams, load.concurrency)
-        if not isinstance(found, Steady):
+        if isinstance(found, str):
             return LoadResult(load, None, 0, 0, found, now)
-        point = ServerPoint(
-            load.input_tokens, load.output_tokens, load.concurrency, found.point.tpot_s, found.point.ttft_s
-        )
-        return LoadResult(load, point, found.starts, 0, "", now)
+        seen, starts, _ = found
+        point = ServerPoint(load.input_tokens, load.output_tokens, load.concurrency, seen.tpot_s, seen.ttft_s)
+        return LoadResult(load, point, starts, 0, "", now)

@@ -29,7 +29,7 @@ def render(serving: Serving) -> Rendered:
     worker = workers.get(serving.engine.name)
     if worker is None:
         raise refusal("workers", engine=serving.engine, workers=", ".join(workers))
-    serving.keyless("dynamo")
+    serving.refuse_for("dynamo", "no_key")
     if len(serving.pools) > 1 and not serving.split:
         raise refusal("dynamo_length")
     foreign = [p.device.name for p in serving.pools if p.gpu_resource != "nvidia.com/gpu"]

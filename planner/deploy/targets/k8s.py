@@ -24,7 +24,7 @@ ENVOY_LEAVES_S = 15
 
 def render(serving: Serving) -> Rendered:
     """All objects as one file."""
-    serving.colocated("k8s")
+    serving.refuse_for("k8s", "split")
     router = serving.router
     # a set of groups has a service of its own name, by which its pods find each other before they are ready
     services = {p.object: p.object if p.nodes == 1 else f"{p.object}-leaders" for p in serving.pools}

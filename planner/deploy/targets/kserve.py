@@ -17,7 +17,7 @@ def render(serving: Serving) -> Rendered:
     pools = serving.pools
     if "{model}" not in serving.engine.launch[2:3]:
         raise refusal("vllm_only", to="kserve", why="KServe's template starts", engine=serving.engine)
-    serving.on_one_node("kserve")
+    serving.refuse_for("kserve", "wide")
     if serving.split:
         prefill = next(p for p in pools if p.role.startswith("prefill"))
         decode = next((p for p in pools if p is not prefill), prefill)
