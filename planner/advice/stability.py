@@ -134,12 +134,8 @@ def stability(replica: SchedulerReplica, replicas: int | None = None, burst: flo
         step_s = float(mean_running(replica.lengths, replica.engine, rate / count)[1])
         busy = min(rate / count * step_s * (replica.mean_decodes + 1.0), busy)
     growth = max(0.0, burst * rate - engine.fleet_per_s)
-    if engine.load >= 1.0:
-        until = 0.0
-    elif growth == 0.0:
-        until = math.inf
-    else:
-        until = count * max(0.0, replica.slots - busy) / growth
+    until = count * max(0.0, replica.slots - busy) / growth if growth > 0.0 else math.inf
+    until = 0.0 if engine.load >= 1.0 else until
     spare, warnings = engine.fleet_per_s - rate, list(replica.warnings)
     if not sure:
         band = replica.profile.band

@@ -306,11 +306,7 @@ class Asked:
 
 
 def autoscaling(
-    fleet: Fleet,
-    rates_per_s: Sequence[float],
-    source: str,
-    startup: Callable[[Pool], Startup],
-    asked: Asked,
+    fleet: Fleet, rates_per_s: Sequence[float], source: str, startup: Callable[[Pool], Startup], asked: Asked
 ) -> Autoscaling:
     """Scalers of every pool, derived from some paths about the hours and tried on another.
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
@@ -131,7 +132,7 @@ class Device:
             for copy in range(copies):
                 body(copy)
 
-        once = self._cuda_timer(all_copies) if self.cuda else partial(_clocked, all_copies)
+        once = self._cuda_timer(all_copies) if self.cuda else partial(timeit.timeit, all_copies, number=1)
         first = once()
         repeats = int(min(30, max(least, budget_s / max(first, 1e-6))))
         return typical([once() for _ in range(repeats)]) / copies
@@ -166,13 +167,6 @@ class Device:
             return float(begin.elapsed_time(end)) * 1e-3
 
         return once
-
-
-def _clocked(work: Callable[[], None]) -> float:
-    """Time that some work takes on a processor [s]."""
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
 
 
 def _told(name: str) -> Any:

@@ -273,10 +273,7 @@ FORMATS: Mapping[str, Format] = {
     ),
     "vLLM bench serve": (_is_bench, _bench),
     "GuideLLM": (lambda d: isinstance(d.get("benchmarks"), list), _guidellm),
-    "genai-perf": (
-        lambda d: "time_to_first_token" in d and _dig(d, "input_config.perf_analyzer") is not None,
-        _aiperf,
-    ),
+    "genai-perf": (lambda d: "time_to_first_token" in d and _dig(d, "input_config.perf_analyzer") is not None, _aiperf),
     "aiperf": (lambda d: "time_to_first_token" in _records(d), _aiperf),
     "inference-perf": (lambda d: isinstance(d.get("successes"), Mapping), _inference_perf),
     "llm-optimizer": (lambda d: next(_benches(d, {}), None) is not None, _wrapped),

@@ -322,11 +322,7 @@ def _left_out(search: _Search, at: _At) -> tuple[FloatArray, int]:
 
 
 def fit_points(
-    points: Points,
-    prior: IterationModel,
-    *,
-    prior_width: float = PRIOR_WIDTH,
-    resamples: int = RESAMPLES,
+    points: Points, prior: IterationModel, *, prior_width: float = PRIOR_WIDTH, resamples: int = RESAMPLES
 ) -> Fit:
     r"""Fit the canonical model to measured iterations.
 

@@ -484,40 +484,30 @@ def read_facts(endpoint: Endpoint, seconds: float = ASKING_S) -> ServerFacts:
     """
     listed = _mapping(endpoint, "/v1/models", seconds).get("data")
     models = [m for m in listed if isinstance(m, Mapping)] if isinstance(listed, list) else []
-    names = tuple(str(m["id"])[:200] for m in models if m.get("id"))
     owners = {str(m.get("owned_by", "")).lower() for m in models}
-    context = next((c for c in (_whole(m.get("max_model_len")) for m in models) if c), None)
     samples = parse_metrics(_page(endpoint, "/metrics", seconds))
     engine = next((e for e in ("vllm", "sglang") if e in owners or any(n.startswith(e + ":") for n in samples)), None)
-    common: dict[str, Any] = {"models": names, "max_context": context, "counters": _counters(samples), "engine": engine}
-    if engine == "sglang":
-        return _sglang(endpoint, seconds, samples, common)
-    labels = next((labels for labels, _ in samples.get("vllm:cache_config_info", ())), {})
-    blocks, block = _whole(labels.get("num_gpu_blocks")), _whole(labels.get("block_size"))
-    return ServerFacts(
-        version=_version(_mapping(endpoint, "/version", seconds)),
-        kv_tokens=_whole(labels.get("kv_cache_size_tokens")) or (blocks * block if blocks and block else None),
-        prefix_caching={"true": True, "false": False}.get(str(labels.get("enable_prefix_caching", "")).lower()),
-        **common,
-    )
-
-
-def _version(page: Mapping[str, Any]) -> str | None:
-    found = page.get("version")
-    return found[:60] if isinstance(found, str) else None
-
-
-def _sglang(endpoint: Endpoint, seconds: float, samples: Samples, common: Mapping[str, Any]) -> ServerFacts:
-    info = _mapping(endpoint, "/server_info", seconds) or _mapping(endpoint, "/get_server_info", seconds)
-    states = info.get("internal_states")
+    paths = ("/server_info", "/get_server_info") if engine == "sglang" else ("/version",)
+    info = next(filter(None, (_mapping(endpoint, path, seconds) for path in paths)), {})
+    states, no_radix, version = (info.get(key) for key in ("internal_states", "disable_radix_cache", "version"))
     state = states[0] if isinstance(states, list) and states and isinstance(states[0], Mapping) else {}
-    no_radix = info.get("disable_radix_cache")
-    kv = _whole(info.get("max_total_num_tokens")) or _whole(state.get("max_total_num_tokens"))
+    labels = next((labels for labels, _ in samples.get("vllm:cache_config_info", ())), {})
+    kept = {"true": True, "false": False}.get(str(labels.get("enable_prefix_caching", "")).lower())
+    blocks, block = _whole(labels.get("num_gpu_blocks")), _whole(labels.get("block_size"))
+    counted = _total(samples, ("sglang:max_total_num_tokens",), largest=True)
+    tokens = [
+        *(told.get("max_total_num_tokens") for told in (info, state)),
+        counted,
+        labels.get("kv_cache_size_tokens"),
+    ]
     return ServerFacts(
-        version=_version(info),
-        kv_tokens=kv or _whole(_total(samples, ("sglang:max_total_num_tokens",), largest=True)),
+        engine=engine,
+        version=version[:60] if isinstance(version, str) else None,
+        models=tuple(str(m["id"])[:200] for m in models if m.get("id")),
+        kv_tokens=next(filter(None, map(_whole, [*tokens, (blocks or 0) * (block or 0)])), None),
         slots=_whole(info.get("max_running_requests")) or _whole(state.get("max_running_requests")),
         token_budget=_whole(info.get("chunked_prefill_size")),
-        prefix_caching=None if not isinstance(no_radix, bool) else not no_radix,
-        **common,
+        prefix_caching=not no_radix if isinstance(no_radix, bool) else kept,
+        max_context=next((c for c in (_whole(m.get("max_model_len")) for m in models) if c), None),
+        counters=_counters(samples),
     )

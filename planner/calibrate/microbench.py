@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.calibrate.device import Device, DeviceFull, allreduce_seconds, device_full, load_torch
-from planner.calibrate.fit import log_slopes, times
+from planner.calibrate.fit import log_slopes
 from planner.calibrate.layers import Layers, refuse_unsupported
 from planner.calibrate.points import Batch, Points
 from planner.errors import CalibrationError, InputError
@@ -195,11 +195,6 @@ def most_telling(points: Points, prior: IterationModel, count: int) -> list[int]
     return sorted(chosen)
 
 
-def expected_duration(model: IterationModel, batches: Sequence[Batch], repeats: int) -> float:
-    """Rough time to measure the batches, from the prior [s]."""
-    return repeats * float(times(model, Points(tuple(batches), np.ones(len(batches)))).sum())
-
-
 _TRIAL = load_document(Path(__file__).with_name("trial.yaml"))
 TINY_MODEL, CPU = ModelSpec(**_TRIAL["model"]), GpuSpec(**_TRIAL["gpu"])
 """Model and processor of a trial run; not a GPU anybody plans with."""
@@ -259,10 +254,7 @@ def _allreduce(device: Device, gpu: GpuSpec, model: ModelSpec, tp: int) -> tuple
     link = gpu.link_bytes_per_s or PCIE_BYTES_PER_S
     per_token = shard_shape(model, tp).allreduce_bytes_per_token / link
     latency = calls * ALLREDUCE_LATENCY_S[(gpu.link_bytes_per_s or 0.0) > 1e11]
-    return (
-        lambda tokens: latency + per_token * tokens,
-        str(Remark("all_reduce_estimated", {"tp": tp, "why": why})),
-    )
+    return (lambda tokens: latency + per_token * tokens, str(Remark("all_reduce_estimated", {"tp": tp, "why": why})))
 
 
 def _design(layers: Layers, tp: int, points: int) -> tuple[Batch, ...]:
@@ -382,7 +374,8 @@ def measure(
         if progress is not None:
             progress(number, len(plan), str(batch))
         left = max_seconds - (time.monotonic() - begun)
-        if left < expected_duration(prior, [batch], 3) or left <= 0.0:
+        expected_s = 3.0 * float(times(prior, Points((batch,), np.ones(1)))[0])
+        if left < expected_s or left <= 0.0:
             skipped += 1
             continue
         try:

@@ -288,15 +288,7 @@ def points_path(profile_file: Path) -> Path:
 
 
 def write_points(raw: RawPoints, path: Path) -> Path:
-    """Write them, whole or not at all.
-
-    Parameters
-    ----------
-    raw
-        The points.
-    path
-        The file.
-    """
+    """Write them, whole or not at all."""
     write_text(path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in as_measurements(raw)))
     return path
 

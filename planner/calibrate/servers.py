@@ -267,10 +267,10 @@ class _Search:
         return 0.5 * (inverse + inverse.T)
 
     def intervals(
-        self, theta: FloatArray, rules: Rules, covariance: FloatArray, resamples: int, seed: int
+        self, theta: FloatArray, rules: Rules, covariance: FloatArray, resamples: int
     ) -> dict[str, tuple[float, float]]:
         """90% intervals: resampled points where there are enough, draws from the posterior otherwise."""
-        rng = np.random.default_rng(seed + 1)
+        rng = np.random.default_rng(1)
         count = self.shape_of.size
         if count >= 2 * len(PARAMETERS):
             weights = rng.dirichlet(np.ones(count), size=resamples) * count
@@ -296,9 +296,7 @@ class _Search:
         return max(0.0, float(np.median((x.ttft - engine)[use])))
 
 
-def _search(
-    x: Loads, shape_of: NDArray[np.int_], prior: IterationModel | None, seed: int, more: bool = False
-) -> _Search:
+def _search(x: Loads, shape_of: NDArray[np.int_], prior: IterationModel | None, more: bool = False) -> _Search:
     """Points with the prior of the parameters; `more`: of decodes that may cost more in the linear layers than prompt tokens do."""
     size, few = len(PARAMETERS), shape_of.max() + 1 < WIDE_SHAPES
     host = np.array([name in HOST_LOG_SD for name in PARAMETERS])
@@ -314,7 +312,7 @@ def _search(
     mean[at], sd[at] = MORE if more else (LOWEST_LOG, FROZEN_SD)
     wide = sd / factor if few else sd
     precision, opened = (np.asarray(np.linalg.inv(np.diag(s**2) + np.outer(common, common))) for s in (sd, wide))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     moved = mean + 0.5 * np.minimum(sd, 1.5) * rng.standard_normal((STARTS - 1, size))
     return _Search(x, shape_of, mean, precision, opened, np.concatenate([mean[None], moved]))
 
@@ -365,7 +363,6 @@ def fit_server(
     slots: float | None = None,
     steady: bool = False,
     resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> ServerFit:
     """Fit the canonical model to a server's TPOT over (input, output, concurrency) and its TTFT at concurrency 1.
 
@@ -390,8 +387,6 @@ def fit_server(
         mean TTFT is the queue of the start.
     resamples
         Fits behind the intervals, at least 2.
-    seed
-        Of starts and resampling.
 
     Returns
     -------
@@ -419,7 +414,7 @@ def fit_server(
     x = Loads(points, prior)
     limits = server_limits(points)
     shape_of = np.array([shapes.index(p.shape) for p in points])
-    held = _search(x, shape_of, prior, seed)
+    held = _search(x, shape_of, prior)
     # load generators start all requests at once
     herd = not steady and bool(np.isfinite(x.ttft).any())
     most = limits.requests_per_s or math.inf
@@ -430,7 +425,7 @@ def fit_server(
     if len(shapes) >= 3:
         missed, missed_alone = held.left_out(rules, np.stack([theta, held.mean]))
     if len(shapes) >= ENOUGH_SHAPES:
-        freed = _search(x, shape_of, prior, seed, more=True)
+        freed = _search(x, shape_of, prior, more=True)
         found_more = freed.solve(rules, freed.starts)[0]
         missed_more, alone_more = freed.left_out(rules, np.stack([found_more, freed.mean]))
         better = missed_more.mean() / missed.mean()
@@ -450,7 +445,7 @@ def fit_server(
         request_s=float(np.exp(theta[PARAMETERS.index("request")])),
         api_overhead_s=held.loaded_overhead(theta, rules) if steady else None,
         api_overhead_idle_s=idle,
-        intervals=held.intervals(theta, rules, covariance, resamples, seed),
+        intervals=held.intervals(theta, rules, covariance, resamples),
         tpot_error=float(missed.mean()) if missed.size else None,
         tpot_error_p95=float(np.quantile(missed, 0.95)) if missed.size else None,
         tpot_error_by_shape=by_shape,
@@ -463,7 +458,7 @@ def fit_server(
         shapes=len(shapes),
         points=len(points),
         covered={name: (float(min(of)), float(max(of))) for name, of in quantities.items()},
-        warnings=_warnings(x, len(shapes), prior, missed, limits),
+        warnings=_warnings(x, len(shapes), prior is not None, missed, limits),
         theta=theta,
         covariance=covariance,
     )
@@ -529,9 +524,7 @@ def _most_requests(points: Sequence[ServerPoint]) -> float | None:
     return float(np.mean([rate for rate, _ in at_limit])) if len(unlike) >= SHAPES_AT_LIMIT else None
 
 
-def _warnings(
-    x: Loads, shapes: int, prior: IterationModel | None, missed: FloatArray, limits: Limits
-) -> tuple[str, ...]:
+def _warnings(x: Loads, shapes: int, estimated: bool, missed: FloatArray, limits: Limits) -> tuple[str, ...]:
     """What the points cannot tell apart, and where the fit is no better than its prior."""
     levels = set(x.concurrency.tolist())
     error = missed.mean() if missed.size else 0.0
@@ -542,7 +535,7 @@ def _warnings(
         (len(levels) < 2, "one_concurrency", {"concurrency": min(levels)}),
         (not x.alone.any(), "no_alone", {}),
         (not np.isfinite(x.ttft).all(), "no_ttft", {}),
-        (prior is None, "no_prior", {}),
+        (not estimated, "no_prior", {}),
         (error > 0.10, "left_out_shapes", {"error": error}),
         (waited, "slots_full", {"slots": limits.slots}),
         (not waited and limits.kv_tokens is not None, "kv_full", {"tokens": limits.kv_tokens}),

@@ -566,11 +566,7 @@ def _settings(entry: Mapping[str, Any], pool: str) -> dict[str, Any]:
 
 
 def start_command(
-    host: Engine,
-    weights: str,
-    settings: Mapping[str, Any],
-    pool: SavedPool,
-    flags: Sequence[str] = (),
+    host: Engine, weights: str, settings: Mapping[str, Any], pool: SavedPool, flags: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """The command that starts a replica.
 

@@ -171,11 +171,9 @@ class GpuSpec:
     power_w: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.gpu_class and self.name.lower().startswith("mi"):
-            object.__setattr__(self, "gpu_class", "amd")
         if not self.gpu_class:
-            fast = (self.link_bytes_per_s or 0.0) >= NVLINK_BYTES_PER_S
-            object.__setattr__(self, "gpu_class", "sxm" if fast else "workstation")
+            kind = "sxm" if (self.link_bytes_per_s or 0.0) >= NVLINK_BYTES_PER_S else "workstation"
+            object.__setattr__(self, "gpu_class", "amd" if self.name.lower().startswith("mi") else kind)
 
     def nodes(self, gpus: int) -> int:
         """Nodes that so many of them lie on [nodes]."""

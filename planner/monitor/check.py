@@ -16,7 +16,7 @@ from planner.fleet.pool import Pool, Shortfall
 from planner.fleet.shapes import standing_fleet
 from planner.methods.base import MEAN_LEVELS, Prediction, unstable
 from planner.methods.joint import frechet
-from planner.monitor.measured import Measured, Promised, Series, by_pool, dialect_of, measured
+from planner.monitor.measured import AllSeries, Measured, Promised, by_pool, dialect_of, measured
 from planner.monitor.policy import Policy
 from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
@@ -227,7 +227,7 @@ def check_fleet(
     inputs: PlanInputs,
     workload: Workload,
     saved: Sequence[SavedPool],
-    series: Mapping[str, Sequence[Series]],
+    series: AllSeries,
     prefix: str = "fleetopt",
     scalers: Mapping[str, Policy] | None = None,
 ) -> FleetCheck:

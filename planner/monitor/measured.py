@@ -49,7 +49,12 @@ class Series:
     values: Floats
 
 
-def add_answer(found: dict[str, list[Series]], answer: Any, where: str) -> None:
+Gathered = dict[str, list[Series]]
+AllSeries = Mapping[str, Sequence[Series]]
+"""The series by the name of their metric."""
+
+
+def add_answer(found: Gathered, answer: Any, where: str) -> None:
     """Take the result of a range query into series by the name of their metric."""
     data = answer.get("data", answer) if isinstance(answer, dict) else None
     result = data.get("result") if isinstance(data, dict) else None
@@ -75,7 +80,7 @@ def add_answer(found: dict[str, list[Series]], answer: Any, where: str) -> None:
             found.setdefault(name, []).append(Series(labels, table[:, 0], table[:, 1]))
 
 
-def read_answers(path: str) -> dict[str, list[Series]]:
+def read_answers(path: str) -> Gathered:
     """Series of a file: the JSON of one range query, or a list of several.
 
     Raises
@@ -91,7 +96,7 @@ def read_answers(path: str) -> dict[str, list[Series]]:
             "Lengths alone: fleetopt workload import reads this page.",
         )
     document = parse_file(text if text.lstrip().startswith("{") else f'{{"answers": {text}}}', printable(path))
-    found: dict[str, list[Series]] = {}
+    found: Gathered = {}
     inner = document.get("answers", document) if isinstance(document, dict) else document
     for number, answer in enumerate(inner if isinstance(inner, list) else [inner], 1):
         add_answer(found, answer, f"{printable(path)}: answer {number}")
@@ -100,7 +105,7 @@ def read_answers(path: str) -> dict[str, list[Series]]:
 
 def read_server(
     url: str, metrics: Iterable[tuple[Sequence[str], bool]], window_s: float, selector: str = "", key: str | None = None
-) -> dict[str, list[Series]]:
+) -> Gathered:
     """Series of a Prometheus server over the last `window_s`.
 
     Parameters
@@ -128,7 +133,7 @@ def read_server(
     endpoint = Endpoint.parse(url, key)
     connection = Connection(endpoint, QUERY_S)
     end = math.floor(time.time())
-    found: dict[str, list[Series]] = {}
+    found: Gathered = {}
     try:
         for names, gauge in metrics:
             step = max(1, math.ceil(window_s / (GAUGE_STEPS if gauge else COUNTER_STEPS)))
@@ -151,7 +156,7 @@ def read_server(
     return found
 
 
-def to_file(series: Mapping[str, Sequence[Series]]) -> str:
+def to_file(series: AllSeries) -> str:
     """Series as a file that :func:`read_answers` reads."""
     result = [
         {
@@ -271,7 +276,7 @@ def _quantile(bounds: Floats, counts: Floats, quantile: float) -> float:
     return float(low + (float(bounds[k]) - low) * (wanted - before) / max(float(counts[k]), 1e-300))
 
 
-def dialect_of(series: Mapping[str, Sequence[Series]]) -> tuple[Dialect, Mapping[str, str]]:
+def dialect_of(series: AllSeries) -> tuple[Dialect, Mapping[str, str]]:
     """Whose metrics these are, and quantity -> name as it occurs there.
 
     Raises
@@ -282,10 +287,11 @@ def dialect_of(series: Mapping[str, Sequence[Series]]) -> tuple[Dialect, Mapping
     present = {_folded(name): name for name in series}
 
     def counted(dialect: Dialect) -> Iterator[tuple[str, str]]:
-        for quantity, names, suffix in _wanted(dialect):
-            name = next((present[k] for n in names for k in present if k.endswith(_folded(n + suffix))), None)
+        buckets = {quantity: [n + "_bucket" for n in names] for quantity, names in dialect.histograms.items()}
+        for quantity, names in {**dialect.gauges, **dialect.counters, **buckets}.items():
+            name = next((present[k] for n in names for k in present if k.endswith(_folded(n))), None)
             if name is not None:
-                yield quantity, name.removesuffix(suffix)
+                yield quantity, name.removesuffix("_bucket")
 
     dialect, found = max(((d, dict(counted(d))) for d in DIALECTS), key=lambda pair: len(pair[1]))
     if missing := [q for q in ("requests", "ttft_s") if q not in found]:
@@ -301,11 +307,6 @@ def _folded(name: str) -> str:
     return name.replace(":", "_")
 
 
-def _wanted(dialect: Dialect) -> Iterator[tuple[str, tuple[str, ...], str]]:
-    for kind, suffix in (("gauges", ""), ("counters", ""), ("histograms", "_bucket")):
-        yield from ((quantity, names, suffix) for quantity, names in getattr(dialect, kind).items())
-
-
 def queries() -> Iterator[tuple[Sequence[str], bool]]:
     """What to ask a server for: the names of one quantity in all dialects, and whether it is a gauge."""
     for kind in ("gauges", "counters", "histograms"):
@@ -315,9 +316,7 @@ def queries() -> Iterator[tuple[Sequence[str], bool]]:
                 yield [n + suffix for n in names], kind == "gauges"
 
 
-def by_pool(
-    series: Mapping[str, Sequence[Series]], names: Sequence[tuple[str, str]]
-) -> dict[str, dict[str, list[Series]]]:
+def by_pool(series: AllSeries, names: Sequence[tuple[str, str]]) -> dict[str, Gathered]:
     """The series of every pool.
 
     Parameters
@@ -334,7 +333,7 @@ def by_pool(
     """
     if len(names) == 1:
         return {names[0][0]: {name: list(of_name) for name, of_name in series.items()}}
-    found: dict[str, dict[str, list[Series]]] = {pool: {} for pool, _ in names}
+    found: dict[str, Gathered] = {pool: {} for pool, _ in names}
     for metric, of_metric in series.items():
         for one in of_metric:
             owners = [pool for pool, called in names if any(_names(v, pool, called) for v in one.labels.values())]
@@ -353,7 +352,7 @@ def _names(value: str, pool: str, called: str) -> bool:
     return value in (pool, called) or value.startswith(f"{called}-")
 
 
-def measured(series: Mapping[str, Sequence[Series]], names: Mapping[str, str]) -> Measured:
+def measured(series: AllSeries, names: Mapping[str, str]) -> Measured:
     """What one pool's series say.
 
     Parameters
@@ -407,8 +406,8 @@ def measured(series: Mapping[str, Sequence[Series]], names: Mapping[str, str]) -
     )
 
 
-def _by_replica(series: Iterable[Series]) -> dict[str, list[Series]]:
-    found: dict[str, list[Series]] = {}
+def _by_replica(series: Iterable[Series]) -> Gathered:
+    found: Gathered = {}
     for one in series:
         who = next((one.labels[name] for name in REPLICA_LABELS if name in one.labels), "one")
         found.setdefault(who, []).append(one)
@@ -419,7 +418,7 @@ def _by_replica(series: Iterable[Series]) -> dict[str, list[Series]]:
 class _Window:
     """Series of one pool by the names of their quantities, over stretches of time."""
 
-    series: Mapping[str, Sequence[Series]]
+    series: AllSeries
     names: Mapping[str, str]
     edges: Floats
 

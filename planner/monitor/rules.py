@@ -245,10 +245,7 @@ class _Told:
 
 def _quantile(promise: Promise) -> dict[str, str]:
     """The recorded series of a promise's quantile, and its level."""
-    return {
-        "quantile": f"{promise.metric.removesuffix('_s')}_seconds:quantile5m",
-        "level": f"{promise.quantile:.10g}",
-    }
+    return {"quantile": f"{promise.metric.removesuffix('_s')}_seconds:quantile5m", "level": f"{promise.quantile:.10g}"}
 
 
 def _late(promise: Promise, window: str) -> str:

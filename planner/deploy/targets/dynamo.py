@@ -38,8 +38,11 @@ def render(serving: Serving) -> Rendered:
     image = serving.options.image or f"nvcr.io/nvidia/ai-dynamo/{worker['image']}:{RELEASE}"
     mode = router_mode(serving.routing, serving.cached_share)
     front = {"name": "main", "image": image, "env": [*NOBODY, {"name": "DYN_ROUTER_MODE", "value": mode}]}
+    frontend = confined({"containers": [front]})
+    # its account is the operator's
+    del frontend["automountServiceAccountToken"]
     components = [
-        _filled("frontend", pod=_pod({"containers": [front]})),
+        _filled("frontend", pod=frontend),
         *(_component(serving, pool, worker, image, mode) for pool in serving.pools),
     ]
     graph = {"nvidia.com/dynamo-graph-deployment-name": serving.options.name}
@@ -54,13 +57,6 @@ def render(serving: Serving) -> Rendered:
     return k.manifests(
         serving, "dynamo", objects, f"requests go to service {serving.options.name}-frontend, port 8000", notes
     )
-
-
-def _pod(spec: k.Object) -> k.Object:
-    """A pod, confined; its account is the operator's."""
-    found = confined(spec)
-    del found["automountServiceAccountToken"]
-    return found
 
 
 def router_mode(routing: Routing, cached_share: float) -> str:

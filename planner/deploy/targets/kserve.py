@@ -49,10 +49,7 @@ TEMPLATE_LEAVES_S, TEMPLATE_EXIT_S = 15, 5
 def _labels(serving: Serving, pool: ServingPool) -> dict[str, str]:
     """Labels that KServe gives the pods of a pool."""
     part = "prefill" if pool.role.startswith("prefill") else "workload"
-    return {
-        NAME: serving.options.name if serving.split else pool.object,
-        COMPONENT: f"llminferenceservice-{part}",
-    }
+    return {NAME: serving.options.name if serving.split else pool.object, COMPONENT: f"llminferenceservice-{part}"}
 
 
 def _workload(serving: Serving, pool: ServingPool) -> k.Object:
