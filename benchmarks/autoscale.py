@@ -26,18 +26,28 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import planner as fo
-from planner.autoscale.backtest import clock_counts, perfect_counts, run_policy, serving_of
+from planner.autoscale.backtest import (
+    Capacity,
+    Threshold,
+    capacity_of,
+    clock_counts,
+    perfect_counts,
+    run_policy,
+    serving_of,
+    threshold_of,
+)
 from planner.autoscale.derive import LLM_D, USUAL, derive_policy
-from planner.autoscale.signals import Signals, peak_prefill, signals_of
-from planner.autoscale.thresholds import Capacity, Threshold, capacity_of, threshold_of
 from planner.autoscale.windows import (
     STEP_S,
     WINDOW_S,
+    Signals,
     arrivals_along,
     drawn_requests,
     hourly_path,
     latencies,
+    peak_prefill,
     served,
+    signals_of,
     swings,
 )
 from planner.fleet.fleet import Fleet

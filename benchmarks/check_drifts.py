@@ -24,9 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import planner as fo
 from planner.autoscale.backtest import run_policy, serving_of
 from planner.autoscale.objects import Place, render
-from planner.autoscale.signals import signals_of
 from planner.autoscale.windows import STEP_S as path_step
-from planner.autoscale.windows import hourly_path, swings
+from planner.autoscale.windows import hourly_path, signals_of, swings
 from planner.monitor.check import check_fleet
 from planner.question.files import question_of
 from planner.workload.hours import hourly_rates

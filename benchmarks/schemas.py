@@ -19,8 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.load import GpuEntry, ModelEntry
-from planner.catalog.profile_files import COVERED_QUANTITIES, LARGEST_PARAMETER, READERS
-from planner.catalog.profile_record import HOLDS, SCHEMA, Profile, ReservedSlots
+from planner.catalog.profile_files import (
+    COVERED_QUANTITIES,
+    HOLDS,
+    LARGEST_PARAMETER,
+    READERS,
+    SCHEMA,
+    Profile,
+    ReservedSlots,
+)
 from planner.choices import Choices
 from planner.errors import InfeasibleError
 from planner.iteration.model import PARAMETER_UNITS

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import planner as fo
-from planner.advice import rows
+from planner.advice import choices as advised
 from planner.advice.choices import cost_with
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import measured_profiles
@@ -231,7 +231,7 @@ def of_same(question: dict[str, Any]) -> tuple[bool, str]:
     found = []
     for threads in (1, 4, 1, 4):
         # rows are answered on as many threads as there are cores
-        rows.cores = lambda threads=threads: threads  # type: ignore[assignment]
+        advised.cores = lambda threads=threads: threads  # type: ignore[assignment]
         found.append(json.dumps(fo.plan("azure", **question, choices=True).to_dict(), sort_keys=True))
     told = " ".join(f"{k}={v}" for k, v in question.items())
     bad = len(set(found)) > 1

@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from planner.calibrate.making import never_tested
+from planner.calibrate.result import never_tested
 from planner.calibrate.run import calibrate
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model

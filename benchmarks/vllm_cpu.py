@@ -39,7 +39,7 @@ from planner.calibrate import run as calibration
 from planner.calibrate.launch import Launch, launched
 from planner.calibrate.live import Server
 from planner.calibrate.loads import OperatingRange
-from planner.calibrate.raw import read_points
+from planner.calibrate.points import read_points
 from planner.calibrate.run import refit
 from planner.catalog.profiles import Profile, load_profile, served_by
 from planner.engines import engine

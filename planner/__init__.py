@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from planner.deploy import Rendered
     from planner.deploy.acceptance import Acceptance
     from planner.errors import CalibrationError, CheckFailedError, FleetOptError, InfeasibleError, InputError
-    from planner.monitor.result import FleetCheck
+    from planner.monitor.check import FleetCheck
     from planner.plans import Plan, PoolPlan
     from planner.promise import Promise, Slo
     from planner.reproduce.papers import Reproduction
@@ -54,7 +54,7 @@ _HOME = {
     "BatchRoom": "studies.batch",
     "Batching": "advice.batching", "Calibration": "calibrate.result", "CalibrationSet": "calibrate.result",
     "Capacity": "studies.capacity",
-    "Comparison": "simulate.compare", "Costs": "studies.costs", "Evaluation": "studies.evaluation", "FleetCheck": "monitor.result",
+    "Comparison": "simulate.compare", "Costs": "studies.costs", "Evaluation": "studies.evaluation", "FleetCheck": "monitor.check",
     "Growth": "studies.growth",
     "Plan": "plans", "PoolPlan": "plans",
     "Promise": "promise", "Rendered": "deploy", "Reproduction": "reproduce.papers", "Schedule": "studies.schedule",

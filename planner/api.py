@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from planner.deploy.acceptance import Acceptance
     from planner.deploy.replay import Requests
     from planner.fleet.fleet import Fleet
+    from planner.monitor.check import FleetCheck
+    from planner.monitor.measured import Series
     from planner.monitor.policy import Policy
-    from planner.monitor.prometheus import Series
-    from planner.monitor.result import FleetCheck
     from planner.reproduce.papers import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
@@ -522,7 +522,7 @@ def _scheduled(
     found: Plan, question: PlanInputs, loaded: Workload, progress: Callable[[int, int], None] | None
 ) -> Plan:
     """The plan run by another scheduler than the engine's own, where theory and simulator know how."""
-    from planner.advice.scheduler import pooled_replicas
+    from planner.advice.replica import pooled_replicas
     from planner.simulate.scheduled import with_scheduler
 
     fleet = standing_fleet(compile_question(question, loaded), question_of(found).pools)
@@ -994,8 +994,8 @@ def overview(
     Overview
         What ``fleetopt report`` makes a page of.
     """
+    from planner.advice.choices import answers as answered
     from planner.advice.choices import choices_after, cost_with
-    from planner.advice.rows import answers as answered
     from planner.question.files import recorded_plan
     from planner.studies import overview as about
     from planner.studies.evaluation import evaluation_of
@@ -1490,7 +1490,7 @@ def deploy(
 def _scalers(paths: Sequence[str | Path] | None, name: str, pools: Sequence[str]) -> dict[str, Policy]:
     """Rules of files by pool, whatever wrote the objects they scale."""
     from planner.monitor.names import names_of
-    from planner.monitor.reading import policies_of
+    from planner.monitor.policy import policies_of
 
     if not paths:
         return {}
@@ -1605,7 +1605,7 @@ def acceptance_job(
         The Job, and what it reads.
     """
     from planner.deploy import find_target
-    from planner.deploy.job import acceptance as job
+    from planner.deploy.acceptance import acceptance as job
     from planner.deploy.kubernetes import to_yaml
     from planner.deploy.serving import DeployOptions, serving_of
 
@@ -1665,7 +1665,7 @@ def autoscale(
     """
     from planner.autoscale.derive import Asked, autoscaling
     from planner.autoscale.objects import guards_of
-    from planner.deploy.startup import Startup, estimated_startup
+    from planner.deploy.serving import Startup, estimated_startup
     from planner.monitor.names import find_deployed
     from planner.workload.hours import HourlyRates, hourly_rates
 
@@ -1728,8 +1728,7 @@ def metrics(
     dict
         Metric -> series.
     """
-    from planner.monitor.measured import queries
-    from planner.monitor.prometheus import read_answers, read_server
+    from planner.monitor.measured import queries, read_answers, read_server
 
     place = str(prometheus)
     if not place.startswith(("http://", "https://")):
@@ -1812,9 +1811,8 @@ def monitoring_rules(
     dict of str to str
         File -> text.
     """
-    from planner.monitor.files import monitoring_files
     from planner.monitor.names import find_deployed
-    from planner.monitor.rules import Watched
+    from planner.monitor.rules import Watched, monitoring_files
 
     saved = _standing(fleet)
     inputs = saved.inputs()
@@ -2001,7 +1999,7 @@ def calibrate(
         Profiles, fits, raw points and notes; nothing is written until ``.only.save(path)``.
     """
     from planner.calibrate import run
-    from planner.calibrate.load_generators import Assumed
+    from planner.calibrate.files import Assumed
 
     seconds = None if max_seconds is None else parse_duration(max_seconds, "max_seconds")
     paths = () if files is None else [files] if isinstance(files, (str, Path)) else files

@@ -6,7 +6,7 @@ Exit codes: 0 ok, 2 usage, 3 input, 4 infeasible, 5 calibration, 6 a check faile
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 MOST_LETTERS = 1000
@@ -86,6 +86,12 @@ def refuse(problems: Sequence[str], hint: str | None = None, of: str | None = No
     if problems:
         several = f"{of}: {len(problems)} problems" if of and len(problems) > 1 else None
         raise InputError.from_problems(problems, hint, several)
+
+
+def refuse_unknown(what: str, value: str, known: Collection[str]) -> None:
+    """Raise where something of that name is none of the known ones."""
+    if value not in known:
+        raise InputError(f"{what} {value!r} is none of {', '.join(known)}{did_you_mean(value, known)}")
 
 
 class InfeasibleError(FleetOptError):

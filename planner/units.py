@@ -88,6 +88,21 @@ def is_measurable(value: float) -> bool:
     return value == 0.0 or LEAST <= abs(value) <= MOST
 
 
+def number_of(value: object) -> float | None:
+    """A number of a size that things have, as it is or as text; ``None`` for all else that a file or a server may say.
+
+    >>> number_of("2.5"), number_of(True), number_of("[N/A]")
+    (2.5, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if is_measurable(number) else None
+
+
 def is_rate(per_s: float) -> bool:
     """Whether a fleet can be asked about so many requests a second.
 

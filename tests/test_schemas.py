@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 import planner as fo
-from planner.catalog.folders import FOLDER as CATALOG
+from planner.catalog.load import FOLDER as CATALOG
 from planner.catalog.profile_files import READERS, REQUIRED, parse_profile
 from planner.cli.commands import Built
 from planner.cli.init import FOLDER

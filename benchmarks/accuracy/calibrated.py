@@ -83,7 +83,7 @@ def left_out(points: Sequence[ServerPoint], prior: IterationModel) -> list[Float
     found = []
     for shape in sorted({p.shape for p in points}):
         fit = fit_server([p for p in points if p.shape != shape], prior, resamples=2)
-        loads = Loads([p for p in points if p.shape == shape]).with_experts(prior)
+        loads = Loads([p for p in points if p.shape == shape], prior)
         found.append(np.asarray(loop_times(fit.theta[None], loads, fit.rules)[0][0] / loads.tpot))
     return found
 

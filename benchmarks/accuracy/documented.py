@@ -20,8 +20,7 @@ from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity
 from planner.iteration.roofline import roofline
-from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
-from planner.machine.shard import shard
+from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
 
 FIGURES = Path(__file__).with_name("documented.csv")
 

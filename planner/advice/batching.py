@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.advice.replica import SchedulerReplica, mixed_cost_known
+from planner.advice.replica import FloatArray, SchedulerReplica, mixed_cost_known
 from planner.fluid import crossover as cross
 from planner.fluid import exclusive as eb
 from planner.fluid.exclusive_memory import ExclusiveSlots, exclusive_slots
@@ -18,8 +17,6 @@ from planner.iteration.model import IterationModel
 from planner.predict.bounds import max_throughput
 from planner.shared.record import Record, json_number
 from planner.shared.remarks import said
-
-FloatArray = NDArray[np.float64]
 
 OVERFLOW = 0.01
 """Share of decode iterations that may exceed the KV memory."""
@@ -153,11 +150,8 @@ def _exclusive(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Exclusive batching with threshold and slots that suit each other (the memory of a threshold, and the threshold of so many
     slots), and what a phase costs in the papers' linear form, where that holds, and how far it strays."""
-    mean_input, mean_output, budget = (
-        replica.workload.mean_input,
-        replica.workload.mean_output,
-        float(replica.token_budget),
-    )
+    work, budget = replica.workload, float(replica.token_budget)
+    mean_input, mean_output = work.mean_input, work.mean_output
     inputs, outputs, weight = _lengths(replica)
     outputs = np.maximum(1.0, np.rint(outputs))
     slots, theta = replica.slots, 0.5

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from planner.advice.rows import answers
-from planner.advice.scheduler import capacity, pooled_replicas
+from planner.advice.replica import capacity, pooled_replicas
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import gpus
 from planner.catalog.load import model as find_model
@@ -29,8 +31,67 @@ from planner.question.compiled import compile_question
 from planner.question.files import engines_of, question_of, saved_pools
 from planner.question.options import PlanInputs, written
 from planner.routing import ROUTINGS, find_routing
+from planner.shared.cores import cores
+from planner.shared.kept import branched
 from planner.units import format_count, format_duration, round_up
 from planner.workload.workload import Workload
+
+MOST_WORKERS = 8
+"""Threads at once: beyond it the Python between the replays is what they wait for."""
+
+NOT_SHARED = ("fleet traffic", "models")
+"""What every thread makes for itself: requests that were laid out last, and what was replayed."""
+
+T = TypeVar("T")
+
+
+def answers(
+    tasks: Sequence[Callable[[], T]],
+    progress: Callable[[int, int], None] | None = None,
+    workers: int | None = None,
+    partly: bool = False,
+) -> list[T | None]:
+    """Answers of the tasks in their order, whatever the number of threads.
+
+    Parameters
+    ----------
+    tasks
+        What to do.
+    progress
+        Told (done, all) after every task.
+    workers
+        Threads; ``None`` = one a core, at most :data:`MOST_WORKERS`.
+    partly
+        Whether Ctrl-C leaves what is answered, and ``None`` in place of the rest; otherwise it is raised.
+    """
+    tell = progress or (lambda done, total: None)
+    tell(0, len(tasks))
+    count = min(workers or min(cores(), MOST_WORKERS), max(len(tasks), 1))
+    own = threading.local()
+    # what the caller keeps is read once, before any thread changes it
+    contexts = deque(branched(NOT_SHARED) for _ in range(count))
+
+    def begin() -> None:
+        own.context = contexts.popleft()
+
+    pool = ThreadPoolExecutor(count, "row", begin)
+    waiting: list[Future[T]] = []
+    found: list[T | None] = [None] * len(tasks)
+    try:
+        waiting = [pool.submit(lambda task=task: own.context.run(task)) for task in tasks]  # type: ignore[misc]
+        for k, future in enumerate(waiting):
+            found[k] = future.result()
+            tell(k + 1, len(tasks))
+    except KeyboardInterrupt:
+        if not partly:
+            raise
+        for k, future in enumerate(waiting):
+            if future.done() and not future.cancelled() and future.exception() is None:
+                found[k] = future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return found
+
 
 LIMITS = (0.5, 0.7, 1.4, 2.0, 3.0)
 """Limits of the promise tried around the plan's own, as factors."""
@@ -150,13 +211,8 @@ def _size(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | N
             inputs.override({**_cuts(choice, inputs, workload, plan), **choice.changes}), workload
         )
         near = 0.0 if plan is None else math.fsum(p.arrival_rate_per_s / p.load for p in plan.pools if p.load > 0.0)
-        search = replace(
-            question.search,
-            explained=False,
-            quick=True,
-            deviations=None if sure is None else sure.deviations,
-            near_per_s=near,
-        )
+        deviations = None if sure is None else sure.deviations
+        search = replace(question.search, explained=False, quick=True, deviations=deviations, near_per_s=near)
         fleet = fleet_of(replace(question, search=search))
     except (InfeasibleError, InputError) as error:
         return replace(choice, reason=error.message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 
 from planner.catalog.profiles import Profile
 from planner.errors import InfeasibleError, InputError
+from planner.fleet.fleet import Fleet
 from planner.fleet.grid import engine_choices
+from planner.fluid.exclusive import TP_EB_opt
+from planner.fluid.wait import load_scale_max
+from planner.iteration.derived import exclusive_parameters, wait_parameters
+from planner.iteration.model import IterationModel
 from planner.methods import find_method
 from planner.predict.batch import Lengths
 from planner.predict.records import Replicas
@@ -22,7 +27,7 @@ from planner.question.options import PlanInputs
 from planner.replica.engine import USUAL_TOKEN_BUDGET, EngineOption, set_up
 from planner.shared.record import taken
 from planner.shared.remarks import said
-from planner.workload.pools import FleetMoments, State
+from planner.workload.pools import FleetMoments, PoolLaw, State
 from planner.workload.workload import Workload
 
 FloatArray = NDArray[np.float64]
@@ -177,25 +182,14 @@ def scheduler_replica(workload: Workload, options: Mapping[str, Any]) -> Schedul
         raise InputError(
             f"gpu: {', '.join(inputs.gpu)}: this command looks at one kind of replica", "Ask once per GPU type."
         )
-    for name, values in (
-        ("tp", inputs.tp_options),
-        ("token_budget", inputs.token_budget),
-        ("max_num_seqs", inputs.max_num_seqs),
-    ):
-        if len(values) > 1:
-            raise InputError(
-                f"{name}: several values: this command looks at one kind of replica", "Ask once per value."
-            )
+    asked = {"tp": inputs.tp_options, "token_budget": inputs.token_budget, "max_num_seqs": inputs.max_num_seqs}
+    if name := next((name for name, values in asked.items() if len(values) > 1), None):
+        raise InputError(f"{name}: several values: this command looks at one kind of replica", "Ask once per value.")
     question = compile_question(inputs, workload)
     option = engine_choices(question)[0]
     law = FleetMoments(workload).law(State(0.0), State(math.inf))
-    setup = (
-        None
-        if law is None
-        else set_up(
-            option, law, workload.max_total, question.engines, question.promises.parts, find_method(question.method)
-        )
-    )
+    parts, method = question.promises.parts, find_method(question.method)
+    setup = None if law is None else set_up(option, law, workload.max_total, question.engines, parts, method)
     if setup is None:
         raise InfeasibleError(
             f"a request of {workload.max_total:,.0f} tokens does not fit into {option.kv_tokens(1):,} KV tokens of "
@@ -212,3 +206,108 @@ def mixed_cost_known(profile: Profile) -> bool:
     settings say that mixed batches were measured and showed none (``mixed_measured: true``).
     """
     return profile.iteration.x > 0.0 or profile.settings.get("mixed_measured") is True
+
+
+@dataclass(frozen=True, eq=False)
+class PooledReplica(Working):
+    """One replica of a pool as theory and simulation look at it.
+
+    Parameters
+    ----------
+    law
+        The pool's requests.
+    iteration
+        Iteration times.
+    slots, token_budget, kv_tokens
+        Limits of the engine.
+    overhead_s
+        Time before the engine sees a request [s].
+    mixed_per_s
+        Capacity under the engine's own mixed batching [1/s].
+    """
+
+    law: PoolLaw
+    iteration: IterationModel
+    slots: int
+    token_budget: int
+    kv_tokens: float
+    overhead_s: float
+    mixed_per_s: float
+
+    @property
+    def mean_input(self) -> float:
+        """Mean prompt [tokens]."""
+        return self.mean(self.law.input_tokens)
+
+    @property
+    def mean_output(self) -> float:
+        """Mean output [tokens]."""
+        return self.mean(self.law.output_tokens)
+
+
+def capacity(replica: PooledReplica, scheduler: str) -> tuple[float, str]:
+    """Requests a replica completes at most under a scheduler, by its paper's theory.
+
+    Parameters
+    ----------
+    replica
+        The replica.
+    scheduler
+        One of :data:`SCHEDULERS`.
+
+    Returns
+    -------
+    tuple
+        Capacity [1/s] and where it comes from.
+    """
+    model, prompt, output = replica.iteration, replica.mean_input, replica.mean_output
+    decodes = max(output - 1.0, 0.0)
+    if scheduler == "eb":
+        budget = float(replica.token_budget)
+        # attention grows with the pairs of real prompts, not of a chunk: it is added per token
+        chunks = (min(256.0, budget / 2.0), budget)
+        lines = exclusive_parameters(replace(model, a=0.0), replica.context, chunks).values
+        costs = [max(lines[name], 0.0) for name in ("alpha_p", "alpha_d", "beta_p", "beta_d")]
+        costs[2] += model.a * replica.pairs / prompt
+        return float(TP_EB_opt(replica.slots, *costs, prompt, output)), "exclusive batching, eq. 4"
+    if scheduler == "wait":
+        low, high = 0.05 * replica.kv_tokens, replica.kv_tokens
+        lines = wait_parameters(model, prompt, max(decodes, 1.0), (low, high)).values
+        # the token-iterations of the law itself, in one type that has them: the mean lengths would lose those of long outputs
+        one_type = [(1, replica.mean(replica.work), 0)]
+        most = load_scale_max(one_type, lines["d0"], max(lines["d1"], 0.0), replica.kv_tokens)
+        return most, "WAIT, proposition 1 with its memory"
+    if scheduler == "rad":
+        n, context = float(replica.slots), replica.context
+        decode_s = decodes * float(model.time(n, n * context, context_max=context)) / n
+        prefill_s = _prefill_s(replica.law, model, float(replica.token_budget))
+        return 1.0 / (prefill_s + decode_s), "RAD, theorem 2: prompts alone, decodes in full columns"
+    return replica.mixed_per_s, "the engine's own mixed batching, which it does not change"
+
+
+def _prefill_s(law: PoolLaw, model: IterationModel, chunk: float) -> float:
+    """Mean time of a prompt prefilled alone in chunks [s]."""
+    inputs = law.input_tokens
+    whole = np.floor(inputs / chunk)
+    total = np.zeros_like(inputs)
+    for i in range(int(whole.max(initial=0.0)) + 1):
+        new = np.clip(inputs - i * chunk, 0.0, chunk)
+        pairs = new * (i * chunk + 0.5 * (new + 1.0))
+        total += np.where(new > 0.0, model.time(0.0, 0.0, new, pairs, 0.0, i * chunk + new), 0.0)
+    return float(law.weight @ total)
+
+
+def pooled_replicas(fleet: Fleet) -> list[PooledReplica]:
+    """The replicas of a fleet's pools, one a pool."""
+    return [
+        PooledReplica(
+            pool.law,
+            pool.option.profile.iteration,
+            pool.setup.slots,
+            pool.option.token_budget,
+            float(pool.option.kv_tokens(pool.setup.slots)),
+            pool.option.profile.api_overhead_s + pool.option.profile.request_s,
+            pool.capacity_per_s,
+        )
+        for pool in fleet.pools
+    ]

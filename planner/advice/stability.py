@@ -134,12 +134,8 @@ def stability(replica: SchedulerReplica, replicas: int | None = None, burst: flo
         step_s = float(mean_running(replica.lengths, replica.engine, rate / count)[1])
         busy = min(rate / count * step_s * (replica.mean_decodes + 1.0), busy)
     growth = max(0.0, burst * rate - engine.fleet_per_s)
-    if engine.load >= 1.0:
-        until = 0.0
-    elif growth == 0.0:
-        until = math.inf
-    else:
-        until = count * max(0.0, replica.slots - busy) / growth
+    until = count * max(0.0, replica.slots - busy) / growth if growth > 0.0 else math.inf
+    until = 0.0 if engine.load >= 1.0 else until
     spare, warnings = engine.fleet_per_s - rate, list(replica.warnings)
     if not sure:
         band = replica.profile.band
@@ -173,13 +169,9 @@ def _bounds(replica: SchedulerReplica, count: int, limit: MaxThroughput) -> list
     batch, tile = replica.slots, max(1, replica.profile.iteration.tau)
     work, chunk = min((_separate_work(replica, c, batch), c) for c in _CHUNKS)
     binding, hard = said(f"bound_by_{limit.binding}"), said("bound_of_any")
+    own, why = said("bound_engine_name", budget=replica.token_budget), {"binding": binding, "error": ENGINE_ERROR}
     bounds = [
-        bound(
-            said("bound_engine_name", budget=replica.token_budget),
-            "engine",
-            limit.per_s,
-            said("bound_engine", binding=binding, error=ENGINE_ERROR),
-        ),
+        bound(own, "engine", limit.per_s, said("bound_engine", **why)),
         bound(said("bound_apart_name", chunk=chunk), "achieved", 1.0 / work, said("bound_apart", batch=batch)),
     ]
     if tile > 1:

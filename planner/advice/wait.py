@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.advice.replica import UTILIZATION, SchedulerReplica
 from planner.errors import InputError
@@ -16,8 +15,6 @@ from planner.fluid import wait as fluid
 from planner.iteration.derived import wait_parameters
 from planner.shared.record import Record, json_number, taken
 from planner.shared.remarks import said
-
-FloatArray = NDArray[np.float64]
 
 NESTED = ("segments", "ends", "thresholds=thresholds.n", "iteration_s=thresholds.dT", "memory_tokens=memory")
 """What is told of the segments of Nested WAIT, and where it lies."""
@@ -251,14 +248,6 @@ def _nested(
     shares = np.diff(np.concatenate([[0.0], [float(weight[decodes <= e].sum()) for e in ends]]))
     kept = shares > 0.0
     lambdas = [_round(rate * float(s)) for s in shares[kept]]
-    designs = nested.nested_design(
-        lambdas,
-        _round(replica.workload.mean_input),
-        [float(e) for e in ends[kept]],
-        d0,
-        d1,
-        horizon,
-        delta,
-        None if segments is None else [min(segments, len(lambdas))],
-    )
+    mean, most = _round(replica.workload.mean_input), None if segments is None else [min(segments, len(lambdas))]
+    designs = nested.nested_design(lambdas, mean, ends[kept].tolist(), d0, d1, horizon, delta, most)
     return designs[0] if designs else None

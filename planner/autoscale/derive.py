@@ -12,20 +12,33 @@ from typing import ClassVar
 import numpy as np
 
 from planner.autoscale.backtest import (
+    UTILIZATION,
+    Capacity,
+    Cold,
     Outcome,
+    Threshold,
+    capacity_of,
     clock_counts,
+    cold_of,
     fast_counts,
     outcome,
     perfect_counts,
     run_policy,
+    threshold_of,
     window_mean,
 )
-from planner.autoscale.cold import Cold, cold_of
-from planner.autoscale.signals import PeakPrefill, Signals, peak_prefill, signals_of
-from planner.autoscale.thresholds import UTILIZATION, Capacity, Threshold, capacity_of, threshold_of
-from planner.autoscale.windows import STEP_S, Floats, hourly_path, swings
+from planner.autoscale.windows import (
+    STEP_S,
+    Floats,
+    PeakPrefill,
+    Signals,
+    hourly_path,
+    peak_prefill,
+    signals_of,
+    swings,
+)
 from planner.catalog.load import gpu as find_gpu
-from planner.deploy.startup import Startup
+from planner.deploy.serving import Startup
 from planner.fleet.caches import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
@@ -293,11 +306,7 @@ class Asked:
 
 
 def autoscaling(
-    fleet: Fleet,
-    rates_per_s: Sequence[float],
-    source: str,
-    startup: Callable[[Pool], Startup],
-    asked: Asked,
+    fleet: Fleet, rates_per_s: Sequence[float], source: str, startup: Callable[[Pool], Startup], asked: Asked
 ) -> Autoscaling:
     """Scalers of every pool, derived from some paths about the hours and tried on another.
 

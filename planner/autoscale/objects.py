@@ -10,9 +10,8 @@ from typing import Any
 from planner.autoscale.derive import Autoscaling, PoolScaler
 from planner.deploy.kubernetes import cron_trigger, dump, scaled_object
 from planner.deploy.serving import object_name
-from planner.errors import InputError, did_you_mean
-from planner.monitor.dialects import dialect_of_engine
-from planner.monitor.names import Names, pods_of, scaled_by
+from planner.errors import refuse_unknown
+from planner.monitor.names import Names, dialect_of_engine, pods_of, scaled_by
 from planner.monitor.policy import Pace
 from planner.shared.templates import refusals, templates
 from planner.studies.schedule import cron_spans
@@ -59,8 +58,7 @@ class Place:
 
 def find_kind(to: str, deployed: str, to_zero: bool) -> Callable[..., list[dict[str, Any]]]:
     """What makes the objects of that kind; one that is not known, or cannot do what is asked, is an InputError."""
-    if to not in KINDS:
-        raise InputError(f"--to: {to!r} is none of {', '.join(KINDS)}{did_you_mean(to, KINDS)}")
+    refuse_unknown("--to:", to, KINDS)
     if deployed == "kserve" and to != "keda":
         raise _refusal("itself", to=to)
     if to_zero and (to != "keda" or deployed not in BY_GATEWAY):

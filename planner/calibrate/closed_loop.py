@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,29 +155,26 @@ class Loads:
     ----------
     points
         Loads and what was measured under them.
+    model
+        A mixture of experts like the one that is served, whose weight traffic depends on the batch.
     measured
         Whether the measured TTFT may tell how many are decoding; otherwise the model has to say.
     """
 
-    def __init__(self, points: Sequence[ServerPoint], *, measured: bool = True) -> None:
-        self.input = np.array([p.input_tokens for p in points])
-        self.output = np.array([p.output_tokens for p in points])
-        self.concurrency = np.array([p.concurrency for p in points])
-        self.tpot = np.array([p.tpot_s for p in points])
-        self.ttft = np.array([p.ttft_s if p.ttft_s is not None else math.nan for p in points])
+    def __init__(
+        self, points: Sequence[ServerPoint], model: IterationModel | None = None, measured: bool = True
+    ) -> None:
+        self.input, self.output, self.concurrency, self.tpot, self.ttft = (
+            np.array([getattr(p, f.name) for p in points], dtype=np.float64) for f in fields(ServerPoint)
+        )
         self.alone = (self.concurrency == 1.0) & np.isfinite(self.ttft)
         decode_s = (self.output - 1.0) * self.tpot
         known = np.isfinite(self.ttft) if measured else np.zeros(len(points), dtype=bool)
         with np.errstate(invalid="ignore"):
             self.share = np.where(known, decode_s / (decode_s + self.ttft), math.nan)
         """Share of its life a request decodes, as measured; NaN where it is not known."""
-        # whose experts a batch touches; `None` = a dense model, see `with_experts`
-        self.experts: IterationModel | None = None
-
-    def with_experts(self, model: IterationModel | None) -> Loads:
-        """The same loads for a mixture of experts like `model`, whose weight traffic depends on the batch."""
+        # whose experts a batch touches; `None` = a dense model
         self.experts = model if model is not None and model.w_experts > 0.0 else None
-        return self
 
     def weight_share(self, tokens: FloatArray) -> FloatArray | float:
         """Share of the weights a batch of `tokens` reads [1]."""
@@ -329,3 +328,177 @@ def log_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArray
     tpot, ttft = loop_times(moved, loads, rules)
     logs = np.log(np.concatenate([tpot, ttft[:, loads.alone]], axis=1)).reshape(1 + size, problems, -1)
     return logs[0], np.moveaxis((logs[1:] - logs[0]) / STEP, 0, -1)
+
+
+STALLED = 5.0
+"""A request this many times slower than the median one hung in the network: it is not the engine's doing [1]."""
+FEWEST_GAPS = 8
+"""Gaps between tokens below which a mean says nothing."""
+FEWEST_STARTS = 2
+"""Requests that must begin in a window: between two first tokens lies a whole stretch."""
+STARTS_PER_WORKER = 1 / 8
+"""And so many per request in flight [1]."""
+JITTER = 0.3
+"""Share of an iteration within which its tokens reach all readers [1]."""
+LIFE_SHARE = 0.5
+"""Share of a request's life to watch: workers start evenly spread over it, so that any part shows all ages [1]."""
+STARTS = 4.0
+"""Requests of a loop that are to begin while it is watched."""
+ITERATIONS = 64.0
+"""Iterations to watch at least: the mean of so many is known to an eighth of what one of them scatters."""
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """One request: when it was sent, when its events came.
+
+    Parameters
+    ----------
+    worker
+        Who sent it.
+    asked_input, asked_output
+        Lengths that were asked for [tokens].
+    sent_s
+        When it was sent, on any clock [s].
+    opening
+        Whether it is the first of its worker, which begins in the middle of a life.
+    events_s
+        When its events came, same clock [s].
+    input_tokens, output_tokens
+        What the server counted; 0 where it did not say, or the stream was not at its end [tokens].
+    """
+
+    worker: int
+    asked_input: int
+    asked_output: int
+    sent_s: float
+    opening: bool = False
+    events_s: list[float] = field(default_factory=list)
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+
+    @property
+    def ttft_s(self) -> float:
+        """Time to first token [s]."""
+        return self.events_s[0] - self.sent_s
+
+    @property
+    def tpot_s(self) -> float:
+        """Time per token after the first; the first of several events brought as many tokens as each other [s]."""
+        if len(self.events_s) < 2:
+            return 0.0
+        count = self.output_tokens
+        return (self.events_s[-1] - self.events_s[0]) / (count - count / len(self.events_s))
+
+
+def first_lengths(worker: int, workers: int, input_tokens: int, output_tokens: int) -> tuple[int, int]:
+    """Prompt and answer of a worker's first request, as if it were met in the middle of its life.
+
+    The workers' first requests are as far through their answers as requests met at random are; what would have been
+    generated by then stands in the prompt. Once all prompts are through, the loop is in its steady state.
+
+    >>> [first_lengths(w, 4, 100, 40) for w in range(4)]
+    [(130, 10), (120, 20), (110, 30), (100, 40)]
+    """
+    if workers == 1:
+        return input_tokens, output_tokens
+    left = max(2, round(output_tokens * (worker + 1) / workers))
+    return input_tokens + max(0, output_tokens - left), left
+
+
+def window_s(workers: int, output_tokens: float, tpot_s: float, life_s: float) -> float:
+    """How long to watch a loop after its last prompt went in: half a life, four starts, 64 iterations [s].
+
+    Parameters
+    ----------
+    workers
+        Requests in flight [requests].
+    output_tokens
+        Of an answer [tokens].
+    tpot_s, life_s
+        About what a token and a request take [s].
+
+    Examples
+    --------
+    >>> window_s(32, 100, 0.05, 6.0), window_s(2, 100, 0.05, 6.0)
+    (3.2, 12.0)
+    """
+    return max(LIFE_SHARE * life_s, STARTS / workers * life_s, min(ITERATIONS, output_tokens) * tpot_s)
+
+
+def steady_state(streams: Sequence[Stream], workers: int) -> tuple[ServerPoint, int, float] | str:
+    """Means between the end of the ramp and the last first token; a sentence why not, where there is too little.
+
+    With the point, its lengths as the server counts them, go the requests whose first token came in that window, and the tokens of
+    an event, more than one where the server sends several at once.
+
+    The window begins when the last worker's first token came, and ends with the last first token in it, so that it holds
+    whole stretches between prompts: their share of the time is that of the steady state, however short the window.
+
+    Parameters
+    ----------
+    streams
+        Of all workers.
+    workers
+        Requests in flight [requests].
+
+    Examples
+    --------
+    >>> one = Stream(0, 10, 3, 0.0, True, [1.0, 2.0, 3.0], 10, 3)
+    >>> two = [Stream(0, 10, 3, s, False, [s + 1 + 0.5 * k for k in range(9)], 10, 9) for s in (3.0, 8.0, 13.0)]
+    >>> found = steady_state([one, *two], 1)
+    >>> found[0].tpot_s, found[0].ttft_s, found[1]
+    (0.5, 1.0, 3)
+    """
+    opened = [s.events_s[0] for s in streams if s.opening and s.events_s]
+    if len(opened) < workers:
+        return "cut: time was up before every worker had its first token"
+    begin = max(opened)
+    starts = [s for s in streams if not s.opening and s.events_s and s.events_s[0] > begin]
+    if len(starts) < max(FEWEST_STARTS, math.floor(STARTS_PER_WORKER * workers)):
+        return "cut: time was up before enough requests began"
+    if workers == 1:
+        # alone there is no other's prompt to meet
+        counted = [s for s in streams if not s.opening] or streams
+        begin, end = -math.inf, math.inf
+    else:
+        counted = list(streams)
+        end = max(s.events_s[0] for s in starts)
+        # tokens of one iteration reach their readers one after another
+        gaps = [b - a for s in counted for a, b in itertools.pairwise(s.events_s) if begin <= a and b <= end]
+        apart = JITTER * statistics.median(gaps) if gaps else 0.0
+        begin, end = begin - apart, end + apart
+    spans = [_inside(s.events_s, begin, end) for s in counted]
+    spans = [(seconds, gaps) for seconds, gaps in spans if gaps]
+    if sum(gaps for _, gaps in spans) < FEWEST_GAPS:
+        return "cut: time was up before enough tokens came"
+    usual = statistics.median(seconds / gaps for seconds, gaps in spans)
+    spans = [(seconds, gaps) for seconds, gaps in spans if seconds / gaps <= STALLED * usual or gaps < FEWEST_GAPS]
+    ended = [s for s in streams if s.output_tokens > 0.0]
+    events = sum(len(s.events_s) for s in ended)
+    per_event = math.fsum(s.output_tokens for s in ended) / events if ended else 1.0
+    waits = [s.ttft_s for s in starts]
+    middle = statistics.median(waits)
+    own = [s for s in ended if not s.opening] or ended
+    point = ServerPoint(
+        _as_asked([(s.input_tokens, s.asked_input) for s in own], starts[0].asked_input),
+        _as_asked([(s.output_tokens, s.asked_output) for s in own], starts[0].asked_output),
+        float(workers),
+        math.fsum(seconds for seconds, _ in spans) / sum(gaps for _, gaps in spans) / per_event,
+        statistics.fmean(w for w in waits if w <= STALLED * middle),
+    )
+    return point, len(starts), per_event
+
+
+def _inside(events_s: Sequence[float], begin: float, end: float) -> tuple[float, int]:
+    """Time and number of the gaps between events that lie in the window."""
+    inside = [t for t in events_s if begin <= t <= end]
+    return (inside[-1] - inside[0], len(inside) - 1) if len(inside) > 1 else (0.0, 0)
+
+
+def _as_asked(counted: Sequence[tuple[float, int]], asked: int) -> float:
+    """The length asked for, times what the server made of lengths asked for; itself where it did not say [tokens]."""
+    said = [(got, wanted) for got, wanted in counted if got > 0.0]
+    if not said:
+        return float(asked)
+    return asked * math.fsum(got for got, _ in said) / sum(wanted for _, wanted in said)

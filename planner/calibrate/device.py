@@ -1,21 +1,31 @@
 """The device that is measured: what torch computes in there, how much memory is left, how long something takes; and what state a
-GPU is in meanwhile: clocks, power, temperature, who else uses it, asked of the driver's own tool."""
+GPU is in meanwhile: clocks, power, temperature, who else uses it, asked of the driver's own tool.
+
+Run as a program it is one process of a group that sums hidden states as engines do: torch.distributed, in a CUDA graph.
+"""
 
 from __future__ import annotations
 
-import math
+import contextlib
+import json
+import os
 import shutil
 import statistics
 import subprocess
+import sys
+import tempfile
 import time
+import timeit
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from planner.errors import CalibrationError
 from planner.shared.extras import installing
 from planner.shared.remarks import those_that_hold
+from planner.units import number_of
 
 ASKING_S = 5.0
 """Longest wait for an answer of the driver's tool [s]."""
@@ -122,7 +132,7 @@ class Device:
             for copy in range(copies):
                 body(copy)
 
-        once = self._cuda_timer(all_copies) if self.cuda else partial(_clocked, all_copies)
+        once = self._cuda_timer(all_copies) if self.cuda else partial(timeit.timeit, all_copies, number=1)
         first = once()
         repeats = int(min(30, max(least, budget_s / max(first, 1e-6))))
         return typical([once() for _ in range(repeats)]) / copies
@@ -157,13 +167,6 @@ class Device:
             return float(begin.elapsed_time(end)) * 1e-3
 
         return once
-
-
-def _clocked(work: Callable[[], None]) -> float:
-    """Time that some work takes on a processor [s]."""
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
 
 
 def _told(name: str) -> Any:
@@ -247,7 +250,7 @@ def read_gpu_state() -> GpuState:
     if len(cells) != len(asked):
         return GpuState()
     told: dict[str, Any] = {
-        name: (_number if "float" in str(f.type) else _word)(cell)
+        name: (number_of if "float" in str(f.type) else _word)(cell)
         for (name, f), cell in zip(asked.items(), cells, strict=True)
     }
     running = _asked("--query-compute-apps=pid")
@@ -271,9 +274,104 @@ def _word(cell: str) -> str | None:
     return None if not cell or cell.startswith("[") else cell[:80]
 
 
-def _number(cell: str) -> float | None:
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+SIZES = (1, 16, 128, 1024, 8192)
+"""Tokens whose hidden states are summed."""
+
+CALLS, REPEATS = 20, 10
+"""Calls in a row that are timed together, and how often; the fastest is what the links allow."""
+
+WAIT_S = 120.0
+"""Starting the processes included."""
+
+
+def allreduce_seconds(
+    tp: int, hidden: int, *, device: str = "cuda", sizes: tuple[int, ...] = SIZES, wait_s: float = WAIT_S
+) -> dict[int, float]:
+    """Time of one all-reduce of the hidden states of so many tokens, in the dtype engines sum them in.
+
+    Parameters
+    ----------
+    tp
+        GPUs of the group [GPUs].
+    hidden
+        Width of a hidden state [values].
+    device
+        ``cuda`` (NCCL) or ``cpu`` (Gloo, to try the path).
+    sizes
+        Tokens.
+    wait_s
+        Bound of it all [s].
+
+    Returns
+    -------
+    dict
+        Tokens -> [s].
+
+    Raises
+    ------
+    CalibrationError
+        When a process fails, ends or does not answer in time.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        job = {"world": tp, "hidden": hidden, "device": device, "store": str(Path(folder) / "store"), "sizes": sizes}
+        running = [
+            subprocess.Popen(
+                [sys.executable, "-m", "planner.calibrate.device", json.dumps({**job, "rank": rank})],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )
+            for rank in range(tp)
+        ]  # fmt: skip
+        until = time.monotonic() + wait_s
+        answers = []
+        try:
+            for process in running:
+                out, told = process.communicate(timeout=max(0.1, until - time.monotonic()))
+                if process.returncode != 0:
+                    why = told.strip().splitlines()[-1:] or ["it ended without a word"]
+                    raise CalibrationError(f"an all-reduce over {tp} processes failed: {why[0][:200]}")
+                answers.append(out)
+        except subprocess.TimeoutExpired:
+            raise CalibrationError(f"an all-reduce over {tp} processes took more than {wait_s:g} s") from None
+        finally:
+            for process in running:
+                with contextlib.suppress(OSError, ValueError), process:
+                    process.kill()
+    # the group is as fast as its slowest member
+    parts = [json.loads(answer) for answer in answers]
+    return {size: max(part[str(size)] for part in parts) for size in sizes}
+
+
+def main() -> None:
+    """One process of the group; prints its times as JSON."""
+    import torch
+    import torch.distributed as distributed
+
+    given = json.loads(sys.argv[1])
+    world, rank, machine = given["world"], given["rank"], Device(torch, given["device"])
+    if machine.cuda:
+        torch.cuda.set_device(rank)
+    distributed.init_process_group(
+        "nccl" if machine.cuda else "gloo", init_method=f"file://{given['store']}", rank=rank, world_size=world
+    )
+    place = f"cuda:{rank}" if machine.cuda else "cpu"
+    ones = torch.ones(8, device=place)
+    distributed.all_reduce(ones)
+    if not bool((ones == world).all()):
+        raise SystemExit("the sum of ones is not the number of processes")
+    found = {}
+    for tokens in given["sizes"]:
+        part = torch.zeros(tokens, given["hidden"], device=place, dtype=torch.bfloat16)
+
+        def call(_: int, part: Any = part) -> None:
+            distributed.all_reduce(part)
+
+        # all take part in every call: as many from each, whatever they take
+        found[tokens] = machine.seconds(call, CALLS, 0.0, min, REPEATS)
+        distributed.barrier()
+    print(json.dumps(found), flush=True)
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -5,20 +5,349 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from planner.calibrate.closed_loop import ServerPoint
-from planner.calibrate.load_generators import TIMES, Assumed, is_mlperf, mlperf_point, point, recognised
-from planner.calibrate.points import Batch, Points, batch_problems
-from planner.calibrate.raw import UNKNOWN_GPU, parse_points
-from planner.errors import InputError, did_you_mean
+from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
+from planner.calibrate.points import UNKNOWN_GPU, Batch, Points, batch_problems, parse_points
+from planner.errors import InputError, did_you_mean, refuse
 from planner.shared.documents import counted, read_text, rows_by_column
-from planner.units import is_measurable
+from planner.units import is_measurable, number_of
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """What the user adds where a result does not say it.
+
+    Parameters
+    ----------
+    input_tokens, output_tokens
+        Mean lengths [tokens].
+    concurrency
+        Requests in flight, or sequences a full server runs at once [requests].
+    """
+
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    concurrency: float | None = None
+
+    @property
+    def known(self) -> dict[str, float | None]:
+        """By the names of :func:`point`."""
+        return {"isl": self.input_tokens, "osl": self.output_tokens, "concurrency": self.concurrency}
+
+
+def _dig(data: Any, *paths: str) -> Any:
+    """First value found at one of the dotted paths, else ``None``."""
+    for path in paths:
+        here = data
+        for key in path.split("."):
+            here = here.get(key) if isinstance(here, Mapping) else None
+        if here is not None:
+            return here
+    return None
+
+
+def _search(data: Any, key: str) -> Any:
+    """First value of `key` anywhere in nested mappings."""
+    if isinstance(data, Mapping):
+        if data.get(key) is not None:
+            return data[key]
+        for value in data.values():
+            found = _search(value, key)
+            if found is not None:
+                return found
+    return None
+
+
+TIMES = ("tpot_s", "ttft_s", "e2e_s", "each_s")
+_UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9}
+
+
+def _means(data: Mapping[str, Any], usual: str, **places: str) -> dict[str, float | None]:
+    """Numbers of a result, each at the first of its places (dotted, with bars between) that has one, or a mean of one.
+
+    Times, see :data:`TIMES`, in seconds, from the unit that stands beside them or the `usual` one.
+    """
+
+    def first(key: str, names: str) -> float | None:
+        for name in names.split("|"):
+            for statistic in ("", ".successful.mean", ".mean", ".avg"):
+                number = number_of(_dig(data, name + statistic))
+                if number is not None:
+                    unit = str(_dig(data, f"{name}.unit"))
+                    return number * _UNITS.get(unit, _UNITS[usual]) if key in TIMES else number
+        return None
+
+    return {key: first(key, names) for key, names in places.items()}
+
+
+def point(where: str, assumed: Assumed, found: Mapping[str, Any]) -> ServerPoint:
+    """Build a point from what a result says, the user's word filling the gaps.
+
+    Concurrency by Little's law (requests/s x time in the server) where none was set; without any TPOT, the time per
+    iteration from the throughput of a full server.
+
+    Parameters
+    ----------
+    where
+        For messages.
+    assumed
+        The user's word.
+    found
+        What the result says of ``isl``, ``osl`` [tokens], ``concurrency`` [requests], ``tpot_s``, ``ttft_s`` (means) [s], ``rate``
+        [requests/s] and ``tokens_per_s`` (of output).
+
+    Raises
+    ------
+    InputError
+        Naming what is missing, or what cannot be.
+    """
+    isl, osl, level, tpot_s, ttft_s, rate, throughput = (
+        number_of(found.get(key)) for key in ("isl", "osl", "concurrency", "tpot_s", "ttft_s", "rate", "tokens_per_s")
+    )
+    isl, osl = isl or assumed.input_tokens, osl or assumed.output_tokens
+    if level is None and rate is not None and tpot_s is not None and ttft_s is not None and osl is not None:
+        level = max(1.0, rate * (ttft_s + tpot_s * max(osl - 1.0, 0.0)))
+    level = assumed.concurrency if level is None else level
+    missing = [n for n, v in (("input length", isl), ("output length", osl)) if v is None]
+    missing += ["TPOT"] if tpot_s is None and throughput is None else []
+    missing += ["concurrency"] if level is None and "TPOT" not in missing else []
+    if missing:
+        raise InputError(
+            f"{where}: no {', '.join(missing)} in it",
+            "Was it saved with streaming metrics switched on? Lengths and load can be given: --isl, --osl, --concurrency.",
+        )
+    assert isl is not None and osl is not None and level is not None
+    if tpot_s is None:
+        assert throughput is not None
+        if throughput <= 0.0 or osl <= 1.0:
+            raise InputError(
+                f"{where}: no time per token can be had from {throughput:g} tokens/s of {osl:g} tokens each"
+            )
+        made = ServerPoint.from_throughput(isl, osl, level, throughput, DEFAULT_BUDGET)
+    else:
+        made = ServerPoint(isl, osl, level, tpot_s, ttft_s)
+    refuse([f"{where}: {p}" for p in made.problems()])
+    return made
+
+
+def _bench(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
+    """vLLM's `bench serve` and SGLang's `bench_serving`, which share their names.
+
+    With a request rate `max_concurrency` is a cap, and Little's law tells how many were in flight.
+    """
+    completed = number_of(data.get("completed"))
+    if not completed:
+        raise InputError(f"{where}: no request was completed in it")
+    sent, got, duration = (number_of(data.get(k)) for k in ("total_input_tokens", "total_output_tokens", "duration"))
+    found = _means(data, "ms", tpot_s="mean_tpot_ms", ttft_s="mean_ttft_ms", rate="request_throughput")
+    yield point(where, assumed, {
+        **found,
+        "isl": None if sent is None else sent / completed,
+        "osl": None if got is None else got / completed,
+        "concurrency": None if number_of(data.get("request_rate")) else data.get("max_concurrency"),
+        "rate": found["rate"] or (completed / duration if duration else None),
+        "tokens_per_s": data.get("output_throughput") if assumed.concurrency else None,
+    })  # fmt: skip
+
+
+_CLOSED_LOOPS = {"concurrent": "streams", "throughput": "max_concurrency"}
+"""Kinds of GuideLLM's runs whose load is a number of requests in flight, and what they call it."""
+
+
+def _guidellm(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
+    """The runs of GuideLLM's JSON, one load each."""
+    for number, run in enumerate(data["benchmarks"], 1):
+        here = f"{where}: benchmark {number}"
+        metrics = run.get("metrics") if isinstance(run, Mapping) else None
+        if not isinstance(metrics, Mapping):
+            raise InputError(f"{here}: no metrics in it", "Save the full JSON output of GuideLLM.")
+        strategy = _search({k: v for k, v in run.items() if k not in ("metrics", "requests")}, "strategy") or {}
+        kind = str(strategy.get("type_")) if isinstance(strategy, Mapping) else ""
+        # its time_per_output_token has the first token in it
+        found = _means(
+            metrics, "ms", isl="prompt_token_count", osl="output_token_count", tpot_s="inter_token_latency_ms",
+            ttft_s="time_to_first_token_ms", rate="requests_per_second", concurrency="request_concurrency",
+        )  # fmt: skip
+        # of a run with a rate `max_concurrency` is a cap that it need not have met
+        streams = 1 if kind == "synchronous" else _dig(strategy, _CLOSED_LOOPS.get(kind, ""))
+        yield point(here, assumed, {**found, "concurrency": streams or found["concurrency"]})
+
+
+def _load_of(config: Any) -> Mapping[str, Any]:
+    """The settings inside that name the load; those of the measured phase where a run has several."""
+    if isinstance(config, list):
+        return next((found for found in map(_load_of, config) if found), {})
+    if not isinstance(config, Mapping) or config.get("name") == "warmup":
+        return {}
+    if any(number_of(config.get(key)) is not None for key in ("concurrency", "request_rate")):
+        return config
+    return _load_of([value for key, value in config.items() if key != "warmup"])
+
+
+def _records(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where the times of aiperf's results are."""
+    found = data.get("records")
+    return found if isinstance(found, Mapping) else data
+
+
+def _aiperf(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
+    """aiperf and its forerunner genai-perf."""
+    load = _load_of(data.get("input_config") or data.get("config"))
+    found = _means(
+        _records(data), "ms", isl="input_sequence_length", osl="output_sequence_length|output_token_count",
+        tpot_s="inter_token_latency", ttft_s="time_to_first_token", rate="request_throughput",
+    )  # fmt: skip
+    # with a request rate it is a cap, and Little's law tells how many were in flight
+    yield point(
+        where,
+        assumed,
+        {**found, "concurrency": None if number_of(load.get("request_rate")) else load.get("concurrency")},
+    )
+
+
+def _inference_perf(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
+    """Its time_per_output_token counted the events of the stream, two per token: derived from E2E and TTFT instead.
+
+    Later versions call the lengths `prompt_tokens` and, as the server counts them, `output_tokens`.
+    """
+    found = _means(
+        data["successes"], "s", isl="prompt_tokens|prompt_len", osl="output_tokens|output_len",
+        ttft_s="latency.time_to_first_token", e2e_s="latency.request_latency",
+        each_s="latency.normalized_time_per_output_token", rate="throughput.requests_per_sec",
+    )  # fmt: skip
+    osl, ttft, e2e, each = found["osl"] or assumed.output_tokens, found["ttft_s"], found["e2e_s"], found["each_s"]
+    if e2e is None and osl is not None and each is not None:
+        e2e = each * osl
+    if e2e is None or ttft is None or osl is None or osl <= 1.0 or e2e <= ttft:
+        raise InputError(
+            f"{where}: no request_latency, time_to_first_token and output length to derive TPOT from",
+            "Its own time_per_output_token counts events of the stream, not tokens, and is not used. Run it with streaming.",
+        )
+    load = _means(
+        data, "s", level="load_summary.concurrency|load_summary.concurrency_level", rate="load_summary.achieved_rate"
+    )
+    tpot = (e2e - ttft) / (osl - 1.0)
+    yield point(
+        where, assumed, {**found, "concurrency": load["level"], "tpot_s": tpot, "rate": found["rate"] or load["rate"]}
+    )
+
+
+def _benches(data: Any, config: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Results of a bench anywhere inside, each with the settings that stand nearest above it."""
+    if isinstance(data, list):
+        for entry in data:
+            yield from _benches(entry, config)
+    elif isinstance(data, Mapping):
+        nearest = data.get("config") or data.get("client_args") or config
+        if "mean_tpot_ms" in data and "completed" in data:
+            yield data, nearest if isinstance(nearest, Mapping) else config
+            return
+        for value in data.values():
+            yield from _benches(value, nearest if isinstance(nearest, Mapping) else config)
+
+
+def _wrapped(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
+    """llm-optimizer and others that put results of a bench into a list of their own."""
+    for number, (bench, config) in enumerate(_benches(data, {}), 1):
+        level = bench.get("max_concurrency") or _search(config, "max_concurrency") or _search(config, "concurrency")
+        yield from _bench({**bench, "max_concurrency": level}, f"{where}: result {number}", assumed)
+
+
+def _is_bench(data: Mapping[str, Any]) -> bool:
+    return "completed" in data and "total_input_tokens" in data
+
+
+Format = tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any], str, Assumed], Iterator[ServerPoint]]]
+
+FORMATS: Mapping[str, Format] = {
+    "SGLang bench_serving": (
+        lambda d: _is_bench(d) and ("server_info" in d or str(d.get("backend", "")).startswith("sglang")),
+        _bench,
+    ),
+    "vLLM bench serve": (_is_bench, _bench),
+    "GuideLLM": (lambda d: isinstance(d.get("benchmarks"), list), _guidellm),
+    "genai-perf": (lambda d: "time_to_first_token" in d and _dig(d, "input_config.perf_analyzer") is not None, _aiperf),
+    "aiperf": (lambda d: "time_to_first_token" in _records(d), _aiperf),
+    "inference-perf": (lambda d: isinstance(d.get("successes"), Mapping), _inference_perf),
+    "llm-optimizer": (lambda d: next(_benches(d, {}), None) is not None, _wrapped),
+}
+"""Formats of load generators, in the order they are tried -> how each one's JSON is recognised, and read."""
+
+
+def _points_of(document: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
+    """The points of a result.
+
+    Raises
+    ------
+    InputError
+        When no format is recognised, or one is and lacks something.
+    """
+    for recognise, read in FORMATS.values():
+        if recognise(document):
+            return read(document, where, assumed)
+    raise InputError(
+        f"{where}: no result format recognised",
+        f"Known: {', '.join(FORMATS)}, MLPerf's summary; or raw points, a CSV of iterations or of server points.",
+    )
+
+
+_MLPERF = {
+    "scenario": r"^Scenario\s*:\s*(\w+)",
+    "tokens": r"^(?:Completed t|T)okens per second(?: \(inferred\))?\s*:\s*([0-9.eE+-]+)",
+    "samples": r"^(?:Completed s|S)amples per second\s*:\s*([0-9.eE+-]+)",
+    "result": r"^Result is\s*:\s*(\w+)",
+}
+
+
+def is_mlperf(text: str) -> bool:
+    """Whether a text is the summary log of an MLPerf run."""
+    return "MLPerf Results Summary" in text[:4000]
+
+
+def mlperf_point(text: str, where: str, assumed: Assumed) -> ServerPoint:
+    """The Offline throughput of an MLPerf run: one number, of a server that was kept full.
+
+    Parameters
+    ----------
+    text
+        ``mlperf_log_summary.txt``.
+    where
+        For messages.
+    assumed
+        Prompt length and sequences at once, which the log does not say. The answers' length is in it.
+
+    Raises
+    ------
+    InputError
+        Another scenario, an invalid run, nothing said about the load.
+    """
+    found = {}
+    for key, pattern in _MLPERF.items():
+        match = re.search(pattern, text, re.MULTILINE)
+        if match is None:
+            raise InputError(
+                f"{where}: no {key} in this summary of MLPerf", "Give mlperf_log_summary.txt of a token benchmark."
+            )
+        found[key] = match[1]
+    if found["scenario"] != "Offline":
+        raise InputError(
+            f"{where}: scenario {found['scenario']}: its rate was set by the run, it says nothing about the largest",
+            "Give the summary of the Offline scenario.",
+        )
+    if found["result"] != "VALID":
+        raise InputError(f"{where}: the run is {found['result']}")
+    tokens, samples = number_of(found["tokens"]), number_of(found["samples"])
+    if tokens is None or samples is None or not (tokens > 0.0 and samples > 0.0):
+        raise InputError(f"{where}: {found['tokens']} tokens and {found['samples']} samples per second")
+    return point(where, assumed, {"osl": tokens / samples, "tokens_per_s": tokens})
+
 
 Key = TypeVar("Key")
 Made = TypeVar("Made")
@@ -51,13 +380,10 @@ class Measurements:
         Points by (gpu, model, tp).
     servers
         Server points by (model, system, backend, version, precision, tp).
-    formats
-        What was recognised, one name per file.
     """
 
     iterations: Mapping[tuple[str, str, int], Points]
     servers: Mapping[tuple[str, ...], Sequence[ServerPoint]]
-    formats: tuple[str, ...]
 
 
 def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
@@ -78,18 +404,19 @@ def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
     return found
 
 
-def _read_results(text: str, where: str, assumed: Assumed) -> tuple[list[ServerPoint], str]:
-    """Points and format of a load generator's result, or of an MLPerf summary."""
+def _read_results(text: str, where: str, assumed: Assumed) -> tuple[list[ServerPoint], Mapping[str, Any]]:
+    """Points of a load generator's result, or of an MLPerf summary, and the settings of the engine it names."""
     if is_mlperf(text):
-        return [mlperf_point(text, where, assumed)], "MLPerf summary"
+        return [mlperf_point(text, where, assumed)], {}
     try:
-        found = [recognised(document, where, assumed) for document in _json_documents(text, where)]
+        documents = _json_documents(text, where)
+        found = [point for document in documents for point in _points_of(document, where, assumed)]
     except RecursionError:
         raise InputError(f"{where}: nested too deeply") from None
-    return [point for _, points in found for point in points], found[-1][0]
+    return found, _engine_settings(documents, where)
 
 
-def _engine_settings(text: str, where: str) -> Mapping[str, Any]:
+def _engine_settings(documents: Sequence[Mapping[str, Any]], where: str) -> Mapping[str, Any]:
     """Settings of the engine that the records of a sweep name; they must be of one engine, as one fit is of one.
 
     Raises
@@ -98,7 +425,6 @@ def _engine_settings(text: str, where: str) -> Mapping[str, Any]:
         When the records are of several.
     """
     found: list[Mapping[str, Any]] = []
-    documents = _json_documents(text, where)
     # the file that llm-optimizer writes at the end gathers them in one document
     gathered = [d["test_results"] for d in documents if isinstance(d.get("test_results"), list)]
     for document in (*documents, *(entry for entries in gathered for entry in entries)):
@@ -141,13 +467,12 @@ def read_measurements(
     assumed = assumed or Assumed()
     iterations: dict[tuple[str, str, int], Points] = {}
     servers: dict[tuple[str, ...], list[ServerPoint]] = {}
-    formats = []
     for entry in paths:
         path = Path(entry)
         text = read_text(path)
         if not text.strip():
             raise InputError(f"{path}: is empty")
-        raw = parse_points(text, path.name)
+        raw, columns = parse_points(text, path.name), {c.strip() for c in text.splitlines()[0].split(",")}
         if raw is not None:
             said = {key: str(value or "") for key, value in raw.header.items()}
             of = said.get("model", ""), "" if said.get("gpu") == UNKNOWN_GPU else said.get("gpu", "")
@@ -156,37 +481,25 @@ def read_measurements(
                 servers.setdefault((*of, *rest), []).extend(raw.server_points())
             else:
                 _add(iterations, {(of[1], of[0], raw.tp): raw.iterations()})
-            formats.append("raw points")
         elif text.lstrip()[0] in "{[" or is_mlperf(text):
-            points, name = _read_results(text, path.name, assumed)
-            settings = {} if is_mlperf(text) else _engine_settings(text, path.name)
+            points, settings = _read_results(text, path.name, assumed)
             tp = settings.get("tensor_parallel_size") or settings.get("tp_size") or ""
             servers.setdefault((*("",) * (len(GROUP_COLUMNS) - 1), str(tp)), []).extend(points)
-            formats.append(name)
-        elif _is_server_csv(text):
+        elif "measured_ms" not in columns and {"isl", "osl", "input_tokens", "output_tokens"} & columns:
             for group, found in read_servers_csv(path, text=text, assumed=assumed).items():
                 servers.setdefault(group, []).extend(found)
-            formats.append("server points")
         else:
             _add(iterations, read_iterations_csv(path, where=where, text=text))
-            formats.append("iterations")
-    return Measurements(iterations, servers, tuple(formats))
+    return Measurements(iterations, servers)
 
 
 def _add(known: dict[tuple[str, str, int], Points], found: Mapping[tuple[str, str, int], Points]) -> None:
     """Groups of another file, with those that are known; two runs of one machine have no common clock."""
     for key, new in found.items():
-        if key in known:
-            old = known[key]
+        if (old := known.get(key)) is not None:
             times, composed = np.concatenate([old.time_s, new.time_s]), old.composed or new.composed
             new = Points(old.batches + new.batches, times, None, old.source, composed)
         known[key] = new
-
-
-def _is_server_csv(text: str) -> bool:
-    """Whether a table is one of server points."""
-    header = {c.strip() for c in text.splitlines()[0].split(",")}
-    return "measured_ms" not in header and bool({"isl", "osl", "input_tokens", "output_tokens"} & header)
 
 
 def read_iterations_csv(
@@ -215,8 +528,8 @@ def read_iterations_csv(
         With every problem of the file: missing columns, rows that are not numbers, times that are not positive.
     """
     reader, header = _opened(path, text)
-    missing = [c for c in COLUMNS if c not in header]
-    _refuse_missing(path.name, missing, header, f"A CSV of iterations has the columns {', '.join(COLUMNS)}.")
+    told = [f"{path.name}: column {c!r} is missing{did_you_mean(c, header)}" for c in COLUMNS if c not in header]
+    refuse(told, f"A CSV of iterations has the columns {', '.join(COLUMNS)}.")
     wanted = {key: value.lower() for key, value in (where or {}).items()}
     absent = [key for key in wanted if key not in header]
     if absent:
@@ -234,8 +547,7 @@ def read_iterations_csv(
         composed = batch.decodes * batch.prefills > 0 and bool((row.get("composed") or "").strip())
         positive = is_measurable(time_s) and time_s > 0.0
         problems = [] if positive else [f"measured_ms must be positive, got {row['measured_ms']}"]
-        if problems := [*problems, *batch_problems(batch)]:
-            raise InputError.from_problems([f"{path.name}:{line}: {p}" for p in problems])
+        refuse([f"{path.name}:{line}: {p}" for p in (*problems, *batch_problems(batch))])
         return key, (rank, composed, (batch, time_s, order))
 
     groups = _grouped(reader, path.name, made)
@@ -278,9 +590,8 @@ def read_servers_csv(
     spare = {"ttft_s", "tokens_per_s"} | ({"tpot_s"} if found["tokens_per_s"] else set())
     spare |= {key for key, value in assumed.known.items() if value is not None}
     missing = [names[0] for key, names in _ALIASES.items() if found[key] is None and key not in spare]
-    _refuse_missing(
-        path.name, missing, header, "A CSV of server points has isl, osl, concurrency, tpot_ms and ttft_ms."
-    )
+    told = [f"{path.name}: column {c!r} is missing{did_you_mean(c, header)}" for c in missing]
+    refuse(told, "A CSV of server points has isl, osl, concurrency, tpot_ms and ttft_ms.")
 
     def made(row: Row, line: int) -> tuple[tuple[str, ...], ServerPoint]:
         values = {
@@ -303,12 +614,6 @@ def _opened(path: Path, text: str | None) -> tuple[csv.DictReader[str], list[str
     return reader, header
 
 
-def _refuse_missing(name: str, missing: Sequence[str], header: Sequence[str], hint: str) -> None:
-    if missing:
-        told = [f"{name}: column {m!r} is missing{did_you_mean(m, header)}" for m in missing]
-        raise InputError.from_problems(told, hint)
-
-
 def _grouped(
     reader: csv.DictReader[str], name: str, made: Callable[[Row, int], tuple[Key, Made] | None]
 ) -> dict[Key, list[Made]]:
@@ -325,9 +630,8 @@ def _grouped(
         else:
             if found is not None:
                 groups.setdefault(found[0], []).append(found[1])
-    if problems:
-        more = [f"... and {len(problems) - 20} more"] if len(problems) > 20 else []
-        raise InputError.from_problems([*problems[:20], *more], heading=f"{name}: {len(problems)} problems")
+    more = [f"... and {len(problems) - 20} more"] if len(problems) > 20 else []
+    refuse([*problems[:20], *more], heading=f"{name}: {len(problems)} problems")
     return groups
 
 

@@ -6,21 +6,19 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.calibrate.closed_loop import FloatArray
 from planner.calibrate.points import Batch, Points
 from planner.calibrate.solver import PARAMETERS, B, C, Design, E, G, X, minimise, predict
 from planner.errors import CalibrationError
-from planner.iteration.derived import Derived, with_uncertainty
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
 from planner.shared.record import Record
 from planner.shared.remarks import those_that_hold
-
-FloatArray = NDArray[np.float64]
 
 RESIDUAL_SCALE = (0.005, 0.02)
 """Relative error up to which a point counts quadratically: what the points themselves show, within these bounds. The
@@ -158,30 +156,9 @@ class Fit(Record):
         "by_kind=kinds", "drift", "outliers", "covered", "warnings",
     )  # fmt: skip
 
-    @property
-    def sample_models(self) -> list[IterationModel]:
-        """The resampled models; pass them to `planner.iteration.derived` for the uncertainty of anything derived."""
-        return [_model(values, self.iteration.tau, self.prior) for values in self.samples]
-
     def interval(self, quantity: Callable[[IterationModel], float]) -> tuple[float, float]:
         """90% interval of any function of the model by resampling, in its unit."""
-        return _ends(np.array([quantity(m) for m in self.sample_models]))
-
-    def derive(self, derive: Callable[..., Derived], **options: Any) -> Derived:
-        """Parameters of a paper's form with intervals and flags.
-
-        Parameters
-        ----------
-        derive
-            A function of :mod:`planner.iteration.derived`.
-        options
-            Its other arguments.
-
-        Returns
-        -------
-        Derived
-        """
-        return with_uncertainty(derive, self.iteration, self.sample_models, self.identified, **options)
+        return _ends(np.array([quantity(_model(one, self.iteration.tau, self.prior)) for one in self.samples]))
 
     @property
     def error_band(self) -> float:
@@ -344,19 +321,8 @@ def _left_out(search: _Search, at: _At) -> tuple[FloatArray, int]:
     return np.abs(own / points.time_s - 1.0)[at.counted > 0.0], groups
 
 
-def _grouped(given: Points, fitted: Points, groups: int) -> str:
-    """How many points were fitted, and left out in how many groups."""
-    thinned = given is not fitted
-    by = f"Fitted to {len(fitted):,} of {len(given):,} points, spread evenly over the batches; errors by kind are those of all. "
-    return f"{by if thinned else ''}Points were left out in {groups} groups of batches, not one by one."
-
-
 def fit_points(
-    points: Points,
-    prior: IterationModel,
-    *,
-    prior_width: float = PRIOR_WIDTH,
-    resamples: int = RESAMPLES,
+    points: Points, prior: IterationModel, *, prior_width: float = PRIOR_WIDTH, resamples: int = RESAMPLES
 ) -> Fit:
     r"""Fit the canonical model to measured iterations.
 
@@ -421,7 +387,9 @@ def fit_points(
     drifted = None if search.position is None else drift
     warnings = _warnings(given, identified, has_mixed, outliers, residuals, drifted, loo_mean)
     if count > LEFT_OUT_ALONE:
-        warnings.append(_grouped(given, points, groups))
+        by = f"Fitted to {count:,} of {len(given):,} points, spread evenly over the batches; errors by kind are those of all. "
+        told = f"Points were left out in {groups} groups of batches, not one by one."
+        warnings.append(told if given is points else by + told)
     return Fit(
         iteration=iteration,
         prior=prior,

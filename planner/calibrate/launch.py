@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import shutil
@@ -19,16 +20,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from planner.calibrate.http import Endpoint, HttpError, page, without_credentials
+from planner.calibrate.http import Endpoint, HttpError, page, parse_json, without_credentials
 from planner.engines import Engine
 from planner.errors import CalibrationError, InputError
 from planner.shared.documents import load_document
+from planner.units import number_of
 
 HOST = "127.0.0.1"
 STOPPING_S = 20.0
 """How long an engine may take to end by itself before it is killed [s]."""
 ASKING_S = 2.0
-"""Longest wait for one answer of an engine that is starting [s]."""
+"""Longest wait for one answer of an engine, which may be starting; one that has no such page says so at once [s]."""
 EVERY_S = 0.5
 """Time between two questions whether it is healthy [s]."""
 LOG_TAIL = 64 * 2**10
@@ -325,3 +327,187 @@ def _end_of(log: Path) -> str:
     telling = [line for line in lines if re.search(r"(?i)error|exception|not found|no module", line)]
     shown = " | ".join(line[-240:] for line in (telling or lines)[-LINES_SHOWN:])
     return without_credentials(shown) or "it wrote nothing"
+
+
+MOST_SAMPLES = 100_000
+"""Lines of a page of metrics that are read."""
+_SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)")
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+
+COUNTED: Mapping[str, tuple[str, ...]] = {
+    "running": ("vllm:num_requests_running", "sglang:num_running_reqs"),
+    "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits_total"),
+    "prefix_queries": (
+        *("vllm:prefix_cache_queries_total", "vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries_total"),
+    ),
+}
+"""What is counted -> its names, of which the first that is there is read."""
+
+
+Counters = Mapping[str, float | None]
+"""One reading of ``/metrics`` by the names of :data:`COUNTED`: requests running, all ranks together, prompt tokens found in the
+prefix cache, and looked for, since the start; ``None`` where the server does not count it."""
+
+
+def cached_share(now: Counters, before: Counters) -> float | None:
+    """Share of the prompt tokens between two readings that came from the prefix cache [1].
+
+    >>> cached_share({"prefix_hits": 30, "prefix_queries": 200}, {"prefix_hits": 10, "prefix_queries": 100})
+    0.2
+    """
+    hits, queries = now.get("prefix_hits"), now.get("prefix_queries")
+    if hits is None or queries is None:
+        return None
+    looked_for, found = queries - (before.get("prefix_queries") or 0.0), hits - (before.get("prefix_hits") or 0.0)
+    return max(0.0, found / looked_for) if looked_for > 0.0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a server says of itself; ``None`` where it does not.
+
+    Parameters
+    ----------
+    engine, version
+        ``vllm``, ``sglang`` or another name of its own.
+    models
+        Names it serves.
+    kv_tokens
+        Size of the KV cache [tokens].
+    slots
+        Sequences at once at most [sequences].
+    token_budget
+        Prompt tokens of one iteration at most [tokens].
+    prefix_caching
+        Whether prompts are kept.
+    max_context
+        Longest sequence [tokens].
+    counters
+        The first reading.
+    """
+
+    engine: str | None = None
+    version: str | None = None
+    models: tuple[str, ...] = ()
+    kv_tokens: int | None = None
+    slots: int | None = None
+    token_budget: int | None = None
+    prefix_caching: bool | None = None
+    max_context: int | None = None
+    counters: Counters = field(default_factory=dict)
+
+
+Samples = Mapping[str, list[tuple[Mapping[str, str], float]]]
+
+
+def parse_metrics(text: str) -> Samples:
+    """Samples of a page in Prometheus' text format by name; lines that are none are skipped.
+
+    >>> parse_metrics('# HELP x\\nx{a="1"} 2\\nx{a="2"} 3e0\\n')["x"]
+    [({'a': '1'}, 2.0), ({'a': '2'}, 3.0)]
+    """
+    found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    for number, line in enumerate(text.splitlines()):
+        match = _SAMPLE.match(line)
+        if match is None or number > MOST_SAMPLES:
+            continue
+        try:
+            value = float(match[3])
+        except ValueError:
+            continue
+        found.setdefault(match[1], []).append((dict(_LABEL.findall(match[2] or "")), value))
+    return found
+
+
+def _total(samples: Samples, names: tuple[str, ...], largest: bool = False) -> float | None:
+    """Sum (or largest) over the label sets of the first of the names that is there."""
+    for name in names:
+        values = [v for _, v in samples.get(name, ()) if math.isfinite(v)]
+        if values:
+            return max(values) if largest else math.fsum(values)
+    return None
+
+
+def _page(endpoint: Endpoint, path: str, seconds: float) -> str:
+    """A page, empty where there is none: everything here is asked for, nothing is needed."""
+    try:
+        return page(endpoint, path, seconds).decode("utf-8", "replace")
+    except HttpError:
+        return ""
+
+
+def _mapping(endpoint: Endpoint, path: str, seconds: float) -> Mapping[str, Any]:
+    try:
+        data = parse_json(_page(endpoint, path, seconds))
+    except HttpError:
+        return {}
+    return data if isinstance(data, Mapping) else {}
+
+
+def _counters(samples: Samples) -> Counters:
+    return {key: _total(samples, names) for key, names in COUNTED.items()}
+
+
+def read_counters(endpoint: Endpoint, seconds: float = ASKING_S) -> Counters:
+    """Read ``/metrics`` now; empty where it is not served.
+
+    Parameters
+    ----------
+    endpoint
+        The server.
+    seconds
+        Longest wait [s].
+    """
+    return _counters(parse_metrics(_page(endpoint, "/metrics", seconds)))
+
+
+def _whole(value: Any) -> int | None:
+    """A positive whole number, else ``None``."""
+    number = number_of(value)
+    return int(number) if number is not None and number > 0.0 else None
+
+
+def read_facts(endpoint: Endpoint, seconds: float = ASKING_S) -> ServerFacts:
+    """Ask ``/v1/models``, ``/version`` and ``/metrics`` (vLLM) and ``/server_info`` (SGLang).
+
+    Parameters
+    ----------
+    endpoint
+        The server.
+    seconds
+        Longest wait for each [s].
+
+    Returns
+    -------
+    ServerFacts
+        Only what is known by name is taken over; SGLang's page holds keys.
+    """
+    listed = _mapping(endpoint, "/v1/models", seconds).get("data")
+    models = [m for m in listed if isinstance(m, Mapping)] if isinstance(listed, list) else []
+    owners = {str(m.get("owned_by", "")).lower() for m in models}
+    samples = parse_metrics(_page(endpoint, "/metrics", seconds))
+    engine = next((e for e in ("vllm", "sglang") if e in owners or any(n.startswith(e + ":") for n in samples)), None)
+    paths = ("/server_info", "/get_server_info") if engine == "sglang" else ("/version",)
+    info = next(filter(None, (_mapping(endpoint, path, seconds) for path in paths)), {})
+    states, no_radix, version = (info.get(key) for key in ("internal_states", "disable_radix_cache", "version"))
+    state = states[0] if isinstance(states, list) and states and isinstance(states[0], Mapping) else {}
+    labels = next((labels for labels, _ in samples.get("vllm:cache_config_info", ())), {})
+    kept = {"true": True, "false": False}.get(str(labels.get("enable_prefix_caching", "")).lower())
+    blocks, block = _whole(labels.get("num_gpu_blocks")), _whole(labels.get("block_size"))
+    counted = _total(samples, ("sglang:max_total_num_tokens",), largest=True)
+    tokens = [
+        *(told.get("max_total_num_tokens") for told in (info, state)),
+        counted,
+        labels.get("kv_cache_size_tokens"),
+    ]
+    return ServerFacts(
+        engine=engine,
+        version=version[:60] if isinstance(version, str) else None,
+        models=tuple(str(m["id"])[:200] for m in models if m.get("id")),
+        kv_tokens=next(filter(None, map(_whole, [*tokens, (blocks or 0) * (block or 0)])), None),
+        slots=_whole(info.get("max_running_requests")) or _whole(state.get("max_running_requests")),
+        token_budget=_whole(info.get("chunked_prefill_size")),
+        prefix_caching=not no_radix if isinstance(no_radix, bool) else kept,
+        max_context=next((c for c in (_whole(m.get("max_model_len")) for m in models) if c), None),
+        counters=_counters(samples),
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,8 +25,7 @@ from planner.calibrate.kernels import (
 )
 from planner.calibrate.points import Batch
 from planner.errors import CalibrationError, InputError
-from planner.machine.hardware import DTYPE_BYTES, ModelSpec
-from planner.machine.shard import shard
+from planner.machine.hardware import DTYPE_BYTES, ModelSpec, shard
 
 LAYERS_BUILT = 3
 """So many stand for all of a kind, fewer where they do not fit."""
@@ -69,21 +68,9 @@ def refuse_unsupported(model: ModelSpec) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a batch asks of the layers of one kind.
-
-    Parameters
-    ----------
-    body
-        Runs the layers built, on one of the copies of the KV cache.
-    built, stand_for
-        How many layers run, and how many of the model's they stand for.
-    """
-
-    body: Callable[[int], None]
-    built: int
-    stand_for: int
+Work = tuple[Callable[[int], None], int, int]
+"""What a batch asks of the layers of one kind: what runs those built, on one of the copies of the KV cache; how many run, and how
+many of the model's they stand for."""
 
 
 class Layers:
@@ -225,14 +212,8 @@ class Layers:
 
     def reserve(self, tokens: int) -> None:
         """Make room for `tokens` of KV cache in every layer built."""
-        torch = self.torch
-        self.pools = {
-            kind: [
-                torch.empty(tokens * self.kv_values, device=self.device, dtype=self.dtype).normal_(std=0.5)
-                for _ in layers
-            ]
-            for kind, layers in self.weights.items()
-        }
+        empty = partial(self.torch.empty, tokens * self.kv_values, device=self.device, dtype=self.dtype)
+        self.pools = {kind: [empty().normal_(std=0.5) for _ in layers] for kind, layers in self.weights.items()}
         self.room = tokens
 
     def prepare(self, batch: Batch) -> tuple[list[Work], Callable[[int], None], int]:
@@ -279,7 +260,7 @@ class Layers:
             with torch.no_grad():
                 (hidden[: n + m] @ self.head.t()).argmax(-1)
 
-        works = [Work(body_of(kind), len(self.weights[kind]), count) for kind, count in self.counts.items()]
+        works = [(body_of(kind), len(self.weights[kind]), count) for kind, count in self.counts.items()]
         return works, head, copies
 
     def _seen(self, batch: Batch, kind: str) -> Batch:
@@ -301,9 +282,9 @@ class Layers:
         # the router's product and choice are made; where tokens go was drawn before, so that a graph can be captured
         (x @ weights["router"].t()).softmax(-1).topk(self.model.experts_per_token)
         up, down = weights["experts"]
-        sent = x.index_select(0, route.token_of)
-        done = self.grouped(self.between.gated(self.grouped(sent, up, route.ends)), down, route.ends)
-        parts = done.index_select(0, route.back).view(x.shape[0], -1, x.shape[1])
+        token_of, back, ends = route
+        done = self.grouped(self.between.gated(self.grouped(x.index_select(0, token_of), up, ends)), down, ends)
+        parts = done.index_select(0, back).view(x.shape[0], -1, x.shape[1])
         # with random weights the mean of their answers stands for the router's
         found = parts.mean(1)
         return found if own is None else found + own
@@ -315,7 +296,7 @@ class Layers:
         drawn = np.argpartition(rng.random((tokens, self.model.experts)), k - 1, axis=1)[:, :k].ravel()
         order = np.argsort(drawn, kind="stable")
         ends = np.cumsum(np.bincount(drawn, minlength=self.model.experts))
-        return _Route(
+        return (
             torch.tensor(order // k, device=self.device, dtype=torch.int64),
             torch.tensor(np.argsort(order), device=self.device, dtype=torch.int64),
             torch.tensor(ends, device=self.device, dtype=torch.int32),
@@ -435,13 +416,8 @@ def _kinds(model: ModelSpec) -> dict[str, int]:
     return {name: count for name, count in found.items() if count}
 
 
-@dataclass(frozen=True, slots=True)
-class _Route:
-    """Token of every row sent to an expert, row of every token's experts, and where each expert's rows end."""
-
-    token_of: Any
-    back: Any
-    ends: Any
+_Route = tuple[Any, Any, Any]
+"""Token of every row sent to an expert, row of every token's experts, and where each expert's rows end."""
 
 
 class _Grouped:

@@ -20,12 +20,11 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from planner.calibrate.closed_loop import ServerPoint
+from planner.calibrate.closed_loop import ServerPoint, Stream, first_lengths, steady_state
 from planner.calibrate.http import LARGEST_BODY, Connection, Endpoint, HttpError, parse_json
-from planner.calibrate.window import Steady, Stream, first_lengths, steady_state
 from planner.errors import CalibrationError
 from planner.shared.cores import cores
-from planner.units import MOST
+from planner.units import number_of
 
 FAILED_SHARE = 0.2
 """A load with more failed requests than this is not used [1]."""
@@ -215,8 +214,9 @@ class Client:
                     event = self._event(data)
                     usage = event.get("usage")
                     if isinstance(usage, dict):
-                        prompt = _count(usage.get("prompt_tokens")) or prompt
-                        output = _count(usage.get("completion_tokens")) or output
+                        said = {of: number_of(usage.get(f"{of}_tokens")) or 0.0 for of in ("prompt", "completion")}
+                        prompt = said["prompt"] if said["prompt"] >= 1.0 else prompt
+                        output = said["completion"] if said["completion"] >= 1.0 else output
                     if not event.get("choices"):
                         continue
                 events_s.append(now)
@@ -244,13 +244,6 @@ class Client:
         if event.get("error") is not None:
             raise HttpError(self.endpoint.safe(f"the stream reported an error: {event['error']}"))
         return event
-
-
-def _count(value: Any) -> float | None:
-    """A usable number of tokens, else ``None``."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= MOST:
-        return None
-    return float(value)
 
 
 class LiveServer:
@@ -311,7 +304,7 @@ class LiveServer:
     def run(self, load: Load, most_seconds: float = math.inf, window_s: float = math.inf) -> LoadResult:
         """Send one load and time what comes back.
 
-        Every worker begins in the middle of a request's life (:func:`~planner.calibrate.window.first_lengths`), then sends
+        Every worker begins in the middle of a request's life (:func:`~planner.calibrate.closed_loop.first_lengths`), then sends
         whole ones; what happens between the last first token of the ramp and the end counts.
 
         Parameters
@@ -347,15 +340,15 @@ class LiveServer:
         events = sum(len(s.events_s) for s in streams)
         found = steady_state(streams, load.concurrency)
         point, per_event, reason = None, 1.0, reasons[-1] if failed else ""
-        if isinstance(found, Steady):
-            good, per_event = max(good, found.starts), found.tokens_per_event
+        if not isinstance(found, str):
+            good, per_event = max(good, found[1]), found[2]
         if isinstance(found, str) or failed > FAILED_SHARE * (failed + good):
             reason = reason or str(found)
         elif busy > BUSY_CLIENT:
             reason = f"this client was busy for {100 * busy:.0f}% of the time: it was measured, not the server"
         else:
-            reason = "; ".join(found.point.problems()) or reason
-            point = None if found.point.problems() else found.point
+            reason = "; ".join(found[0].problems()) or reason
+            point = None if found[0].problems() else found[0]
         per_token = cpu / (events * per_event) if events else 0.0
         result = LoadResult(load, point, good, failed, reason, seconds, per_token, per_event, started - self.born)
         return result, cpu / seconds

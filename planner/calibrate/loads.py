@@ -10,17 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, log_times
+from planner.calibrate.closed_loop import FloatArray, Loads, Rules, ServerPoint, log_times, window_s
 from planner.calibrate.launch import plan_pools
 from planner.calibrate.live import LiveServer, Load, LoadResult
 from planner.calibrate.servers import ENOUGH_SHAPES, ServerFit, fit_server
-from planner.calibrate.window import window_s
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
-
-FloatArray = NDArray[np.float64]
 
 Progress = Callable[[int, int, str], None]
 """Called with (seconds used, seconds in all, what is running)."""
@@ -286,8 +282,10 @@ class _Measuring:
             left = live.left_s - RESERVE * total
             limit = min(left, LOAD_SHARE * total)
             load = self._next(limit, left / (MOST_LOADS - number)) if left > 0.0 else None
-            if load is not None and len(results) > len(AGAIN_AT) and _due(results, 1.0 - left / total):
-                load = results[len(AGAIN_AT)].load
+            if load is not None and len(results) > len(AGAIN_AT):
+                again = results[len(AGAIN_AT)].load
+                repeats = sum(r.load == again for r in results) - 1
+                load = again if repeats < len(AGAIN_AT) and 1.0 - left / total > AGAIN_AT[repeats] else load
             error = None if self.fit is None else self.fit.tpot_error
             settled = number > ENOUGH_LOADS and error is not None and error < GOOD_ENOUGH
             if load is None or sent + load.requests + load.concurrency > self.reach.max_requests or settled:
@@ -374,7 +372,7 @@ def _gain(
     lengths and requests in flight that the measured loads pin down around them.
     """
     points = [ServerPoint(c.input_tokens, c.output_tokens, c.concurrency, 1.0) for c in candidates]
-    loads = Loads([*points, *reference], measured=False).with_experts(fit.iteration)
+    loads = Loads([*points, *reference], fit.iteration, False)
     slope = log_times(fit.theta[None], loads, fit.rules)[1][0][: len(points) + len(reference)]
     place, known = _places([*points, *reference]), _places(measured)
     pinned = _alike(place, known)
@@ -397,10 +395,3 @@ def _alike(one: FloatArray, other: FloatArray) -> FloatArray:
     apart: FloatArray = ((one[:, None] - other[None]) ** 2).sum(axis=-1)
     covariance: FloatArray = FORM_SD**2 * np.exp(-0.5 * apart)
     return covariance
-
-
-def _due(results: Sequence[LoadResult], spent: float) -> bool:
-    """Whether the load that is repeated is to be sent now."""
-    first = results[len(AGAIN_AT)].load
-    sent = sum(r.load == first for r in results) - 1
-    return sent < len(AGAIN_AT) and spent > AGAIN_AT[sent]

@@ -10,22 +10,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, SCHEDULING, Rules, ServerPoint
-from planner.calibrate.design import most_telling
 from planner.calibrate.device import GpuState, load_torch, read_gpu_state
-from planner.calibrate.files import Measurements, read_measurements
+from planner.calibrate.files import Assumed, Measurements, read_measurements
 from planner.calibrate.fit import PRIOR_WIDTH, fit_points, scaled_prior
-from planner.calibrate.load_generators import Assumed
-from planner.calibrate.making import known_gpu, known_model, profile_of_iterations, profile_of_server, same_device
-from planner.calibrate.microbench import CPU, TINY_MODEL, measure
-from planner.calibrate.points import Points
-from planner.calibrate.raw import UNKNOWN_GPU, RawPoints, clock
-from planner.calibrate.result import Calibration, CalibrationSet, checked_set
+from planner.calibrate.microbench import CPU, TINY_MODEL, measure, most_telling
+from planner.calibrate.points import UNKNOWN_GPU, Points, RawPoints, clock
+from planner.calibrate.result import (
+    Calibration,
+    CalibrationSet,
+    checked_set,
+    known_gpu,
+    known_model,
+    profile_of_iterations,
+    profile_of_server,
+    same_device,
+)
 from planner.calibrate.servers import ServerFit, faster_than_hardware, fit_server, hardware_limit
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.profiles import Profile
 from planner.engines import DEFAULT_ENGINE, engines
-from planner.errors import CalibrationError, InputError
+from planner.errors import CalibrationError, InputError, refuse_unknown
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
 from planner.machine.hardware import GpuSpec, ModelSpec
@@ -34,8 +39,7 @@ from planner.shared.remarks import Remark, those_that_hold
 from planner.units import LEAST, MOST
 
 if TYPE_CHECKING:
-    from planner.calibrate.facts import ServerFacts
-    from planner.calibrate.launch import Launch
+    from planner.calibrate.launch import Launch, ServerFacts
     from planner.calibrate.live import LiveServer, LoadResult, Server
     from planner.calibrate.loads import OperatingRange, Progress
 
@@ -225,10 +229,8 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
         if value is not None and (not isinstance(value, (int, float)) or not LEAST <= value <= MOST):
             raise InputError(f"{raw.name}:1: {key} must be a positive number, got {printable(str(value), 60)!r}")
     scheduling = raw.header.get("scheduling")
-    if scheduling is not None and scheduling not in SCHEDULING:
-        raise InputError(
-            f"{raw.name}:1: scheduling {printable(str(scheduling), 60)!r} is none of {', '.join(SCHEDULING)}"
-        )
+    if scheduling is not None:
+        refuse_unknown(f"{raw.name}:1: scheduling", printable(str(scheduling), 60), SCHEDULING)
     details |= {"engine": text["engine"] or "server", "kv_tokens": number.pop("kv_tokens")}
     rules = {"scheduling": scheduling, "steady": bool(raw.header.get("steady", False)), **number}
     shown = (gpu_name, _named(model_name) if pair is None else pair[1], raw.tp)
@@ -446,7 +448,7 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
     CalibrationError
         When the server does not answer, too few loads were measured, or the profile fails its checks.
     """
-    from planner.calibrate.facts import read_counters, read_facts
+    from planner.calibrate.launch import cached_share, read_counters, read_facts
     from planner.calibrate.live import LiveServer, Server
     from planner.calibrate.loads import OperatingRange, measure_range
 
@@ -458,7 +460,10 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
     facts = None
     if not server.model:
         facts = read_facts(server.endpoint, asking)
-        server = replace(server, model=_served_model(facts))
+        if len(facts.models) != 1:
+            hint = f"Give --model, as the server names it: {', '.join(facts.models) or 'it does not say'}."
+            raise InputError("which model does the server serve?", hint)
+        server = replace(server, model=facts.models[0])
     network = _network(asked.model or server.model, required=asked.model is not None)
     live = LiveServer(server, deadline)
     facts = facts or read_facts(server.endpoint, asking)
@@ -485,7 +490,7 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
         )  # fmt: skip
     except CalibrationError as error:
         raise CalibrationError(error.message, "; ".join(failures[:3]) or error.hint) from None
-    cached = counters.cached_share(facts.counters)
+    cached = cached_share(counters, facts.counters)
     if cached is not None and cached > CACHED_SHARE:
         doubt = str(Remark("prompts_cached", {"share": 100.0 * cached}))
         one = replace(one, doubts=(*one.doubts, doubt))
@@ -509,14 +514,6 @@ def _network(name: str, required: bool) -> ModelSpec | None:
         if required:
             raise
         return None
-
-
-def _served_model(facts: ServerFacts) -> str:
-    """The one model a server serves."""
-    if len(facts.models) != 1:
-        served = ", ".join(facts.models) or "it does not say"
-        raise InputError("which model does the server serve?", f"Give --model, as the server names it: {served}.")
-    return facts.models[0]
 
 
 def _within(reach: OperatingRange, facts: ServerFacts) -> OperatingRange:
@@ -553,7 +550,7 @@ def _notes(live: LiveServer, facts: ServerFacts, results: Sequence[LoadResult]) 
     cost = max((r.client_s_per_token for r in results), default=0.0)
     many = max((r.tokens_per_event for r in results), default=1.0)
     apart = _repeats_apart(results)
-    running, words = facts.counters.running, not live.dialect.token_ids
+    running, words = facts.counters.get("running"), not live.dialect.token_ids
     return those_that_hold([
         (True, "requests_measured", {"requests": requests, "loads": len(results) - len(failures), "failed": failed}),
         (True, "client_cost", {"us": cost * 1e6}),

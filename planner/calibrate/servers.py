@@ -25,11 +25,10 @@ from planner.calibrate.closed_loop import (
 )
 from planner.calibrate.solver import minimise
 from planner.engines import DEFAULT_ENGINE, engine
-from planner.errors import CalibrationError, InputError
+from planner.errors import CalibrationError, refuse, refuse_unknown
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
-from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
-from planner.machine.shard import shard
+from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, shard
 from planner.shared.record import Record
 from planner.shared.remarks import those_that_hold
 
@@ -192,7 +191,7 @@ class ServerFit(Record):
         from_load
             Work out the number decoding from the load alone; otherwise from the point's own TTFT and TPOT.
         """
-        loads = Loads([point], measured=not from_load).with_experts(self.iteration)
+        loads = Loads([point], self.iteration, not from_load)
         logs, slope = log_times(self.theta[None], loads, self.rules)
         half = self._half_width(slope[0, :1])[0]
         middle = float(np.exp(logs[0, 0]))
@@ -251,14 +250,14 @@ class _Search:
         away = theta - self.mean
         return float(np.sum(2.0 * (np.sqrt(1.0 + gap**2) - 1.0)) + away @ self.precision @ away)
 
-    def left_out(self, rules: Rules, starts: FloatArray) -> _LeftOut:
-        """Errors of points fitted without those of their shape."""
+    def left_out(self, rules: Rules, starts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Errors of TPOT of points fitted without those of their shape, shape (P,), and of TTFT alone where measured."""
         x, group = self.x, self.shape_of
         weights = (group[None, :] != np.arange(group.max() + 1)[:, None]).astype(float)
         tpot, ttft = (
             found[group, np.arange(group.size)] for found in loop_times(self.solve(rules, starts, weights), x, rules)
         )
-        return _LeftOut(np.abs(tpot / x.tpot - 1.0), np.abs(ttft / x.ttft - 1.0)[x.alone])
+        return np.abs(tpot / x.tpot - 1.0), np.abs(ttft / x.ttft - 1.0)[x.alone]
 
     def covariance(self, theta: FloatArray, rules: Rules) -> FloatArray:
         """Posterior covariance of the log-parameters, Laplace's, with the residuals' own size as their scale."""
@@ -268,10 +267,10 @@ class _Search:
         return 0.5 * (inverse + inverse.T)
 
     def intervals(
-        self, theta: FloatArray, rules: Rules, covariance: FloatArray, resamples: int, seed: int
+        self, theta: FloatArray, rules: Rules, covariance: FloatArray, resamples: int
     ) -> dict[str, tuple[float, float]]:
         """90% intervals: resampled points where there are enough, draws from the posterior otherwise."""
-        rng = np.random.default_rng(seed + 1)
+        rng = np.random.default_rng(1)
         count = self.shape_of.size
         if count >= 2 * len(PARAMETERS):
             weights = rng.dirichlet(np.ones(count), size=resamples) * count
@@ -297,9 +296,7 @@ class _Search:
         return max(0.0, float(np.median((x.ttft - engine)[use])))
 
 
-def _search(
-    x: Loads, shape_of: NDArray[np.int_], prior: IterationModel | None, seed: int, more: bool = False
-) -> _Search:
+def _search(x: Loads, shape_of: NDArray[np.int_], prior: IterationModel | None, more: bool = False) -> _Search:
     """Points with the prior of the parameters; `more`: of decodes that may cost more in the linear layers than prompt tokens do."""
     size, few = len(PARAMETERS), shape_of.max() + 1 < WIDE_SHAPES
     host = np.array([name in HOST_LOG_SD for name in PARAMETERS])
@@ -315,7 +312,7 @@ def _search(
     mean[at], sd[at] = MORE if more else (LOWEST_LOG, FROZEN_SD)
     wide = sd / factor if few else sd
     precision, opened = (np.asarray(np.linalg.inv(np.diag(s**2) + np.outer(common, common))) for s in (sd, wide))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     moved = mean + 0.5 * np.minimum(sd, 1.5) * rng.standard_normal((STARTS - 1, size))
     return _Search(x, shape_of, mean, precision, opened, np.concatenate([mean[None], moved]))
 
@@ -334,14 +331,6 @@ def _unknown_prior(x: Loads) -> FloatArray:
     return logs
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _LeftOut:
-    """Errors of every point when its shape is left out, shape (P,), and of TTFT alone where measured."""
-
-    tpot: FloatArray
-    ttft: FloatArray
-
-
 def _chosen_rules(search: _Search, usual: Rules, scheduling: str | None, budget: float | None, bunched: bool) -> Rules:
     """Scheduling and budget: as given, else those that predict left-out shapes best; and whether requests moved together."""
     kinds = (scheduling,) if scheduling else SCHEDULING
@@ -354,7 +343,7 @@ def _chosen_rules(search: _Search, usual: Rules, scheduling: str | None, budget:
         return usual
 
     def missed(rules: Rules) -> float:
-        return float(search.left_out(rules, search.starts[:1]).tpot.mean())
+        return float(search.left_out(rules, search.starts[:1])[0].mean())
 
     errors = {rules: missed(rules) for rules in candidates}
     for kind in kinds if bunched else ():
@@ -374,7 +363,6 @@ def fit_server(
     slots: float | None = None,
     steady: bool = False,
     resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> ServerFit:
     """Fit the canonical model to a server's TPOT over (input, output, concurrency) and its TTFT at concurrency 1.
 
@@ -399,8 +387,6 @@ def fit_server(
         mean TTFT is the queue of the start.
     resamples
         Fits behind the intervals, at least 2.
-    seed
-        Of starts and resampling.
 
     Returns
     -------
@@ -414,11 +400,9 @@ def fit_server(
     InputError
         For points that cannot be.
     """
-    if scheduling is not None and scheduling not in SCHEDULING:
-        raise InputError(f"scheduling {scheduling!r} is none of {', '.join(SCHEDULING)}")
-    problems = [f"server point {i}: {text}" for i, p in enumerate(points, 1) for text in p.problems()]
-    if problems:
-        raise InputError.from_problems(problems)
+    if scheduling is not None:
+        refuse_unknown("scheduling", scheduling, SCHEDULING)
+    refuse([f"server point {i}: {text}" for i, p in enumerate(points, 1) for text in p.problems()])
     # no clock says the same twice to the last digit: a line copied is one measurement, and two thousand of it would take minutes
     points = list(dict.fromkeys(points))
     shapes = sorted({p.shape for p in points})
@@ -427,67 +411,64 @@ def fit_server(
             f"{len(points)} server points with {len(shapes)} different (input, output) lengths, and no prior to rescale",
             f"Name GPU and model, or vary both lengths ({ENOUGH_SHAPES} shapes, e.g. 256/1024/4096 in by 64/512 out).",
         )
-    x = Loads(points).with_experts(prior)
+    x = Loads(points, prior)
     limits = server_limits(points)
     shape_of = np.array([shapes.index(p.shape) for p in points])
-    held = _search(x, shape_of, prior, seed)
+    held = _search(x, shape_of, prior)
     # load generators start all requests at once
     herd = not steady and bool(np.isfinite(x.ttft).any())
     most = limits.requests_per_s or math.inf
     usual = Rules(scheduling or SCHEDULING[0], token_budget or DEFAULT_BUDGET, slots or math.inf, requests_per_s=most)
     rules = _chosen_rules(held, usual, scheduling, token_budget, herd)
     theta = held.solve(rules, held.starts)[0]
-    left_out = held.left_out(rules, np.stack([theta, held.mean])) if len(shapes) >= 3 else None
-    if left_out is not None and len(shapes) >= ENOUGH_SHAPES:
-        freed = _search(x, shape_of, prior, seed, more=True)
+    missed, missed_alone = np.empty(0), np.empty(0)
+    if len(shapes) >= 3:
+        missed, missed_alone = held.left_out(rules, np.stack([theta, held.mean]))
+    if len(shapes) >= ENOUGH_SHAPES:
+        freed = _search(x, shape_of, prior, more=True)
         found_more = freed.solve(rules, freed.starts)[0]
-        left_out_more = freed.left_out(rules, np.stack([found_more, freed.mean]))
-        better = left_out_more.tpot.mean() / left_out.tpot.mean()
+        missed_more, alone_more = freed.left_out(rules, np.stack([found_more, freed.mean]))
+        better = missed_more.mean() / missed.mean()
         least = freed.loss(found_more, rules)
         clearly = held.loss(theta, rules) - least > MORE_MARGIN * max(1.0, least / x.tpot.size)
         if better < CHOICE_MARGIN or (better <= 1.0 and clearly):
-            held, theta, left_out = freed, found_more, left_out_more
+            held, theta, missed, missed_alone = freed, found_more, missed_more, alone_more
     covariance = held.covariance(theta, rules)
     prior_error = None
     if prior is not None:
         prior_error = float(np.abs(loop_times(held.mean[None], x, rules)[0][0] / x.tpot - 1.0).mean())
-    by_shape = {}
-    if left_out is not None:
-        by_shape = {s: float(left_out.tpot[shape_of == i].mean()) for i, s in enumerate(shapes)}
+    by_shape = {s: float(missed[shape_of == i].mean()) for i, s in enumerate(shapes)} if missed.size else {}
     idle = float(np.exp(theta[PARAMETERS.index("overhead")])) if x.alone.any() else None
+    quantities = {"input_tokens": x.input, "output_tokens": x.output, "decodes": [p.running for p in points]}
     found = ServerFit(
         iteration=iteration_of(theta, prior),
         request_s=float(np.exp(theta[PARAMETERS.index("request")])),
         api_overhead_s=held.loaded_overhead(theta, rules) if steady else None,
         api_overhead_idle_s=idle,
-        intervals=held.intervals(theta, rules, covariance, resamples, seed),
-        tpot_error=None if left_out is None else float(left_out.tpot.mean()),
-        tpot_error_p95=None if left_out is None else float(np.quantile(left_out.tpot, 0.95)),
+        intervals=held.intervals(theta, rules, covariance, resamples),
+        tpot_error=float(missed.mean()) if missed.size else None,
+        tpot_error_p95=float(np.quantile(missed, 0.95)) if missed.size else None,
         tpot_error_by_shape=by_shape,
         prior_error=prior_error,
-        ttft_error=None if left_out is None or not left_out.ttft.size else float(left_out.ttft.mean()),
+        ttft_error=float(missed_alone.mean()) if missed_alone.size else None,
         error_band=0.0,
         rules=rules,
         rules_chosen=rules != usual,
         limits=limits,
         shapes=len(shapes),
         points=len(points),
-        covered={
-            "input_tokens": (float(x.input.min()), float(x.input.max())),
-            "output_tokens": (float(x.output.min()), float(x.output.max())),
-            "decodes": (float(min(p.running for p in points)), float(max(p.running for p in points))),
-        },
-        warnings=_warnings(x, len(shapes), prior, left_out, limits),
+        covered={name: (float(min(of)), float(max(of))) for name, of in quantities.items()},
+        warnings=_warnings(x, len(shapes), prior is not None, missed, limits),
         theta=theta,
         covariance=covariance,
     )
-    return _with_band(found, x, left_out)
+    return _with_band(found, x, missed)
 
 
-def _with_band(fit: ServerFit, x: Loads, left_out: _LeftOut | None) -> ServerFit:
+def _with_band(fit: ServerFit, x: Loads, missed: FloatArray) -> ServerFit:
     """The fit with its band: what left-out shapes were missed by, or, with few shapes, what the posterior leaves open."""
-    if left_out is not None and fit.shapes >= ENOUGH_SHAPES:
-        return replace(fit, error_band=max(BAND_FLOOR, float(np.quantile(left_out.tpot, BAND_QUANTILE))))
+    if fit.shapes >= ENOUGH_SHAPES:
+        return replace(fit, error_band=max(BAND_FLOOR, float(np.quantile(missed, BAND_QUANTILE))))
     # loads like the ones measured: a factor of four in each length, all numbers in flight up to four times the largest
     reference = [
         ServerPoint(max(16.0, isl * i), max(8.0, osl * o), c, 1.0)
@@ -497,8 +478,7 @@ def _with_band(fit: ServerFit, x: Loads, left_out: _LeftOut | None) -> ServerFit
         for o in (0.25, 1.0, 4.0)
         for c in (1.0, float(np.median(x.concurrency)), 4.0 * float(x.concurrency.max()))
     ]
-    loads = Loads(reference, measured=False).with_experts(fit.iteration)
-    _, slope = log_times(fit.theta[None], loads, fit.rules)
+    slope = log_times(fit.theta[None], Loads(reference, fit.iteration, False), fit.rules)[1]
     half = fit._half_width(slope[0, : len(reference)])
     return replace(fit, error_band=max(BAND_FLOOR, float(np.sqrt(np.mean(half**2)))))
 
@@ -544,12 +524,10 @@ def _most_requests(points: Sequence[ServerPoint]) -> float | None:
     return float(np.mean([rate for rate, _ in at_limit])) if len(unlike) >= SHAPES_AT_LIMIT else None
 
 
-def _warnings(
-    x: Loads, shapes: int, prior: IterationModel | None, left_out: _LeftOut | None, limits: Limits
-) -> tuple[str, ...]:
+def _warnings(x: Loads, shapes: int, estimated: bool, missed: FloatArray, limits: Limits) -> tuple[str, ...]:
     """What the points cannot tell apart, and where the fit is no better than its prior."""
     levels = set(x.concurrency.tolist())
-    missed = 0.0 if left_out is None else left_out.tpot.mean()
+    error = missed.mean() if missed.size else 0.0
     waited = limits.slots is not None
     told = "1 shape" if shapes == 1 else f"{shapes} shapes"
     found = [
@@ -557,8 +535,8 @@ def _warnings(
         (len(levels) < 2, "one_concurrency", {"concurrency": min(levels)}),
         (not x.alone.any(), "no_alone", {}),
         (not np.isfinite(x.ttft).all(), "no_ttft", {}),
-        (prior is None, "no_prior", {}),
-        (missed > 0.10, "left_out_shapes", {"error": missed}),
+        (not estimated, "no_prior", {}),
+        (error > 0.10, "left_out_shapes", {"error": error}),
         (waited, "slots_full", {"slots": limits.slots}),
         (not waited and limits.kv_tokens is not None, "kv_full", {"tokens": limits.kv_tokens}),
         (limits.requests_per_s is not None, "front_end_limit", {"rate": limits.requests_per_s}),

@@ -11,10 +11,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.calibrate.closed_loop import FloatArray
 from planner.calibrate.points import Points
 from planner.iteration.model import IterationModel
-
-FloatArray = NDArray[np.float64]
 
 LogModel = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 """From log-parameters, shape (R, K), to logarithms of what they predict, shape (R, P), and their derivatives, (R, P, K)."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.images import encoder_of
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, did_you_mean, refuse
 from planner.machine.hardware import DTYPE_BYTES, ModelSpec
 from planner.shared.documents import parse_json, read_text, shipped
 
@@ -59,7 +59,13 @@ def model_from_config(path: Path, like: str | None = None) -> ModelSpec:
         raise InputError(f"{where}: expected a JSON object with the keys of a Hugging Face config.json")
     beside = path.with_name("hf_quant_config.json")
     if "quantization_config" not in raw and path.name == "config.json" and beside.is_file():
-        raw["quantization_config"] = _quantization_beside(beside)
+        try:
+            raw["quantization_config"] = {
+                "quant_method": "modelopt",
+                **parse_json(read_text(beside), str(beside))["quantization"],
+            }
+        except (KeyError, TypeError):
+            raise InputError(f"{beside}: has no `quantization`") from None
     stem = path.parent.resolve().name if path.name == "config.json" else path.stem
     return model_from_mapping(raw, where, stem or "model", like)
 
@@ -69,15 +75,6 @@ def model_from_mapping(raw: Mapping[str, Any], where: str, name: str, like: str 
     if like is not None and like not in FAMILIES:
         raise InputError(f"unknown family {like!r}{did_you_mean(like, FAMILIES)}", f"Known: {', '.join(FAMILIES)}.")
     return _Reader(where, raw, like).spec(name=name)
-
-
-def _quantization_beside(path: Path) -> dict[str, Any]:
-    """What ModelOpt's own file says of the quantization, in the form config.json has it in."""
-    try:
-        found = parse_json(read_text(path), str(path))["quantization"]
-    except (KeyError, TypeError):
-        raise InputError(f"{path}: has no `quantization`") from None
-    return {"quant_method": "modelopt", **found}
 
 
 def _indexer(layers: int, heads: int, size: int, stored: float, top: int) -> dict[str, Any]:
@@ -115,12 +112,11 @@ class _Reader:
             self.problems.append(f"model_type: {own!r} is not modelled: {NOT_MODELLED[self.family]}")
         elif self.family not in FAMILIES:
             self.problems.append(f"model_type: unknown family {own!r}{did_you_mean(own, FAMILIES)}")
-        if self.problems:
-            self.complain()
+        self.complain()
 
     def complain(self) -> None:
         """Raise what was found wrong so far."""
-        raise InputError.from_problems(
+        refuse(
             [f"{self.where}: {p}" for p in self.problems],
             f"Give the config.json of a model of one of these families: {', '.join(FAMILIES)}; or --set like=FAMILY takes "
             "one's arithmetic, with a wider band.",
@@ -278,21 +274,22 @@ class _Reader:
     def attention(self, mixers: Counter[str], q_heads: int) -> dict[str, Any]:
         """Heads, latent ranks, windows and indexers."""
         v = self.values
-        lora, value_dim, rope, nope, q_lora = self.number("kv_lora_rank"), self.number("v_head_dim"), 0, 0, 0
-        if lora:
-            rope, nope, value_dim = (self.whole(k) for k in ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"))
-            q_lora = self.number("q_lora_rank")
+        latent = {name: self.number(name) for name in ("kv_lora_rank", "v_head_dim")}
+        if lora := latent["kv_lora_rank"]:
+            latent |= {k: self.whole(k) for k in ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")}
+            latent["q_lora_rank"] = self.number("q_lora_rank")
         elif v.get("latent"):
             self.problems.append("kv_lora_rank: missing")
         kv_heads = self.whole("num_key_value_heads", default=q_heads)
         hidden = v.get("hidden_size")
         even = hidden // q_heads if isinstance(hidden, int) else 1
-        head_dim = nope + rope if lora else self.whole("head_dim", "attention_head_dim", default=max(1, even))
+        both = latent["qk_nope_head_dim"] + latent["qk_rope_head_dim"] if lora else 0
+        head_dim = both or self.whole("head_dim", "attention_head_dim", default=max(1, even))
         sliding_heads, sliding_dim = self.number("swa_num_key_value_heads"), 0
         if v.get("global_head_dim"):  # full layers with a head of their own (Gemma 4)
             sliding_heads, sliding_dim, head_dim = kv_heads, head_dim, self.whole("global_head_dim")
             kv_heads = self.whole("num_global_key_value_heads", default=kv_heads)
-        same = {"swa_num_attention_heads": q_heads, "swa_head_dim": head_dim, "swa_v_head_dim": value_dim}
+        same = {"swa_num_attention_heads": q_heads, "swa_head_dim": head_dim, "swa_v_head_dim": latent["v_head_dim"]}
         for key in same:
             if v.get(key) not in (None, same[key]):
                 self.problems.append(f"{self.prefix}{key}: {v[key]!r}, other than in the full layers, is not modelled")
@@ -307,11 +304,7 @@ class _Reader:
         return {
             "kv_heads": kv_heads,
             "head_dim": head_dim,
-            "kv_lora_rank": lora,
-            "qk_rope_head_dim": rope,
-            "qk_nope_head_dim": nope,
-            "v_head_dim": value_dim,
-            "q_lora_rank": q_lora,
+            **latent,
             "sliding_window": window,
             "full_attention_layers": mixers["full"],
             "sliding_kv_heads": sliding_heads if window else 0,
@@ -373,14 +366,13 @@ class _Reader:
         mixers = self.kinds()
         layers = mixers.total()
         attention, experts = self.attention(mixers, q_heads), self.experts(mixers)
-        state_bytes, state_parameters = self.state() if mixers["state"] else (0.0, 0.0)
+        state = self.state() if mixers["state"] else (0.0, 0.0)
         dtype, rest = self.weight_dtypes()
-        alone = mixers["mlp"] + mixers["moe"]
+        alone, mixing = mixers["mlp"] + mixers["moe"], mixers["full"] + mixers["sliding"] + mixers["state"]
         pooling = str(self.values.get("pooling") or "")
         if pooling not in ("", "encoder", "decoder"):
             self.problems.append(f"pooling: expected encoder or decoder, got {pooling!r}")
-        if self.problems:
-            self.complain()
+        self.complain()
         seen = self.raw.get("vision_config")
         vision = encoder_of(self.outer, seen) if isinstance(seen, dict) else None
         return with_parameter_counts(
@@ -395,10 +387,10 @@ class _Reader:
                 weight_dtype=dtype,
                 dense_dtype=rest if experts.get("experts") else "",
                 attention_free_layers=mixers["state"] + alone,
-                mlp_free_layers=mixers["full"] + mixers["sliding"] + mixers["state"] if alone else 0,
+                mlp_free_layers=mixing if alone else 0,
                 state_layers=mixers["state"],
-                state_bytes=state_bytes,
-                state_parameters=state_parameters,
+                state_bytes=state[0],
+                state_parameters=state[1],
                 mlp_matrices=self.number("mlp_matrices"),
                 pooling=pooling,
                 multimodal=self.multimodal,

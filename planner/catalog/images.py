@@ -95,7 +95,7 @@ def image_work(model: ModelSpec, width: int, height: int) -> ImageWork:
         side = row["patch"] * row["merge"]
         tokens = math.prod(length // side for length in _resized(width, height, side, row))
         return ImageWork(tokens + row["around"], 1, tokens * row["merge"] ** 2)
-    tiles = {"fixed": _one, "canvas": _canvas, "aspect": _aspect}[row["rule"]](width, height, row)
+    tiles = {"fixed": lambda *_: 1, "canvas": _canvas, "aspect": _aspect}[row["rule"]](width, height, row)
     pieces = tiles + 1 if tiles > 1 else 1
     tokens = pieces * row["tile_tokens"] + (tiles * row.get("separator", 0) if tiles > 1 else 0)
     patches = (row["tile"] // row["patch"]) ** 2 + row.get("extra", 0)
@@ -119,10 +119,6 @@ def _grids(most: int) -> list[tuple[int, int]]:
     """Columns and rows of all canvases of so many tiles at most, the smallest first."""
     grids = [(x, y) for x in range(1, most + 1) for y in range(1, most + 1) if x * y <= most]
     return sorted(grids, key=math.prod)
-
-
-def _one(width: int, height: int, row: Mapping[str, Any]) -> int:
-    return 1
 
 
 def _canvas(width: int, height: int, row: Mapping[str, Any]) -> int:

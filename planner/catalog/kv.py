@@ -11,14 +11,12 @@ and tokens are those of one copy.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from planner.errors import InputError
-from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
-from planner.machine.shard import shard
+from planner.errors import InputError, refuse
+from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
 from planner.shared.record import Record
 
 GIB = 2.0**30
@@ -138,19 +136,13 @@ def with_parameter_counts(model: ModelSpec) -> ModelSpec:
     return replace(model, parameters_total=total, parameters_active=active)
 
 
-def kv_bytes_per_token(
-    model: ModelSpec,
-    tp: int | Parallelism = 1,
-    *,
-    context_tokens: float | None = None,
-    token_budget: int = DEFAULT_TOKEN_BUDGET,
-) -> float:
-    """Cache of one token on each GPU of the group, averaged over a request.
+def kv_bytes_per_token(model: ModelSpec, tp: int | Parallelism = 1) -> float:
+    """Cache of one token on each GPU of the group, in a request shorter than its windows.
 
-    .. math:: b_{full} + b_{window}\\min(1, (window + B)/context) + state/context
+    .. math:: 2 \\max(1, \\lceil kv/TP \\rceil)\\, d\\, w
 
-    with :math:`b = 2 \\max(1, \\lceil kv/TP \\rceil)\\, d\\, w` summed over the layers of a kind. Latent attention keeps
-    :math:`L (kv\\_lora + rope)\\, w` on every GPU, undivided; an indexer adds its 8-bit keys.
+    summed over the layers. Latent attention keeps :math:`L (kv\\_lora + rope)\\, w` on every GPU, undivided; an indexer adds its
+    8-bit keys. What windows and recurrent states keep of long requests: :func:`kv_capacity`.
 
     Parameters
     ----------
@@ -158,13 +150,6 @@ def kv_bytes_per_token(
         The model.
     tp
         GPUs of the tensor-parallel group [1].
-    context_tokens
-        Tokens a request holds [tokens], for models with sliding windows or recurrent states: windows keep at most
-        ``window + token_budget`` tokens of a request however long it is, states have one size. ``None`` counts every
-        sliding-window layer in full, as a request shorter than its window does, and no state; ``math.inf`` counts the
-        layers with full attention only.
-    token_budget
-        Tokens of one iteration [tokens].
 
     Returns
     -------
@@ -174,19 +159,12 @@ def kv_bytes_per_token(
     Examples
     --------
     >>> from planner.catalog import model
-    >>> llama, oss = model("llama-3.1-8b"), model("gpt-oss-20b")
+    >>> llama = model("llama-3.1-8b")
     >>> kv_bytes_per_token(llama), kv_bytes_per_token(llama, tp=16), kv_bytes_per_token(model("deepseek-v3"), tp=8)
     (131072.0, 16384.0, 70272.0)
-    >>> kv_bytes_per_token(oss), kv_bytes_per_token(oss, context_tokens=math.inf)
-    (49152.0, 24576.0)
     """
     part = shard(model, Parallelism.of(tp).tp)
-    if context_tokens is None:
-        return part.full_bytes_per_token + part.window_bytes_per_token
-    context = max(context_tokens, 1.0)
-    kept = min(1.0, (model.sliding_window + token_budget) / context)
-    per_token = part.full_bytes_per_token + part.window_bytes_per_token * kept
-    return per_token + part.state_bytes_per_sequence / context
+    return part.full_bytes_per_token + part.window_bytes_per_token
 
 
 def window_share(model: ModelSpec) -> float:
@@ -331,8 +309,7 @@ def kv_capacity(
     problems = [f"{name} must be at least 1, got {value}" for name, value in counts.items() if value < 1]
     if not 0.0 < memory_utilization <= 1.0:
         problems.append(f"memory_utilization must lie in (0, 1], got {memory_utilization}")
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     usable = memory_utilization * gpu.memory_bytes
     weights = weight_bytes(model, tp)
     overhead = overhead_bytes(model, tp, max_num_seqs=max_num_seqs, token_budget=token_budget)
@@ -348,14 +325,10 @@ def kv_capacity(
     else:
         # nothing grows with the context: the sequences fit whatever their length, or they do not
         tokens = max_num_seqs * model.max_context if left >= window * kept else left / window if window else 0.0
-    whole, kept_bytes = (
-        max(0, math.floor(tokens / BLOCK_TOKENS)),
-        window * (model.sliding_window + BLOCK_TOKENS) + states,
-    )
+    blocks, kept_bytes = math.floor(tokens / BLOCK_TOKENS), window * (model.sliding_window + BLOCK_TOKENS) + states
     off = (5.0 if model.multimodal else 0.5) * GIB
-    return KvCapacity(
-        BLOCK_TOKENS * whole, room, full, kept_bytes, gpu.memory_bytes, usable, weights, overhead, uncertainty_bytes=off
-    )
+    tokens = BLOCK_TOKENS * max(0, blocks)
+    return KvCapacity(tokens, room, full, kept_bytes, gpu.memory_bytes, usable, weights, overhead, off)
 
 
 def fits(model: ModelSpec, gpu: GpuSpec, tp: int | Parallelism, longest_request_tokens: float, **settings: Any) -> bool:
@@ -410,21 +383,17 @@ def smallest_tp(model: ModelSpec, gpu: GpuSpec, longest_request_tokens: float, *
     (2, 1)
     """
     sizes = tensor_parallel_sizes(model, gpu)
+    lines = []
     for tp in sizes:
         if fits(model, gpu, tp, longest_request_tokens, **settings):
             return tp
-    tried = {tp: kv_capacity(model, gpu, tp, max_num_seqs=1, **settings) for tp in sizes}
-    raise _does_not_fit(model, gpu, longest_request_tokens, tried)
-
-
-def _does_not_fit(model: ModelSpec, gpu: GpuSpec, longest: float, tried: Mapping[int, KvCapacity]) -> InputError:
-    lines = []
-    for tp, c in tried.items():
+        c = kv_capacity(model, gpu, tp, max_num_seqs=1, **settings)
         taken = f"weights {c.weight_bytes / GIB:.1f} + overhead {c.overhead_bytes / GIB:.1f} GiB per GPU"
         left = f"KV cache for {c.tokens:,} tokens" if c.tokens > 0 else "nothing left for the KV cache"
         lines.append(f"TP{tp}: {taken} of {c.usable_bytes / GIB:.1f} usable, {left}")
+    longest = longest_request_tokens
     cache = (c.bytes_per_token * longest + c.bytes_per_sequence) / GIB
-    return InputError(
+    raise InputError(
         f"{model.name} ({model.weight_dtype}) does not fit on {gpu.name}: one request of {longest:,.0f} tokens needs "
         f"{cache:.2f} GiB of KV cache per GPU at TP{tp}",
         "Take larger GPUs, quantized weights or KV cache, shorter requests, or several nodes: --pp 2.",

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from planner.catalog.folders import FOLDER
 from planner.catalog.prices import Offer, offers, reference_offer
 from planner.errors import InputError, did_you_mean
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.shared.documents import shipped
+from planner.shared.paths import at_home
 from planner.shared.templates import refusals
+
+FOLDER = Path(__file__).parent
+"""Where the package's YAML files lie (importlib.resources would find the same and take 10 ms to import)."""
+
+
+def user_directory() -> Path:
+    """Where a user's own profiles live: ``FLEETOPT_PROFILES``, else ``~/.config/fleetopt/profiles``."""
+    named = os.environ.get("FLEETOPT_PROFILES")
+    return at_home(named or "~/.config/fleetopt/profiles")
+
+
+def newest_day() -> str:
+    """The day on which the newest entry, price or profile that is shipped was read."""
+    texts = (
+        path.read_text(encoding="utf-8") for path in FOLDER.rglob("*.*") if path.suffix in (".yaml", ".json", ".csv")
+    )
+    return max(found[0] for text in texts for found in re.finditer(r"\b20\d\d-\d\d-\d\d\b", text))
+
 
 GIB = 2.0**30
 
@@ -319,3 +339,76 @@ def repository(name: str) -> str | None:
     told = entry.get("repositories", {})
     found = _REPOSITORY.search(entry["source"])
     return told.get(key) or told.get(base) or (found[1] if found else None)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCurve:
+    """What one GPU draws.
+
+    Parameters
+    ----------
+    idle_w
+        With the model loaded and nothing running [W].
+    one_w, full_w
+        With one sequence decoding, and with a full batch [W].
+    middle
+        Logarithm to base 2 of the sequences half-way between.
+    estimated
+        What was not measured on this GPU and is a share of its TDP.
+    source
+        Where the numbers are from.
+    """
+
+    idle_w: float
+    one_w: float
+    full_w: float
+    middle: float
+    estimated: tuple[str, ...]
+    source: str
+
+    def watts(self, running: float) -> float:
+        """Mean power with that many sequences running on average [W].
+
+        Their number is taken as Poisson, so that nothing runs exp(-running) of the time; while something does, power follows
+        Hassan et al. 2025, equation 2, at the mean number then.
+
+        >>> curve = PowerCurve(100.0, 300.0, 600.0, 4.2, (), "")
+        >>> curve.watts(0.0), round(curve.watts(2**4.2)), round(curve.watts(1e9))
+        (100.0, 450, 600)
+        """
+        if not running > 0.0:
+            return self.idle_w
+        empty = math.exp(-running)
+        busy = running / -math.expm1(-running)
+        reached = 1.0 / (1.0 + math.exp(self.middle - math.log2(busy)))
+        return empty * self.idle_w + (1.0 - empty) * (self.one_w + (self.full_w - self.one_w) * reached)
+
+
+def full_w(gpu: str) -> float:
+    """What a GPU draws with the batch full [W].
+
+    Raises
+    ------
+    InputError
+        The catalog does not know the power of this GPU.
+    """
+    curve = power_curve(gpu)
+    if curve is None:
+        raise InputError(f"max_kw: the catalog has no power of {gpu}", "Leave it out, or plan on a GPU it has.")
+    return curve.full_w
+
+
+@cache
+def power_curve(gpu: str) -> PowerCurve | None:
+    """The curve of a GPU by its canonical name; ``None`` where not even its TDP is known."""
+    data = shipped(FOLDER / "power.yaml")
+    entry, rest = data["gpus"].get(gpu), data["estimate"]
+    if entry is None:
+        return None
+    names = ("idle", "one", "full")
+    estimated = tuple(name for name in names if name not in entry)
+    idle, one, full = (float(entry.get(name, rest[name] * entry["tdp"])) for name in names)
+    shares = [rest[key] for name, key in (("idle", "idle_source"), ("one", "source")) if name in estimated]
+    keys = dict.fromkeys([entry.get("source"), entry.get("sheet", "second-hand"), *shares])
+    source = "; ".join(data["sources"][key] for key in keys if key is not None)
+    return PowerCurve(idle, one, full, float(entry.get("middle", rest["middle"])), estimated, source)

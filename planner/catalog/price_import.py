@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.catalog.load import gpus, normalized
+from planner.catalog.load import GIB, gpus, normalized
 from planner.catalog.prices import COLUMNS, Offer, parse_offers
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 from planner.machine.hardware import GpuSpec
 from planner.shared.documents import Rows, read_text, rows_by_column
 from planner.units import LEAST, MOST
-
-GIB = 2.0**30
 
 MEMORY_TOLERANCE = 0.13
 """How far a listed memory size may be from the catalog's: vendors write 80 GB, 81,920 MiB or 79.65 GiB for one part."""
@@ -128,33 +126,23 @@ def read_price_file(path: Path, *, vendor: str | None = None, seen: str | None =
             problems.append(f"{path}:{reader.line_num}: {error}")
             continue
         who = row.get("provider") or vendor or named(path)
-        for entry in entries:
-            if (spec := match_gpu(entry.gpu, entry.memory_gib, entry.instance)) is None:
-                skipped[entry.gpu] += 1
+        for name, memory_gib, instance, region, term, price in entries:
+            if (spec := match_gpu(name, memory_gib, instance)) is None:
+                skipped[name] += 1
                 continue
-            source, price = f"{path.name} ({form}), {entry.instance}", entry.usd_per_gpu_hour
-            offer = Offer(spec.name, who, entry.region, entry.term, price, day, source, True)
-            key = (offer.gpu, offer.vendor, offer.region, offer.term)
+            offer = Offer(spec.name, who, region, term, price, day, f"{path.name} ({form}), {instance}", True)
+            key = (offer.gpu, who, region, term)
             if key not in cheapest or price < cheapest[key].usd_per_gpu_hour:
                 cheapest[key] = offer
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
     if not cheapest:
         others = f": it lists {', '.join(sorted(skipped)[:8])}" if skipped else ""
         raise InputError(f"{path}: no GPU of the catalog has a price in it{others}")
     return PriceImport(tuple(cheapest.values()), form, dict(skipped))
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """One price of one row, per GPU."""
-
-    gpu: str
-    memory_gib: float | None
-    instance: str
-    region: str
-    term: str
-    usd_per_gpu_hour: float
+_Entry = tuple[str, float | None, str, str, str, float]
+"""One price of one row: GPU, its memory [GiB], instance, region, term, and what a GPU costs [USD/hour]."""
 
 
 def _positive(text: str | None, name: str) -> float | None:
@@ -183,7 +171,7 @@ def _skypilot(row: Mapping[str, str]) -> Iterator[_Entry]:
     for column, term in (("Price", "on-demand"), ("SpotPrice", "spot")):
         price = _positive(row[column], column)
         if price is not None:
-            yield _Entry(name, memory, row["InstanceType"], row["Region"], term, price / count)
+            yield name, memory, row["InstanceType"], row["Region"], term, price / count
 
 
 def _gpuhunt(row: Mapping[str, str]) -> Iterator[_Entry]:
@@ -194,10 +182,8 @@ def _gpuhunt(row: Mapping[str, str]) -> Iterator[_Entry]:
         return
     if (spot := row["spot"].strip().lower()) not in ("true", "false"):
         raise ValueError(f"spot: expected True or False, got {row['spot']!r}")
-    term = "spot" if spot == "true" else "on-demand"
-    yield _Entry(
-        name, _positive(row["gpu_memory"], "gpu_memory"), row["instance_name"], row["location"], term, price / count
-    )
+    term, memory_gib = "spot" if spot == "true" else "on-demand", _positive(row["gpu_memory"], "gpu_memory")
+    yield name, memory_gib, row["instance_name"], row["location"], term, price / count
 
 
 _SKYPILOT = frozenset({"InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region"})

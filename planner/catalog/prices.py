@@ -17,7 +17,7 @@ from datetime import date as Day
 from functools import lru_cache
 from pathlib import Path
 
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 from planner.shared.documents import Rows, read_text
 from planner.shared.paths import at_home, refuse_homeless
 from planner.shared.writing import write_text
@@ -145,15 +145,13 @@ def parse_offers(text: str, where: str, gpus: Iterable[str], own: bool = False) 
             problems.append(f"{here}: {len(row)} values for {len(header)} columns")
             continue
         cell = {c: row[i].strip() for c, i in at.items()}
-        wrong = [f"{here}: {c} is empty" for c in COLUMNS if c != "region" and not cell[c]]
-        if not wrong:
-            wrong = [f"{here}: {p}" for p in _problems(cell, known)]
-        problems.extend(wrong)
+        empty = [f"{c} is empty" for c in COLUMNS if c != "region" and not cell[c]]
+        wrong = empty or _problems(cell, known)
+        problems += [f"{here}: {p}" for p in wrong]
         if not wrong:
             price = {"usd_per_gpu_hour": float(cell["usd_per_gpu_hour"])}
             found.append(Offer(**cell | price, own=own))  # type: ignore[arg-type]
-    if problems:
-        raise InputError.from_problems(problems, f"A price list has the columns {', '.join(COLUMNS)}.")
+    refuse(problems, f"A price list has the columns {', '.join(COLUMNS)}.")
     return found
 
 

@@ -14,15 +14,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from planner.catalog.folders import FOLDER
-from planner.catalog.folders import user_directory as user_directory
+from planner.catalog.load import FOLDER, normalized
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
-from planner.catalog.load import normalized
+from planner.catalog.load import user_directory as user_directory
+from planner.catalog.profile_files import Profile as Profile
 from planner.catalog.profile_files import load_profile as load_profile
 from planner.catalog.profile_files import parse_profile as parse_profile
 from planner.catalog.profile_files import save_profile as save_profile
-from planner.catalog.profile_record import Profile as Profile
 from planner.engines import DEFAULT_ENGINE, Engine, engines
 from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean
@@ -30,6 +29,18 @@ from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.shared.documents import printable
 from planner.shared.kept import once
 from planner.shared.paths import READ, outside
+
+APART = (
+    "name",
+    "aliases",
+    "source",
+    "max_context",
+    "parameters_total",
+    "parameters_active",
+    "weight_dtype",
+    "kv_dtype",
+)
+"""What two models may differ in that cost the same per iteration."""
 
 
 def _files() -> Iterator[tuple[str, Path]]:
@@ -163,23 +174,11 @@ def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
 
     host = find_engine(engine)
     kernels = found.iteration.additive if host.apart else found.iteration
-    iteration = replace(
-        kernels,
-        t0=kernels.t0 + CONSTANTS[f"{host.name}_iteration_s"],
-        h=kernels.h + CONSTANTS[f"{host.name}_sequence_s"],
-        apart=float(host.apart),
-    )
-    overhead = found.api_overhead_s or host.api_overhead_s
-    note = f"Host time of {host.title} added to measured kernels."
-    return replace(
-        found,
-        iteration=iteration,
-        api_overhead_s=overhead,
-        request_s=found.request_s or host.request_s,
-        wake_s=found.wake_s or host.wake_s,
-        engine=host.name,
-        notes=(*found.notes, note),
-    )
+    t0, h = kernels.t0 + CONSTANTS[f"{host.name}_iteration_s"], kernels.h + CONSTANTS[f"{host.name}_sequence_s"]
+    iteration = replace(kernels, t0=t0, h=h, apart=float(host.apart))
+    times = {name: getattr(found, name) or getattr(host, name) for name in ("api_overhead_s", "request_s", "wake_s")}
+    notes = (*found.notes, f"Host time of {host.title} added to measured kernels.")
+    return replace(found, iteration=iteration, engine=host.name, notes=notes, **times)
 
 
 def profile(
@@ -281,17 +280,7 @@ def _same_shape(name: str, model: ModelSpec) -> bool:
         other = find_model(name)
     except InputError:
         return False
-    same = (
-        "name",
-        "aliases",
-        "source",
-        "max_context",
-        "parameters_total",
-        "parameters_active",
-        "weight_dtype",
-        "kv_dtype",
-    )
-    return other == replace(model, **{name: getattr(other, name) for name in same})
+    return other == replace(model, **{name: getattr(other, name) for name in APART})
 
 
 @lru_cache(maxsize=256)

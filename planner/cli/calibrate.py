@@ -122,7 +122,7 @@ def calibrate(
     if asked.dry_run:
         seen = _what_would_be(target, reach, files or [], seconds, model, given)
         return emit(seen if start is None else shlex.join(start.line(8000)), None)
-    from planner.calibrate.load_generators import Assumed
+    from planner.calibrate.files import Assumed
     from planner.calibrate.run import calibrate as run
 
     with progress_bar("measuring") as show:
@@ -190,8 +190,7 @@ def _what_would_be(
 
 def _device_plan(model: str, gpu: str | None, tp: int | None, device: str, points: int | None) -> Iterator[str]:
     """The batches that would be measured, in their order."""
-    from planner.calibrate.design import designed_batches, measuring_order
-    from planner.calibrate.microbench import CPU, TINY_MODEL
+    from planner.calibrate.microbench import CPU, TINY_MODEL, designed_batches, measuring_order
     from planner.catalog import gpu as find_gpu
     from planner.catalog import model as find_model
 

@@ -229,7 +229,7 @@ def refit(
     output_format: opt.Format = "table",
 ) -> None:
     """Fit the raw points of a profile again, with the method of this version."""
-    from planner.calibrate.raw import points_of, read_points
+    from planner.calibrate.points import points_of, read_points
     from planner.calibrate.result import CalibrationSet
     from planner.calibrate.run import refit as fit_again
     from planner.catalog.profiles import profile, profile_file
@@ -257,8 +257,8 @@ def share(name: Annotated[str, typer.Argument(help="Profile: name or file.")], o
 
     import yaml
 
-    from planner.calibrate.making import shareable
-    from planner.calibrate.raw import as_measurements, points_of
+    from planner.calibrate.points import as_measurements, points_of
+    from planner.calibrate.result import shareable
     from planner.catalog.profiles import profile, profile_file
 
     found = profile(name)

@@ -71,7 +71,7 @@ def candidates(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def named(kind: str) -> Iterator[str]:
     """Names of what there is of a kind: files of a folder, GPUs of their file."""
-    from planner.catalog.folders import FOLDER, user_directory
+    from planner.catalog.load import FOLDER, user_directory
 
     if kind == "gpu":
         _, _, listed = (FOLDER / "gpus.yaml").read_text(encoding="utf-8").partition("\ngpus:\n")

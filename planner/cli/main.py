@@ -29,7 +29,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        from planner.catalog.folders import newest_day
+        from planner.catalog.load import newest_day
         from planner.predict.library import in_use
 
         library, told = in_use()

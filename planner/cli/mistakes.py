@@ -349,7 +349,7 @@ def _no_such_option(unknown: str, words: Sequence[str], typed: Sequence[Given]) 
     called = {
         f"--{name}": flag for flag, names in ELSEWHERE.items() if flag.split()[0] in own for name in names.split()
     }
-    if unknown in (called := called | RENAMED):
+    if unknown in (called := {**called, **RENAMED}):
         value = None if option is None else option.value
         joined = called[unknown].split()
         if joined[-1].endswith("="):

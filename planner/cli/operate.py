@@ -203,7 +203,7 @@ def check(
         )
     series = fo.metrics(prometheus, window=window, selector=selector, api_key=key)
     if save is not None:
-        from planner.monitor.prometheus import to_file
+        from planner.monitor.measured import to_file
 
         emit(to_file(series), save)
     yield (found := fo.check(plan, series, name=given["name"], policy=given["policy"]))

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from planner.deploy.serving import Serving
-from planner.errors import InputError, did_you_mean
+from planner.errors import refuse_unknown
 
 __all__ = ["Rendered", "Target", "find_target", "target_names"]
 
@@ -70,8 +70,6 @@ def find_target(name: str) -> Target:
     InputError
         There is none.
     """
-    known = target_names()
-    if name not in known:
-        raise InputError(f"--to: {name!r} is none of {', '.join(known)}{did_you_mean(name, known)}")
+    refuse_unknown("--to:", name, target_names())
     found: Target = import_module(f"planner.deploy.targets.{name.replace('-', '_')}").TARGET
     return found

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.calibrate.closed_loop import Stream
 from planner.calibrate.http import HttpError
 from planner.calibrate.live import Client, Dialect, LiveServer, Server, Together
-from planner.calibrate.window import Stream
 from planner.errors import CalibrationError
 from planner.predict.records import keys_of, uniforms
 from planner.predict.traffic import FleetTraffic

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from planner.deploy.serving import Serving, note
+from planner.deploy import kubernetes as k
+from planner.deploy.serving import Serving, ServingPool, note, refusal
 from planner.routing import Routing
 from planner.shared.templates import templates
 
@@ -82,20 +85,14 @@ def envoy(
         for p in first
     ]
     routes.append(_filled("route", headers=None, cluster=last.object, hash=hashed))
-    requests = {
-        "name": "requests",
-        "port": ROUTER_PORT,
-        "prefix": "fleetopt",
-        "buffer": LARGEST_BODY,
-        "known": not file,
-    }
+    front = {"name": "requests", "port": ROUTER_PORT, "prefix": "fleetopt", "buffer": LARGEST_BODY, "known": not file}
     status = {"name": "status", "port": STATUS_PORT, "prefix": "status", "buffer": None, "known": True}
     by_length = [_filled("by_length", script=_lua(serving))] if first else []
     return _filled(
         "envoy",
         admin=ADMIN_PORT,
         listeners=[
-            _filled("listener", **requests, routes=routes, filters=by_length),
+            _filled("listener", **front, routes=routes, filters=by_length),
             _filled("listener", **status, routes=_filled("shown"), filters=[]),
         ],
         clusters=[] if file else clusters(serving, backends),
@@ -165,3 +162,69 @@ def picker(serving: Serving) -> dict[str, Any]:
         ]
     handlers = _filled("two_profiles" if serving.split else "one_profile")
     return _filled("picker", plugins=plugins, handlers=handlers, profiles=profiles)
+
+
+FIRST_PORT = 8001
+"""Port of the first replica on a host."""
+
+MOST = 512
+"""Replicas beyond which nobody starts them one by one."""
+
+
+LEAVES_S = 10
+"""Until Envoy has read which replicas are left, asked each for its health, and sends the others nothing [s]."""
+
+_ENDPOINT = re.compile(r"- endpoint:\n *address:\n *socket_address:\n *address: (.+)\n *port_value: (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One replica: its pool, name, host and its GPUs there (counted from 0), and its port on the host."""
+
+    pool: ServingPool
+    name: str
+    host: int
+    gpus: Sequence[int]
+    port: int
+
+
+def router_files(serving: Serving, backends: Mapping[str, Sequence[tuple[str, int]]], folder: str) -> dict[str, str]:
+    """Files of an Envoy that lie in a folder: how it starts, its replicas in a line each, and what takes one out and in."""
+    file = f"{folder}/replicas.yaml"
+    kind = {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster"}
+    text = k.to_yaml({"resources": [kind | c for c in clusters(serving, backends)]})
+    return {
+        "envoy.yaml": k.to_yaml(envoy(serving, backends, file)),
+        "replicas.yaml": _ENDPOINT.sub(
+            r"- {endpoint: {address: {socket_address: {address: \1, port_value: \2}}}}", text
+        ),
+        "drain": str(_filled("drain", file=file, seconds=LEAVES_S)),
+    }
+
+
+def placed(serving: Serving, to: str) -> tuple[list[Placed], int]:
+    """Every replica, and how many hosts there are; a host has GPUs of one type, as many as a node of the catalog, and none is left
+    over needlessly.
+
+    Raises
+    ------
+    InputError
+        A fleet that needs a cluster, for a target without; more replicas than can sensibly be started one by one.
+    """
+    serving.refuse_for(to, "split", "wide", "on_hosts")
+    total = sum(p.replicas for p in serving.pools)
+    if total > MOST:
+        raise refusal("many", total=f"{total:,}", most=MOST)
+    found: list[Placed] = []
+    open_host: dict[str, tuple[int, int, int]] = {}  # GPU -> host, GPUs taken, replicas there
+    hosts = 0
+    for pool in serving.pools:
+        for number in range(pool.replicas):
+            host, taken, there = open_host.get(pool.device.name, (-1, pool.device.gpus_per_node, 0))
+            if taken + pool.gpus > pool.device.gpus_per_node:
+                host, taken, there = hosts, 0, 0
+                hosts += 1
+            gpus = range(taken, taken + pool.gpus)
+            found.append(Placed(pool, f"{pool.object}-{number + 1}", host, gpus, FIRST_PORT + there))
+            open_host[pool.device.name] = (host, taken + pool.gpus, there + 1)
+    return found, hosts

@@ -9,15 +9,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
+from planner.catalog.kv import weight_bytes
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.load import repository
 from planner.catalog.profiles import engine_of
 from planner.catalog.profiles import profile as find_profile
-from planner.deploy.startup import Startup, estimated_startup
 from planner.engines import Engine
 from planner.engines import engine as find_engine
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, did_you_mean, refuse
 from planner.fleet.shapes import find_shape, shape_names
 from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
 from planner.plans import SavedPool
@@ -25,6 +25,72 @@ from planner.question.values import SHARES
 from planner.routing import Routing, find_routing
 from planner.shared.documents import printable
 from planner.shared.templates import refusals, templates
+from planner.units import format_duration
+
+PROCESS_S = 16.0
+"""From starting the container until the engine reads weights (vllm issue 44881, one RTX 5090) [s]."""
+
+DISK_BYTES_PER_S = 1.3e9
+"""Weights from a local disk into GPU memory (21.8 GiB in 18 s, vllm issue 44881) [bytes/s]."""
+
+DOWNLOAD_BYTES_PER_S = 0.25e9
+"""Weights from a model hub, assumed [bytes/s]."""
+
+ENGINE_S, ENGINE_S_PER_LAYER = 10.0, 1.5
+"""Compiling, warming up and capturing graphs: 39 s for 32 layers (vllm pull request 11005), 145 s for 80 (issue 19824) [s]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """Time from starting a replica until it serves.
+
+    Parameters
+    ----------
+    seconds
+        The time [s].
+    parts
+        What it is made of [s]; empty where it was given.
+    """
+
+    seconds: float
+    parts: Mapping[str, float]
+
+    @property
+    def told(self) -> str:
+        """In words."""
+        if not self.parts:
+            return f"start-up {format_duration(self.seconds)}, as given"
+        parts = ", ".join(f"{name} {format_duration(s)}" for name, s in self.parts.items())
+        told = (
+            f"start-up estimated at {format_duration(self.seconds)} ({parts}); a node without the image or a new node"
+        )
+        return f"{told} takes minutes more: measure it and give --startup"
+
+
+def estimated_startup(model: ModelSpec, cached: bool) -> Startup:
+    """The time of an image that is on the node already.
+
+    Parameters
+    ----------
+    model
+        What is loaded.
+    cached
+        Whether the weights lie on a disk of the node; else they are downloaded first.
+
+    Examples
+    --------
+    >>> from planner.catalog.load import model
+    >>> round(estimated_startup(model("llama-3.1-8b"), cached=True).seconds)
+    86
+    """
+    stored = weight_bytes(model)
+    parts = {"container": PROCESS_S}
+    if not cached:
+        parts["download"] = stored / DOWNLOAD_BYTES_PER_S
+    parts["weights"] = stored / DISK_BYTES_PER_S
+    parts["engine"] = ENGINE_S + ENGINE_S_PER_LAYER * model.layers
+    return Startup(sum(parts.values()), parts)
+
 
 _NOTES = str(Path(__file__).with_name("notes.py"))
 note: Callable[..., str] = templates(_NOTES)
@@ -124,8 +190,7 @@ class DeployOptions:
         ]
         if self.startup_s is not None and not 0.0 < self.startup_s <= 86_400.0:
             wrong.append(f"--startup: must lie between 0 and a day, got {self.startup_s!r} s")
-        if wrong:
-            raise InputError.from_problems(wrong)
+        refuse(wrong)
 
 
 def is_pinned(image: str) -> bool:
@@ -295,26 +360,19 @@ class Serving:
         """Where requests are cut by length [tokens]."""
         return [] if self.split else [p.high_tokens for p in self.pools[:-1]]
 
-    def by_hand(self, target: str) -> None:
-        """Refuse what only a cluster does, for targets that start replicas on hosts."""
-        if self.options.replicas_by == "scaler" or self.options.layout == "kustomize":
-            option = "--layout kustomize" if self.options.layout == "kustomize" else "--replicas-by scaler"
-            raise refusal("on_hosts", option=option, to=target)
-
-    def keyless(self, target: str) -> None:
-        """Refuse a key for requests, for targets whose front end asks for none."""
-        if self.options.api_key_secret:
-            raise refusal("no_key", to=target)
-
-    def on_one_node(self, target: str) -> None:
-        """Refuse a replica that spans nodes, for targets that start one node at a time."""
-        if wide := next((p for p in self.pools if p.nodes > 1), None):
-            raise refusal("wide", to=target, pool=wide)
-
-    def colocated(self, target: str) -> None:
-        """Refuse a fleet of prefill and decode pools, for targets without a way to pass KV caches on."""
-        if self.split:
-            raise refusal("split", to=target)
+    def refuse_for(self, target: str, *kinds: str) -> None:
+        """Refuse what a target has no way to do: prefill and decode apart (``split``), replicas that span nodes (``wide``), a key
+        for requests (``no_key``), what only a cluster does (``on_hosts``)."""
+        option = "--layout kustomize" if self.options.layout == "kustomize" else "--replicas-by scaler"
+        asked = {
+            "split": self.split,
+            "wide": next((p for p in self.pools if p.nodes > 1), None),
+            "no_key": self.options.api_key_secret,
+            "on_hosts": self.options.replicas_by == "scaler" or self.options.layout == "kustomize",
+        }
+        for kind in kinds:
+            if asked[kind]:
+                raise refusal(kind, to=target, pool=asked["wide"], option=option)
 
 
 def _labels(fleet: str, component: str, name: str) -> dict[str, str]:
@@ -387,9 +445,8 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
             notes.append(note("kv_dtype", host=host, dtype=settings["kv_cache_dtype"]))
     # a plan written by hand may say 60%
     share = SHARES.read(inputs.get("cached_share") or 0.0, "cached_share")
-    startup = (
-        Startup(options.startup_s, {}) if options.startup_s else estimated_startup(model, options.cache is not None)
-    )
+    given = options.startup_s
+    startup = Startup(given, {}) if given else estimated_startup(model, options.cache is not None)
     notes.append(startup.told)
     if not options.api_key_secret:
         notes.append(note("keyless"))
@@ -504,17 +561,12 @@ def _settings(entry: Mapping[str, Any], pool: str) -> dict[str, Any]:
         wrong.append(f"pool {pool}: settings.gpu_memory_utilization: must lie in (0, 1], got {share!r}")
     if not isinstance(found.setdefault("kv_cache_dtype", "bf16"), str):
         wrong.append(f"pool {pool}: settings.kv_cache_dtype: expected text")
-    if wrong:
-        raise InputError.from_problems(wrong)
+    refuse(wrong)
     return found
 
 
 def start_command(
-    host: Engine,
-    weights: str,
-    settings: Mapping[str, Any],
-    pool: SavedPool,
-    flags: Sequence[str] = (),
+    host: Engine, weights: str, settings: Mapping[str, Any], pool: SavedPool, flags: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """The command that starts a replica.
 

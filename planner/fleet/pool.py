@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from planner.catalog.kv import kv_bytes_per_token, window_share
-from planner.catalog.power import full_w
+from planner.catalog.load import full_w
 from planner.engines import DEFAULT_ENGINE
 from planner.engines import engine as find_engine
 from planner.errors import InputError

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.catalog.load import full_w
 from planner.catalog.load import gpu as find_gpu
-from planner.catalog.power import full_w
 from planner.errors import InputError
 from planner.fleet.grid import SearchGrid
 from planner.fleet.pool import (

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from planner.catalog.power import full_w
+from planner.catalog.load import full_w
 from planner.fleet.pool import Pool, gpus_by_type
 from planner.fleet.problem import UNITS, FleetProblem
 from planner.fleet.search import Edge, FloatArray, Labelled, PoolSearch, SearchOutcome, edges_of

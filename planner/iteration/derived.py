@@ -8,7 +8,7 @@ from the canonical model on that range, and which of them the measurements did n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -64,61 +64,6 @@ class Derived(Record):
 
     def __getitem__(self, name: str) -> float:
         return self.values[name]
-
-
-def with_uncertainty(
-    derive: Callable[..., Derived],
-    model: IterationModel,
-    samples: Sequence[IterationModel] = (),
-    identified: Mapping[str, bool] | None = None,
-    level: float = 0.90,
-    **options: Any,
-) -> Derived:
-    """Derive parameters from a fitted model, with intervals from its resampled fits and flags for what is not known.
-
-    Parameters
-    ----------
-    derive
-        One of the functions of this module.
-    model
-        The fitted model.
-    samples
-        Resampled models; none = no intervals.
-    identified
-        Which canonical parameters the measurements determine, by name; ``None`` = not known.
-    level
-        Probability of the intervals [1].
-    options
-        Passed to `derive`.
-
-    Returns
-    -------
-    Derived
-
-    Examples
-    --------
-    >>> m = IterationModel(t0=2e-3, w=5e-3, b=20e-6, c=5e-6, g=50e-9, h=1e-6)
-    >>> d = with_uncertainty(fleetopt_parameters, m, [m, m], {"x": False}, context=1000)
-    >>> d.intervals["W"]
-    (0.007, 0.007)
-    """
-    found = derive(model, **options)
-    intervals = {}
-    if samples:
-        tail = 50.0 * (1.0 - level)
-        others = [derive(sample, **options).values for sample in samples]
-        for name in found.values:
-            low, high = np.percentile([o[name] for o in others], [tail, 100.0 - tail])
-            intervals[name] = (float(low), float(high))
-    unknown = list(found.not_identified)
-    if identified is not None:
-        if not identified.get("x", False):
-            unknown += [name for name in ("kappa", "x", "c2") if name in found.values]
-        else:
-            unknown = [name for name in unknown if name not in ("kappa", "x", "c2")]
-        vague = [name for name, (low, high) in intervals.items() if high - low > 0.7 * abs(found.values[name]) > 0.0]
-        unknown += [name for name in vague if name not in unknown]
-    return replace(found, intervals=intervals, not_identified=tuple(dict.fromkeys(unknown)))
 
 
 def _line(x: FloatArray, t: FloatArray) -> tuple[float, float]:

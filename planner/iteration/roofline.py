@@ -11,8 +11,7 @@ from planner.engines import engines
 from planner.errors import InputError
 from planner.iteration.constants import BANDS, CONSTANTS
 from planner.iteration.model import IterationModel
-from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
-from planner.machine.shard import shard
+from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
 
 TILE_TOKENS = 128
 ACTIVATION_BYTES = 2.0

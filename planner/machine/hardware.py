@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 
 DTYPE_BYTES: Mapping[str, float] = {
     "fp32": 4.0,
@@ -76,8 +77,7 @@ class Parallelism:
             for name, value in (("tp", self.tp), ("pp", self.pp), ("dp", self.dp), ("ep", self.ep or 1))
             if isinstance(value, bool) or value != int(value) or value < 1
         ]
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
         stage = self.tp * self.dp
         if self.ep == 0:
             object.__setattr__(self, "ep", stage if self.dp > 1 else 1)
@@ -171,11 +171,9 @@ class GpuSpec:
     power_w: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.gpu_class and self.name.lower().startswith("mi"):
-            object.__setattr__(self, "gpu_class", "amd")
         if not self.gpu_class:
-            fast = (self.link_bytes_per_s or 0.0) >= NVLINK_BYTES_PER_S
-            object.__setattr__(self, "gpu_class", "sxm" if fast else "workstation")
+            kind = "sxm" if (self.link_bytes_per_s or 0.0) >= NVLINK_BYTES_PER_S else "workstation"
+            object.__setattr__(self, "gpu_class", "amd" if self.name.lower().startswith("mi") else kind)
 
     def nodes(self, gpus: int) -> int:
         """Nodes that so many of them lie on [nodes]."""
@@ -333,3 +331,130 @@ class ModelSpec:
     def shared_width(self) -> int:
         """Width of all shared experts of a layer together."""
         return self.shared_intermediate_size or self.shared_experts * self.moe_intermediate_size
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One GPU's share of a model under tensor parallelism.
+
+    Parameters
+    ----------
+    mixer_parameters
+        Attention, linear attention, state-space mixers and indexers of all layers [parameters].
+    mlp_parameters
+        What every token passes besides: dense MLPs, shared experts, projections into the experts' width [parameters].
+    router_parameters
+        Routers of the mixtures [parameters].
+    expert_parameters, active_expert_parameters
+        All routed experts; those one token is sent to [parameters].
+    vocabulary_parameters
+        One matrix of vocabulary x hidden size: the embedding, and again the head unless they are tied [parameters].
+    full_bytes_per_token
+        Cache of one token in the layers that attend to the whole context, indexers' keys included [bytes].
+    window_bytes_per_token
+        Cache of one token in the sliding-window layers, kept for the last window only [bytes].
+    state_bytes_per_sequence
+        Recurrent state of one sequence, however long [bytes].
+    """
+
+    mixer_parameters: float
+    mlp_parameters: float
+    router_parameters: float
+    expert_parameters: float
+    active_expert_parameters: float
+    vocabulary_parameters: float
+    full_bytes_per_token: float
+    window_bytes_per_token: float
+    state_bytes_per_sequence: float
+
+
+@lru_cache(maxsize=256)
+def shard(model: ModelSpec, tp: int = 1, expert_gpus: int | None = None) -> Shard:
+    """Count one GPU's share of a model (norms and biases, under 0.1%, left out).
+
+    KV heads are copied when there are fewer of them than GPUs; the compressed cache of latent attention, its
+    down-projections and indexers are on every GPU; everything else is divided.
+
+    Parameters
+    ----------
+    model
+        The model.
+    tp
+        GPUs of the tensor-parallel group [GPUs].
+    expert_gpus
+        GPUs over which the routed experts are spread; ``None`` = the tensor-parallel group [GPUs].
+
+    Returns
+    -------
+    Shard
+
+    Examples
+    --------
+    >>> m = ModelSpec("llama-3.1-8b", 32, 4096, 14336, 32, 8, 128, 128256, 131072, full_attention_layers=32)
+    >>> s = shard(m)
+    >>> s.mixer_parameters + s.mlp_parameters, s.full_bytes_per_token, shard(m, 16).full_bytes_per_token
+    (6979321856.0, 131072.0, 16384.0)
+    """
+    hidden, matrices = model.hidden_size, model.mlp_matrices
+    # of the sliding-window layers; their values are as large as their keys where they have a size of their own
+    heads, key = model.sliding_kv_heads or model.kv_heads, model.sliding_head_dim or model.head_dim
+    value = model.sliding_head_dim or model.value_dim
+    projected = model.head_dim + (0 if model.tied_values else model.value_dim)
+    whole = (model.kv_heads, model.head_dim, model.value_dim, projected)
+    full = _latent_attention(model, tp) if model.kv_lora_rank else _attention(model, tp, *whole)
+    mixers = model.full_layers * full + model.sliding_layers * _attention(model, tp, heads, key, value, key + value)
+    mixers += model.state_layers * model.state_parameters / tp
+    # an indexer scores with queries made from the compressed ones, one key, and a weight per head
+    mixers += model.index_layers * (
+        (model.q_lora_rank or hidden) * model.index_heads * model.index_head_dim
+        + hidden * (model.index_head_dim + model.index_heads)
+    )
+    expert_layers = model.expert_layers
+    dense_layers = model.dense_layers if model.experts else model.layers - model.mlp_free_layers
+    mlp = matrices * hidden * (dense_layers * model.intermediate_size + expert_layers * model.shared_width) / tp
+    if model.expert_hidden_size:
+        mlp += 2.0 * expert_layers * hidden * model.expert_hidden_size / tp
+    expert = matrices * (model.expert_hidden_size or hidden) * model.moe_intermediate_size / (expert_gpus or tp)
+
+    element = DTYPE_BYTES[model.kv_dtype]
+    if model.kv_lora_rank:
+        cached = float(model.kv_lora_rank + model.qk_rope_head_dim)
+    else:
+        cached = _per_gpu(model.kv_heads, tp) * float(model.head_dim + model.value_dim)
+    if model.pooling == "encoder":
+        cached = 0.0
+    kept = _per_gpu(heads, tp) * float(key + value)
+    return Shard(
+        mixer_parameters=mixers,
+        mlp_parameters=mlp,
+        router_parameters=float(expert_layers * hidden * model.experts),
+        expert_parameters=expert_layers * model.experts * expert,
+        active_expert_parameters=expert_layers * model.experts_per_token * expert,
+        vocabulary_parameters=model.vocab_size * hidden / tp,
+        full_bytes_per_token=model.full_layers * cached * element + model.index_layers * model.index_bytes,
+        window_bytes_per_token=model.sliding_layers * kept * element,
+        state_bytes_per_sequence=model.state_layers * model.state_bytes / tp,
+    )
+
+
+def _per_gpu(heads: int, tp: int) -> int:
+    """KV heads a GPU keeps: heads are copied, not divided, when there are fewer than GPUs."""
+    return max(1, math.ceil(heads / tp))
+
+
+def _latent_attention(model: ModelSpec, tp: int) -> float:
+    """Parameters of a layer with latent attention on one GPU; what is copied counts whole."""
+    hidden, q = model.hidden_size, model.q_heads
+    gate = hidden * q * model.value_dim / tp if model.attention_gate else 0.0
+    query_key = model.qk_nope_head_dim + model.qk_rope_head_dim
+    down = hidden * (model.kv_lora_rank + model.qk_rope_head_dim) + hidden * model.q_lora_rank
+    query = (model.q_lora_rank or hidden) * q * query_key
+    up = model.kv_lora_rank * q * (model.qk_nope_head_dim + model.v_head_dim)
+    return gate + down + (query + up + q * model.v_head_dim * hidden) / tp
+
+
+def _attention(model: ModelSpec, tp: int, kv_heads: int, key: int, value: int, projected: int) -> float:
+    """The same of ordinary attention with heads of that size, whose keys and values of a head are projected so wide together."""
+    hidden, q = model.hidden_size, model.q_heads
+    gate = hidden * q * value / tp if model.attention_gate else 0.0
+    return gate + hidden * q * (key + value) / tp + hidden * _per_gpu(kv_heads, tp) * projected

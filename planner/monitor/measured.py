@@ -2,22 +2,172 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
+from urllib.parse import quote
 
 import numpy as np
+from numpy.typing import NDArray
 
+from planner.calibrate.http import Connection, Endpoint, HttpError, parse_json
 from planner.errors import InputError
-from planner.monitor.dialects import DIALECTS, Dialect
-from planner.monitor.prometheus import Series
+from planner.monitor.names import DIALECTS, Dialect
+from planner.shared.documents import parse_json as parse_file
+from planner.shared.documents import printable, read_text
 from planner.simulate.statistics import Estimate, student_t
+from planner.units import MOST
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Floats = NDArray[np.float64]
 
-    Floats = NDArray[np.float64]
+COUNTER_STEPS, GAUGE_STEPS = 24, 240
+"""Points of a counter's and of a gauge's series over the window."""
+
+SHORTEST_S, LONGEST_S = 60.0, 14 * 86_400.0
+"""Windows that are looked at [s]."""
+
+MOST_SERIES = 40_000
+"""Series of one metric; a fleet beyond is looked at pool by pool with a selector."""
+
+QUERY_S = 60.0
+"""Longest wait for an answer [s]."""
+
+_SELECTOR = re.compile(r"[^{}]*")
+_SAMPLES = re.compile(r"\s*(# (HELP|TYPE) \w|[A-Za-z_:][\w:]*(\{[^\n]*\})? [-+.\dNI])")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """One series: labels without its name, moments [s] and values, ascending in time."""
+
+    labels: Mapping[str, str]
+    times: Floats
+    values: Floats
+
+
+Gathered = dict[str, list[Series]]
+AllSeries = Mapping[str, Sequence[Series]]
+"""The series by the name of their metric."""
+
+
+def add_answer(found: Gathered, answer: Any, where: str) -> None:
+    """Take the result of a range query into series by the name of their metric."""
+    data = answer.get("data", answer) if isinstance(answer, dict) else None
+    result = data.get("result") if isinstance(data, dict) else None
+    if not isinstance(result, list):
+        told = answer.get("error") if isinstance(answer, dict) else None
+        said = f": the server said {printable(str(told)[:200])!r}" if told else ""
+        raise InputError(f"{where}: not the answer of a Prometheus query{said}")
+    if len(result) > MOST_SERIES:
+        raise InputError(f"{where}: {len(result):,} series, at most {MOST_SERIES:,} are read", "Narrow it: --selector.")
+    for number, one in enumerate(result, 1):
+        metric, points = (one.get(key) if isinstance(one, dict) else None for key in ("metric", "values"))
+        if not isinstance(metric, dict) or not isinstance(points, list):
+            raise InputError(f"{where}: series {number} has no metric or no values; a range query is needed")
+        labels = {str(k): str(v) for k, v in metric.items()}
+        if not (name := labels.pop("__name__", "")):
+            raise InputError(f"{where}: series {number} has no name", "Query the metrics themselves, without rate().")
+        try:
+            table = np.array([(float(t), float(v)) for t, v in points], dtype=np.float64).reshape(-1, 2)
+        except (TypeError, ValueError):
+            raise InputError(f"{where}: series {number} ({printable(name)}): a value is not a number") from None
+        table = table[(np.abs(table) <= MOST).all(axis=1)]
+        if table.size:
+            found.setdefault(name, []).append(Series(labels, table[:, 0], table[:, 1]))
+
+
+def read_answers(path: str) -> Gathered:
+    """Series of a file: the JSON of one range query, or a list of several.
+
+    Raises
+    ------
+    InputError
+        Not such a file.
+    """
+    text = read_text(path)
+    if _SAMPLES.match(text):
+        raise InputError(
+            f"{printable(path)}: counters of one moment, as a server shows them at /metrics; a fleet is checked over time",
+            "Give a Prometheus server that scrapes it, or its answers to range queries (--save keeps them). "
+            "Lengths alone: fleetopt workload import reads this page.",
+        )
+    document = parse_file(text if text.lstrip().startswith("{") else f'{{"answers": {text}}}', printable(path))
+    found: Gathered = {}
+    inner = document.get("answers", document) if isinstance(document, dict) else document
+    for number, answer in enumerate(inner if isinstance(inner, list) else [inner], 1):
+        add_answer(found, answer, f"{printable(path)}: answer {number}")
+    return found
+
+
+def read_server(
+    url: str, metrics: Iterable[tuple[Sequence[str], bool]], window_s: float, selector: str = "", key: str | None = None
+) -> Gathered:
+    """Series of a Prometheus server over the last `window_s`.
+
+    Parameters
+    ----------
+    url
+        ``http(s)://[user:password@]host[:port][/path]``.
+    metrics
+        Names of one quantity, any of which may exist, and whether it is a gauge.
+    window_s
+        How far back [s].
+    selector
+        Label matchers every query gets: ``namespace="serving"``.
+    key
+        Bearer token.
+
+    Raises
+    ------
+    InputError
+        No such server, an answer that is none, too large a one.
+    """
+    if not SHORTEST_S <= window_s <= LONGEST_S:
+        raise InputError(f"--window: must lie between a minute and 14 days, got {window_s:g} s")
+    if not _SELECTOR.fullmatch(selector) or len(selector) > 500:
+        raise InputError("--selector: label matchers without braces are expected", 'For example: namespace="serving".')
+    endpoint = Endpoint.parse(url, key)
+    connection = Connection(endpoint, QUERY_S)
+    end = math.floor(time.time())
+    found: Gathered = {}
+    try:
+        for names, gauge in metrics:
+            step = max(1, math.ceil(window_s / (GAUGE_STEPS if gauge else COUNTER_STEPS)))
+            pattern = "|".join(re.escape(n).replace("\\", "\\\\") for n in names)
+            query = quote(f'{{__name__=~"{pattern}"{"," + selector if selector else ""}}}', safe="")
+            path = f"/api/v1/query_range?query={query}&start={end - window_s:.0f}&end={end}&step={step}"
+            _, body = connection.get(path, QUERY_S)
+            answer = parse_json(body, "the answer")
+            if not isinstance(answer, dict) or answer.get("status") != "success":
+                told = answer.get("error", "no reason given") if isinstance(answer, dict) else "no mapping"
+                raise InputError(f"{endpoint}: the query failed: {endpoint.safe(str(told))}")
+            add_answer(found, answer, str(endpoint))
+    except HttpError as error:
+        hint = "It must answer GET /api/v1/query_range; check the address and the key."
+        if "larger than" in str(error):
+            hint = "Narrow it: --selector, or a shorter --window."
+        raise InputError(f"{endpoint}: {endpoint.safe(str(error))}", hint) from None
+    finally:
+        connection.close()
+    return found
+
+
+def to_file(series: AllSeries) -> str:
+    """Series as a file that :func:`read_answers` reads."""
+    result = [
+        {
+            "metric": {"__name__": name} | dict(one.labels),
+            "values": [[t, repr(v)] for t, v in zip(one.times.tolist(), one.values.tolist(), strict=True)],
+        }
+        for name, of_name in series.items()
+        for one in of_name
+    ]
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
+
 
 STRETCHES = 12
 """Stretches of the window that intervals are made of."""
@@ -126,7 +276,7 @@ def _quantile(bounds: Floats, counts: Floats, quantile: float) -> float:
     return float(low + (float(bounds[k]) - low) * (wanted - before) / max(float(counts[k]), 1e-300))
 
 
-def dialect_of(series: Mapping[str, Sequence[Series]]) -> tuple[Dialect, Mapping[str, str]]:
+def dialect_of(series: AllSeries) -> tuple[Dialect, Mapping[str, str]]:
     """Whose metrics these are, and quantity -> name as it occurs there.
 
     Raises
@@ -137,10 +287,11 @@ def dialect_of(series: Mapping[str, Sequence[Series]]) -> tuple[Dialect, Mapping
     present = {_folded(name): name for name in series}
 
     def counted(dialect: Dialect) -> Iterator[tuple[str, str]]:
-        for quantity, names, suffix in _wanted(dialect):
-            name = next((present[k] for n in names for k in present if k.endswith(_folded(n + suffix))), None)
+        buckets = {quantity: [n + "_bucket" for n in names] for quantity, names in dialect.histograms.items()}
+        for quantity, names in {**dialect.gauges, **dialect.counters, **buckets}.items():
+            name = next((present[k] for n in names for k in present if k.endswith(_folded(n))), None)
             if name is not None:
-                yield quantity, name.removesuffix(suffix)
+                yield quantity, name.removesuffix("_bucket")
 
     dialect, found = max(((d, dict(counted(d))) for d in DIALECTS), key=lambda pair: len(pair[1]))
     if missing := [q for q in ("requests", "ttft_s") if q not in found]:
@@ -156,11 +307,6 @@ def _folded(name: str) -> str:
     return name.replace(":", "_")
 
 
-def _wanted(dialect: Dialect) -> Iterator[tuple[str, tuple[str, ...], str]]:
-    for kind, suffix in (("gauges", ""), ("counters", ""), ("histograms", "_bucket")):
-        yield from ((quantity, names, suffix) for quantity, names in getattr(dialect, kind).items())
-
-
 def queries() -> Iterator[tuple[Sequence[str], bool]]:
     """What to ask a server for: the names of one quantity in all dialects, and whether it is a gauge."""
     for kind in ("gauges", "counters", "histograms"):
@@ -170,9 +316,7 @@ def queries() -> Iterator[tuple[Sequence[str], bool]]:
                 yield [n + suffix for n in names], kind == "gauges"
 
 
-def by_pool(
-    series: Mapping[str, Sequence[Series]], names: Sequence[tuple[str, str]]
-) -> dict[str, dict[str, list[Series]]]:
+def by_pool(series: AllSeries, names: Sequence[tuple[str, str]]) -> dict[str, Gathered]:
     """The series of every pool.
 
     Parameters
@@ -189,7 +333,7 @@ def by_pool(
     """
     if len(names) == 1:
         return {names[0][0]: {name: list(of_name) for name, of_name in series.items()}}
-    found: dict[str, dict[str, list[Series]]] = {pool: {} for pool, _ in names}
+    found: dict[str, Gathered] = {pool: {} for pool, _ in names}
     for metric, of_metric in series.items():
         for one in of_metric:
             owners = [pool for pool, called in names if any(_names(v, pool, called) for v in one.labels.values())]
@@ -208,7 +352,7 @@ def _names(value: str, pool: str, called: str) -> bool:
     return value in (pool, called) or value.startswith(f"{called}-")
 
 
-def measured(series: Mapping[str, Sequence[Series]], names: Mapping[str, str]) -> Measured:
+def measured(series: AllSeries, names: Mapping[str, str]) -> Measured:
     """What one pool's series say.
 
     Parameters
@@ -262,8 +406,8 @@ def measured(series: Mapping[str, Sequence[Series]], names: Mapping[str, str]) -
     )
 
 
-def _by_replica(series: Iterable[Series]) -> dict[str, list[Series]]:
-    found: dict[str, list[Series]] = {}
+def _by_replica(series: Iterable[Series]) -> Gathered:
+    found: Gathered = {}
     for one in series:
         who = next((one.labels[name] for name in REPLICA_LABELS if name in one.labels), "one")
         found.setdefault(who, []).append(one)
@@ -274,7 +418,7 @@ def _by_replica(series: Iterable[Series]) -> dict[str, list[Series]]:
 class _Window:
     """Series of one pool by the names of their quantities, over stretches of time."""
 
-    series: Mapping[str, Sequence[Series]]
+    series: AllSeries
     names: Mapping[str, str]
     edges: Floats
 

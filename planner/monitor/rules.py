@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.deploy.startup import estimated_startup
+from planner.deploy.kubernetes import dump
+from planner.deploy.serving import estimated_startup
+from planner.engines import DEFAULT_ENGINE, engine
+from planner.errors import refuse_unknown
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.monitor.check import BLIND_IMBALANCE, FEW_IN_FLIGHT
-from planner.monitor.dialects import dialect_of_engine
-from planner.monitor.names import Names, pods_of
+from planner.monitor.names import Names, dialect_of_engine, pods_of
 from planner.monitor.policy import Policy
 from planner.promise import MEAN, Promise
 from planner.shared.templates import templates
@@ -242,10 +245,7 @@ class _Told:
 
 def _quantile(promise: Promise) -> dict[str, str]:
     """The recorded series of a promise's quantile, and its level."""
-    return {
-        "quantile": f"{promise.metric.removesuffix('_s')}_seconds:quantile5m",
-        "level": f"{promise.quantile:.10g}",
-    }
+    return {"quantile": f"{promise.metric.removesuffix('_s')}_seconds:quantile5m", "level": f"{promise.quantile:.10g}"}
 
 
 def _late(promise: Promise, window: str) -> str:
@@ -277,3 +277,51 @@ def dashboard(prefix: str, panels: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """A Grafana dashboard of the panels, for the namespaces that are chosen."""
     placed = [_filled("panel", **panel, number=k + 1, x=8 * (k % 3), y=8 * (k // 3)) for k, panel in enumerate(panels)]
     return _filled("dashboard", prefix=prefix, panels=placed)
+
+
+KINDS = ("files", "kubernetes")
+"""What rules are written as."""
+
+SCRAPED = ("k8s", "llm-d")
+"""Targets whose pods nobody else scrapes: KServe and Dynamo bring monitors of their own."""
+
+INTERVAL = "15s"
+"""Between two looks at a pod: a scaler's rates need several in their window."""
+
+
+def monitoring_files(fleet: Fleet, watched: Watched, to: str = "files") -> dict[str, str]:
+    """File -> text.
+
+    Parameters
+    ----------
+    fleet
+        The plan's fleet.
+    watched
+        Whose series they are about.
+    to
+        A name of :data:`KINDS`.
+
+    Raises
+    ------
+    InputError
+        Another kind.
+    """
+    refuse_unknown("--to:", to, KINDS)
+    groups, panels, head = rule_groups(fleet, watched)
+    head = ["Written by `fleetopt check --emit-rules` from a plan; " + head[0], *head[1:]]
+    prefix, board = watched.prefix, json.dumps(dashboard(watched.prefix, panels), indent=1)
+    if to == "files":
+        return {f"{prefix}-rules.yaml": dump([{"groups": groups}], head), f"{prefix}-dashboard.json": board}
+
+    known = {"prefix": prefix, "namespace": watched.namespace or None}
+    scraped: dict[str, Any] = {"pod_monitor": None, "pod_monitoring": []}
+    if (watched.deployed or SCRAPED[0]) in SCRAPED:
+        path = engine(fleet.pools[0].option.profile.engine or DEFAULT_ENGINE).metrics_path
+        picker = [{"port": "metrics", "interval": INTERVAL}] if watched.deployed == "llm-d" else []
+        scraped = {name: _filled(name, **known, path=path, interval=INTERVAL, picker=picker) for name in scraped}
+    heads = {
+        f"{prefix}-prometheusrule.yaml": head,
+        f"{prefix}-gke.yaml": ["Google's managed Prometheus, in place of the PodMonitor and PrometheusRule"],
+    }
+    found = _filled("kubernetes", **known, **scraped, groups=groups, board=board)
+    return {name: dump(documents, heads.get(name, ())) for name, documents in found.items()}

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.machine.hardware import GpuSpec, ModelSpec
-from planner.machine.shard import shard
+from planner.machine.hardware import GpuSpec, ModelSpec, shard
 
 
 @dataclass(frozen=True, slots=True)

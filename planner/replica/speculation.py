@@ -10,8 +10,7 @@ from planner.iteration.constants import CONSTANTS
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import matmul_rate, roofline, shard_shape
 from planner.iteration.speculation import Speculation
-from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
-from planner.machine.shard import shard
+from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
 
 PASS_S = 0.55e-3
 """Host time of one pass of a proposer [s]: with EAGLE-3 and four drafts a step of one vLLM server took 3.6 ms longer on text where

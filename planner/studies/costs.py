@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from planner.catalog.api_prices import ApiPrice
-from planner.catalog.load import price_offers
-from planner.catalog.power import PowerCurve, power_curve
+from planner.catalog.load import PowerCurve, power_curve, price_offers
 from planner.catalog.prices import reference_offer
 from planner.errors import InputError, refuse
 from planner.fleet.fleet import Fleet

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import planner as fo
-from planner.advice import rows
-from planner.advice.rows import answers
+from planner.advice import choices as advised
+from planner.advice.choices import answers
 from planner.choices import Choice, Choices, knee
 from planner.cli.main import run
 from planner.errors import InfeasibleError, InputError
@@ -200,7 +200,7 @@ def test_a_page_has_the_same_bytes_with_one_thread_and_four(monkeypatch: pytest.
     asked = {"rate": 8.0, "slo": 0.5, "tp": 1, "token_budget": 4096, "pools": 1}
     pages = set()
     for workers in (1, 4, 4):
-        monkeypatch.setattr(rows, "cores", lambda n=workers: n)
+        monkeypatch.setattr(advised, "cores", lambda n=workers: n)
         page = render(fo.plan("azure", choices=True, **asked), 120)  # type: ignore[arg-type]
         pages.add(hashlib.sha256(page.encode()).hexdigest())
     assert len(pages) == 1

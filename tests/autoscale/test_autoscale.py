@@ -16,16 +16,18 @@ from typer.testing import CliRunner
 
 import planner as fo
 from planner.autoscale.backtest import (
+    Capacity,
     by_window,
+    capacity_of,
     fast_counts,
+    largest_rate,
     outcome,
     perfect_counts,
     run_policy,
     serving_of,
+    threshold_of,
 )
-from planner.autoscale.signals import Signals
-from planner.autoscale.thresholds import Capacity, capacity_of, largest_rate, threshold_of
-from planner.autoscale.windows import STEP_S, Windows, _fit, as_sized, hourly_path, kept_windows, swings
+from planner.autoscale.windows import STEP_S, Signals, Windows, _fit, as_sized, hourly_path, kept_windows, swings
 from planner.cli.main import app
 from planner.monitor.policy import Policy
 from planner.workload.arrivals import Arrivals

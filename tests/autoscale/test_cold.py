@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import planner as fo
-from planner.autoscale.cold import ALLOWED, MOST_EACH, Cold, cold_of
+from planner.autoscale.backtest import ALLOWED, MOST_EACH, Cold, cold_of
 from planner.autoscale.windows import STEP_S, hourly_path
 from planner.promise import Promise
 

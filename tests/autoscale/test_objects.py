@@ -13,9 +13,9 @@ import yaml
 
 import planner as fo
 from planner.autoscale.objects import GATEWAY_GUARDS, Place, render
+from planner.monitor.measured import Series
 from planner.monitor.names import names_of
-from planner.monitor.prometheus import Series
-from planner.monitor.reading import policies_of
+from planner.monitor.policy import policies_of
 from tests.deploy.schemas import crds, problems
 from tests.monitor.exporter import fleet_of
 from tests.monitor.fluid import Course, pod_name, scraped

@@ -15,13 +15,18 @@ import yaml
 from scipy.integrate import quad
 
 from planner.autoscale.backtest import (
+    UTILIZATION,
+    Capacity,
     Outcome,
+    Threshold,
     by_window,
+    capacity_of,
     clock_counts,
     fast_counts,
     outcome,
     perfect_counts,
     run_policy,
+    threshold_of,
     window_mean,
 )
 from planner.autoscale.derive import (
@@ -36,10 +41,18 @@ from planner.autoscale.derive import (
     guard_values,
 )
 from planner.autoscale.objects import Place, render
-from planner.autoscale.signals import PeakPrefill, Signals, peak_prefill
-from planner.autoscale.thresholds import UTILIZATION, Capacity, Threshold, capacity_of, threshold_of
-from planner.autoscale.windows import Windows, arrivals_along, as_sized, between_swings, hourly_path, variances
-from planner.deploy.startup import Startup
+from planner.autoscale.windows import (
+    PeakPrefill,
+    Signals,
+    Windows,
+    arrivals_along,
+    as_sized,
+    between_swings,
+    hourly_path,
+    peak_prefill,
+    variances,
+)
+from planner.deploy.serving import Startup
 from planner.methods.base import MEAN_LEVELS
 from planner.monitor.policy import Policy
 from planner.shared.version import __version__

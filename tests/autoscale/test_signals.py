@@ -11,7 +11,7 @@ import pytest
 
 import planner as fo
 from planner.autoscale.derive import aimed_at, guard_values, most_in_stock
-from planner.autoscale.signals import GUARD, PeakPrefill, Signals, peak_prefill, signals_of
+from planner.autoscale.windows import GUARD, PeakPrefill, Signals, peak_prefill, signals_of
 from planner.fleet.fleet import Fleet
 from planner.monitor.policy import Policy
 from planner.predict.run import replay

@@ -12,7 +12,7 @@ from pace import at_its_pace
 from typer.testing import CliRunner, Result
 from virtual_server import closed_loop_tpot
 
-from planner.calibrate.design import designed_batches
+from planner.calibrate.microbench import designed_batches
 from planner.catalog import gpu, model
 from planner.catalog.profiles import load_profile, profile, served_by
 from planner.cli.calibrate import calibrate

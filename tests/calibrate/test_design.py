@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from planner.calibrate.design import SENTINEL, designed_batches, measuring_order, most_telling
+from planner.calibrate.microbench import SENTINEL, designed_batches, measuring_order, most_telling
 from planner.calibrate.points import Batch, Points
 from planner.catalog import gpu, model
 from planner.errors import CalibrationError

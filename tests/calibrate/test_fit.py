@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.calibrate.design import designed_batches, measuring_order
 from planner.calibrate.files import read_iterations_csv
 from planner.calibrate.fit import MOST_POINTS, Fit, _thinned, fit_points
+from planner.calibrate.microbench import designed_batches, measuring_order
 from planner.calibrate.points import Batch, Points
 from planner.catalog import gpu, model
 from planner.errors import CalibrationError
@@ -179,10 +179,9 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
 
 def test_derived_parameters_carry_the_uncertainty() -> None:
     fit = fit_points(synthetic(noise=0.01)[0], PRIOR)
-    d = fit.derive(fleetopt_parameters, context=1024.0)
-    low, high = d.intervals["W"]
-    assert low < d["W"] < high and high - low < 0.15 * d["W"]
-    assert d.not_identified == ()
+    low, high = fit.interval(lambda m: fleetopt_parameters(m, 1024.0)["W"])
+    best = fleetopt_parameters(fit.iteration, 1024.0)["W"]
+    assert low < best < high and high - low < 0.15 * best
 
 
 def test_few_points_lean_on_the_prior_and_say_so() -> None:

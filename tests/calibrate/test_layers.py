@@ -17,8 +17,7 @@ from planner.calibrate.layers import Layers
 from planner.calibrate.microbench import TINY_MODEL
 from planner.calibrate.points import Batch
 from planner.errors import CalibrationError
-from planner.machine.hardware import ModelSpec
-from planner.machine.shard import shard
+from planner.machine.hardware import ModelSpec, shard
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -68,8 +67,8 @@ class Asked(torch.utils._python_dispatch.TorchDispatchMode):
 def asked(layers: Layers, batch: Batch) -> Asked:
     works, _, _ = layers.prepare(batch)
     with Asked() as found:
-        for work in works:
-            work.body(0)
+        for body, *_ in works:
+            body(0)
     return found
 
 
@@ -110,24 +109,24 @@ def test_experts_are_two_grouped_products_of_the_tokens_sent() -> None:
     assert found.kernels["_grouped_mm"] == 2 * 3 and found.kernels["mm"] == 5 * 3 + 4
     assert found.bytes["_grouped_mm"] == 4 * part.expert_parameters
     assert found.bytes["mm"] == 4 * (part.mixer_parameters + part.mlp_parameters + part.router_parameters)
-    route = layers._route(200)
-    sizes = np.diff(route.ends.numpy(), prepend=0)
+    token_of, _, ends = layers._route(200)
+    sizes = np.diff(ends.numpy(), prepend=0)
     assert sizes.sum() == 400 and sizes.min() > 30, "tokens go to all experts alike"
-    pairs = {(int(t), int(e)) for t, e in zip(route.token_of, np.repeat(np.arange(8), sizes), strict=True)}
+    pairs = {(int(t), int(e)) for t, e in zip(token_of, np.repeat(np.arange(8), sizes), strict=True)}
     assert len(pairs) == 400, "no token goes to an expert twice"
 
 
 def test_experts_compute_what_one_by_one_would() -> None:
     layers = layers_of(EXPERTS)
     weights, x = layers.weights["experts"][0], torch.randn(10, 256)
-    route = layers._route(10)
-    got = layers._feed_forward(weights, x, route)
+    token_of, back, last = layers._route(10)
+    got = layers._feed_forward(weights, x, (token_of, back, last))
     up, down = (kept for kept, _ in weights["experts"])
-    ends = [0, *route.ends.tolist()]
+    ends = [0, *last.tolist()]
     wanted = torch.zeros_like(x)
     for expert in range(8):
         for row in range(ends[expert], ends[expert + 1]):
-            token = int(route.token_of[row])
+            token = int(token_of[row])
             wanted[token] += layers.between.gated(x[token] @ up[expert].t()) @ down[expert].t() / 2
     first, second = weights["mlp"]
     assert torch.allclose(got, wanted + second(layers.between.gated(first(x))), atol=1e-4)
@@ -161,9 +160,9 @@ def test_every_kind_of_batch_runs(model: ModelSpec) -> None:
     layers = layers_of(model)
     for batch in (DECODES, PROMPT, CHUNK, MIXED):
         works, head, copies = layers.prepare(batch)
-        assert sum(work.stand_for for work in works) == model.layers and copies >= 1
-        for work in works:
-            work.body(0)
+        assert sum(stand_for for *_, stand_for in works) == model.layers and copies >= 1
+        for body, *_ in works:
+            body(0)
         head(0)
 
 
@@ -268,7 +267,7 @@ def test_block_scales_reach_the_kernel_as_it_wants_them(monkeypatch: pytest.Monk
     layers = layers_of(spec)
     assert layers.notes == ["matrix products: fp8 with a scale for every 128 x 128 weights"]
     seen.clear()
-    layers.prepare(DECODES)[0][0].body(0)
+    layers.prepare(DECODES)[0][0][0](0)
     assert seen == 3 * [(16, 256, 384), (16, 256, 256), (16, 256, 1536), (16, 768, 256)]
 
 
@@ -306,7 +305,7 @@ def test_fp4_products_have_half_a_byte_a_weight_and_scales_as_cublas_reads_them(
     layers = layers_of(replace(TINY_MODEL, weight_dtype="fp4"))
     assert layers.notes == ["matrix products: fp4 with a scale for every 16 values (NVFP4)"]
     seen.clear()
-    layers.prepare(DECODES)[0][0].body(0)
+    layers.prepare(DECODES)[0][0][0](0)
     assert seen == 3 * [384 * 256 // 2, 256 * 256 // 2, 2 * 704 * 256 // 2, 704 * 256 // 2]
     product, _ = matrix_kernel(Device(torch, "cpu"), "fp4")
     weight, x = torch.randn(272, 4096) / 64.0, torch.randn(5, 4096)
@@ -384,7 +383,7 @@ def test_int4_products_have_a_quarter_of_the_bytes() -> None:
             return function(*args, **(kwargs or {}))
 
     with Int4():
-        layers.prepare(DECODES)[0][0].body(0)
+        layers.prepare(DECODES)[0][0][0](0)
     assert names["products"] == 4 * 3
     assert names["bytes"] == 3 * (384 * 256 + 256 * 256 + 3 * 256 * 768) / 2
 
@@ -403,7 +402,7 @@ def test_a_layer_has_two_norms_a_turn_and_a_gate(monkeypatch: pytest.MonkeyPatch
 
     for name in ("norm", "rotary", "gated"):
         monkeypatch.setattr(layers.between, name, counting(name, getattr(layers.between, name)))
-    layers.prepare(MIXED)[0][0].body(0)
+    layers.prepare(MIXED)[0][0][0](0)
     assert counts == {"norm": 2 * 3, "rotary": 3, "gated": 3}
     x, residual = torch.randn(5, 256), torch.randn(5, 256)
     normed, total = layers.between.norm(x, residual, torch.ones(256))
@@ -427,7 +426,7 @@ def test_a_layer_has_two_norms_a_turn_and_a_gate(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.long
 def test_an_all_reduce_over_two_processes() -> None:
     """Each process checks that the sum of ones is two before anything is timed."""
-    from planner.calibrate.allreduce import allreduce_seconds
+    from planner.calibrate.device import allreduce_seconds
 
     times = allreduce_seconds(2, 64, device="cpu", sizes=(1, 64))
     assert set(times) == {1, 64} and all(0.0 < t < 10.0 for t in times.values())

@@ -13,7 +13,7 @@ from pace import at_its_pace
 from virtual_server import VirtualServer, closed_loop_tpot
 
 from planner.calibrate.closed_loop import Rules, ServerPoint
-from planner.calibrate.facts import Counters, read_counters, read_facts
+from planner.calibrate.launch import cached_share, read_counters, read_facts
 from planner.calibrate.live import LiveServer, Load, LoadResult, Server
 from planner.calibrate.loads import OperatingRange, describe_range, measure_range
 from planner.calibrate.run import calibrate
@@ -216,8 +216,8 @@ def test_what_vllm_says_of_itself_is_read() -> None:
         facts = read_facts(server(engine).endpoint, 60.0)
         assert (facts.engine, facts.version, facts.models) == ("vllm", "0.11.0", ("m",))
         assert (facts.kv_tokens, facts.prefix_caching, facts.max_context) == (573 * 16, True, 2048)
-        assert facts.counters == Counters(2.0, 10.0, 1000.0)
-        assert read_counters(server(engine).endpoint, 60.0).cached_share(facts.counters) == 0.0
+        assert facts.counters == {"running": 2.0, "prefix_hits": 10.0, "prefix_queries": 1000.0}
+        assert cached_share(read_counters(server(engine).endpoint, 60.0), facts.counters) == 0.0
 
 
 def test_what_sglang_says_of_itself_is_read_and_its_keys_are_not() -> None:

@@ -13,7 +13,7 @@ from virtual_server import closed_loop_tpot
 import planner as fo
 from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, log_parameters, loop_times
 from planner.calibrate.files import read_measurements
-from planner.calibrate.making import profile_of_server
+from planner.calibrate.result import profile_of_server
 from planner.calibrate.servers import ENOUGH_SHAPES, fit_server, hardware_limit, server_limits
 from planner.catalog import gpu, model
 from planner.catalog.profiles import profile, save_profile, served_by

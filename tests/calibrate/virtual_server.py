@@ -5,10 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from planner.calibrate.closed_loop import Loads, Rules, ServerPoint, log_parameters, loop_times
+from planner.calibrate.closed_loop import (
+    Loads,
+    Rules,
+    ServerPoint,
+    Stream,
+    first_lengths,
+    log_parameters,
+    loop_times,
+    steady_state,
+)
 from planner.calibrate.http import Endpoint
 from planner.calibrate.live import Load, LoadResult
-from planner.calibrate.window import Steady, Stream, first_lengths, steady_state
 from planner.iteration.model import IterationModel
 
 
@@ -23,7 +31,7 @@ def closed_loop_tpot(
     overhead_s: float = 0.0,
 ) -> float:
     """Mean TPOT of a closed loop of equal requests by the formula, the number decoding worked out with it [s]."""
-    loads = Loads([ServerPoint(input_tokens, output_tokens, concurrency, 1.0)]).with_experts(model)
+    loads = Loads([ServerPoint(input_tokens, output_tokens, concurrency, 1.0)], model)
     theta = log_parameters(model, request_s, overhead_s)[None]
     return float(loop_times(theta, loads, rules or Rules())[0][0, 0])
 
@@ -117,9 +125,8 @@ class VirtualServer:
                     start(r.stream.worker)
         self.left_s = max(0.0, self.left_s - now)
         found = steady_state(streams, load.concurrency)
-        if not isinstance(found, Steady):
+        if isinstance(found, str):
             return LoadResult(load, None, 0, 0, found, now)
-        point = ServerPoint(
-            load.input_tokens, load.output_tokens, load.concurrency, found.point.tpot_s, found.point.ttft_s
-        )
-        return LoadResult(load, point, found.starts, 0, "", now)
+        seen, starts, _ = found
+        point = ServerPoint(load.input_tokens, load.output_tokens, load.concurrency, seen.tpot_s, seen.ttft_s)
+        return LoadResult(load, point, starts, 0, "", now)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from planner.catalog.folders import FOLDER as CATALOG
 from planner.catalog.hf import NOT_MODELLED, model_from_mapping
+from planner.catalog.load import FOLDER as CATALOG
 from planner.catalog.load import gpus, models, normalized, price_offers
 from planner.catalog.prices import FOLDER, parse_offers
-from planner.machine.shard import shard
+from planner.machine.hardware import shard
 from planner.shared.documents import shipped
 from tests.catalog.families import ACCEPTED
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from planner.catalog import gpu, model, profile
-from planner.catalog.kv import kv_bytes_per_token, kv_capacity, weight_bytes
+from planner.catalog.kv import kv_capacity, weight_bytes
 from planner.cli.main import app
 from planner.errors import InputError
 from planner.iteration.roofline import roofline
-from planner.machine.hardware import ModelSpec
-from planner.machine.shard import shard
+from planner.machine.hardware import ModelSpec, shard
 from tests.catalog.families import ACCEPTED, REFUSED, shape
 
 GIB = 2.0**30
@@ -39,7 +37,6 @@ def test_size_and_cache_of_a_family(name: str, tmp_path: Path) -> None:
     assert part.full_bytes_per_token == pytest.approx(family.kv_bytes, rel=1e-9)
     assert part.window_bytes_per_token == pytest.approx(family.window_bytes, rel=1e-9)
     assert part.state_bytes_per_sequence == pytest.approx(family.state_bytes, rel=1e-9)
-    assert kv_bytes_per_token(spec, context_tokens=math.inf) == pytest.approx(family.kv_bytes, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ACCEPTED)

@@ -19,6 +19,7 @@ from planner.catalog.kv import (
     weight_bytes,
 )
 from planner.errors import InputError
+from planner.machine.hardware import shard
 
 GIB = 2.0**30
 
@@ -129,14 +130,12 @@ def test_kv_bytes_by_hand() -> None:
     assert kv_bytes_per_token(model("llama-3.1-8b", kv_dtype="fp8")) == 65_536
 
 
-def test_sliding_windows_hold_at_most_their_window() -> None:
+def test_layers_with_and_without_a_window() -> None:
     gemma = model("gemma-3-27b")
     layer = 2 * 16 * 128 * 2
     assert kv_bytes_per_token(gemma) == 62 * layer
-    context = 32768
-    held = 10 * layer * context + 52 * layer * (1024 + 2048)
-    assert kv_bytes_per_token(gemma, context_tokens=context, token_budget=2048) * context == pytest.approx(held)
-    assert kv_bytes_per_token(gemma, context_tokens=100) == 62 * layer
+    part = shard(gemma)
+    assert (part.full_bytes_per_token, part.window_bytes_per_token) == (10 * layer, 52 * layer)
 
 
 def test_more_of_anything_leaves_less() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from planner.catalog import Profile, gpu, model, profile
-from planner.catalog.folders import FOLDER
-from planner.catalog.profile_record import ReservedSlots
+from planner.catalog.load import FOLDER
+from planner.catalog.profile_files import ReservedSlots
 from planner.catalog.profiles import (
     estimated_profile,
     load_profile,

@@ -34,9 +34,9 @@ import yaml
 
 import planner as fo
 from benchmarks.vllm_cpu import BUDGET, CORES, PRIORITIES, QUIET, SLOTS, calibrate, put_first, serving
+from planner.calibrate.closed_loop import Stream
 from planner.calibrate.http import HttpError
 from planner.calibrate.live import Client, Dialect, Server
-from planner.calibrate.window import Stream
 from planner.deploy.targets.systemd import FOLDER as INSTALLED
 
 RATE_PER_S = 4.0

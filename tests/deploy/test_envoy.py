@@ -27,8 +27,7 @@ import pytest
 import yaml
 
 import planner as fo
-from planner.deploy.hosts import LEAVES_S, router_files
-from planner.deploy.router import ADMIN_PORT, ROUTER_PORT, STATUS_PORT, draining
+from planner.deploy.router import ADMIN_PORT, LEAVES_S, ROUTER_PORT, STATUS_PORT, draining, router_files
 from planner.deploy.serving import DeployOptions, serving_of
 from planner.question.files import question_of
 from tests.deploy.conftest import PLANS, documents, plan_of

@@ -14,8 +14,7 @@ import yaml
 
 import planner
 import planner as fo
-from planner.deploy.kubernetes import rollout_notes
-from planner.deploy.pods import environment
+from planner.deploy.kubernetes import environment, rollout_notes
 from planner.deploy.replay import Outcome
 from planner.deploy.serving import DeployOptions, serving_of, start_command
 from planner.engines import engine

@@ -12,7 +12,7 @@ import yaml
 import planner as fo
 from planner.deploy import find_target, target_names
 from planner.deploy.acceptance import LARGEST_RESULT, read_results
-from planner.deploy.hosts import MOST, placed
+from planner.deploy.router import MOST, placed
 from planner.deploy.serving import DeployOptions, Serving, serving_of
 from planner.question.files import saved_pools
 from tests.deploy.conftest import documents, plan_of

@@ -16,8 +16,7 @@ import numpy as np
 import planner as fo
 from planner.advice import choices as of_choices
 from planner.advice.batching import batching
-from planner.advice.replica import SchedulerReplica, scheduler_replica
-from planner.advice.scheduler import capacity, pooled_replicas
+from planner.advice.replica import SchedulerReplica, capacity, pooled_replicas, scheduler_replica
 from planner.advice.stability import stability
 from planner.advice.wait import wait_settings
 from planner.catalog.load import gpus

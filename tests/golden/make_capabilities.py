@@ -21,7 +21,7 @@ from planner.catalog.profiles import profile_names
 from planner.cli.main import app
 from planner.deploy import target_names
 from planner.engines import engines
-from planner.monitor.dialects import DIALECTS
+from planner.monitor.names import DIALECTS
 from planner.promise import PROMISE_METRICS
 from planner.question.options import OPTIONS
 from planner.report import export_names

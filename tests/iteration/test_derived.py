@@ -55,11 +55,6 @@ def test_kappa_is_flagged_without_a_mixed_measurement() -> None:
     plain = derived.interference_parameters(M, context=1000)
     assert plain["kappa"] == 0.0
     assert set(plain.not_identified) == {"c2", "kappa"}
-    with_x = IterationModel(t0=1e-3, b=2e-5, x=1e-6)
-    flagged = derived.with_uncertainty(derived.interference_parameters, with_x, identified={"x": False}, context=1000.0)
-    assert "kappa" in flagged.not_identified
-    known = derived.with_uncertainty(derived.interference_parameters, with_x, identified={"x": True}, context=1000.0)
-    assert "kappa" not in known.not_identified
 
 
 def test_wait() -> None:
@@ -76,15 +71,6 @@ def test_rad() -> None:
     assert d.form_error < 1e-5
     assert 1 / d["mu_Lin"] == pytest.approx(20e-6 * 128)
     assert derived.rad_parameters(M).form_error > 0.05  # no plateau in the form
-
-
-def test_uncertainty_and_flags() -> None:
-    samples = [IterationModel(t0=v) for v in (1e-3, 2e-3, 3e-3)]
-    d = derived.with_uncertainty(derived.fleetopt_parameters, IterationModel(t0=2e-3), samples, {}, context=100.0)
-    low, high = d.intervals["W"]
-    assert 1e-3 <= low < 2e-3 < high <= 3e-3
-    assert "W" in d.not_identified
-    assert d.to_dict()["intervals_90"]["W"] == [low, high]
 
 
 @pytest.mark.parametrize(

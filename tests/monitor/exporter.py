@@ -12,7 +12,7 @@ from planner.fleet.fleet import Fleet
 from planner.fleet.shapes import standing_fleet
 from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.iteration.model import IterationModel
-from planner.monitor.prometheus import Series
+from planner.monitor.measured import Series
 from planner.predict.records import Decoders, Replicas
 from planner.predict.run import replay
 from planner.question.compiled import compile_question

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.monitor.prometheus import Series
+from planner.monitor.measured import Series
 from tests.monitor.exporter import E2E, PER_TOKEN, SECONDS
 
 STEP_S = 30.0

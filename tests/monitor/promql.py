@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.monitor.prometheus import Series
+from planner.monitor.measured import Series
 
 Vector = list[tuple[dict[str, str], float]]
 

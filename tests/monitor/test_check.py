@@ -19,9 +19,8 @@ from typer.testing import CliRunner
 
 import planner as fo
 from planner.cli.main import app
-from planner.monitor.dialects import DIALECTS
-from planner.monitor.measured import by_pool, dialect_of, measured
-from planner.monitor.prometheus import Series, read_answers, to_file
+from planner.monitor.measured import Series, by_pool, dialect_of, measured, read_answers, to_file
+from planner.monitor.names import DIALECTS
 from tests.monitor.exporter import exported, exported_pair, fleet_of
 from tests.test_schemas import wrong
 

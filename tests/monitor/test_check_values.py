@@ -16,13 +16,10 @@ import pytest
 import planner as fo
 from planner.methods.base import MEAN_LEVELS
 from planner.monitor import prometheus
-from planner.monitor.check import _predict, _routing, check_fleet
-from planner.monitor.dialects import DIALECTS
-from planner.monitor.measured import Promised, _quantile, measured
-from planner.monitor.names import Names
+from planner.monitor.check import FleetCheck, Kept, Moved, PoolCheck, _predict, _routing, check_fleet
+from planner.monitor.measured import Promised, Series, _quantile, add_answer, measured, read_server
+from planner.monitor.names import DIALECTS, Names
 from planner.monitor.policy import Policy
-from planner.monitor.prometheus import Series, add_answer, read_server
-from planner.monitor.result import FleetCheck, Kept, Moved, PoolCheck
 from planner.promise import MEAN, Promise
 from planner.question.files import question_of
 from planner.routing import find_routing

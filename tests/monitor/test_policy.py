@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 import planner as fo
-from planner.monitor.policy import DAY_S, Pace, Policy, Scaler, written
-from planner.monitor.reading import metric_of, policies_of, read_policy
+from planner.monitor.policy import DAY_S, Pace, Policy, Scaler, metric_of, policies_of, read_policy, written
 
 
 def test_the_rule_is_that_of_the_api_server() -> None:

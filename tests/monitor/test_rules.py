@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import planner as fo
-from planner.monitor.prometheus import Series
+from planner.monitor.measured import Series
 from tests.deploy.schemas import problems
 from tests.monitor.exporter import fleet_of
 from tests.monitor.fluid import STEP_S, Course, scraped

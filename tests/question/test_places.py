@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 import planner as fo
-from planner.catalog.folders import FOLDER
+from planner.catalog.load import FOLDER
 from planner.cli.main import app, run
 from planner.question.files import PATHS
 from planner.question.options import OPTIONS

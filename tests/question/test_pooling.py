@@ -13,7 +13,7 @@ from planner.catalog.kv import kv_capacity
 from planner.engines import engine
 from planner.errors import InputError
 from planner.iteration.roofline import roofline, shard_shape
-from planner.machine.shard import shard
+from planner.machine.hardware import shard
 from planner.predict import kernel, reference
 from planner.predict.records import Replicas, Requests
 from tests.predict.cases import differences

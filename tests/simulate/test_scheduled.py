@@ -11,7 +11,7 @@ import pytest
 
 import planner as fo
 from planner.advice import choices
-from planner.advice.scheduler import PooledReplica, capacity
+from planner.advice.replica import PooledReplica, capacity
 from planner.errors import InfeasibleError, InputError
 from planner.iteration.model import IterationModel
 from planner.predict.durations import Canonical

@@ -14,8 +14,7 @@ import pytest
 
 import planner as fo
 from planner.catalog.api_prices import read_api_prices
-from planner.catalog.load import gpus
-from planner.catalog.power import power_curve
+from planner.catalog.load import gpus, power_curve
 from planner.errors import InputError
 from planner.plans import HOURS_PER_YEAR
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import planner as fo
-from planner.catalog.folders import FOLDER
+from planner.catalog.load import FOLDER
 from planner.question.files import question_of
 from planner.question.options import PlanInputs
 from planner.report import formatter

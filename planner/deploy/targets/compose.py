@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.hosts import Placed, placed, router_files
-from planner.deploy.router import ENVOY_IMAGE, ROUTER_PORT, length_notes
+from planner.deploy.router import ENVOY_IMAGE, ROUTER_PORT, Placed, length_notes, placed, router_files
 from planner.deploy.serving import EXIT_S, PORT, Serving, note
 from planner.shared.templates import templates
 

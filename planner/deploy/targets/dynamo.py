@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import NOBODY, confined, pod_spec
+from planner.deploy.kubernetes import NOBODY, confined, pod_spec
 from planner.deploy.serving import Serving, ServingPool, note, refusal, without
 from planner.routing import Routing
 from planner.shared.templates import templates
@@ -29,7 +29,7 @@ def render(serving: Serving) -> Rendered:
     worker = workers.get(serving.engine.name)
     if worker is None:
         raise refusal("workers", engine=serving.engine, workers=", ".join(workers))
-    serving.keyless("dynamo")
+    serving.refuse_for("dynamo", "no_key")
     if len(serving.pools) > 1 and not serving.split:
         raise refusal("dynamo_length")
     foreign = [p.device.name for p in serving.pools if p.gpu_resource != "nvidia.com/gpu"]
@@ -38,8 +38,11 @@ def render(serving: Serving) -> Rendered:
     image = serving.options.image or f"nvcr.io/nvidia/ai-dynamo/{worker['image']}:{RELEASE}"
     mode = router_mode(serving.routing, serving.cached_share)
     front = {"name": "main", "image": image, "env": [*NOBODY, {"name": "DYN_ROUTER_MODE", "value": mode}]}
+    frontend = confined({"containers": [front]})
+    # its account is the operator's
+    del frontend["automountServiceAccountToken"]
     components = [
-        _filled("frontend", pod=_pod({"containers": [front]})),
+        _filled("frontend", pod=frontend),
         *(_component(serving, pool, worker, image, mode) for pool in serving.pools),
     ]
     graph = {"nvidia.com/dynamo-graph-deployment-name": serving.options.name}
@@ -54,13 +57,6 @@ def render(serving: Serving) -> Rendered:
     return k.manifests(
         serving, "dynamo", objects, f"requests go to service {serving.options.name}-frontend, port 8000", notes
     )
-
-
-def _pod(spec: k.Object) -> k.Object:
-    """A pod, confined; its account is the operator's."""
-    found = confined(spec)
-    del found["automountServiceAccountToken"]
-    return found
 
 
 def router_mode(routing: Routing, cached_share: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import confined, spread
+from planner.deploy.kubernetes import confined, spread
 from planner.deploy.router import ENVOY_IMAGE, ROUTER_PORT, STATUS_PORT, draining, envoy, length_notes
 from planner.deploy.serving import EXIT_S, NAME, PORT, Serving, note
 from planner.shared.templates import templates
@@ -24,7 +24,7 @@ ENVOY_LEAVES_S = 15
 
 def render(serving: Serving) -> Rendered:
     """All objects as one file."""
-    serving.colocated("k8s")
+    serving.refuse_for("k8s", "split")
     router = serving.router
     # a set of groups has a service of its own name, by which its pods find each other before they are ready
     services = {p.object: p.object if p.nodes == 1 else f"{p.object}-leaders" for p in serving.pools}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import environment, placement, probes, resources
+from planner.deploy.kubernetes import environment, placement, probes, resources
 from planner.deploy.router import POOL_HEADER, length_notes, picker, picker_notes
 from planner.deploy.serving import COMPONENT, NAME, PORT, Serving, ServingPool, note, refusal, without
 from planner.shared.templates import templates
@@ -17,7 +17,7 @@ def render(serving: Serving) -> Rendered:
     pools = serving.pools
     if "{model}" not in serving.engine.launch[2:3]:
         raise refusal("vllm_only", to="kserve", why="KServe's template starts", engine=serving.engine)
-    serving.on_one_node("kserve")
+    serving.refuse_for("kserve", "wide")
     if serving.split:
         prefill = next(p for p in pools if p.role.startswith("prefill"))
         decode = next((p for p in pools if p is not prefill), prefill)
@@ -49,10 +49,7 @@ TEMPLATE_LEAVES_S, TEMPLATE_EXIT_S = 15, 5
 def _labels(serving: Serving, pool: ServingPool) -> dict[str, str]:
     """Labels that KServe gives the pods of a pool."""
     part = "prefill" if pool.role.startswith("prefill") else "workload"
-    return {
-        NAME: serving.options.name if serving.split else pool.object,
-        COMPONENT: f"llminferenceservice-{part}",
-    }
+    return {NAME: serving.options.name if serving.split else pool.object, COMPONENT: f"llminferenceservice-{part}"}
 
 
 def _workload(serving: Serving, pool: ServingPool) -> k.Object:

@@ -6,7 +6,7 @@ import json
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import CONFINED, confined
+from planner.deploy.kubernetes import CONFINED, confined
 from planner.deploy.router import length_notes, picker, picker_notes
 from planner.deploy.serving import NAME, PORT, Serving, ServingPool, note, refusal
 from planner.shared.templates import templates

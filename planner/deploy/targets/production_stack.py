@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from planner.deploy import Rendered, Target
 from planner.deploy import kubernetes as k
-from planner.deploy.pods import node_terms, resources
+from planner.deploy.kubernetes import node_terms, resources
 from planner.deploy.serving import PORT, Serving, ServingPool, note, refusal, without
 from planner.shared.templates import templates
 
@@ -17,11 +17,10 @@ _filled: Callable[..., k.Object] = templates(__file__)
 
 def render(serving: Serving) -> Rendered:
     """All objects as one file."""
-    serving.colocated("production-stack")
-    serving.on_one_node("production-stack")
+    serving.refuse_for("production-stack", "split", "wide")
     if "{model}" not in serving.engine.launch[2:3]:
         raise refusal("vllm_only", to="production-stack", why="runs", engine=serving.engine)
-    serving.keyless("production-stack")
+    serving.refuse_for("production-stack", "no_key")
     router = serving.router
     objects: list[k.Object] = [*(_runtime(serving, p) for p in serving.pools), _router(serving)]
     for pool in serving.pools:

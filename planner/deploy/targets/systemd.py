@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Callable
 
 from planner.deploy import Rendered, Target
-from planner.deploy.hosts import Placed, placed, router_files
-from planner.deploy.router import ROUTER_PORT, length_notes
+from planner.deploy.router import ROUTER_PORT, Placed, length_notes, placed, router_files
 from planner.deploy.serving import EXIT_S, Serving, ServingPool, note
 from planner.shared.templates import templates
 

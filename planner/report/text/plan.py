@@ -10,8 +10,7 @@ import math
 import shlex
 from collections.abc import Iterable, Sequence
 
-from planner.catalog.load import price_offers, repository
-from planner.catalog.power import full_w, power_curve
+from planner.catalog.load import full_w, power_curve, price_offers, repository
 from planner.catalog.profiles import engine_of
 from planner.choices import Choice
 from planner.fleet.types import ANY
