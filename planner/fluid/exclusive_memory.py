@@ -12,6 +12,7 @@ References
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -500,8 +501,5 @@ def _lumps(O: Any, w: Any) -> tuple[float, float]:
 
 def _phase_length(O: Any, w: Any, theta: float) -> int:
     # longest phase in which no more than theta of the slots fall idle (at least one iteration)
-    low, high = 1, int(O.max()) + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if 1.0 / float(w @ np.ceil(O / middle)) <= theta else (low, middle)
-    return low
+    longer = range(2, int(O.max()) + 1)
+    return 1 + bisect_left(longer, True, key=lambda T: not 1.0 / float(w @ np.ceil(O / T)) <= theta)

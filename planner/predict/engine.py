@@ -11,12 +11,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from planner.errors import FleetOptError, InputError
 from planner.predict.request import Request, WaitingQueue, by_arrival, by_prompt
 
-__all__ = ["Batch", "IterationTime", "Node", "Policy", "Report", "Request", "WaitingQueue", "by_arrival", "by_prompt"]
+if TYPE_CHECKING:
+    from planner.iteration.model import IterationModel
+
+__all__ = [
+    "Batch",
+    "Canonical",
+    "IterationTime",
+    "Node",
+    "Policy",
+    "Report",
+    "Request",
+    "WaitingQueue",
+    "by_arrival",
+    "by_prompt",
+]
 
 MAX_EMPTY_DECISIONS = 100_000
 """Decisions in a row that evict somebody and build nothing, after which a policy is declared stuck."""
@@ -69,6 +83,29 @@ class IterationTime(Protocol):
 
     def duration(self, decodes: Sequence[Request], prefills: Sequence[tuple[Request, float]]) -> float:
         """Seconds; a decode's context is ``request.held``, a prefill's past is ``request.prefilled``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Canonical:
+    """The canonical iteration time, :meth:`planner.iteration.model.IterationModel.time`, of one batch.
+
+    Parameters
+    ----------
+    model
+        Its parameters.
+    """
+
+    model: IterationModel
+
+    def duration(self, decodes: Sequence[Request], prefills: Sequence[tuple[Request, float]]) -> float:
+        """Duration of an iteration [s]."""
+        tokens = end = pairs = 0.0
+        for request, chunk in prefills:
+            tokens += chunk
+            pairs += chunk * (request.prefilled + (chunk + 1) / 2)
+            end = max(end, request.prefilled + chunk)
+        contexts = [r.held for r in decodes]
+        return self.model.time(len(contexts), sum(contexts), tokens, pairs, max(contexts, default=0), end)
 
 
 class Node:

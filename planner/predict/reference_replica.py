@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.iteration.model import IterationModel
-from planner.predict.durations import Canonical
-from planner.predict.engine import Batch, Node, Policy, Request, WaitingQueue
+from planner.predict.engine import Batch, Canonical, Node, Policy, Request, WaitingQueue
 from planner.predict.mixed import Mixed
 from planner.predict.records import COLD_AFTER_S, Replicas
 from planner.predict.reference_cache import Pieces, PrefixMemory

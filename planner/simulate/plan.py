@@ -91,13 +91,7 @@ class Verification(Record):
     def verdict(self) -> str:
         """``fails`` if any promise fails, ``cannot tell`` if any is open, else ``holds``."""
         verdicts = {c.verdict for c in self.checks}
-        return (
-            verify.FAILS
-            if verify.FAILS in verdicts
-            else verify.CANNOT_TELL
-            if verify.CANNOT_TELL in verdicts
-            else verify.HOLDS
-        )
+        return next((v for v in (verify.FAILS, verify.CANNOT_TELL) if v in verdicts), verify.HOLDS)
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per promise."""
