@@ -32,18 +32,9 @@ from planner.question.options import GROWTH
 from planner.shared.record import Record
 from planner.simulate import verify
 from planner.simulate.measure import SimulationResult
-from planner.simulate.pool import simulate, simulate_pair
+from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
-from planner.simulate.traffic import (
-    MOST_RUNS,
-    SampledTraffic,
-    Sent,
-    Traffic,
-    cached_tokens,
-    requests_of,
-    seeds_of,
-    whole_tokens,
-)
+from planner.simulate.traffic import MOST_RUNS, SampledTraffic, Sent, Traffic, seeds_of
 from planner.units import RATE_RULE, is_rate
 from planner.workload.pools import DECODE, FEWEST_REQUESTS, KV, PoolLaw
 from planner.workload.sending import Sending, Surge, paced_clients
@@ -251,6 +242,7 @@ def _other_deal(workload: Workload) -> Workload:
     return workload if dealt is None else replace(workload, recorded=dealt)
 
 
+@dataclass(frozen=True, slots=True)
 class LaidTraffic:
     """Requests of a pool as predictions take them, of other draws.
 
@@ -268,46 +260,40 @@ class LaidTraffic:
         Whether a part of the replicas may stand for all.
     """
 
-    def __init__(
-        self,
-        traffic: PoolTraffic,
-        rate_per_s: float,
-        engines: PoolEngines,
-        seeds: Sequence[int],
-        most: int,
-        spread: bool = True,
-    ) -> None:
-        self.traffic, self.rate_per_s, self.engines, self.most, self.spread = traffic, rate_per_s, engines, most, spread
-        self.whole = traffic.recorded
-        ranked = traffic.draws(rate_per_s)
-        self._draws = {seed: OTHER + seed for seed in seeds}
-        if ranked.size > 1:
-            # the prediction's own is the one in the middle
-            others = np.delete(ranked, ranked.size // 2)
-            place = ((np.arange(len(seeds)) + 0.5) / len(seeds) * others.size).astype(np.int64)
-            self._draws = dict(zip(seeds, others[place].tolist(), strict=True))
+    traffic: PoolTraffic
+    rate_per_s: float
+    engines: PoolEngines
+    seeds: Sequence[int]
+    most: int
+    spread: bool = True
+
+    @property
+    def whole(self) -> bool:
+        """See :class:`planner.simulate.traffic.Traffic`."""
+        return self.traffic.recorded
+
+    def draw(self, seed: int) -> int:
+        """Which draw of the traffic a run has."""
+        ranked = self.traffic.draws(self.rate_per_s)
+        # the prediction's own is the one in the middle
+        others = np.delete(ranked, ranked.size // 2)
+        place = (self.seeds.index(seed) + 0.5) / len(self.seeds)
+        return int(others[int(place * others.size)]) if others.size else OTHER + seed
 
     def sent(self, seed: int) -> Sent:
         """See :class:`planner.simulate.traffic.Traffic`."""
-        engines, traffic = self.engines, self.traffic
-        replicas, warm = engines.replicas, min(engines.slots, RUNNING)
-        laid = traffic.lay(
+        replicas, warm = self.engines.count, min(self.engines.slots, RUNNING)
+        laid = self.traffic.lay(
             self.rate_per_s,
             replicas if self.spread else 1,
-            engines.routing,
+            self.engines.routing,
             warm=warm if self.spread else warm * replicas,
             most=self.most,
-            draw=self._draws[seed],
+            draw=self.draw(seed),
         )
-        trace, row = traffic.own.trace, laid.row
-        inputs = whole_tokens(trace.input_tokens, "input_tokens")
-        cached = cached_tokens(inputs, traffic.own.cached_share)
-        lengths = inputs, whole_tokens(trace.output_tokens, "output_tokens"), cached
-        requests = requests_of(laid.times_s, lengths, row, laid.key, laid.weight)
-        if traffic.own.images is not None:
-            requests = replace(requests, images=traffic.own.images[row])
-        surge = traffic.fleet.sending.surge
+        surge = self.traffic.fleet.sending.surge
         apart = laid.weight is not None and (self.whole or surge is not None)
+        requests = self.traffic.requests(laid)
         return Sent(requests, laid.span_s, laid.replicas if self.spread else replicas, apart)
 
 
@@ -332,15 +318,15 @@ def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEng
     method, engines = find_method(question.method), question.engines
     rules = ("mixed" if method.shares_budget else "slots") if preset is None else preset
     slots = pool.setup.slots
-    iteration: IterationModel | list[float] = option.profile.iteration
+    iteration: IterationModel | tuple[float, ...] = option.profile.iteration
     chunk: float = option.token_budget
     if rules == "slots":
         # the picture of these methods: durations by active slots at the mean context
         if method.free_prefill:  # where prefill takes iterations and nothing else
             frozen, context = option.profile.iteration.at_batch(slots), law.mean(KV) / max(law.mean(DECODE), 1e-9)
-            iteration = [frozen.time(n, n * context) for n in range(slots + 1)]
+            iteration = tuple(frozen.time(n, n * context) for n in range(slots + 1))
         else:
-            iteration = iteration_times(law, option.profile.iteration, slots, engines.chunk).tolist()
+            iteration = tuple(iteration_times(law, option.profile.iteration, slots, engines.chunk).tolist())
         chunk = engines.chunk
     return PoolEngines(
         pool.size.replicas * option.copies,
@@ -349,13 +335,13 @@ def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEng
         chunk,
         float(option.kv_tokens(slots)),
         question.routing.name,
-        rules,
-        0.0 if method.free_prefill else option.profile.api_overhead_s,
-        option.speculation,
-        option.profile.request_s if method.shares_budget else 0.0,
-        int(option.shared_prefix),
-        option.profile.wake_s if method.shares_budget else 0.0,
-        option.image_s,
+        request_s=option.profile.request_s if method.shares_budget else 0.0,
+        wake_s=option.profile.wake_s if method.shares_budget else 0.0,
+        shared_prefix=int(option.shared_prefix),
+        image_s=option.image_s,
+        preset=rules,
+        api_overhead_s=0.0 if method.free_prefill else option.profile.api_overhead_s,
+        speculation=option.speculation,
     )
 
 
@@ -514,11 +500,10 @@ class _Runs:
             cache, traffic = None, source.of(0, second, seeds, spread=False)
         else:
             traffic = self._calls(sessions, source.rate_per_s)
-        found = simulate_pair(
+        found = simulate(
             traffic,
             first,
-            second,
-            fleet.transfer_s,
+            (second, fleet.transfer_s),
             seeds=seeds,
             quantiles=quantiles,
             clients=self._clients(1.0),
@@ -534,7 +519,7 @@ class _Runs:
         share, model = source.laws[k].share, sessions_of(pool)
         sessions = source.sessions(k) if model is not None else None
         engines = pool_engines(source.fleet, pool, self.preset)
-        result = simulate(
+        return simulate(
             self._calls(sessions, source.rate_per_s * share) if sessions else source.of(k, engines, seeds),
             engines,
             seeds=seeds,
@@ -544,7 +529,6 @@ class _Runs:
             program=self.program,
             progress=self._tell(pool.name),
         )
-        return [result]
 
     def _calls(self, sessions: Sessions, rate_per_s: float) -> SessionTraffic:
         """Calls of sessions: a session is followed from call to call, whenever the trace had them."""

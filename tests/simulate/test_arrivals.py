@@ -11,10 +11,10 @@ from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict.records import Clients
 from planner.simulate.plan import Load
-from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
 from planner.workload.sending import Surge
+from tests.simulate.asked import simulate
 
 # --- a client with a limit in flight ---------------------------------------------------------------------------------
 
