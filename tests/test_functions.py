@@ -43,7 +43,6 @@ WIDE = {
     "simulate/compare.py: compare_policies": FORWARDED,
     "simulate/plan.py: verify_fleet": FORWARDED,
     "simulate/policies/eb_plus.py: EbPlus.__init__": FIELDS,
-    "simulate/policies/eb_star.py: AdaptiveExclusiveBatching.__init__": FIELDS,
     "simulate/pool.py: simulate": SETTINGS,
     "simulate/run.py: run_policy": SETTINGS,
     "studies/costs.py: costs_of": FORWARDED,

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from planner.fluid.exclusive import check_costs, zeta_of_theta
-from planner.fluid.numeric import expm1, expm1_minus_linear, formula
+from planner.fluid.numeric import expm1, formula
 from planner.shared.lattice import tail_of_sum
 from planner.shared.need import need
 
@@ -85,13 +85,6 @@ def _age_share(zeta: Decimal) -> Decimal:
     if zeta == 0:
         return Decimal(1)
     return zeta / expm1(zeta) if zeta.is_finite() else Decimal(0)
-
-
-def _age_gap(zeta: Decimal) -> Decimal:
-    """1 - zeta/(e^zeta - 1), without cancellation."""
-    if zeta == 0:
-        return Decimal(0)
-    return expm1_minus_linear(zeta) / expm1(zeta) if zeta.is_finite() else Decimal(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +161,7 @@ def N_bounds(C: Decimal, eps: Decimal, mu_L: Decimal, p0: Decimal, theta: Decima
 
 def _peak(mu_L: Decimal, p0: Decimal, zeta: Decimal) -> tuple[Decimal, Decimal, Decimal, Decimal]:
     """Time of the mean peak, share still decoding then, mean prompt plus age then, mean peak per slot."""
-    t_m = max((_age_gap(zeta) - p0 * mu_L) / p0, Decimal(0))  # (1 - y)/p0
+    t_m = max((1 - _age_share(zeta) - p0 * mu_L) / p0, Decimal(0))  # (1 - y)/p0
     alive = (-p0 * t_m).exp()
     mean = mu_L + _age_share(zeta) / p0 + t_m
     return t_m, alive, mean, alive * mean

@@ -369,7 +369,7 @@ def rad_lambda_max(
 ) -> float:
     """Arrival rate below which RAD is stable on r nodes, r / Tbar_R (Theorem 2).
 
-    Not a proven limit for all schedulers, though Theorem 1 says so; see :func:`rad_lambda_bracket`.
+    Not a proven limit for all schedulers, though Theorem 1 says so.
 
     Parameters
     ----------

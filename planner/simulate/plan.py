@@ -32,7 +32,7 @@ from planner.question.options import GROWTH
 from planner.shared.record import Record
 from planner.simulate import verify
 from planner.simulate.measure import SimulationResult
-from planner.simulate.pool import simulate
+from planner.simulate.pool import Transfer, simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import MOST_RUNS, SampledTraffic, Sent, Traffic, seeds_of
 from planner.units import RATE_RULE, is_rate
@@ -184,11 +184,6 @@ class FleetSource:
         if found is None:
             raise InputError(f"replay: no request of the trace belongs to pool {self.fleet.pools[k].name}")
         return found
-
-    def sessions(self, k: int) -> Sessions | None:
-        """The calls of the k-th pool session by session, where the plan follows them."""
-        # a trace that is replayed has requests of its own
-        return self.laws[k].sessions() if self.load.trace is None else None
 
     def of(self, k: int, engines: PoolEngines, seeds: Sequence[int], spread: bool = True) -> Traffic:
         """Traffic of the k-th pool, a draw for each seed.
@@ -419,15 +414,14 @@ def verify_fleet(
     source = FleetSource(fleet, workload, arrival_rate_per_s, load, requests, max_requests)
     runs = _Runs(source, preset, program, progress)
     asked = _asked(fleet, arrival_rate_per_s)
-    together = (
-        [(asked, partial(runs.pair, fleet, [pool.name for pool in asked]))]
-        if isinstance(fleet, Disaggregated)
-        else [([asked[k]], partial(runs.single, k)) for k in range(len(asked))]
-    )
+    # both pools of a pair together
+    groups = [asked] if isinstance(fleet, Disaggregated) else [[pool] for pool in asked]
     checks: list[verify.Check] = []
     results: dict[str, SimulationResult] = {}
-    for pools, simulated in together:
-        found, verdicts = verify.verify_pools(pools, simulated, numbers, min(max_requests // requests, MOST_RUNS))
+    for k, pools in enumerate(groups):
+        found, verdicts = verify.verify_pools(
+            pools, partial(runs, k), numbers, min(max_requests // requests, MOST_RUNS)
+        )
         checks += verdicts
         results |= {pool.name: result for pool, result in zip(pools, found, strict=True)}
     for name, result in results.items():
@@ -471,9 +465,6 @@ class _Runs:
     program: str
     progress: Callable[[str, float], None] | None
 
-    def _tell(self, name: str) -> Callable[[float], None] | None:
-        return None if self.progress is None else partial(self.progress, name)
-
     def _clients(self, share: float) -> Clients | None:
         """What clients of that part of the traffic do, where they do anything but wait."""
         c, in_flight = self.source.fleet.question.clients, self.source.traffic.sending.in_flight
@@ -482,53 +473,42 @@ class _Runs:
         limit = max(in_flight * share, 1.0)
         return Clients(c.max_queue, c.max_queued_tokens, c.timeout_s, c.retries, c.retry_after_s, limit)
 
-    def pair(
-        self, fleet: Disaggregated, names: Sequence[str], seeds: Sequence[int], quantiles: Sequence[float]
-    ) -> Sequence[SimulationResult]:
-        """The prefill and the decode pool, between which every request moves."""
-        source = self.source
-        if self.preset is not None or source.traffic.sending.in_flight < math.inf:
-            raise InputError(
-                "preset, in_flight: a prefill and a decode pool have rules of their own and no limit in flight"
-            )
-        first, second = pair_engines(fleet)
-        # a trace that is replayed has requests of its own
-        sessions = fleet.question.traffic.sessions if source.load.trace is None else None
-        cache = fleet.prefill.cache if isinstance(fleet.prefill, SessionPool) and sessions is not None else None
-        traffic: Traffic
-        if cache is None or sessions is None:
-            cache, traffic = None, source.of(0, second, seeds, spread=False)
+    def __call__(self, k: int, seeds: Sequence[int], quantiles: Sequence[float]) -> Sequence[SimulationResult]:
+        """The k-th pool; of a disaggregated fleet both, between which every request moves."""
+        source, fleet = self.source, self.source.fleet
+        behind: tuple[PoolEngines, Transfer] | None = None
+        if isinstance(fleet, Disaggregated):
+            if self.preset is not None or source.traffic.sending.in_flight < math.inf:
+                raise InputError(
+                    "preset, in_flight: a prefill and a decode pool have rules of their own and no limit in flight"
+                )
+            engines, sent_to = pair_engines(fleet)
+            behind, pools = (sent_to, fleet.transfer_s), fleet.pools
+            model = fleet.prefill if isinstance(fleet.prefill, SessionPool) else None
+            sessions, share = fleet.question.traffic.sessions, 1.0
         else:
-            traffic = self._calls(sessions, source.rate_per_s)
+            pools = fleet.pools[k : k + 1]
+            engines = sent_to = pool_engines(fleet, pools[0], self.preset)
+            model, share = sessions_of(pools[0]), source.laws[k].share
+            sessions = None if model is None else source.laws[k].sessions()
+        traffic: Traffic
+        # a trace that is replayed has requests of its own
+        if model is None or sessions is None or source.load.trace is not None:
+            model, traffic = None, source.of(k, sent_to, seeds, spread=behind is None)
+        else:
+            traffic = self._calls(sessions, source.rate_per_s * share)
         found = simulate(
             traffic,
-            first,
-            (second, fleet.transfer_s),
-            seeds=seeds,
-            quantiles=quantiles,
-            clients=self._clients(1.0),
-            cache=cache,
-            program=self.program,
-            progress=self._tell(names[-1]),
-        )
-        return found[: len(names)]
-
-    def single(self, k: int, seeds: Sequence[int], quantiles: Sequence[float]) -> Sequence[SimulationResult]:
-        """The k-th pool of a colocated fleet."""
-        source, pool = self.source, self.source.fleet.pools[k]
-        share, model = source.laws[k].share, sessions_of(pool)
-        sessions = source.sessions(k) if model is not None else None
-        engines = pool_engines(source.fleet, pool, self.preset)
-        return simulate(
-            self._calls(sessions, source.rate_per_s * share) if sessions else source.of(k, engines, seeds),
             engines,
+            behind,
             seeds=seeds,
             quantiles=quantiles,
             clients=self._clients(share),
-            cache=model.cache if model is not None and sessions else None,
+            cache=None if model is None else model.cache,
             program=self.program,
-            progress=self._tell(pool.name),
+            progress=None if self.progress is None else partial(self.progress, pools[-1].name),
         )
+        return found[: len(pools)]
 
     def _calls(self, sessions: Sessions, rate_per_s: float) -> SessionTraffic:
         """Calls of sessions: a session is followed from call to call, whenever the trace had them."""
