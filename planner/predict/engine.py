@@ -179,18 +179,21 @@ class Node:
 
     # --- what a policy does ----------------------------------------------------------------------------------------
 
-    def admit(self, request: Request, tokens: float | None = None) -> None:
-        """Move a waiting request to the residents; from now on it holds its prefill length (or `tokens`)."""
+    def admit(self, request: Request, tokens: float | None = None) -> Request:
+        """Move a waiting request, which is returned, to the residents; from now on it holds its prefill length (or `tokens`)."""
         self.waiting.remove(request)
         request.resident = True
         request.held = request.prefill_length if tokens is None else tokens
         self.held += self.size(request, request.held)
         self.residents[request.index] = request
+        return request
 
-    def prefill(self, request: Request, chunk: float) -> None:
-        """Process `chunk` tokens of a resident's prefill in this iteration."""
+    def prefill(self, request: Request, most: float = math.inf) -> float:
+        """Process what is left of a resident's prefill in this iteration, at most so many tokens; how many."""
+        chunk = min(request.prefill_left, most)
         request.placed = self._decision
         self.batch.prefills.append((request, chunk))
+        return chunk
 
     def decode(self, request: Request, restart: bool = False, swap: bool = False) -> bool:
         """Place a decode: it claims one token and evicts if that does not fit.
