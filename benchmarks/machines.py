@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.iteration.model import IterationModel
-from planner.predict.durations import Canonical
-from planner.predict.engine import IterationTime, Request
+from planner.predict.engine import Canonical, IterationTime, Request
 from planner.reproduce.machines import KvLinear, Prefills, Staircase
 
 

@@ -631,7 +631,9 @@ def _grouped(
             if found is not None:
                 groups.setdefault(found[0], []).append(found[1])
     more = [f"... and {len(problems) - 20} more"] if len(problems) > 20 else []
-    refuse([*problems[:20], *more], heading=f"{name}: {len(problems)} problems")
+    if problems:
+        heading = f"{name}: {len(problems)} problems" if len(problems) > 1 else None
+        raise InputError.from_problems([*problems[:20], *more], None, heading)
     return groups
 
 

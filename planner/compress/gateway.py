@@ -29,16 +29,8 @@ from planner.shared.cores import end_with_parent
 from planner.shared.documents import printable
 
 _HOP_BY_HOP = {
-    *(
-        "accept-encoding",
-        "connection",
-        "content-length",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-    ),
-    *("te", "trailers", "transfer-encoding", "upgrade"),
+    *("accept-encoding", "connection", "content-length", "host", "keep-alive", "proxy-authenticate"),
+    *("proxy-authorization", "te", "trailers", "transfer-encoding", "upgrade"),
 }
 """Headers that belong to one connection (RFC 9110, section 7.6.1), and those the proxy sets itself."""
 

@@ -57,7 +57,7 @@ def least_by_hardware(method: Method, option: EngineOption, sums: FloatArray, ra
     floor = hardware_floor(
         option.gpu, option.model, rate_per_s, sums[..., m.NEW_INPUT], sums[..., m.OUTPUT], sums[..., m.KV]
     )
-    found: FloatArray = np.ceil(floor.gpus / option.profile.gpus)
+    found: FloatArray = np.ceil(floor / option.profile.gpus)
     return found
 
 

@@ -179,7 +179,7 @@ def _impossible(pool: Pool) -> Iterator[Remark]:
     law, option = pool.law, pool.option
     new, output, kv = law.mean(m.NEW_INPUT), law.mean(m.OUTPUT), law.mean(m.KV)
     floor = hardware_floor(option.gpu, option.model, pool.arrival_rate_per_s, new, output, kv)
-    gpus, least = pool.size.replicas * option.profile.gpus, float(floor.gpus)
+    gpus, least = pool.size.replicas * option.profile.gpus, float(floor)
     if gpus < least:
         names = {"gpu": option.gpu.name, "profile": option.profile.name}
         yield Remark("below_hardware", {"gpus": gpus, "least": least, **names})

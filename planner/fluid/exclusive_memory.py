@@ -12,6 +12,7 @@ References
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from planner.fluid.exclusive import check_costs, zeta_of_theta
-from planner.fluid.numeric import expm1, expm1_minus_linear, formula
+from planner.fluid.numeric import expm1, formula
 from planner.shared.lattice import tail_of_sum
 from planner.shared.need import need
 
@@ -84,13 +85,6 @@ def _age_share(zeta: Decimal) -> Decimal:
     if zeta == 0:
         return Decimal(1)
     return zeta / expm1(zeta) if zeta.is_finite() else Decimal(0)
-
-
-def _age_gap(zeta: Decimal) -> Decimal:
-    """1 - zeta/(e^zeta - 1), without cancellation."""
-    if zeta == 0:
-        return Decimal(0)
-    return expm1_minus_linear(zeta) / expm1(zeta) if zeta.is_finite() else Decimal(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +161,7 @@ def N_bounds(C: Decimal, eps: Decimal, mu_L: Decimal, p0: Decimal, theta: Decima
 
 def _peak(mu_L: Decimal, p0: Decimal, zeta: Decimal) -> tuple[Decimal, Decimal, Decimal, Decimal]:
     """Time of the mean peak, share still decoding then, mean prompt plus age then, mean peak per slot."""
-    t_m = max((_age_gap(zeta) - p0 * mu_L) / p0, Decimal(0))  # (1 - y)/p0
+    t_m = max((1 - _age_share(zeta) - p0 * mu_L) / p0, Decimal(0))  # (1 - y)/p0
     alive = (-p0 * t_m).exp()
     mean = mu_L + _age_share(zeta) / p0 + t_m
     return t_m, alive, mean, alive * mean
@@ -500,8 +494,5 @@ def _lumps(O: Any, w: Any) -> tuple[float, float]:
 
 def _phase_length(O: Any, w: Any, theta: float) -> int:
     # longest phase in which no more than theta of the slots fall idle (at least one iteration)
-    low, high = 1, int(O.max()) + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if 1.0 / float(w @ np.ceil(O / middle)) <= theta else (low, middle)
-    return low
+    longer = range(2, int(O.max()) + 1)
+    return 1 + bisect_left(longer, True, key=lambda T: not 1.0 / float(w @ np.ceil(O / T)) <= theta)

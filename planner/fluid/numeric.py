@@ -252,18 +252,12 @@ def expm1(x: Decimal) -> Decimal:
 
 
 def log1p(x: Decimal) -> Decimal:
-    """ln(1 + x) without cancellation.
+    """ln(1 + x): of 60 digits enough are left.
 
     >>> float(log1p(Decimal("1e-40"))), float(log1p(Decimal(-1)))
     (1e-40, -inf)
     """
-    if abs(x) > Decimal("1e-5"):
-        return (1 + x).ln()
-    total, power = Decimal(0), Decimal(1)
-    for n in range(1, 14):
-        power *= x
-        total += (power if n % 2 else -power) / n
-    return total
+    return (1 + x).ln()
 
 
 def expm1_minus_linear(x: Number) -> Number:

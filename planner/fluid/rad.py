@@ -246,17 +246,8 @@ def _linear(p: RadParameters, prompt: int, decodes: int, chunk: int) -> Fraction
 
 def _prefill_sum(p: RadParameters, prompt: int, chunk: int) -> Fraction:
     """Attention of a prompt's chunks, all but the last of the same size."""
-    full, rest = divmod(prompt, chunk)
-    if chunk % p.lcm == 0:  # every ceiling is exact: sum of j chunk over j = 1..full, twice, by two tile sides
-        pairs = Fraction(p.d * (chunk // p.tcol) * chunk * full * (full + 1), p.trow * p.tred)
-        total = p.N * pairs / (p.s * p.mu)
-    else:
-        total = Fraction(0)
-        scale = ceil_div(chunk, p.tcol)
-        rows = sum(ceil_div(j * chunk, p.trow) for j in range(1, full + 1))
-        reds = sum(ceil_div(j * chunk, p.tred) for j in range(1, full + 1))
-        total = p.N * scale * (rows * Fraction(p.d, p.tred) + reds * Fraction(p.d, p.trow)) / (p.s * p.mu)
-    return Fraction(total + (p.prefill_attention(full * chunk + 1, rest) if rest else 0))
+    chunks = ((first + 1, min(chunk, prompt - first)) for first in range(0, prompt, chunk))
+    return sum((p.prefill_attention(*part) for part in chunks), Fraction(0))
 
 
 def Tbar_R(dist: Lengths, params: RadParameters | Mapping[str, Any], chunk: int | None = None) -> float:
@@ -378,7 +369,7 @@ def rad_lambda_max(
 ) -> float:
     """Arrival rate below which RAD is stable on r nodes, r / Tbar_R (Theorem 2).
 
-    Not a proven limit for all schedulers, though Theorem 1 says so; see :func:`rad_lambda_bracket`.
+    Not a proven limit for all schedulers, though Theorem 1 says so.
 
     Parameters
     ----------

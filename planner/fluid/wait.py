@@ -57,6 +57,11 @@ def token_iterations(prompt: Fraction, decodes: Fraction) -> Fraction:
     return (decodes + 1) * (prompt + decodes / 2)
 
 
+def _work(rows: Sequence[tuple[Fraction, Fraction, Fraction]]) -> Fraction:
+    """S, token-iterations arriving per second."""
+    return sum((lam * token_iterations(l, o) for lam, l, o in rows), Fraction(0))
+
+
 def inexact(*values: Any) -> bool:
     """Whether any value carries the rounding of binary numbers."""
     return any(isinstance(v, float) or hasattr(v, "_mpf_") for v in values)
@@ -127,7 +132,7 @@ def fluid_equilibrium(types: Types, d0: Any, d1: Any) -> FluidEquilibrium:
     """
     rows = _rows(types)
     fixed, per_token = sign_checked(d0, "d0"), sign_checked(d1, "d1")
-    S = sum((lam * token_iterations(l, o) for lam, l, o in rows), Fraction(0))
+    S = _work(rows)
     slack = 1 - per_token * S
     thr = sum((lam * o for lam, _, o in rows), Fraction(0))
     if slack <= 0:
@@ -174,7 +179,7 @@ def load_scale_max(types: Types, d0: Any, d1: Any, C: Any) -> float:
     """
     rows = _rows(types)
     fixed, per_token = sign_checked(d0, "d0"), sign_checked(d1, "d1")
-    S = sum((lam * token_iterations(l, o) for lam, l, o in rows), Fraction(0))
+    S = _work(rows)
     if isinstance(C, float) and math.isinf(C) and C > 0:
         return math.inf if S * per_token == 0 else out(1 / (S * per_token))
     capacity = sign_checked(C, "C")
@@ -453,7 +458,7 @@ def wait_min_thresholds(types: Types, d0: Any, d1: Any, strict: bool = True, C: 
     snap = inexact(d0, d1, *(v for row in types for v in row))
     rates = [lam for lam, *_ in rows]
     weights = [token_iterations(l, o) for _, l, o in rows]
-    slack = 1 - per_token * sum((r * w for r, w in zip(rates, weights, strict=True)), Fraction(0))
+    slack = 1 - per_token * _work(rows)
     if slack <= 0:
         infinite = tuple(math.inf if r > 0 else 2.0 for r in rates)
         return WaitThresholds((), math.inf, math.inf, infinite, False, True, False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from planner.errors import InputError, did_you_mean
 
 FloatArray = NDArray[np.float64]
+
+_Rules: TypeAlias = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+_OF_ARRAYS: _Rules = (np.maximum, np.ceil, np.where)
+_OF_NUMBERS: _Rules = (max, math.ceil, lambda holds, one, other: one if holds else other)
+"""What takes the larger, rounds up and chooses."""
 
 
 def _in(unit: str, default: float = 0.0, beside: str = "") -> Any:
@@ -216,61 +221,41 @@ class IterationModel:
         """
         batch: tuple[Any, ...] = (decodes, context_sum, prefill_tokens, prefill_pairs, context_max, prefill_end)
         nothing: Any = np.zeros(())
-        run: Callable[..., float | FloatArray] = self._time_arrays
+        rules = _OF_ARRAYS
         if {*map(type, batch)} <= _NUMBERS:
-            nothing, run = 0.0, self._time_scalar
+            nothing, rules = 0.0, _OF_NUMBERS
         else:
             batch = tuple(np.asarray(x, dtype=np.float64) for x in batch)
         if not self.apart:
-            return run(*batch)
+            return self._together(rules, *batch)
         n, kv, new, pairs, longest, end = batch
-        return run(n, kv, nothing, nothing, longest, nothing) + run(nothing, nothing, new, pairs, nothing, end)
+        alone = self._together(rules, n, kv, nothing, nothing, longest, nothing)
+        return alone + self._together(rules, nothing, nothing, new, pairs, nothing, end)
 
-    def _time_arrays(
-        self, n: FloatArray, kv: FloatArray, new: FloatArray, pairs: FloatArray, longest: FloatArray, end: FloatArray
-    ) -> FloatArray:
-        """The formula for a batch run together, on arrays; terms that are nothing are left out, as it is asked very often."""
+    def _together(self, rules: _Rules, n: Any, kv: Any, new: Any, pairs: Any, longest: Any, end: Any) -> Any:
+        """The formula for a batch run together, of numbers or of arrays; terms that are nothing are left out, as it is asked very
+        often: a simulator calls it once per iteration."""
+        largest, ceil, choose = rules
         tokens = self.rows * n + new if self.rows != 1.0 else n + new
         rounded = tokens
         if self.tau > 1:
-            stairs = self.tau * np.ceil(tokens / self.tau)
-            rounded = np.where(tokens <= 0.5 * self.tau, tokens, stairs)
-        weights = self.weight_time(tokens) if self.w_experts > 0.0 else self.w
+            rounded = choose(tokens <= 0.5 * self.tau, tokens, self.tau * ceil(tokens / self.tau))
+        weights = self.w + self.w_experts * self.touched(tokens) if self.w_experts > 0.0 else self.w
         attention = self.g * kv
-        if self.e > 0.0 and longest.any():
-            attention = np.maximum(attention, self.e * longest)
+        if self.e > 0.0:
+            attention = largest(attention, self.e * longest)
         attention = self.h * n + attention + self.a * pairs
         if self.m > 0.0:
             # no kernel reads the cache faster than the one for decodes alone
-            walked = np.maximum(self.e_m * np.maximum(longest, end), self.g * kv)
-            together = np.maximum(self.a * (pairs + self.m * kv) + self.h_m * n, walked)
-            attention = np.where(new > 0.0, together, attention)
-        total = self.t0 + (np.maximum(weights, self.b * rounded) + self.c * tokens) + attention
+            walked = largest(self.e_m * largest(longest, end), self.g * kv)
+            together = largest(self.a * (pairs + self.m * kv) + self.h_m * n, walked)
+            attention = choose(new > 0.0, together, attention)
+        total = self.t0 + (largest(weights, self.b * rounded) + self.c * tokens) + attention
         if self.grown > 0.0:
             total = total + self.grown * n / (n + self.half)
         if self.x > 0.0:
-            total = total + self.x * n * new / np.where(tokens > 0.0, tokens, 1.0)
-        return total if np.all(tokens > 0.0) else np.where(tokens > 0.0, total, 0.0)
-
-    def _time_scalar(self, n: float, kv: float, new: float, pairs: float, longest: float, end: float) -> float:
-        """The same on Python floats: a simulator calls this once per iteration."""
-        tokens = self.rows * n + new
-        if tokens <= 0.0:
-            return 0.0
-        rounded = tokens
-        if self.tau > 1 and tokens > 0.5 * self.tau:
-            rounded = self.tau * math.ceil(tokens / self.tau)
-        floor = self.w
-        if self.w_experts > 0.0:
-            share = 1.0 - (1.0 - self.expert_share) ** tokens
-            floor += self.w_experts * min(share + self.uneven * math.sqrt(share * (1.0 - share)), 1.0)
-        linear = max(floor, self.b * rounded) + self.c * tokens
-        if self.m > 0.0 and new > 0.0:
-            attention = max(self.a * (pairs + self.m * kv) + self.h_m * n, self.e_m * max(longest, end), self.g * kv)
-        else:
-            attention = self.h * n + max(self.g * kv, self.e * longest) + self.a * pairs
-        host = self.grown * n / (n + self.half) if self.grown > 0.0 else 0.0
-        return self.t0 + linear + attention + host + self.x * n * new / tokens
+            total = total + self.x * n * new / largest(tokens, 1e-300)
+        return choose(tokens > 0.0, total, 0.0)
 
     def weight_time(self, tokens: ArrayLike) -> FloatArray:
         """Time to stream the weights a batch of `tokens` touches [s].

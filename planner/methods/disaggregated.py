@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,15 +64,13 @@ class DecodePool(ReplayPool):
 
     def beside(self, prefills: int) -> DecodePool:
         """The same behind so many prefill replicas (single copies)."""
-        other = copy(self)
+        other = self._under(self.traffic)
         other.prefills = prefills
-        other._forget()
         return other
 
-    def _otherwise(self, slow: float, draw: int | None) -> ReplayPool:
+    def _otherwise(self, slow: float, draw: int | None) -> Self:
         """See :meth:`planner.methods.base.PoolModel.under`: both pools."""
         other = super()._otherwise(slow, draw)
-        assert isinstance(other, DecodePool)
         other.first, other._first_capacity = slowed(self.first, slow), self._first_capacity / slow
         return other
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,23 +200,22 @@ class ReplayPool(PoolModel):
         """See :class:`PoolModel`."""
         return self._under(self.traffic.poisson()) if self.traffic.recorded else None
 
-    def _under(self, traffic: PoolTraffic) -> ReplayPool:
-        """The same replicas under other traffic."""
+    def _under(self, traffic: PoolTraffic) -> Self:
+        """The same replicas under other traffic, nothing of which has been replayed."""
         other = copy(self)
         other.traffic = traffic
         other._forget()
         return other
 
-    def by_windows(self, windows_s: float) -> ReplayPool:
+    def by_windows(self, windows_s: float) -> Self:
         """See :class:`PoolModel`."""
         other = self._under(self.traffic)
         other.windows_s = windows_s
         return other
 
-    def _otherwise(self, slow: float, draw: int | None) -> ReplayPool:
+    def _otherwise(self, slow: float, draw: int | None) -> Self:
         """See :meth:`PoolModel.under`."""
-        other = copy(self)
-        other._forget()
+        other = self._under(self.traffic)
         other.engine, other.draw, other.slow = slowed(self.engine, slow), draw, self.slow * slow
         return other
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -95,10 +94,8 @@ class SessionPool(ReplayPool):
         if routing.name == self.engine.routing:
             return self
         if routing.name not in self._routed:
-            other = copy(self)
+            other = self._routed[routing.name] = self._under(self.traffic)
             other.engine = replace(self.engine, routing=routing.name)
-            other._forget()
-            self._routed[routing.name] = other
         return self._routed[routing.name]
 
     def without_bursts(self) -> None:

@@ -11,12 +11,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from planner.errors import FleetOptError, InputError
 from planner.predict.request import Request, WaitingQueue, by_arrival, by_prompt
 
-__all__ = ["Batch", "IterationTime", "Node", "Policy", "Report", "Request", "WaitingQueue", "by_arrival", "by_prompt"]
+if TYPE_CHECKING:
+    from planner.iteration.model import IterationModel
+
+__all__ = [
+    "Batch",
+    "Canonical",
+    "IterationTime",
+    "Node",
+    "Policy",
+    "Report",
+    "Request",
+    "WaitingQueue",
+    "by_arrival",
+    "by_prompt",
+]
 
 MAX_EMPTY_DECISIONS = 100_000
 """Decisions in a row that evict somebody and build nothing, after which a policy is declared stuck."""
@@ -69,6 +83,29 @@ class IterationTime(Protocol):
 
     def duration(self, decodes: Sequence[Request], prefills: Sequence[tuple[Request, float]]) -> float:
         """Seconds; a decode's context is ``request.held``, a prefill's past is ``request.prefilled``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Canonical:
+    """The canonical iteration time, :meth:`planner.iteration.model.IterationModel.time`, of one batch.
+
+    Parameters
+    ----------
+    model
+        Its parameters.
+    """
+
+    model: IterationModel
+
+    def duration(self, decodes: Sequence[Request], prefills: Sequence[tuple[Request, float]]) -> float:
+        """Duration of an iteration [s]."""
+        tokens = end = pairs = 0.0
+        for request, chunk in prefills:
+            tokens += chunk
+            pairs += chunk * (request.prefilled + (chunk + 1) / 2)
+            end = max(end, request.prefilled + chunk)
+        contexts = [r.held for r in decodes]
+        return self.model.time(len(contexts), sum(contexts), tokens, pairs, max(contexts, default=0), end)
 
 
 class Node:
@@ -142,18 +179,21 @@ class Node:
 
     # --- what a policy does ----------------------------------------------------------------------------------------
 
-    def admit(self, request: Request, tokens: float | None = None) -> None:
-        """Move a waiting request to the residents; from now on it holds its prefill length (or `tokens`)."""
+    def admit(self, request: Request, tokens: float | None = None) -> Request:
+        """Move a waiting request, which is returned, to the residents; from now on it holds its prefill length (or `tokens`)."""
         self.waiting.remove(request)
         request.resident = True
         request.held = request.prefill_length if tokens is None else tokens
         self.held += self.size(request, request.held)
         self.residents[request.index] = request
+        return request
 
-    def prefill(self, request: Request, chunk: float) -> None:
-        """Process `chunk` tokens of a resident's prefill in this iteration."""
+    def prefill(self, request: Request, most: float = math.inf) -> float:
+        """Process what is left of a resident's prefill in this iteration, at most so many tokens; how many."""
+        chunk = min(request.prefill_left, most)
         request.placed = self._decision
         self.batch.prefills.append((request, chunk))
+        return chunk
 
     def decode(self, request: Request, restart: bool = False, swap: bool = False) -> bool:
         """Place a decode: it claims one token and evicts if that does not fit.

@@ -60,20 +60,16 @@ class Mixed:
             if chunk <= 0:
                 continue
             if node.grows(request, chunk):
-                node.prefill(request, chunk)
-                budget -= chunk
+                budget -= node.prefill(request, chunk)
             else:
                 node.evict(request)
         closed = node.iterations % self.gather > 0 and bool(node.decoding)
         while not (closed or node.evicted) and budget > 0 and node.waiting and node.fits(node.waiting.head, self.slots):
-            request = node.waiting.head
-            node.admit(request)
+            request = node.admit(node.waiting.head)
             if request.prefilled < 0:  # prefilled elsewhere: it decodes in this very iteration
                 node.place(request)
                 budget -= self.rows
             else:
-                chunk = min(request.prefill_left, budget)
-                node.prefill(request, chunk)
-                budget -= chunk
+                budget -= node.prefill(request, budget)
         if self.apart and not node.batch.prefills:
             node.decode_all(node.decoding, restart=self.restart)

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.iteration.model import IterationModel
-from planner.predict.durations import Canonical
-from planner.predict.engine import Batch, Node, Policy, Request, WaitingQueue
+from planner.predict.engine import Batch, Canonical, Node, Policy, Request, WaitingQueue
 from planner.predict.mixed import Mixed
 from planner.predict.records import COLD_AFTER_S, Replicas
 from planner.predict.reference_cache import Pieces, PrefixMemory
@@ -93,10 +92,8 @@ class Slots:
             node.admit(node.waiting.head)
         budget = math.inf if self.chunk is None else self.chunk
         for request in node.prefilling:
-            chunk = 1 if self.chunk is None else min(request.prefill_left, budget)
-            if chunk > 0:
-                node.prefill(request, chunk)
-                budget -= chunk
+            if budget > 0:
+                budget -= node.prefill(request, 1 if self.chunk is None else budget)
 
 
 class Replica(Node):
@@ -204,7 +201,7 @@ class Replica(Node):
             request.kept_once = self.cache.held_already(request.row)
         return super().fits(request, slots)
 
-    def admit(self, request: Request, tokens: float | None = None) -> None:
+    def admit(self, request: Request, tokens: float | None = None) -> Request:
         """A request is given its memory; the cache says what it supplies."""
         assert isinstance(request, Sending)
         if math.isnan(request.admitted_s):
@@ -227,14 +224,16 @@ class Replica(Node):
             self.seen += request.images
             request.prefilled = request.cached
             self.recomputed += request.prefill_left if request.evictions else 0.0
+        return request
 
-    def prefill(self, request: Request, chunk: float) -> None:
+    def prefill(self, request: Request, most: float = math.inf) -> float:
         """A chunk; where prompts get their memory with their chunks, it is given here."""
-        super().prefill(request, chunk)
+        chunk = super().prefill(request, most)
         if not self.given.reserve and not self.slotted:
             self.held -= self.size(request, request.held)
             request.held = request.prefilled + chunk
             self.held += self.size(request, request.held)
+        return chunk
 
     def grows(self, request: Request, chunk: float) -> bool:
         """Whether the memory for the next chunk of a prompt is there."""

@@ -220,18 +220,6 @@ def slot_law(
 # --- the tail of N slots ---------------------------------------------------------------------------------
 
 
-def _tail(law: SlotLaw, slots: float, capacity_blocks: float, method: str = "auto") -> float:
-    """P(K_N > C); the distribution itself for a few slots, by Lugannani and Rice's formula for more, unless `method` says which."""
-    capacity = math.floor(capacity_blocks)
-    if slots * float(law.blocks[-1]) <= capacity:
-        return 0.0
-    if slots * float(law.blocks[0]) > capacity:
-        return 1.0
-    if method == "exact" or (method == "auto" and slots < EXACT_BELOW and slots == int(slots)):
-        return _exact_tail(law, int(slots), capacity)
-    return tail_of_sum(law.blocks, law.probability, slots, capacity + 0.5)
-
-
 def _exact_tail(law: SlotLaw, slots: int, capacity: int) -> float:
     """P(K_N > C) by the transform of an exponentially weighted pmf.
 
@@ -321,7 +309,11 @@ def overflow_probability(law: SlotLaw, slots: float, capacity_blocks: float, *, 
     _check(slots, capacity_blocks)
     need(method in ("auto", "saddlepoint", "exact"), f"method must be auto, saddlepoint or exact, got {method!r}")
     busy = min(slots, max(1.0, math.ceil(law.budget_slots))) if method == "auto" else slots
-    return _tail(law, busy, capacity_blocks, method)
+    capacity = math.floor(capacity_blocks)
+    inside = busy * float(law.blocks[0]) <= capacity < busy * float(law.blocks[-1])
+    if inside and (method == "exact" or (method == "auto" and busy < EXACT_BELOW and busy == int(busy))):
+        return _exact_tail(law, int(busy), capacity)
+    return tail_of_sum(law.blocks, law.probability, busy, capacity + 0.5)
 
 
 def _soft_minimum(value: float, bound: float, spread: float) -> float:

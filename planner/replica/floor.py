@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from planner.machine.hardware import GpuSpec, ModelSpec, shard
-
-
-@dataclass(frozen=True, slots=True)
-class HardwareFloor:
-    """Least GPUs of one type that could serve a rate if nothing were ever lost.
-
-    Parameters
-    ----------
-    compute_gpus, bandwidth_gpus
-        By matrix arithmetic (2 FLOP per active parameter and token, attention left out) and by reading the KV cache
-        (weights shared by any batch) [GPUs].
-    """
-
-    compute_gpus: NDArray[np.float64]
-    bandwidth_gpus: NDArray[np.float64]
-
-    @property
-    def gpus(self) -> NDArray[np.float64]:
-        """The larger of the two."""
-        return np.maximum(self.compute_gpus, self.bandwidth_gpus)
 
 
 def hardware_floor(
@@ -37,8 +15,8 @@ def hardware_floor(
     new_input_tokens: ArrayLike,
     output_tokens: ArrayLike,
     kv_token_iterations: ArrayLike,
-) -> HardwareFloor:
-    r"""Lower bound of the GPUs for a rate: FLOPs and bytes of the traffic over the data sheet's peaks.
+) -> NDArray[np.float64]:
+    r"""Lower bound of the GPUs for a rate if nothing were ever lost: FLOPs and bytes of the traffic over the data sheet's peaks.
 
     .. math:: n \ge \lambda \max\left( \frac{2 P_{active} (L_{new} + O)}{FLOPS},\; \frac{E[KV]\, b_{kv}}{BW} \right)
 
@@ -52,6 +30,12 @@ def hardware_floor(
         Means per request [tokens]; scalars or arrays of one shape.
     kv_token_iterations
         Mean of sum over decode steps of the context [tokens x iterations].
+
+    Returns
+    -------
+    ndarray
+        The larger of what matrix arithmetic (2 FLOP per active parameter and token, attention left out) and reading the KV cache
+        (weights shared by any batch) take [GPUs].
     """
     dtype = model.weight_dtype if model.weight_dtype in gpu.flops_per_s else "bf16"
     peak = max(gpu.flops_per_s.get(dtype, 0.0), gpu.flops_per_s.get("bf16", 0.0))
@@ -59,7 +43,5 @@ def hardware_floor(
     # sparse attention must read its index of every token, not the tokens
     index = model.index_layers * model.index_bytes
     kv_bytes = np.asarray(kv_token_iterations) * (index or shard(model).full_bytes_per_token)
-    return HardwareFloor(
-        np.asarray(arrival_rate_per_s * flops / peak if peak > 0.0 else 0.0 * flops),
-        np.asarray(arrival_rate_per_s * kv_bytes / gpu.bandwidth_bytes_per_s),
-    )
+    compute = arrival_rate_per_s * flops / peak if peak > 0.0 else 0.0 * flops
+    return np.maximum(compute, arrival_rate_per_s * kv_bytes / gpu.bandwidth_bytes_per_s)

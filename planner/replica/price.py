@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,11 +117,8 @@ class PriceRule:
         1
         """
         below = cost_usd_per_hour * (1.0 - 1e-9)
-        low, high = 0, math.floor(below / max(self.least_usd_per_replica_hour, 1e-300)) + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.cost_of_need(middle) < below else (low, middle)
-        return low
+        most = math.floor(below / max(self.least_usd_per_replica_hour, 1e-300))
+        return bisect_left(range(1, most + 1), True, key=lambda need: not self.cost_of_need(need) < below)
 
     def most_within(self, gpus: int) -> int:
         """The largest need that so many GPUs hold, spares included; 0 where they hold none.
@@ -129,10 +127,7 @@ class PriceRule:
         3
         """
         held = gpus // self.gpus_per_replica
-        need = held
-        while need > 0 and self.bought(need) > held:
-            need -= 1
-        return need
+        return bisect_right(range(1, held + 1), held, key=self.bought)
 
     @property
     def least_usd_per_replica_hour(self) -> float:

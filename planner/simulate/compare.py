@@ -11,8 +11,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.predict.durations import Canonical
-from planner.predict.engine import Request
+from planner.predict.engine import Canonical, Request
 from planner.shared.record import Record
 from planner.simulate.policy import Situation, find_policy
 from planner.simulate.run import Run, run_policy

@@ -199,7 +199,7 @@ def result_of(
         pending=sent - rejected - completed,
         preset=engines.preset,
         routing=find_routing(engines.routing).name,
-        replicas=engines.replicas,
+        replicas=engines.count,
         seeds=seeds,
         requests=sent // len(played),
         warnings=tuple(dict.fromkeys(warnings)),
@@ -248,7 +248,7 @@ def _measured(played: Played, engines: PoolEngines, whole: bool) -> _Measured:
     ttft, e2e = (values[rows] + engines.api_overhead_s for values in (run.ttft_s, run.e2e_s))
     sample = Sample(ttft, (e2e - ttft)[several] / steps[several], e2e)
     # a few replicas may stand for many
-    scale = engines.replicas / played.replicas
+    scale = engines.count / played.replicas
     came = (run.sent_s.size - 1) / sent.span_s if sent.span_s > 0.0 else math.nan
     rates = np.empty(0)
     lasted = sent.span_s

@@ -31,18 +31,9 @@ from planner.question.options import GROWTH
 from planner.shared.record import Record
 from planner.simulate import verify
 from planner.simulate.measure import SimulationResult
-from planner.simulate.pool import simulate, simulate_pair
+from planner.simulate.pool import Transfer, simulate
 from planner.simulate.presets import PoolEngines
-from planner.simulate.traffic import (
-    MOST_RUNS,
-    SampledTraffic,
-    Sent,
-    Traffic,
-    cached_tokens,
-    requests_of,
-    seeds_of,
-    whole_tokens,
-)
+from planner.simulate.traffic import MOST_RUNS, SampledTraffic, Sent, Traffic, seeds_of
 from planner.units import RATE_RULE, is_rate
 from planner.workload.pools import DECODE, FEWEST_REQUESTS, KV, PoolLaw
 from planner.workload.sending import Clients, Sending, Surge, paced_clients
@@ -90,13 +81,7 @@ class Verification(Record):
     def verdict(self) -> str:
         """``fails`` if any promise fails, ``cannot tell`` if any is open, else ``holds``."""
         verdicts = {c.verdict for c in self.checks}
-        return (
-            verify.FAILS
-            if verify.FAILS in verdicts
-            else verify.CANNOT_TELL
-            if verify.CANNOT_TELL in verdicts
-            else verify.HOLDS
-        )
+        return next((v for v in (verify.FAILS, verify.CANNOT_TELL) if v in verdicts), verify.HOLDS)
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per promise."""
@@ -199,11 +184,6 @@ class FleetSource:
             raise InputError(f"replay: no request of the trace belongs to pool {self.fleet.pools[k].name}")
         return found
 
-    def sessions(self, k: int) -> Sessions | None:
-        """The calls of the k-th pool session by session, where the plan follows them."""
-        # a trace that is replayed has requests of its own
-        return self.laws[k].sessions() if self.load.trace is None else None
-
     def of(self, k: int, engines: PoolEngines, seeds: Sequence[int], spread: bool = True) -> Traffic:
         """Traffic of the k-th pool, a draw for each seed.
 
@@ -256,6 +236,7 @@ def _other_deal(workload: Workload) -> Workload:
     return workload if dealt is None else replace(workload, recorded=dealt)
 
 
+@dataclass(frozen=True, slots=True)
 class LaidTraffic:
     """Requests of a pool as predictions take them, of other draws.
 
@@ -273,46 +254,40 @@ class LaidTraffic:
         Whether a part of the replicas may stand for all.
     """
 
-    def __init__(
-        self,
-        traffic: PoolTraffic,
-        rate_per_s: float,
-        engines: PoolEngines,
-        seeds: Sequence[int],
-        most: int,
-        spread: bool = True,
-    ) -> None:
-        self.traffic, self.rate_per_s, self.engines, self.most, self.spread = traffic, rate_per_s, engines, most, spread
-        self.whole = traffic.recorded
-        ranked = traffic.draws(rate_per_s)
-        self._draws = {seed: OTHER + seed for seed in seeds}
-        if ranked.size > 1:
-            # the prediction's own is the one in the middle
-            others = np.delete(ranked, ranked.size // 2)
-            place = ((np.arange(len(seeds)) + 0.5) / len(seeds) * others.size).astype(np.int64)
-            self._draws = dict(zip(seeds, others[place].tolist(), strict=True))
+    traffic: PoolTraffic
+    rate_per_s: float
+    engines: PoolEngines
+    seeds: Sequence[int]
+    most: int
+    spread: bool = True
+
+    @property
+    def whole(self) -> bool:
+        """See :class:`planner.simulate.traffic.Traffic`."""
+        return self.traffic.recorded
+
+    def draw(self, seed: int) -> int:
+        """Which draw of the traffic a run has."""
+        ranked = self.traffic.draws(self.rate_per_s)
+        # the prediction's own is the one in the middle
+        others = np.delete(ranked, ranked.size // 2)
+        place = (self.seeds.index(seed) + 0.5) / len(self.seeds)
+        return int(others[int(place * others.size)]) if others.size else OTHER + seed
 
     def sent(self, seed: int) -> Sent:
         """See :class:`planner.simulate.traffic.Traffic`."""
-        engines, traffic = self.engines, self.traffic
-        replicas, warm = engines.replicas, min(engines.slots, RUNNING)
-        laid = traffic.lay(
+        replicas, warm = self.engines.count, min(self.engines.slots, RUNNING)
+        laid = self.traffic.lay(
             self.rate_per_s,
             replicas if self.spread else 1,
-            engines.routing,
+            self.engines.routing,
             warm=warm if self.spread else warm * replicas,
             most=self.most,
-            draw=self._draws[seed],
+            draw=self.draw(seed),
         )
-        trace, row = traffic.own.trace, laid.row
-        inputs = whole_tokens(trace.input_tokens, "input_tokens")
-        cached = cached_tokens(inputs, traffic.own.cached_share)
-        lengths = inputs, whole_tokens(trace.output_tokens, "output_tokens"), cached
-        requests = requests_of(laid.times_s, lengths, row, laid.key, laid.weight)
-        if traffic.own.images is not None:
-            requests = replace(requests, images=traffic.own.images[row])
-        surge = traffic.fleet.sending.surge
+        surge = self.traffic.fleet.sending.surge
         apart = laid.weight is not None and (self.whole or surge is not None)
+        requests = self.traffic.requests(laid)
         return Sent(requests, laid.span_s, laid.replicas if self.spread else replicas, apart)
 
 
@@ -337,15 +312,15 @@ def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEng
     method, engines = find_method(question.method), question.engines
     rules = ("mixed" if method.shares_budget else "slots") if preset is None else preset
     slots = pool.setup.slots
-    iteration: IterationModel | list[float] = option.profile.iteration
+    iteration: IterationModel | tuple[float, ...] = option.profile.iteration
     chunk: float = option.token_budget
     if rules == "slots":
         # the picture of these methods: durations by active slots at the mean context
         if method.free_prefill:  # where prefill takes iterations and nothing else
             frozen, context = option.profile.iteration.at_batch(slots), law.mean(KV) / max(law.mean(DECODE), 1e-9)
-            iteration = [frozen.time(n, n * context) for n in range(slots + 1)]
+            iteration = tuple(frozen.time(n, n * context) for n in range(slots + 1))
         else:
-            iteration = iteration_times(law, option.profile.iteration, slots, engines.chunk).tolist()
+            iteration = tuple(iteration_times(law, option.profile.iteration, slots, engines.chunk).tolist())
         chunk = engines.chunk
     return PoolEngines(
         pool.size.replicas * option.copies,
@@ -354,13 +329,13 @@ def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEng
         chunk,
         float(option.kv_tokens(slots)),
         question.routing.name,
-        rules,
-        0.0 if method.free_prefill else option.profile.api_overhead_s,
-        option.speculation,
-        option.profile.request_s if method.shares_budget else 0.0,
-        int(option.shared_prefix),
-        option.profile.wake_s if method.shares_budget else 0.0,
-        option.image_s,
+        request_s=option.profile.request_s if method.shares_budget else 0.0,
+        wake_s=option.profile.wake_s if method.shares_budget else 0.0,
+        shared_prefix=int(option.shared_prefix),
+        image_s=option.image_s,
+        preset=rules,
+        api_overhead_s=0.0 if method.free_prefill else option.profile.api_overhead_s,
+        speculation=option.speculation,
     )
 
 
@@ -438,15 +413,14 @@ def verify_fleet(
     source = FleetSource(fleet, workload, arrival_rate_per_s, load, requests, max_requests)
     runs = _Runs(source, preset, program, progress)
     asked = _asked(fleet, arrival_rate_per_s)
-    together = (
-        [(asked, partial(runs.pair, fleet, [pool.name for pool in asked]))]
-        if isinstance(fleet, Disaggregated)
-        else [([asked[k]], partial(runs.single, k)) for k in range(len(asked))]
-    )
+    # both pools of a pair together
+    groups = [asked] if isinstance(fleet, Disaggregated) else [[pool] for pool in asked]
     checks: list[verify.Check] = []
     results: dict[str, SimulationResult] = {}
-    for pools, simulated in together:
-        found, verdicts = verify.verify_pools(pools, simulated, numbers, min(max_requests // requests, MOST_RUNS))
+    for k, pools in enumerate(groups):
+        found, verdicts = verify.verify_pools(
+            pools, partial(runs, k), numbers, min(max_requests // requests, MOST_RUNS)
+        )
         checks += verdicts
         results |= {pool.name: result for pool, result in zip(pools, found, strict=True)}
     for name, result in results.items():
@@ -490,9 +464,6 @@ class _Runs:
     program: str
     progress: Callable[[str, float], None] | None
 
-    def _tell(self, name: str) -> Callable[[float], None] | None:
-        return None if self.progress is None else partial(self.progress, name)
-
     def _clients(self, share: float) -> Clients | None:
         """What clients of that part of the traffic do, where they do anything but wait."""
         c, in_flight = self.source.fleet.question.clients, self.source.traffic.sending.in_flight
@@ -500,55 +471,42 @@ class _Runs:
             return None
         return replace(c, in_flight=max(in_flight * share, 1.0))
 
-    def pair(
-        self, fleet: Disaggregated, names: Sequence[str], seeds: Sequence[int], quantiles: Sequence[float]
-    ) -> Sequence[SimulationResult]:
-        """The prefill and the decode pool, between which every request moves."""
-        source = self.source
-        if self.preset is not None or source.traffic.sending.in_flight < math.inf:
-            raise InputError(
-                "preset, in_flight: a prefill and a decode pool have rules of their own and no limit in flight"
-            )
-        first, second = pair_engines(fleet)
-        # a trace that is replayed has requests of its own
-        sessions = fleet.question.traffic.sessions if source.load.trace is None else None
-        cache = fleet.prefill.cache if isinstance(fleet.prefill, SessionPool) and sessions is not None else None
-        traffic: Traffic
-        if cache is None or sessions is None:
-            cache, traffic = None, source.of(0, second, seeds, spread=False)
+    def __call__(self, k: int, seeds: Sequence[int], quantiles: Sequence[float]) -> Sequence[SimulationResult]:
+        """The k-th pool; of a disaggregated fleet both, between which every request moves."""
+        source, fleet = self.source, self.source.fleet
+        behind: tuple[PoolEngines, Transfer] | None = None
+        if isinstance(fleet, Disaggregated):
+            if self.preset is not None or source.traffic.sending.in_flight < math.inf:
+                raise InputError(
+                    "preset, in_flight: a prefill and a decode pool have rules of their own and no limit in flight"
+                )
+            engines, sent_to = pair_engines(fleet)
+            behind, pools = (sent_to, fleet.transfer_s), fleet.pools
+            model = fleet.prefill if isinstance(fleet.prefill, SessionPool) else None
+            sessions, share = fleet.question.traffic.sessions, 1.0
         else:
-            traffic = self._calls(sessions, source.rate_per_s)
-        found = simulate_pair(
+            pools = fleet.pools[k : k + 1]
+            engines = sent_to = pool_engines(fleet, pools[0], self.preset)
+            model, share = sessions_of(pools[0]), source.laws[k].share
+            sessions = None if model is None else source.laws[k].sessions()
+        traffic: Traffic
+        # a trace that is replayed has requests of its own
+        if model is None or sessions is None or source.load.trace is not None:
+            model, traffic = None, source.of(k, sent_to, seeds, spread=behind is None)
+        else:
+            traffic = self._calls(sessions, source.rate_per_s * share)
+        found = simulate(
             traffic,
-            first,
-            second,
-            fleet.transfer_s,
-            seeds=seeds,
-            quantiles=quantiles,
-            clients=self._clients(1.0),
-            cache=cache,
-            program=self.program,
-            progress=self._tell(names[-1]),
-        )
-        return found[: len(names)]
-
-    def single(self, k: int, seeds: Sequence[int], quantiles: Sequence[float]) -> Sequence[SimulationResult]:
-        """The k-th pool of a colocated fleet."""
-        source, pool = self.source, self.source.fleet.pools[k]
-        share, model = source.laws[k].share, sessions_of(pool)
-        sessions = source.sessions(k) if model is not None else None
-        engines = pool_engines(source.fleet, pool, self.preset)
-        result = simulate(
-            self._calls(sessions, source.rate_per_s * share) if sessions else source.of(k, engines, seeds),
             engines,
+            behind,
             seeds=seeds,
             quantiles=quantiles,
             clients=self._clients(share),
-            cache=model.cache if model is not None and sessions else None,
+            cache=None if model is None else model.cache,
             program=self.program,
-            progress=self._tell(pool.name),
+            progress=None if self.progress is None else partial(self.progress, pools[-1].name),
         )
-        return [result]
+        return found[: len(pools)]
 
     def _calls(self, sessions: Sessions, rate_per_s: float) -> SessionTraffic:
         """Calls of sessions: a session is followed from call to call, whenever the trace had them."""

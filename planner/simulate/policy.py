@@ -171,7 +171,7 @@ def make_policy(name: str, parameters: Mapping[str, Any], iteration: object = No
     64
     """
     factory = find_policy(name).factory
-    accepted = inspect.signature(factory).parameters
+    accepted = _parameters(factory)
     arguments = {
         PARAMETER_ALIASES[k] if k not in accepted and PARAMETER_ALIASES.get(k) in accepted else k: value
         for k, value in parameters.items()
@@ -188,6 +188,14 @@ def make_policy(name: str, parameters: Mapping[str, Any], iteration: object = No
         return factory(**arguments)
     except TypeError as error:
         raise InputError(f"{name}: {error}", f"Parameters of {name}: {', '.join(accepted)}.") from error
+
+
+def _parameters(factory: Any) -> Mapping[str, inspect.Parameter]:
+    """Parameters of a class, and of its ``rest``, which is given the further ones."""
+    own = inspect.signature(factory).parameters
+    if not hasattr(factory, "rest"):
+        return own
+    return {k: p for k, p in own.items() if p.kind is not p.VAR_KEYWORD} | _parameters(factory.rest)
 
 
 def queue_order(order: str, class_priority: bool = False) -> Callable[[Request], tuple[float, ...]]:

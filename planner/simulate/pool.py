@@ -12,7 +12,7 @@ from planner.errors import InputError
 from planner.predict.records import Decoders, Floats, PrefixCache, Replicas, Requests, Run
 from planner.predict.run import replay
 from planner.simulate.measure import Played, SimulationResult, result_of
-from planner.simulate.presets import PoolEngines
+from planner.simulate.presets import BY_PYTHON, PoolEngines
 from planner.simulate.traffic import Traffic, seeds_of
 from planner.workload.sending import Clients
 
@@ -26,6 +26,7 @@ PROGRAMS = ("kernel", "python")
 def simulate(
     traffic: Traffic,
     engines: PoolEngines,
+    behind: tuple[PoolEngines, Transfer] | None = None,
     *,
     seeds: int | Sequence[int] = 1,
     quantiles: Sequence[float] = (0.5, 0.9, 0.99),
@@ -33,15 +34,17 @@ def simulate(
     cache: PrefixCache | None = None,
     program: str = "kernel",
     progress: Callable[[float], None] | None = None,
-) -> SimulationResult:
-    """Simulate a pool of replicas iteration by iteration.
+) -> tuple[SimulationResult, ...]:
+    """Simulate a pool of replicas, or a prefill and a decode pool, iteration by iteration.
 
     Parameters
     ----------
     traffic
         Its requests.
     engines
-        Its replicas and its gateway.
+        Its replicas and its gateway; where they prefill alone, slots and token budget play no part, and memory only as a cache.
+    behind
+        The decode pool behind it, and how long KV caches take there; ``None`` = none. Transfers do not delay each other.
     seeds
         Number of runs, or their seeds.
     quantiles
@@ -49,7 +52,7 @@ def simulate(
     clients
         What clients and doors do; ``None`` = everybody waits.
     cache
-        Where prompts of sessions are kept; ``None`` = nowhere.
+        Where prompts of sessions are kept; ``None`` = nowhere. Doors and caches are those of the prefill replicas.
     program
         One of :data:`PROGRAMS`.
     progress
@@ -57,87 +60,42 @@ def simulate(
 
     Returns
     -------
-    SimulationResult
-        Quantiles with intervals; `stable` is False where the pool cannot keep up. `clients` says what became of all attempts.
+    tuple of SimulationResult
+        Of each pool: quantiles with intervals; `stable` is False where it cannot keep up. `clients` says what became of all
+        attempts. Of two pools the same requests twice, with busy time and stability of each: TTFT ends with the first token,
+        which the prefill pool emits; TPOT contains the transfer and the wait for a decode slot.
 
     Raises
     ------
     InputError
         Shares outside (0, 1); replicas that hold no request of the traffic; an unknown program.
     """
-    numbers, follow = _checked(seeds, quantiles), _program(engines, program)
-    played = []
+    if wrong := [q for q in quantiles if not 0.0 < q < 1.0]:
+        raise InputError(f"quantiles: {wrong[0]!r} does not lie in (0, 1)")
+    numbers, follow = seeds_of(seeds), _program(engines, program)
+    # what clients met is not told where all they do is to hold requests back
+    told = cache is not None or (clients is not None and clients != Clients(in_flight=clients.in_flight))
+    pools = [engines] if behind is None else [engines, behind[0]]
+    played: list[list[Played]] = [[] for _ in pools]
     for position, seed in enumerate(numbers):
         sent = traffic.sent(seed)
         outputs = sent.requests.output_tokens
-        sent = replace(sent, requests=_in_steps(engines, sent.requests, seed))
-        replicas = engines.pool(sent.replicas or None)
-        _check_fits(sent.requests, replicas)
-        run = follow(sent.requests, replicas, _held_to(clients, replicas.count / engines.replicas), cache)
-        played.append(Played(sent, run, outputs, slice(None), replicas.count, _told(clients, cache)))
+        if behind is None:
+            sent = replace(sent, requests=_in_steps(engines, sent.requests, seed))
+            first, decoders = engines.pool(sent.replicas or None), None
+            _check_fits(sent.requests, first)
+        else:
+            first = replace(engines.pool(), engine="prefill", kv_tokens=engines.kv_tokens if cache else math.inf)
+            decoders = Decoders(behind[0].pool(), np.asarray(behind[1](sent.requests.input_tokens)))
+        run = follow(sent.requests, first, _held_to(clients, first.count / engines.count), cache, decoders)
+        own = slice(None if decoders is None else first.count)
+        played[0].append(Played(sent, run, outputs, own, first.count, told))
+        if decoders is not None:
+            others = slice(first.count, None)
+            played[1].append(Played(sent, run, outputs, others, decoders.replicas.count, decodes=True))
         if progress is not None:
             progress((position + 1) / len(numbers))
-    return result_of(played, engines, numbers, traffic, quantiles)
-
-
-def simulate_pair(
-    traffic: Traffic,
-    prefill: PoolEngines,
-    decode: PoolEngines,
-    transfer_s: Transfer,
-    *,
-    seeds: int | Sequence[int] = 1,
-    quantiles: Sequence[float] = (0.5, 0.9, 0.99),
-    clients: Clients | None = None,
-    cache: PrefixCache | None = None,
-    program: str = "kernel",
-    progress: Callable[[float], None] | None = None,
-) -> tuple[SimulationResult, SimulationResult]:
-    """Simulate a prefill and a decode pool, iteration by iteration.
-
-    Parameters
-    ----------
-    traffic
-        Its requests.
-    prefill, decode
-        Replicas and gateways of the two pools; of the first, slots and token budget play no part, and memory only as a cache.
-    transfer_s
-        Time to move the KV cache of prompts [s] by their lengths [tokens]; transfers do not delay each other.
-    seeds, quantiles, clients, cache, program, progress
-        As for :func:`simulate`; doors and caches are those of the prefill replicas.
-
-    Returns
-    -------
-    tuple
-        The same requests twice, with busy time and stability of the prefill and of the decode pool. TTFT ends with the first
-        token, which the prefill pool emits; TPOT contains the transfer and the wait for a decode slot.
-    """
-    numbers, follow = _checked(seeds, quantiles), _program(prefill, program)
-    first = replace(prefill.pool(), engine="prefill")
-    if cache is None:
-        first = replace(first, kv_tokens=math.inf)
-    second = decode.pool()
-    pools: tuple[list[Played], list[Played]] = ([], [])
-    for position, seed in enumerate(numbers):
-        sent = traffic.sent(seed)
-        requests = sent.requests
-        run = follow(requests, first, clients, cache, Decoders(second, np.asarray(transfer_s(requests.input_tokens))))
-        both = sent, run, requests.output_tokens
-        pools[0].append(Played(*both, slice(first.count), first.count, _told(clients, cache)))
-        pools[1].append(Played(*both, slice(first.count, None), second.count, decodes=True))
-        if progress is not None:
-            progress((position + 1) / len(numbers))
-    return (
-        result_of(pools[0], prefill, numbers, traffic, quantiles),
-        result_of(pools[1], decode, numbers, traffic, quantiles),
-    )
-
-
-def _checked(seeds: int | Sequence[int], quantiles: Sequence[float]) -> tuple[int, ...]:
-    """The seeds of the runs; refuses shares that are none."""
-    if wrong := [q for q in quantiles if not 0.0 < q < 1.0]:
-        raise InputError(f"quantiles: {wrong[0]!r} does not lie in (0, 1)")
-    return seeds_of(seeds)
+    return tuple(result_of(p, pool, numbers, traffic, quantiles) for p, pool in zip(played, pools, strict=True))
 
 
 def _held_to(clients: Clients | None, part: float) -> Clients | None:
@@ -147,16 +105,11 @@ def _held_to(clients: Clients | None, part: float) -> Clients | None:
     return replace(clients, in_flight=max(math.floor(clients.in_flight * part), 1))
 
 
-def _told(clients: Clients | None, cache: PrefixCache | None) -> bool:
-    """Whether it is told what clients met: not where all they do is to hold requests back."""
-    return cache is not None or (clients is not None and clients != Clients(in_flight=clients.in_flight))
-
-
 def _program(engines: PoolEngines, name: str) -> Callable[..., Run]:
     """What replays."""
     if name not in PROGRAMS:
         raise InputError(f"verify_with: {name!r} is not known", f"Use {' or '.join(PROGRAMS)}.")
-    if name == "kernel" and not engines.rules.by_python:
+    if name == "kernel" and engines.preset != BY_PYTHON:
         return replay
     from planner.predict import reference
 

@@ -3,64 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from planner.errors import InputError, did_you_mean
 from planner.iteration.model import IterationModel
 from planner.iteration.speculation import Speculation
 from planner.predict.records import Replicas
-from planner.routing import find_routing
 
-BLOCK = 16
-"""Tokens per KV block of the paged preset."""
+BY_PYTHON = "policies"
+"""The preset that the reference in Python replays, whatever program is asked for."""
 
-
-@dataclass(frozen=True, slots=True)
-class Preset:
-    """Engine rules by name; fields but the first two as in :class:`planner.predict.records.Replicas`.
-
-    Parameters
-    ----------
-    name, summary
-        Name and what it stands for.
-    engine, block, reserve
-        See there.
-    by_python
-        Whether the reference in Python replays it, whatever program is asked for.
-    """
-
-    name: str
-    summary: str
-    engine: Literal["mixed", "slots", "slots-shared"] = "mixed"
-    block: int = 1
-    reserve: bool = True
-    by_python: bool = False
-
-    @property
-    def has_memory(self) -> bool:
-        """Whether requests hold KV memory."""
-        return self.engine == "mixed"
-
-
-PRESETS: Mapping[str, Preset] = {
-    p.name: p
-    for p in (
-        Preset("mixed", "mixed batching with a token budget, memory in tokens, whole-prompt admission"),
-        Preset("paged", "the same with 16-token blocks allocated chunk by chunk", block=BLOCK, reserve=False),
-        Preset("slots", "a fixed number of slots, iteration time W + H n, one chunk per slot and iteration", "slots"),
-        Preset("slots-shared", "slots with one prefill chunk budget for all", "slots-shared"),
-        Preset("policies", "mixed, replayed by the reference in Python", by_python=True),
-    )
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    # a token budget, memory in tokens, whole-prompt admission
+    "mixed": {"engine": "mixed"},
+    # the same with 16-token blocks allocated chunk by chunk
+    "paged": {"engine": "mixed", "block": 16, "reserve": False},
+    # a fixed number of slots, iteration time W + H n, one chunk per slot and iteration
+    "slots": {"engine": "slots"},
+    # slots with one prefill chunk budget for all
+    "slots-shared": {"engine": "slots-shared"},
+    BY_PYTHON: {"engine": "mixed"},
 }
-"""Presets by name."""
+"""Presets by name: fields of :class:`planner.predict.records.Replicas`."""
 
 
-def find_preset(name: str) -> Preset:
-    """The preset `name`, or an InputError.
+def find_preset(name: str) -> Mapping[str, Any]:
+    """The rules of the preset `name`, or an InputError.
 
-    >>> find_preset("paged").block
+    >>> find_preset("paged")["block"]
     16
     """
     if name not in PRESETS:
@@ -69,21 +41,11 @@ def find_preset(name: str) -> Preset:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolEngines:
-    """The replicas of a pool and the gateway in front of them.
+class PoolEngines(Replicas):
+    """The replicas of a pool and the gateway in front of them, in tokens; for the slots presets `token_budget` is the chunk.
 
     Parameters
     ----------
-    replicas
-        Number of replicas.
-    iteration
-        Iteration-time model; for the slots preset also the durations of an iteration with 0..slots active slots [s].
-    slots, token_budget
-        Sequences at once and tokens per iteration, of each replica (for the slots presets the chunk).
-    kv_tokens
-        KV memory of each replica [tokens]; inf = unlimited.
-    routing
-        A name of :data:`planner.routing.ROUTINGS`.
     preset
         A name of :data:`PRESETS`.
     api_overhead_s
@@ -91,66 +53,38 @@ class PoolEngines:
     speculation
         How they speculate; how many steps a request takes is drawn, and its steps then yield equally many tokens. `iteration`
         is that of steps of the mean number.
-    request_s, shared_prefix, wake_s, image_s
-        As in :class:`planner.predict.records.Replicas`.
     """
 
-    replicas: int
-    iteration: IterationModel | Sequence[float]
-    slots: float = math.inf
-    token_budget: float = math.inf
-    kv_tokens: float = math.inf
-    routing: str = "random"
     preset: str = "mixed"
     api_overhead_s: float = 0.0
     speculation: Speculation | None = None
-    request_s: float = 0.0
-    shared_prefix: int = 0
-    wake_s: float = 0.0
-    image_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        find_routing(self.routing)
-        rules = find_preset(self.preset)
-        problems = []
-        if not (isinstance(self.replicas, int) and self.replicas >= 1):
-            problems.append(f"replicas must be a whole number >= 1, got {self.replicas!r}")
-        if not (math.isfinite(self.api_overhead_s) and self.api_overhead_s >= 0.0):
-            problems.append(f"api_overhead_s must not be negative, got {self.api_overhead_s!r}")
-        if self.speculation is not None and not rules.has_memory:
-            problems.append(f"preset {self.preset} does not speculate: use mixed or paged")
-        if problems:
-            raise InputError.from_problems(problems)
 
     @property
     def tokens_per_step(self) -> float:
         """Tokens a decode yields in an iteration: what lengths and memory are counted in."""
         return 1.0 if self.speculation is None else self.speculation.tokens_per_step
 
-    @property
-    def rules(self) -> Preset:
-        """The preset."""
-        return find_preset(self.preset)
-
     def pool(self, count: int | None = None) -> Replicas:
-        """As a replay takes them, or so many of them."""
-        rules, unit = self.rules, self.tokens_per_step
-        iteration = self.iteration if isinstance(self.iteration, IterationModel) else tuple(self.iteration)
+        """As a replay takes them, or so many of them.
+
+        Raises
+        ------
+        InputError
+            The preset is not known, or does not speculate.
+        """
+        rules, unit, iteration = find_preset(self.preset), self.tokens_per_step, self.iteration
+        has_memory = rules["engine"] == "mixed"
+        if self.speculation is not None and not has_memory:
+            raise InputError(f"preset {self.preset} does not speculate: use mixed or paged")
         # counted in what a step yields, contexts grow by one a step
         if unit != 1.0 and isinstance(iteration, IterationModel):
             iteration = iteration.in_units(unit)
-        return Replicas(
-            count or self.replicas,
-            iteration,
-            self.slots,
-            self.token_budget / unit,
-            self.kv_tokens / unit if rules.has_memory else math.inf,
-            self.routing,
-            rules.engine,
-            rules.block,
-            rules.reserve,
-            self.request_s,
-            self.wake_s,
-            float(round(self.shared_prefix / unit)),
-            self.image_s,
+        return replace(
+            Replicas(**{f.name: getattr(self, f.name) for f in fields(Replicas)}),
+            count=self.count if count is None else count,
+            iteration=iteration,
+            token_budget=self.token_budget / unit,
+            kv_tokens=self.kv_tokens / unit if has_memory else math.inf,
+            shared_prefix=float(round(self.shared_prefix / unit)),
+            **rules,
         )

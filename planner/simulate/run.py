@@ -97,7 +97,7 @@ def run_policy(
     Examples
     --------
     >>> from planner.iteration.model import IterationModel
-    >>> from planner.predict.durations import Canonical
+    >>> from planner.predict.engine import Canonical
     >>> half = Canonical(IterationModel(t0=0.5))
     >>> run = run_policy([Request(0, 0.0, 4, 3)], "mixed", half, {"slots": 1, "token_budget": 2})
     >>> run.requests[0].first_token_s, run.requests[0].done_s

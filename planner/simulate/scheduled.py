@@ -12,8 +12,7 @@ import numpy as np
 from planner.advice.replica import PooledReplica, capacity
 from planner.errors import InfeasibleError, InputError
 from planner.plans import LatencyValue, Plan, PoolPlan
-from planner.predict.durations import Canonical
-from planner.predict.engine import Request
+from planner.predict.engine import Canonical, Request
 from planner.promise import GOODPUT, MEAN, Promise
 from planner.question.options import PlanInputs
 from planner.shared.remarks import Remark

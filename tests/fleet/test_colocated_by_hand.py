@@ -197,9 +197,9 @@ def test_no_pool_is_smaller_than_the_arithmetic_takes() -> None:
     for rate in (200.0, 2000.0):
         floor = hardware_floor(pool.option.gpu, pool.option.model, rate, 8000.0, 4.0, 4.0 * 8002.0)
         sizes = own.sizes_for(rate, own.margins(0.5))
-        assert isinstance(sizes, list) and sizes[0].replicas == math.ceil(floor.gpus)
+        assert isinstance(sizes, list) and sizes[0].replicas == math.ceil(floor)
         assert sizes[0].binding.code == "hardware_floor"
-        assert not own.resized([math.ceil(floor.gpus) - 1]).stands(rate, own.margins(0.5))
+        assert not own.resized([math.ceil(floor) - 1]).stands(rate, own.margins(0.5))
 
 
 LONG = fo.Workload.from_arrays([8000.0, 8000.0], [4.0, 4.0], name="long")

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from planner.fleet.shapes.disaggregated import Disaggregated, pool_options
-from planner.predict.durations import Canonical
-from planner.predict.engine import Node, Request
+from planner.predict.engine import Canonical, Node, Request
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.simulate.policies.distserve import DecodeNode, PrefillNode

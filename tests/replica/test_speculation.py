@@ -16,9 +16,9 @@ from planner.machine.hardware import Parallelism
 from planner.predict.batch import Lengths
 from planner.predict.bounds import max_throughput
 from planner.replica.speculation import draft_of, speculating
-from planner.simulate.pool import simulate as simulate_engines
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
+from tests.simulate.asked import simulate as simulate_engines
 
 
 def _step(written: str, name: str = "llama-3.1-8b") -> tuple[Speculation, object, object]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from planner.predict.records import Requests, keys_of
+from planner.simulate import pool
 from planner.simulate.measure import SimulationResult
-from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
 
@@ -18,6 +18,12 @@ def asked(times: Any, inputs: Any, outputs: Any, cached: Any = 0.0, seed: int = 
     at = np.asarray(times, dtype=np.float64)
     lengths = (np.broadcast_to(np.asarray(x, dtype=np.float64), at.shape).copy() for x in (inputs, outputs, cached))
     return Requests(at, *lengths, key=keys_of(np.arange(at.size), np.full(at.size, seed), 7), **more)  # type: ignore[misc]
+
+
+def simulate(traffic: Any, engines: PoolEngines, **asked: Any) -> SimulationResult:
+    """One pool: see :func:`planner.simulate.pool.simulate`."""
+    (found,) = pool.simulate(traffic, engines, **asked)
+    return found
 
 
 def simulate_pool(

@@ -10,10 +10,10 @@ import pytest
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.simulate.plan import Load
-from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
 from planner.workload.sending import Clients, Surge
+from tests.simulate.asked import simulate
 
 # --- a client with a limit in flight ---------------------------------------------------------------------------------
 

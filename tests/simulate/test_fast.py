@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from planner.iteration.model import IterationModel
-from planner.predict.durations import Canonical
-from planner.predict.engine import Request
+from planner.predict.engine import Canonical, Request
 from planner.predict.records import Decoders, Replicas
 from planner.predict.run import replay
 from planner.simulate.run import run_policy

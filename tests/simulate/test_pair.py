@@ -8,7 +8,7 @@ import pytest
 from planner.iteration.model import IterationModel
 from planner.predict.records import PrefixCache
 from planner.simulate.plan import SessionTraffic
-from planner.simulate.pool import simulate_pair
+from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
 from planner.workload.sending import Clients
@@ -23,7 +23,7 @@ def test_prefill_of_equal_prompts_is_md1_or_better(routing: str) -> None:
     every other routing waits less, and no less than one server three times as fast."""
     engines = PoolEngines(3, IterationModel(t0=0.05), routing=routing)
     traffic = SampledTraffic([100.0], [1.0], None, 0.8 * 3 / 0.05, 60_000)
-    first, second = simulate_pair(traffic, engines, PoolEngines(1, MODEL), np.zeros_like, seeds=2)
+    first, second = simulate(traffic, engines, (PoolEngines(1, MODEL), np.zeros_like), seeds=2)
     wait = first.ttft_mean_s.value - 0.05
     alone = 0.8 * 0.05 / (2.0 * 0.2)
     if routing == "random":
@@ -43,8 +43,8 @@ def test_each_pool_says_for_itself_whether_it_keeps_up() -> None:
         (slow, fast, (False, True)),
         (fast, slow, (True, False)),
     ):
-        found = simulate_pair(
-            traffic, PoolEngines(1, prefill), PoolEngines(1, decode, slots=8), lambda length: 0.0 * length, seeds=1
+        found = simulate(
+            traffic, PoolEngines(1, prefill), (PoolEngines(1, decode, slots=8), lambda length: 0.0 * length), seeds=1
         )
         assert tuple(r.stable for r in found) == stable
 
@@ -52,9 +52,7 @@ def test_each_pool_says_for_itself_whether_it_keeps_up() -> None:
 def test_clients_whom_nothing_turns_away_change_nothing() -> None:
     traffic = SampledTraffic([100.0, 900.0], [20.0, 1.0], None, 15.0, 3_000)
     found = [
-        simulate_pair(
-            traffic, PoolEngines(1, MODEL), PoolEngines(1, MODEL, slots=40), lambda p: 1e-5 * p, clients=rules
-        )
+        simulate(traffic, PoolEngines(1, MODEL), (PoolEngines(1, MODEL, slots=40), lambda p: 1e-5 * p), clients=rules)
         for rules in (None, Clients(timeout_s=1e6))
     ]
     for plain, limited in zip(*found, strict=True):
@@ -73,11 +71,10 @@ def test_a_session_comes_back_after_its_answer_and_finds_its_prompt_but_not_the_
     ]
     assert calls.prefilled(np.array([4.0, 4.0])).times_s.tolist() == [0.0, 14.0]
     prefill, decode = IterationModel(t0=0.1, c=1e-4), IterationModel(t0=0.02)
-    first, second = simulate_pair(
+    first, second = simulate(
         SessionTraffic(calls, 0.02, 60),
         PoolEngines(1, prefill, kv_tokens=100_000.0),
-        PoolEngines(1, decode, kv_tokens=100_000.0),
-        lambda prompt: 1e-3 * prompt,
+        (PoolEngines(1, decode, kv_tokens=100_000.0), lambda prompt: 1e-3 * prompt),
         cache=PrefixCache(),
     )
     assert first.clients is not None

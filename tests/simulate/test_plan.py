@@ -225,4 +225,4 @@ def test_a_replica_too_small_for_any_request_is_refused() -> None:
     from tests.simulate.asked import simulate_pool
 
     with pytest.raises(InputError, match="no request fits"):
-        simulate_pool([5000.0], [100.0], None, 1.0, replicas=1, iteration=IterationModel(t0=0.01), kv_tokens=1000)
+        simulate_pool([5000.0], [100.0], None, 1.0, count=1, iteration=IterationModel(t0=0.01), kv_tokens=1000)

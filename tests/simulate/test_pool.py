@@ -9,10 +9,9 @@ import pytest
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic, arrival_times
-from tests.simulate.asked import simulate_pool
+from tests.simulate.asked import simulate, simulate_pool
 
 MODEL = IterationModel(t0=1.9e-3, w=5.1e-3, b=2.35e-5, c=4.7e-6, h=9.6e-7, g=5e-8, a=7e-10)
 INPUTS, OUTPUTS, WEIGHT = [300.0, 1500.5, 4000.0], [100.0, 250.0, 60.0], [0.5, 0.3, 0.2]
@@ -20,7 +19,7 @@ INPUTS, OUTPUTS, WEIGHT = [300.0, 1500.5, 4000.0], [100.0, 250.0, 60.0], [0.5, 0
 
 def run(rate: float = 40.0, **changes: object):
     keywords: dict = dict(  # noqa: C408
-        replicas=4, iteration=MODEL, slots=128, token_budget=2048, kv_tokens=400_000, requests=8000, seeds=2
+        count=4, iteration=MODEL, slots=128, token_budget=2048, kv_tokens=400_000, requests=8000, seeds=2
     )
     keywords.update(changes)
     return simulate_pool(INPUTS, OUTPUTS, WEIGHT, rate, **keywords)
@@ -89,7 +88,6 @@ def test_burstiness_and_overhead_and_cache_move_ttft_the_right_way() -> None:
     [
         ({"preset": "pagd"}, "did you mean 'paged'"),
         ({"routing": "jqs"}, "did you mean 'jsq'"),
-        ({"replicas": 0}, "replicas"),
         ({"slots": 0}, "slots"),
         ({"quantiles": (1.0,)}, "quantiles"),
         ({"rate": -1.0}, "rate_per_s"),
@@ -103,5 +101,5 @@ def test_bad_input_names_the_parameter(changes: dict, words: str) -> None:
 
 
 def test_a_hundred_thousand_requests_on_eight_replicas() -> None:
-    result = run(100.0, replicas=8, requests=100_000, seeds=1, routing="jsq")
+    result = run(100.0, count=8, requests=100_000, seeds=1, routing="jsq")
     assert result.completed == 100_000

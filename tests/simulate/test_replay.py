@@ -76,15 +76,15 @@ def test_at_its_own_rate_a_trace_is_sent_as_it_is_and_gateways_draw_anew() -> No
     first, second = source.sent(1).requests, source.sent(2).requests
     assert source.whole and first.arrival_s == pytest.approx(times - times[0], abs=1e-6)
     assert np.array_equal(first.arrival_s, second.arrival_s) and not np.array_equal(first.key, second.key)
-    own = pool.lay(source.rate_per_s, ENGINES.replicas, ENGINES.routing, most=10**6)
+    own = pool.lay(source.rate_per_s, ENGINES.count, ENGINES.routing, most=10**6)
     assert not np.intersect1d(own.key, first.key).size
 
 
 def test_copies_are_shifted_otherwise_than_for_the_prediction() -> None:
     source, pool, times = laid(6.0, [1, 2, 3, 4, 5, 6])
     ranked = pool.draws(source.rate_per_s).tolist()
-    own = pool.lay(source.rate_per_s, ENGINES.replicas, ENGINES.routing, most=10**6)
-    taken = [ranked.index(source._draws[seed]) for seed in range(1, 7)]
+    own = pool.lay(source.rate_per_s, ENGINES.count, ENGINES.routing, most=10**6)
+    taken = [ranked.index(source.draw(seed)) for seed in range(1, 7)]
     assert taken == sorted(taken) and min(taken) < 10 and max(taken) > 53 and len(ranked) // 2 not in taken
     for seed in (1, 6):
         sent = source.sent(seed).requests

@@ -18,12 +18,12 @@ from planner.reproduce.machines import KvLinear
 from planner.simulate.compare import Setting, compare_policies
 from planner.simulate.measure import SimulationResult
 from planner.simulate.policy import find_policy, make_policy, policy_names
-from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.run import run_policy
 from planner.simulate.statistics import Estimate
 from planner.simulate.traffic import SampledTraffic
 from planner.simulate.verify import Asked, fleet_estimate, judge, verify_pools
+from tests.simulate.asked import simulate
 
 
 class LongestPromptFirst:

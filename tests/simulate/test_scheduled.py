@@ -14,8 +14,7 @@ from planner.advice import choices
 from planner.advice.replica import PooledReplica, capacity
 from planner.errors import InfeasibleError, InputError
 from planner.iteration.model import IterationModel
-from planner.predict.durations import Canonical
-from planner.predict.engine import Request
+from planner.predict.engine import Canonical, Request
 from planner.question.options import PlanInputs
 from planner.simulate.run import run_policy
 from planner.workload.pools import FleetMoments, PoolLaw, State

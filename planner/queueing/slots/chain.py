@@ -7,7 +7,7 @@ mean. Beyond the last slot the iteration time stays at t(slots) and the law is c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +81,6 @@ class Occupancy:
         return self.load < 1.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class OccupancyChain:
     """The part of the occupancy model that does not depend on the arrival rate; build once, solve for many rates.
 
@@ -101,31 +100,20 @@ class OccupancyChain:
     5.33
     """
 
-    iteration_time: FloatArray
-    slots: int
-    replicas: int = 1
-    log_weight: FloatArray = field(init=False, repr=False)
-    states: FloatArray = field(init=False, repr=False)
-    rates: FloatArray = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        slots, replicas = self.slots, self.replicas
+    def __init__(self, iteration_time: FloatArray, slots: int, replicas: int = 1) -> None:
+        self.slots, self.replicas = slots, replicas
         for name, count in (("slots", slots), ("replicas", replicas)):
             need(count >= 1 and count == int(count), f"{name} must be a whole number >= 1, not {count!r}")
-        times = np.asarray(self.iteration_time, dtype=float)
+        self.iteration_time = times = np.asarray(iteration_time, dtype=float)
         need(times.shape == (slots + 1,), f"iteration_time must have {slots + 1} entries, not shape {times.shape}")
         need(np.all((times[1:] > 0) & np.isfinite(times[1:])), "iteration_time must be > 0 and finite for n >= 1")
-        states = np.arange(slots * replicas + 1, dtype=float)
-        log_weight = np.zeros(slots * replicas + 1)
+        self.states = states = np.arange(slots * replicas + 1, dtype=float)
+        self.log_weight, self.rates = np.zeros(states.size), np.zeros(states.size)
         # with fewer requests than replicas each runs alone: t(1)
         spread = np.maximum(states[1:] / replicas, 1.0)
         pooled_time = times[1:] if replicas == 1 else np.interp(spread, np.arange(slots + 1.0), times)
-        np.cumsum(np.log(pooled_time / states[1:]), out=log_weight[1:])
-        rates = np.zeros(len(states))
-        rates[1:] = states[1:] / pooled_time
-        fields = (("iteration_time", times), ("log_weight", log_weight), ("states", states), ("rates", rates))
-        for name, value in fields:
-            object.__setattr__(self, name, value)
+        np.cumsum(np.log(pooled_time / states[1:]), out=self.log_weight[1:])
+        self.rates[1:] = states[1:] / pooled_time
 
     @property
     def max_work(self) -> float:

@@ -17,9 +17,7 @@ class PrefillNode:
             del node.residents[request.index]
             node.held -= request.held
         if node.waiting:
-            request = node.waiting.head
-            node.admit(request)
-            node.prefill(request, request.prefill_length)
+            node.prefill(node.admit(node.waiting.head))
 
 
 def by_node_arrival(r: Request) -> tuple[float, ...]:
@@ -44,9 +42,7 @@ class DecodeNode:
         node.waiting.order_by(by_node_arrival)
         node.decode_all(list(node.residents.values()), swap=True)
         while not node.evicted and node.waiting and node.fits(node.waiting.head, self.slots):
-            request = node.waiting.head
-            node.admit(request)
-            node.place(request)
+            node.place(node.admit(node.waiting.head))
 
 
 POLICY = PolicyEntry(

@@ -53,9 +53,7 @@ class ExclusiveBatching:
         for request in node.prefilling:
             if budget <= 0:
                 return
-            chunk = min(request.prefill_left, budget)
-            node.prefill(request, int(chunk))
-            budget -= chunk
+            budget -= node.prefill(request, budget)
         if not node.batch:
             node.decode_all(node.decoding)
 

@@ -30,6 +30,8 @@ class EbPlus:
         Weight of the newest iteration in the average number of residents, in (0, 1].
     """
 
+    rest = AdaptiveExclusiveBatching
+
     def __init__(
         self,
         slots: float,

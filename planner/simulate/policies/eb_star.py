@@ -15,8 +15,6 @@ from planner.predict.engine import Node, Report
 from planner.simulate.policies.eb import ExclusiveBatching
 from planner.simulate.policy import PolicyEntry, Situation
 
-_DEFAULTS = ControllerConfig(0.0, 1.0, 0.0, 1)
-
 
 @dataclass(frozen=True, slots=True)
 class Update(ControllerUpdate):
@@ -39,9 +37,11 @@ class AdaptiveExclusiveBatching(ExclusiveBatching):
         min(0.6, max(0.05, s_kv N^ mean output / C + f0)). `kv_gate` may hold the two numbers itself.
     token_budget
         Most prompt tokens per iteration of a prefill phase [tokens].
-    theta_default, slots_default, window, window_min, update_every, theta_min, theta_max, eps, variant
-        As in :class:`planner.fluid.exclusive_controller.ControllerConfig`, with its defaults.
+    **controller
+        Further fields of :class:`planner.fluid.exclusive_controller.ControllerConfig`.
     """
+
+    rest = ControllerConfig
 
     def __init__(
         self,
@@ -53,24 +53,13 @@ class AdaptiveExclusiveBatching(ExclusiveBatching):
         s_kv: float = 0.5,
         f0: float = 0.0,
         token_budget: float = math.inf,
-        theta_default: float = _DEFAULTS.theta_default,
-        slots_default: int | None = None,
-        window: int = _DEFAULTS.window,
-        window_min: int = _DEFAULTS.window_min,
-        update_every: int = _DEFAULTS.update_every,
-        theta_min: float = _DEFAULTS.theta_min,
-        theta_max: float = _DEFAULTS.theta_max,
-        eps: float = _DEFAULTS.eps,
-        variant: str = _DEFAULTS.variant,
+        **controller: Any,
     ) -> None:
         super().__init__(slots, 1, token_budget)
         if not alpha_d > 0.0:
             raise InputError(f"alpha_d must be positive, got {alpha_d!r}")
         try:
-            self.config = ControllerConfig(
-                alpha_p, alpha_d, beta_d, int(self.slots), theta_default, slots_default, window, window_min,
-                update_every, theta_min, theta_max, eps, variant,
-            )  # fmt: skip
+            self.config = ControllerConfig(alpha_p, alpha_d, beta_d, int(self.slots), **controller)
         except ValueError as error:
             raise InputError(str(error)) from None
         self.slots, self.k = self.config.start()

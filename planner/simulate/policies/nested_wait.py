@@ -59,9 +59,7 @@ class NestedWait:
         ]
         node.decode_all(decodes)
         for _ in range(self.thresholds[0]):
-            request = self.entries[0].popleft()
-            node.admit(request)
-            node.prefill(request, request.prefill_length)
+            node.prefill(node.admit(self.entries[0].popleft()))
 
 
 def defaults(situation: Situation) -> dict[str, Any]:

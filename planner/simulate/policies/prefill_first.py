@@ -28,13 +28,9 @@ class PrefillFirst:
         node.waiting.order_by(by_arrival)
         taken = 0.0
         while node.waiting and node.fits(node.waiting.head, self.slots):
-            request = node.waiting.head
-            length = request.prefill_length
-            if taken and taken + length > self.token_budget:
+            if taken and taken + node.waiting.head.prefill_length > self.token_budget:
                 break
-            node.admit(request)
-            node.prefill(request, length)
-            taken += length
+            taken += node.prefill(node.admit(node.waiting.head))
         if not taken:
             node.decode_all(node.decoding)
 

@@ -39,14 +39,12 @@ class Rad:
     def prefill(self, node: Node) -> bool:
         """Go on with a prompt or begin one; False where decodes have to run (or there is nothing to do)."""
         for request in node.prefilling:
-            node.prefill(request, int(min(request.prefill_left, self.chunk)))
+            node.prefill(request, self.chunk)
             return True
         if not node.waiting or self.begun >= self.n or not node.fits(node.waiting.head):
             return False
-        request = node.waiting.head
-        node.admit(request)
         self.begun += 1
-        node.prefill(request, int(min(request.prefill_length, self.chunk)))
+        node.prefill(node.admit(node.waiting.head), self.chunk)
         return True
 
 

@@ -25,9 +25,7 @@ class RequestLevel:
             node.decode_all(node.decoding)
             return
         while node.waiting and node.fits(node.waiting.head, self.batch):
-            request = node.waiting.head
-            node.admit(request)
-            node.prefill(request, request.prefill_length)
+            node.prefill(node.admit(node.waiting.head))
 
 
 POLICY = PolicyEntry("request-level batching", RequestLevel, as_engine(batch="slots"), ("batch",))

@@ -78,15 +78,9 @@ class Slai:
         for request in node.prefilling:
             if budget <= 0:
                 break
-            chunk = min(request.prefill_left, budget)
-            node.prefill(request, int(chunk))
-            budget -= chunk
+            budget -= node.prefill(request, budget)
         while budget > 0 and not node.evicted and node.waiting and node.fits(node.waiting.head, self.max_active):
-            request = node.waiting.head
-            node.admit(request)
-            chunk = min(request.prefill_length, budget)
-            node.prefill(request, int(chunk))
-            budget -= chunk
+            budget -= node.prefill(node.admit(node.waiting.head), budget)
         room = min(budget, self.max_decodes - len(node.batch.decodes))
         relaxed = [r for r in relaxed if r.resident]
         without_eviction = min(room, node.capacity - node.held)

@@ -60,9 +60,7 @@ class Wait:
         node.decode_all(decodes)
         for category in sorted(joining):
             for _ in range(joining[category]):
-                request = self.queues[category].popleft()
-                node.admit(request)
-                node.prefill(request, request.prefill_length)
+                node.prefill(node.admit(self.queues[category].popleft()))
 
 
 _MOST = 1 << 20
