@@ -515,6 +515,7 @@ def safe_slots(
     need(preemption_limit > 0.0, f"preemption_limit must be positive, got {preemption_limit}")
     fixed, alike = law.output_cv < FIXED_OUTPUT_CV, law.input_cv < FIXED_INPUT_CV
 
+    @functools.cache
     def room(slots: int) -> float:
         value = capacity_blocks(slots) if callable(capacity_blocks) else capacity_blocks
         need(math.isfinite(value), f"capacity_blocks must be finite, got {value}")
@@ -536,7 +537,8 @@ def safe_slots(
             return slots * law.longest_blocks > room(slots)
         return max(over_limits(slots).values()) > 1.0
 
-    n = bisect_left(range(1, max_slots + 1), True, key=breaks)
+    # most often nothing breaks at all
+    n = bisect_left(range(1, max_slots + 1), True, key=breaks) if breaks(max_slots) else max_slots
     blocks = room(max(n, 1))
     guards: tuple[str, ...] = ()
     if room(1) < law.longest_blocks:
