@@ -521,6 +521,10 @@ def safe_slots(
         need(math.isfinite(value), f"capacity_blocks must be finite, got {value}")
         return max(0.0, value)
 
+    @functools.cache
+    def cost_of(slots: int) -> Preemption:
+        return preemption(law, slots, room(slots))
+
     def limit_at(slots: int) -> float:
         return overflow_limit * share_of_promise(room(slots) / law.longest_blocks)
 
@@ -528,7 +532,7 @@ def safe_slots(
         """Each quantity over its limit."""
         if room(slots) < law.longest_blocks:
             return {"overflow": math.inf}
-        cost = preemption(law, slots, room(slots))
+        cost = cost_of(slots)
         preempted = cost.per_request * (FIXED_INPUT_FACTOR if alike else 1.0)
         return {"overflow": cost.overflow / limit_at(slots), "preemptions": preempted / preemption_limit}
 
@@ -553,7 +557,7 @@ def safe_slots(
         guards = tuple(guard for guard, holds in found.items() if holds)
     # within the worst case nothing overflows
     unbroken = Preemption(0.0, min(float(n), law.budget_slots), 0.0, 0.0)
-    cost = unbroken if fixed or n == 0 else preemption(law, n, blocks)
+    cost = unbroken if fixed or n == 0 else cost_of(n)
     return SafeSlots(n, blocks, cost, limit_at(max(n, 1)), limit, guards)
 
 
