@@ -240,6 +240,9 @@ class ReplayPool(PoolModel):
             kept = None if by_turns and sure else self._by_late(alike, promises)
             if kept is None and by_turns:
                 kept = self._keeps_by_turns(arrival_rate_per_s, replicas, promises, sure)
+            elif kept is None and self._breaks_when_busiest(arrival_rate_per_s, replicas, promises):
+                kept = False
+                self._note_late(alike, promises, None)
             elif kept is None:
                 played = self._play(arrival_rate_per_s, replicas, most, self.draw, promises)
                 kept = played.run.ended_early < 0
@@ -536,7 +539,8 @@ class ReplayPool(PoolModel):
         """What the first draw of the gateway says, or all together: one after the other until those so far leave no doubt."""
         key = (rate, replicas, tuple(promises))
         if key not in self._first:
-            first = self._first[key] = self._turn(0, {}, ROOTS, rate, replicas, promises)
+            breaks = self._breaks_when_busiest(rate, replicas, promises)
+            first = self._first[key] = None if breaks else self._turn(0, {}, ROOTS, rate, replicas, promises)
             alike = self._late.setdefault((rate, replicas, SAMPLE), {})
             for p in promises if first or len(promises) == 1 else ():
                 beyond, allowed = (1.0, 1.0) if first is None else first[p.metric]
@@ -553,6 +557,20 @@ class ReplayPool(PoolModel):
             if all(beyond <= allowed - roots * math.sqrt(allowed) for beyond, allowed in found.values()):
                 return True
         return False
+
+    def _breaks_when_busiest(self, rate: float, replicas: int, promises: Sequence[Promise]) -> bool:
+        """Whether the busiest episodes, each begun with idle replicas, have :data:`ROOTS` more late requests than all together may.
+
+        What replicas still have to do when an episode begins would make more of them late: such a refusal needs no other request.
+        """
+        if not (self.one_by_one and self.sessions is None and self.traffic.fleet.sending.ordinary):
+            return False
+        laid = self._lay(rate, replicas, SAMPLE, self.draw)
+        if (busiest := self.traffic.busiest(laid, (rate, self.draw))) is None:
+            return False
+        limits = self._limits(promises, self._sent(self.traffic, laid)[0])
+        limits = [replace(x, late=x.late + ROOTS * math.sqrt(x.late)) for x in limits]
+        return self._replayed(self._sent(self.traffic, busiest)[0], laid.replicas, replicas, limits).ended_early >= 0
 
     def _turn(
         self,
@@ -595,8 +613,9 @@ class ReplayPool(PoolModel):
 
     def _limits(self, promises: Sequence[Promise], requests: Requests) -> list[Limit]:
         """What may be late of the first promise about each latency; :meth:`_keeps_all` sees to all others."""
-        weight = np.ones(requests.size) if requests.weight is None else requests.weight
-        total, several = float(weight.sum()), float(weight[requests.output_tokens > 1.0].sum())
+        weight, decodes = requests.weight, requests.output_tokens > 1.0
+        total = float(requests.size if weight is None else weight.sum())
+        several = float(np.count_nonzero(decodes) if weight is None else weight[decodes].sum())
         found: dict[str, Limit] = {}
         # no request alone breaks a mean, nor a promise about windows
         for promise in () if self.windows_s else promises:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,30 +56,40 @@ COLD_AFTER_S = 0.1
 nearly all did, at 18 to 43 none (kubernetes-sigs/inference-perf, kubecon-na-2025)."""
 
 
-class Draws:
-    """Requests and uniform coordinates of the quadrature: they depend on the workload alone.
+@cache
+def coordinates() -> Array:
+    """Uniform coordinates of the quadrature, shape (coordinates, POINTS).
 
-    Coordinates: 0 sequences present, 1 backlog, 2 moment within the iteration, 3 request, 4-6 how many prompts came just before,
+    They are: 0 sequences present, 1 backlog, 2 moment within the iteration, 3 request, 4-6 how many prompts came just before,
     come while it waits, and come in its last prefill, 7 chain, 8 cold front end, 9 room in memory, 10 place between departures,
     11 the far end of its decodes.
     """
+    # half a cell away from 0 in the first coordinate, which is in order, golden-ratio multiples in the others
+    shift = np.arange(len(GENERATOR)) * 0.6180339887498949
+    shift[0] = 0.5 / POINTS
+    found: Array = (np.outer(GENERATOR, np.arange(POINTS)) % POINTS / POINTS + shift[:, None]) % 1.0
+    return found
+
+
+@cache
+def deviates(k: int) -> Array:
+    """A coordinate as standard normal deviates, shape (POINTS,)."""
+    return normal_quantile(coordinates()[k])
+
+
+class Draws:
+    """Requests of the quadrature, at its :func:`coordinates`: they depend on the workload alone."""
 
     def __init__(self, moments: Moments) -> None:
-        # half a cell away from 0 in the first coordinate, which is in order, golden-ratio multiples in the others
-        shift = np.arange(len(GENERATOR)) * 0.6180339887498949
-        shift[0] = 0.5 / POINTS
-        self.u = (np.outer(GENERATOR, np.arange(POINTS)) % POINTS / POINTS + shift[:, None]) % 1.0
+        self.u = coordinates()
         self.row = rows = _stratified(moments, self.u[3])
         self.prompt, self.prefill = moments.prompt[rows], moments.tokens[rows]
         self.steps, self.pairs = moments.steps[rows], moments.pairs[rows]
-        dice = np.random.default_rng(20231)
-        self.uniforms = dice.random((LAGS, POINTS))
-        self.mean = moments.mean_prefill
+        self.uniforms = _dice(0).random((LAGS, POINTS))
+        self.mean, self._below, self._tokens = moments.mean_prefill, np.cumsum(moments.probability), moments.prefill
         self.spectra = LifeSpectra(moments, rows[:: POINTS // 512])
-        below = np.cumsum(moments.probability)
-        drawn = np.searchsorted(below, dice.random((3, SUMMED, POINTS)) * below[-1]).clip(0, below.size - 1)
-        self.sums = np.zeros((3, SUMMED + 1, POINTS))
-        np.cumsum(moments.prefill[drawn], axis=1, out=self.sums[:, 1:])
+        # by place, of no prompt, one, two, ..., as far as they were asked for
+        self._sums = [[np.zeros(POINTS)] for _ in range(3)]
 
     def came(self, place: int, means: Array) -> Array:
         """Tokens of the prompts that a Poisson stream brings where so many are expected; `place` 0, 1, 2."""
@@ -94,8 +104,22 @@ class Draws:
             term *= means / k
             below += term
         held = np.minimum(counts, SUMMED)
-        total: Array = self.sums[place, held, np.arange(POINTS)] + (counts - held + beyond) * self.mean
-        return total
+        return self._summed(place, held) + (counts - held + beyond) * self.mean
+
+    def _summed(self, place: int, held: NDArray[np.int64]) -> Array:
+        """Tokens of so many prompts drawn one by one, by point."""
+        sums, below = self._sums[place], self._below
+        for k in range(len(sums), int(held.max()) + 1):
+            uniform = _dice(LAGS + place * SUMMED + k - 1).random(POINTS)
+            drawn = np.searchsorted(below, uniform * below[-1]).clip(0, below.size - 1)
+            sums.append(sums[-1] + self._tokens[drawn])
+        found: Array = np.stack(sums)[held, np.arange(POINTS)]
+        return found
+
+
+def _dice(row: int) -> np.random.Generator:
+    """One fixed sequence of uniform numbers, from so many times :data:`POINTS` of them on."""
+    return np.random.Generator(np.random.PCG64(20231).advance(row * POINTS))
 
 
 def _stratified(moments: Moments, u: Array) -> NDArray[np.int64]:
@@ -132,11 +156,11 @@ class Room:
         lost = self.kv_spread * (z * normal_cdf(z) + np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi))
         return np.maximum(capped - lost, np.minimum(capped, 1e-9))
 
-    def drawn(self, u: Array) -> Array:
-        """Capacities at uniform coordinates."""
+    def drawn(self, k: int) -> Array:
+        """Capacities at a coordinate."""
         if math.isinf(self.kv_mean):
-            return np.full(u.shape, self.slots)
-        return np.clip(self.kv_mean - self.kv_spread * normal_quantile(u), 1.0, self.slots)
+            return np.full(POINTS, self.slots)
+        return np.clip(self.kv_mean - self.kv_spread * deviates(k), 1.0, self.slots)
 
 
 def occupancy(
@@ -305,7 +329,7 @@ class ClosedReplica:
         spread = max((state.swing.decodes - state.quick) / max(variance, 1e-9), 0.03)
         pi = occupancy(work, nodes, means, room, load, spread, max(0.5 * (1.0 + self._scv()), 0.05))
         present = np.searchsorted(np.cumsum(pi), u[0]).clip(0, pi.size - 1).astype(float)
-        room_for = room.drawn(u[9])
+        room_for = room.drawn(9)
         waits = present >= room_for
         # as many departures as there are ahead, and the next one; whose wait is long waits for slow departures
         ahead = (
@@ -586,7 +610,7 @@ def _per_token(points: Draws, state: _State, life: Array, start: Array) -> Array
     total += beyond * mean + (duration[row] - mean) * decay / (1.0 - decay) * (1.0 - decay**beyond)
     # prompts and the decodes they become come together
     variance = growth * beyond / lengths**2 + points.spectra.over(state.swing.covariance, lengths)
-    each = total / lengths - mean + np.sqrt(np.maximum(variance, 0.0)) * normal_quantile(points.u[11][order])
+    each = total / lengths - mean + np.sqrt(np.maximum(variance, 0.0)) * deviates(11)[order]
     tpot = np.empty(POINTS)
     tpot[order] = each
     tpot += _straight_on(life, state.nodes[1:], state.means[1:])

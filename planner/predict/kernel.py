@@ -43,6 +43,11 @@ _AFFINITY = {"": 0, "session": 1, "prefix": 2}
 _METRICS = ("ttft_s", "tpot_s", "e2e_s")
 _TIMES = {**dict.fromkeys(("sent", "admitted", "first", "done", "moved"), math.nan), "found": 0.0, "host": 0.0}
 _COUNTS = {"replica": -1, "moved_to": -1, **dict.fromkeys(("preempted", "attempts", "rejected", "given_up"), 0)}
+_SAME = {
+    name: np.broadcast_to((np.float64 if name in _TIMES else np.int32)(fill), 2**31)
+    for name, fill in {**_TIMES, **_COUNTS}.items()
+}
+"""Every column as it is where nothing happens."""
 _OF_CLIENTS = ("sent", "moved", "found", "host", "attempts", "given_up", "moved_to")
 _NUMBERS = {"session": "sessions", "class_of": "classes"}
 _RUN = {
@@ -258,10 +263,15 @@ def _pool(replicas: Replicas, floored: bool, supplied: bool) -> tuple[_Pool, Flo
 def _answers(requests: Requests, replicas: int, by_clock: bool, gaps: bool) -> _Arrays:
     """The columns that kernel.c fills; what open arrivals leave the same for all rows takes no memory."""
     n, made = requests.size, {}
-    for name, fill in {**_TIMES, **_COUNTS}.items():
-        kind = np.float64 if name in _TIMES else np.int32
-        same = name in _OF_CLIENTS and not by_clock
-        made[name] = np.broadcast_to(kind(fill), n) if same else np.full(n, fill, dtype=kind)
+    for name, same in _SAME.items():
+        if name in _OF_CLIENTS and not by_clock:
+            made[name] = same[:n]
+        elif same[0] == 0:
+            # memory that nobody has written yet is no work
+            made[name] = np.zeros(n, dtype=same.dtype)
+        else:
+            made[name] = np.empty(n, dtype=same.dtype)
+            made[name].fill(same[0])
     if not by_clock:
         made["sent"] = np.ascontiguousarray(requests.arrival_s)
         made["attempts"] = np.broadcast_to(np.int32(1), n)

@@ -67,6 +67,10 @@ BUSY_S = 2.0
 BINS = 4096
 """Pieces of the traffic's time by which stretches are chosen."""
 
+BURST_LOAD, BURST_SHARE = 0.35, 0.05
+"""Load at which a fluid tells the busiest episodes of a trace that is replayed whole, and share of the requests whose waits make them
+episodes: of loads from .2 to .9 that at which refused questions took the fewest requests, a sixth of those that the whole took."""
+
 STRETCH = 12_000
 """Requests of a stretch: few long stretches err less than many short ones."""
 
@@ -394,6 +398,28 @@ class PoolTraffic:
                 kept[key] = found
         return found
 
+    def busiest(self, laid: Laid, of: tuple[object, ...]) -> Laid | None:
+        """The busiest episodes of requests that were laid out for a rate and a draw `of` the traffic, one after the other; ``None``
+        where they are drawn or nobody comes together, and of stretches, the busiest of which come first."""
+        if not self.recorded or laid.weight is not None:
+            return None
+
+        def made() -> Laid:
+            times = laid.times_s
+            place = (times / (times[-1] or 1.0) * (BINS - 1)).astype(np.int64)
+            wait = fluid(np.bincount(place, self._work[laid.row], BINS), BURST_LOAD)
+            order, below = by_wait(wait, np.bincount(place, minlength=BINS))
+            busy = episodes(wait, order[: int(np.searchsorted(below, BURST_SHARE * times.size)) + 1])
+            runs = sorted(_runs(busy), key=lambda run: -float(wait[run[0] : run[1]].max()))
+            parts = [slice(*np.searchsorted(place, run).tolist()) for run in runs] or [slice(0)]
+            apart = float(times[-1]) + APART_S
+            at = np.concatenate([times[own] - times[own][:1] + k * apart for k, own in enumerate(parts)])
+            row, key = (np.concatenate([column[own] for own in parts]) for column in (laid.row, laid.key))
+            return Laid(at, row, key, None, len(parts) * apart, 1, False)
+
+        found = self._kept((self._mark, *of, laid.row.size, laid.span_s, "busiest"), made)
+        return found if found.row.size else None
+
     def repeats(self, rate: float, replicas: int, routing: str) -> int:
         """How often the trace at a rate is repeated to decide, under other draws of the gateway [1]."""
         if not self.recorded or replicas == 1 or find_routing(routing).in_turn:
@@ -497,10 +523,14 @@ class PoolTraffic:
         trace = self.own.trace
         place = np.minimum((trace.times_s / trace.times_s[-1] * BINS).astype(np.int64), BINS - 1)
         moves = np.rint(shifts / span * BINS).astype(np.int64)
-        cached = self.own.cached_share
-        work = (1.0 - cached) * trace.input_tokens + OUTPUT_WEIGHT * trace.output_tokens
         count = np.maximum(rolled(np.bincount(place, minlength=BINS).astype(np.float64), moves), 0.0) / fewer
-        return Stretches.chosen(count, rolled(np.bincount(place, work, BINS), moves), span, warm, most)
+        return Stretches.chosen(count, rolled(np.bincount(place, self._work, BINS), moves), span, warm, most)
+
+    @property
+    def _work(self) -> Floats:
+        """Work of each of the pool's own requests, roughly [prompt tokens]."""
+        own, trace = self.own, self.own.trace
+        return np.asarray((1.0 - own.cached_share) * trace.input_tokens + OUTPUT_WEIGHT * trace.output_tokens)
 
     # --- requests that are drawn ------------------------------------------------------------------------------------
 

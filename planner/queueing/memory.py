@@ -507,10 +507,15 @@ def safe_slots(
     need(preemption_limit > 0.0, f"preemption_limit must be positive, got {preemption_limit}")
     fixed, alike = law.output_cv < FIXED_OUTPUT_CV, law.input_cv < FIXED_INPUT_CV
 
+    @functools.cache
     def room(slots: int) -> float:
         value = capacity_blocks(slots) if callable(capacity_blocks) else capacity_blocks
         need(math.isfinite(value), f"capacity_blocks must be finite, got {value}")
         return max(0.0, value)
+
+    @functools.cache
+    def cost_of(slots: int) -> Preemption:
+        return preemption(law, slots, room(slots))
 
     def limit_at(slots: int) -> float:
         return overflow_limit * share_of_promise(room(slots) / law.longest_blocks)
@@ -519,7 +524,7 @@ def safe_slots(
         """Each quantity over its limit."""
         if room(slots) < law.longest_blocks:
             return {"overflow": math.inf}
-        cost = preemption(law, slots, room(slots))
+        cost = cost_of(slots)
         preempted = cost.per_request * (FIXED_INPUT_FACTOR if alike else 1.0)
         return {"overflow": cost.overflow / limit_at(slots), "preemptions": preempted / preemption_limit}
 
@@ -528,7 +533,8 @@ def safe_slots(
             return slots * law.longest_blocks > room(slots)
         return max(over_limits(slots).values()) > 1.0
 
-    n = bisect_left(range(1, max_slots + 1), True, key=breaks)
+    # most often nothing breaks at all
+    n = bisect_left(range(1, max_slots + 1), True, key=breaks) if breaks(max_slots) else max_slots
     blocks = room(max(n, 1))
     guards: tuple[str, ...] = ()
     if room(1) < law.longest_blocks:
@@ -543,7 +549,7 @@ def safe_slots(
         guards = tuple(guard for guard, holds in found.items() if holds)
     # within the worst case nothing overflows
     unbroken = Preemption(0.0, min(float(n), law.budget_slots), 0.0, 0.0)
-    cost = unbroken if fixed or n == 0 else preemption(law, n, blocks)
+    cost = unbroken if fixed or n == 0 else cost_of(n)
     return SafeSlots(n, blocks, cost, limit_at(max(n, 1)), limit, guards)
 
 
