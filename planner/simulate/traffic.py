@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from planner.errors import InputError
-from planner.predict.records import Requests, keys_of
+from planner.predict.records import Floats, Requests, keys_of
 from planner.workload.sending import Surge
 
 if TYPE_CHECKING:

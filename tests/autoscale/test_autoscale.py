@@ -35,6 +35,8 @@ from tests.autoscale.elastic import simulate_elastic
 from tests.monitor.exporter import fleet_of
 from tests.monitor.test_policy import hpa
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 
 @cache
 def plan(**options: Any) -> fo.Plan:

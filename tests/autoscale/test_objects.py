@@ -21,6 +21,8 @@ from tests.monitor.exporter import fleet_of
 from tests.monitor.fluid import Course, pod_name, scraped
 from tests.monitor.promql import Query, Store
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 
 TOGETHER = (

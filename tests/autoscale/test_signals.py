@@ -19,6 +19,8 @@ from planner.simulate.plan import pool_engines
 from planner.simulate.traffic import SampledTraffic
 from tests.monitor.exporter import fleet_of
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 
 @cache
 def fleet() -> Fleet:

@@ -212,7 +212,7 @@ def test_the_floor_is_the_data_sheet() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
 def test_measured_servers(shared_data: Path, every: int) -> None:
     """Left-out shapes of real servers; the bars are those of the project for servers nobody looked at."""
     found = []
@@ -227,9 +227,16 @@ def test_measured_servers(shared_data: Path, every: int) -> None:
 
 
 @pytest.mark.slow
-def test_two_or_three_points_of_measured_servers(shared_data: Path) -> None:
+@pytest.mark.parametrize(
+    ("seeds", "hold", "wide"),
+    [((1,), 0.8, 2.8), pytest.param((1, 2, 3, 4), 0.85, 2.5, marks=pytest.mark.long)],
+    ids=["one draw", "four draws"],
+)
+def test_two_or_three_points_of_measured_servers(
+    shared_data: Path, seeds: tuple[int, ...], hold: float, wide: float
+) -> None:
     """Median error at most 8%, and intervals that hold the truth in 85 to 95% of the cases without being useless."""
-    rngs = [np.random.default_rng(seed) for seed in range(1, 5)]
+    rngs = [np.random.default_rng(seed) for seed in seeds]
     errors, halves, inside = [], [], []
     for key, group in read_measurements([shared_data / "calibration" / "servers.csv"]).servers.items():
         if len(group) < 10:
@@ -247,8 +254,8 @@ def test_two_or_three_points_of_measured_servers(shared_data: Path) -> None:
                     inside.append(low <= p.tpot_s <= high)
     assert np.median(errors) <= 0.08
     # twenty other draws: 86.0%, and 2.45 times; one draw alone 80 to 90%, and 2.1 to 2.7 times
-    assert 0.85 <= np.mean(inside) <= 0.95
-    assert np.median(halves) <= 2.5 * np.median(errors)
+    assert hold <= np.mean(inside) <= 0.95
+    assert np.median(halves) <= wide * np.median(errors)
 
 
 def test_the_time_a_request_takes_the_engine_counts_in_a_plan(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from planner import api
+from planner.autoscale import derive
 from planner.cli.main import app, run
 from planner.errors import InputError
 from planner.question.options import OPTIONS
@@ -317,7 +318,11 @@ def test_what_is_told_to_try_works_when_pasted(
         told = [tuple(shlex.split(t.removeprefix("try: fleetopt "))) for t in said if t.startswith("try: ")]
         tried += told
         without += not told
-    broken, make_plan = [], api.make_plan
+    broken = []
+
+    def only_asked(*_: Any, **__: Any) -> None:
+        raise InputError("asked")
+
     # many mistakes end with one command
     for number, words in enumerate(dict.fromkeys(tried)):
         quick = list(words)
@@ -327,14 +332,10 @@ def test_what_is_told_to_try_works_when_pasted(
         if words[0] == "simulate" and "--policies" in words and "--requests" not in words:
             quick += ["--requests", "300"]
         whole = number % IN_FULL == 0 or (len(quick) > len(words) and words[0] == "simulate")
-
-        def answer(*asked: Any, whole: bool = whole, **more: Any) -> Any:
-            if whole:
-                return make_plan(*asked, **more)
-            raise InputError("asked")
-
-        monkeypatch.setattr(api, "make_plan", answer)
-        code, said_then = _ended(quick if whole else list(words), capsys)
+        with monkeypatch.context() as patch:
+            for module, name in () if whole else ((api, "make_plan"), (derive, "autoscaling")):
+                patch.setattr(module, name, only_asked)
+            code, said_then = _ended(quick if whole else list(words), capsys)
         (tmp_path / "fleetopt.yaml").unlink(missing_ok=True)
         if code not in (0, CHECK) and "error: asked" not in said_then:
             broken.append((shlex.join(words), said_then))

@@ -14,6 +14,9 @@ from jsonschema import Draft7Validator
 
 KUBERNETES = "1.34"
 
+# a megabyte of definitions, read anew for every object otherwise
+kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.schema_contents)
+
 CRDS = "FLEETOPT_CRDS"
 """Environment variable: a folder of CustomResourceDefinitions as their projects publish them."""
 

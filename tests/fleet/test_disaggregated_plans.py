@@ -34,7 +34,7 @@ def options(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_plan_round_trips_through_evaluate(tmp_path: Path) -> None:
-    plan = fo.plan("azure", slo=0.8, e2e=9, rate=50, shape="disaggregated", tp=1)
+    plan = fo.plan("azure", slo=0.8, e2e=9, rate=50, shape="disaggregated", tp=1, burst="poisson")
     assert [p.name for p in plan.pools] == ["prefill", "decode"]
     (tmp_path / "plan.yaml").write_text(formatter("yaml")(plan))
     (tmp_path / "plan.json").write_text(formatter("json")(plan))
@@ -117,7 +117,7 @@ def test_nobody_decodes() -> None:
 )
 def test_refuses(changes: dict[str, Any], error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
-        fo.plan("azure", **options(**changes))
+        fo.plan("azure", **options(tp=1, token_budget=2048, **changes))
 
 
 @pytest.mark.long

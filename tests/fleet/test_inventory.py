@@ -16,6 +16,8 @@ from planner.fleet.problem import FleetProblem
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 GPUS = ("h100", "h200", "a100", "l40s")
 
 
@@ -130,7 +132,7 @@ def of_bursts(seed: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "seeds", [[0, 1], pytest.param([*range(2, 7), 18], marks=pytest.mark.long)], ids=["quick", "all others"]
+    "seeds", [[0], pytest.param([*range(1, 7), 18], marks=pytest.mark.long)], ids=["quick", "all others"]
 )
 def test_under_bursts_too(seeds: list[int]) -> None:
     # which numbers are looked at along the path rests on guesses: within a replica in fifty of the best, and none missed
@@ -157,7 +159,7 @@ def test_types_that_are_not_short_always_serve() -> None:
     assert fo.evaluate(plan).holds
 
 
-QUICK = [seed for seed in range(40) if seed % 10 != 8 or seed < 10]
+QUICK = [seed for seed in range(20) if seed % 10 != 8 or seed < 10]
 """Without most of the questions that follow mixed batches: every fleet of those takes half a minute to size."""
 
 

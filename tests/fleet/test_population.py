@@ -21,6 +21,8 @@ from planner.workload.pools import FleetMoments, State
 from planner.workload.sending import Population, Sending
 from planner.workload.workload import Workload
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 FIXED_S, PER_TOKEN_S, PER_SEQUENCE_S = 0.006, 2e-5, 2e-4
 LENGTHS = [(50, 8), (200, 20), (600, 40), (1500, 12)]
 SLOTS = 16
@@ -79,10 +81,20 @@ def stepped(users: int, replicas: int, think: str, mean_s: float, seed: int) -> 
     return len(first) / (horizon - warm), float(np.quantile(first, 0.99))
 
 
-@pytest.mark.parametrize("think", ["exponential", "fixed", "lognormal"])
-@pytest.mark.parametrize(("users", "replicas", "mean_s"), [(6, 1, 0.5), (30, 1, 1.5), (40, 2, 0.6), (120, 2, 4.0)])
+SOON = {(30, 1, 1.5, "exponential"), (30, 1, 1.5, "lognormal"), (40, 2, 0.6, "fixed")}
+"""Few users and many, of one replica and of two: what is looked at outside the long checks."""
+
+
+@pytest.mark.parametrize(
+    ("users", "replicas", "mean_s", "think"),
+    [
+        pytest.param(*of, think, marks=() if (*of, think) in SOON else pytest.mark.long)
+        for of in ((6, 1, 0.5), (30, 1, 1.5), (40, 2, 0.6), (120, 2, 4.0))
+        for think in ("exponential", "fixed", "lognormal")
+    ],
+)
 def test_users_ask_as_often_and_wait_as_long_as_in_a_stepping_simulation(
-    think: str, users: int, replicas: int, mean_s: float
+    users: int, replicas: int, mean_s: float, think: str
 ) -> None:
     inputs, outputs = (np.array(column, dtype=float) for column in zip(*LENGTHS, strict=True))
     workload = Workload.from_arrays(inputs, outputs, arrival_rate_per_s=1.0)

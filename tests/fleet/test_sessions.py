@@ -12,6 +12,7 @@ from planner.routing import DEFAULT_ROUTING
 
 CHATS = "turns=12,first=4000,growth=900,osl=250,gap=40s"
 BIG = {"rate": 12, "slo": "8s", "model": "llama-3.1-8b", "pools": 1, "token_budget": 2048, "burst": "poisson"}
+APART = {**BIG, "rate": 15, "slo": "p90=2s", "tpot": "p90=40ms", "shape": "disaggregated", "tp": 1}
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
 
@@ -94,10 +95,8 @@ def test_shared_prefixes_want_a_gateway_that_knows_them():
 
 
 def test_prefill_replicas_of_a_disaggregated_fleet_keep_prompts():
-    """Planned and simulated share; answers are not there; of the routings the cheapest is taken."""
-    asked = {**BIG, "rate": 15, "slo": "p90=2s", "tpot": "p90=40ms", "shape": "disaggregated", "tp": 1}
-    plan = fo.plan(CHATS, **asked, routing="sticky")
-    assert fo.plan(CHATS, **asked).cost_usd_per_hour <= plan.cost_usd_per_hour
+    """Planned and simulated share; answers are not there."""
+    plan = fo.plan(CHATS, **APART, routing="sticky")
     assert list(plan.caches) == ["prefill"]
     facts = plan.caches["prefill"]
     assert facts["cached_share"] < facts["repeated_share"]
@@ -111,9 +110,15 @@ def test_prefill_replicas_of_a_disaggregated_fleet_keep_prompts():
 
 
 @pytest.mark.long
+def test_of_the_routings_to_prefill_replicas_the_cheapest_is_taken():
+    """Of one pool: above, quick."""
+    sticky = fo.plan(CHATS, **APART, routing="sticky")
+    assert fo.plan(CHATS, **APART).cost_usd_per_hour <= sticky.cost_usd_per_hour
+
+
+@pytest.mark.long
 def test_host_memory_and_doors_at_prefill_replicas():
-    asked = {**BIG, "rate": 15, "slo": "p90=2s", "tpot": "p90=40ms", "shape": "disaggregated", "tp": 1}
-    plan = fo.plan(CHATS, **asked, routing="random", offload=256, max_queue=20)
+    plan = fo.plan(CHATS, **APART, routing="random", offload=256, max_queue=20)
     facts = plan.caches["prefill"]
     assert facts["host_share"] > 0.05
     assert plan.overload["prefill"]["limits"][0]["max_queue"] >= 1

@@ -83,7 +83,7 @@ def test_the_chance_is_that_of_engines_drawn_with_their_errors(azure: Workload, 
 
 
 def test_more_confidence_takes_no_fewer_replicas_and_half_is_the_median(azure: Workload) -> None:
-    plans = {c: fo.plan(azure, rate=30.0, confidence=c, **ASKED) for c in (0.2, 0.5, 0.8, 0.95)}
+    plans = {c: fo.plan(azure, rate=30.0, confidence=c, **ASKED) for c in (0.2, 0.5, 0.9)}
     counts = [plan.replicas for plan in plans.values()]
     assert counts == sorted(counts) and counts[0] < counts[-1]
     for confidence, plan in plans.items():

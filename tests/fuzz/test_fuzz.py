@@ -35,8 +35,8 @@ from inputs import (
     WORKLOAD,
 )
 
-CASES = 160
-SPARSE = 997
+CASES = 80
+SPARSE = 1999
 """One in so many of the systematic cases; tests/fuzz/every.py tries all."""
 
 
@@ -47,7 +47,7 @@ def sound() -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("few_replayed")
-def test_a_few_hundred_damaged_inputs() -> None:
+def test_some_damaged_inputs() -> None:
     said: list[str] = []
     assert not failures(20261122, range(CASES), said.append), "\n".join(said)
 

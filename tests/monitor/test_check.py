@@ -24,6 +24,9 @@ from planner.monitor.names import DIALECTS
 from tests.monitor.exporter import exported, exported_pair, fleet_of
 from tests.test_schemas import wrong
 
+# drifts are far beyond what fewer requests do to a prediction
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 OPTIONS = {"workload": "azure", "rate": 60, "slo": 0.5, "tpot": 0.05, "pools": 1, "burst": "poisson", "routing": "p2c"}
 
 
@@ -35,6 +38,11 @@ def plan() -> fo.Plan:
 @cache
 def series(**drift: Any) -> dict[str, list[Series]]:
     return exported(plan(), 11, 6000, **drift)
+
+
+@cache
+def checked(**drift: Any) -> fo.FleetCheck:
+    return fo.check(plan(), series(**drift))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +58,7 @@ def series(**drift: Any) -> dict[str, list[Series]]:
 )
 def test_a_planted_drift_is_named_alone(component: str, drift: dict[str, Any]) -> None:
     """The other 12 of 18 cases: benchmarks/check_drifts.py."""
-    found = fo.check(plan(), series(**drift))
+    found = checked(**drift)
     assert [x.component for _, x in found.moved] == [component]
     (moved,) = (x for _, x in found.moved)
     if component in ("traffic", "output lengths", "iteration time"):
@@ -61,7 +69,7 @@ def test_a_planted_drift_is_named_alone(component: str, drift: dict[str, Any]) -
 
 
 def test_nothing_is_named_where_nothing_moved() -> None:
-    found = fo.check(plan(), series())
+    found = checked()
     assert not found.moved and found.state == "kept"
     rows = {r["quantity"]: r for r in found.to_rows()}
     # within the methods' stated errors, see docs/accuracy
@@ -72,7 +80,7 @@ def test_nothing_is_named_where_nothing_moved() -> None:
 
 def test_numbers_of_one_page_obey_littles_law() -> None:
     """What runs and waits on all replicas is the rate times the time requests spend there, measured and predicted."""
-    found = fo.check(plan(), series())
+    found = checked()
     rows = {r["quantity"]: r for r in found.to_rows()}
     fleet = fleet_of(plan())
     overhead = fleet.pools[0].option.profile.api_overhead_s
@@ -112,7 +120,7 @@ def test_a_scaled_fleet_is_held_to_what_its_scaler_wants(tmp_path: Path) -> None
     there = plan().pools[0].replicas - 1
     found = fo.check(plan(), series(lost=1), policy=[scaler(tmp_path, 60.0 / (there - 0.5))])
     assert not [x for _, x in found.moved if x.component == "replicas"] and found.pools[0].scaled
-    assert [x.component for _, x in fo.check(plan(), series(lost=1)).moved] == ["replicas"]
+    assert [x.component for _, x in checked(lost=1).moved] == ["replicas"]
     (pool,) = fo.check(plan(), series(lost=1), policy=[scaler(tmp_path, 60.0 / (there + 2.5))]).pools
     (moved,) = [x for x in pool.moved if x.component == "replicas"]
     lately = min(pool.measured.rates_per_s[-4:])
@@ -125,7 +133,7 @@ def test_a_scaled_fleet_is_held_to_what_its_scaler_wants(tmp_path: Path) -> None
 
 
 def test_the_plan_of_today_has_more_replicas_for_more_traffic() -> None:
-    found = fo.check(plan(), series(rate=2.0))
+    found = checked(rate=2.0)
     (pool,) = found.pools
     again = fo.plan(**OPTIONS | {"rate": pool.measured.rate_per_s.value}, cached_share=0.5)
     assert pool.replicas_now is not None

@@ -18,6 +18,8 @@ from tests.monitor.exporter import fleet_of
 from tests.monitor.fluid import STEP_S, Course, scraped
 from tests.monitor.promql import Query, Store, fired
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 OPTIONS = {"workload": "azure", "rate": 60, "slo": 0.5, "tpot": 0.05, "pools": 1, "burst": "poisson", "routing": "p2c"}
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 TTFT, TPOT = "vllm:time_to_first_token_seconds", "vllm:request_time_per_output_token_seconds"

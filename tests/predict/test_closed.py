@@ -30,6 +30,7 @@ RNG = np.random.default_rng(7)
 PROMPTS = np.ceil(RNG.lognormal(6.6, 0.9, 2000))
 OUTPUTS = np.ceil(RNG.lognormal(4.9, 0.8, 2000))
 LAW = Lengths(PROMPTS, OUTPUTS, np.ones(2000), np.zeros(1))
+FEW = Lengths(PROMPTS[:300], OUTPUTS[:300], np.ones(300), np.zeros(1))
 ONE = Replicas(1, MODEL, slots=256.0, token_budget=2048.0)
 METRICS = ("ttft_s", "tpot_s", "e2e_s")
 LEVELS = (0.5, 0.9, 0.99)
@@ -126,19 +127,19 @@ def test_requests_of_one_output_token_have_no_decode() -> None:
 
 def test_latency_grows_with_the_rate() -> None:
     replica = ClosedReplica(LAW, ONE)
+    found = [at_load(replica, x) for x in (0.1, 0.4, 0.6, 0.8, 0.9)]
     for metric in METRICS:
-        rows = np.array([at_load(replica, x).quantiles(metric, LEVELS) for x in (0.1, 0.4, 0.6, 0.8, 0.9)])
+        rows = np.array([at.quantiles(metric, LEVELS) for at in found])
         assert np.all(np.diff(rows, axis=0) > -0.01 * rows[1:]), metric
-        means = [at_load(replica, x).mean(metric) for x in (0.1, 0.4, 0.6, 0.8, 0.9)]
-        assert all(b > a for a, b in pairwise(means))
+        assert all(b > a for a, b in pairwise(at.mean(metric) for at in found))
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(s=st.floats(0.01, 100.0), load=st.floats(0.05, 0.9))
 def test_all_times_pressed_by_one_factor_are_one_clock(s: float, load: float) -> None:
     timed = ("t0", "w", "b", "c", "g", "h", "a")
     slow = IterationModel.from_dict({k: v * s if k in timed else v for k, v in MODEL.to_dict().items()})
-    one, other = (at_load(ClosedReplica(LAW, replace(ONE, iteration=m)), load) for m in (MODEL, slow))
+    one, other = (at_load(ClosedReplica(FEW, replace(ONE, iteration=m)), load) for m in (MODEL, slow))
     for metric in METRICS:
         assert other.mean(metric) == pytest.approx(s * one.mean(metric), rel=1e-3)
         assert other.quantiles(metric, LEVELS) == pytest.approx(
@@ -158,7 +159,7 @@ def test_the_same_question_has_the_same_answer() -> None:
     assert np.array_equal(first.e2e_s, second.e2e_s)
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(
     load=st.floats(0.0, 0.97),
     budget=st.sampled_from([256.0, 1024.0, 8192.0]),
@@ -201,7 +202,7 @@ QUESTION = {"slo": 0.5, "rate": 50.0, "method": "closed", "pools": 1, "tp": 1, "
 
 
 def test_a_plan_by_it_says_what_it_assumes() -> None:
-    plan = fo.plan("azure", **QUESTION)
+    plan = fo.plan(isl=1000, osl=150, isl_spread=0, osl_spread=0, **QUESTION)
     pool = plan.pools[0]
     assert pool.replicas >= 1
     text = " ".join((*plan.notes, *plan.assumptions))

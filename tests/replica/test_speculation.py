@@ -20,6 +20,8 @@ from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
 from tests.simulate.asked import simulate as simulate_engines
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 
 def _step(written: str, name: str = "llama-3.1-8b") -> tuple[Speculation, object, object]:
     network, device = model(name), gpu("h100")
