@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.shared.documents import load_document
 from planner.workload.formats.base import JSON, CsvColumns, Format
-from planner.workload.formats.rows import read_table
+from planner.workload.formats.rows import read_parquet, read_table
 from planner.workload.source import Head, normal_name
 
 _OWN = "project_csv"
@@ -54,7 +54,10 @@ def _all() -> Iterator[Format]:
 def table() -> Mapping[str, Format]:
     """The formats that are rows of a table, by name."""
     rows = load_document(Path(__file__).with_name("table.yaml"))
-    return {name: _format(name, row) for name, row in rows.items()}
+    found = {name: _format(name, row) for name, row in rows.items()}
+    title, common = "Parquet with one request per row (extra: parquet)", found["generic"].fields or CsvColumns((), ())
+    read = partial(read_parquet, names=common)
+    return found | {"parquet": Format("parquet", title, ("parquet",), lambda head: True, read, fields=common)}
 
 
 def common_fields() -> CsvColumns:
