@@ -16,7 +16,7 @@ from planner.calibrate.design import designed_batches
 from planner.catalog import gpu, model
 from planner.catalog.profiles import load_profile, profile, served_by
 from planner.cli.calibrate import calibrate
-from planner.cli.catalog import app as profile_app
+from planner.cli.catalog import profile as profile_app
 from planner.errors import CalibrationError, FleetOptError, InputError
 from planner.iteration.constants import CONSTANTS
 from planner.iteration.model import IterationModel
