@@ -125,6 +125,11 @@ _SHARE = rule("must lie in [0, 1]", lambda v: 0.0 <= v <= 1.0)
 _POSITIVE = rule("must be positive", lambda v: 0.0 < v < math.inf)
 _PROPER = rule("must lie between 0 and 1", lambda v: 0.0 < v < 1.0)
 _PRICED = each("must be positive", lambda v: v > 0.0)
+_FACTOR = rule("must be a positive factor", lambda v: math.isfinite(v) and v > 0.0)
+_MINUTES = rule("must lie between a minute and an hour", lambda v: 60.0 <= v <= 3600.0)
+_CHANCE = rule("must lie in [0.05, 0.99]", lambda v: 0.05 <= v <= 0.99)
+_CUTS = each("each must be positive", lambda v: v > 0.0)
+_BANDS = each("each must be at least 1", lambda v: v >= 1.0)
 
 
 def _too_few_up(name: str, value: float) -> Iterator[str]:
@@ -413,18 +418,12 @@ class PlanInputs:
     rate_is: str | None = _option(None, of.TEXT, choices=("mean", "peak"))
     headroom: float = _option(0.0, of.FRACTION, check=rule("must lie in [0, 5]", lambda v: 0.0 <= v <= 5.0))
     drop_longer_than: int | None = _option(None, of.TOKENS, check=_AT_LEAST_1)
-    osl_scale: float = _option(
-        1.0, of.NUMBER, check=rule("must be a positive factor", lambda v: math.isfinite(v) and v > 0.0), flags=()
-    )
+    osl_scale: float = _option(1.0, of.NUMBER, check=_FACTOR, flags=())
     images: int | None = _option(None, of.COUNT, check=_NOT_NEGATIVE)
     image_size: str | None = _option(None, of.TEXT, check=_parses("planner.catalog.images:parse_size"))
-    windows: float | None = _option(
-        None, of.DURATION, check=rule("must lie between a minute and an hour", lambda v: 60.0 <= v <= 3600.0)
-    )
+    windows: float | None = _option(None, of.DURATION, check=_MINUTES)
     promises: tuple[Promise, ...] = _option((), of.PROMISES, flags=(), filed=True)
-    confidence: float = _option(
-        0.8, of.FRACTION, check=rule("must lie in [0.05, 0.99]", lambda v: 0.05 <= v <= 0.99), bought=True
-    )
+    confidence: float = _option(0.8, of.FRACTION, check=_CHANCE, bought=True)
     gpu: tuple[str, ...] = _option(("h100",), of.GPUS, flags=("--gpu", "-g"), aliases=("gpus",), bought=True)
     model: str = _option("llama-3.1-8b", of.TEXT, flags=("--model", "-m"))
     like: str | None = _option(None, of.TEXT, flags=())
@@ -450,20 +449,10 @@ class PlanInputs:
     utilization_cap: float = _option(0.85, of.FRACTION, check=_PROPER)
     pools: int = _option(2, of.COUNT, aliases=("max_pools",), check=rule("1 to 4", lambda v: 1 <= v <= 4), bought=True)
     boundaries: tuple[float, ...] | None = _option(
-        None,
-        of.TOKEN_LIST,
-        aliases=("boundary",),
-        check=each("each must be positive", lambda v: v > 0.0),
-        bought=True,
-        flags=(),
+        None, of.TOKEN_LIST, aliases=("boundary",), check=_CUTS, bought=True, flags=()
     )
     gammas: tuple[float, ...] = _option(
-        DEFAULT_GAMMAS,
-        of.GAMMAS,
-        aliases=("gamma",),
-        check=each("each must be at least 1", lambda v: v >= 1.0),
-        bought=True,
-        flags=(),
+        DEFAULT_GAMMAS, of.GAMMAS, aliases=("gamma",), check=_BANDS, bought=True, flags=()
     )
     p_c: float | None = _option(None, of.FRACTION, check=_SHARE, flags=())
     route_on: str = _option("input", of.TEXT, choices=("input", "total"), flags=())

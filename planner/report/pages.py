@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.plans import HOURS_PER_MONTH
 from planner.report.blocks import STYLES, Block, Table, Text, rows_table
-from planner.shared.documents import load_document
+from planner.shared.documents import shipped
 from planner.shared.record import Record, placed, spelled
 from planner.shared.remarks import Writer
 from planner.units import format_bytes, format_count, format_usd
@@ -121,7 +121,7 @@ def cells_of(texts: Iterable[str], thing: Any, values: Mapping[str, Any]) -> lis
 @cache
 def told_beside(module: str) -> Any:
     """What the YAML beside a module says."""
-    return load_document(Path(module).with_suffix(".yaml"))
+    return shipped(Path(module).with_suffix(".yaml"))
 
 
 def pages(module: str) -> Callable[..., list[Block]]:

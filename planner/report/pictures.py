@@ -230,11 +230,6 @@ def save(result: Any, path: str | Path) -> Path:
     return rastered(charts, target)
 
 
-def _of_plan(plan: Plan) -> list[Chart]:
-    """Times by percentile, and what the promise costs where that was asked for."""
-    return [*(chart for chart, _ in _surroundings(plan)), _spread(plan)[0]]
-
-
 def _each(points: Iterable[tuple[str, float, float]]) -> list[Line]:
     """A line for every name among (name, x, y), in three styles by turns."""
     found: dict[str, list[tuple[float, float]]] = {}
@@ -363,7 +358,7 @@ KINDS: Mapping[str, Callable[[Any], list[Chart]]] = {
     "Costs": _of_costs,
     "Evaluation": _of_evaluation,
     "Overview": lambda result: [chart for chart, _ in of_overview(result)],
-    "Plan": _of_plan,
+    "Plan": lambda plan: [*(chart for chart, _ in _surroundings(plan)), _spread(plan)[0]],
     "Schedule": lambda result: [_day(result)[0]],
     "Stability": _of_stability,
     "Sweep": _of_sweep,

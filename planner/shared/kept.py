@@ -56,10 +56,6 @@ def branched(without: tuple[str, ...] = ()) -> Context:
     Threads that answer questions beside each other each run in one.
     """
     context, kept = copy_context(), _kept.get()
-    own = (
-        {}
-        if kept is None
-        else {k: v for k, v in kept.items() if not (isinstance(k, tuple) and k[:1] and k[0] in without)}
-    )
+    own = {k: v for k, v in (kept or {}).items() if not (isinstance(k, tuple) and k[:1] and k[0] in without)}
     context.run(_kept.set, own)
     return context

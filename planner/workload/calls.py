@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -67,7 +68,7 @@ class CallColumns:
         Parts of prompts that sessions share, where the file says so itself, shape (requests,) each.
     """
 
-    rows: list[int] = field(default_factory=list)
+    rows: array[int] = field(default_factory=lambda: array("q"))
     names: list[int] = field(default_factory=list)
     cached: list[float] = field(default_factory=list)
     duration_s: list[float] = field(default_factory=list)
@@ -113,7 +114,7 @@ class CallColumns:
     ) -> None:
         """What all requests say, a column each: names (empty = none), cached tokens and durations (NaN = not said)."""
         self._numbers = {name: k for k, name in enumerate(dict.fromkeys(name for name in names if name))}
-        self.rows, self.names = [*range(len(names))], [self._numbers.get(name, -1) for name in names]
+        self.rows, self.names = array("q", range(len(names))), [self._numbers.get(name, -1) for name in names]
         self.cached, self.duration_s, self.shared = list(cached), list(duration_s), shared
 
     def relative(self, times_s: Floats) -> bool:

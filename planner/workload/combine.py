@@ -152,20 +152,18 @@ def scaled(
     )
     columns = workload.columns() | {"input_tokens": inputs, "output_tokens": outputs, "total_tokens": totals}
     columns["lower_tokens"] = np.where(exact, totals, workload.lower_tokens * ratio)
+    own, calls = workload.recorded, workload.sessions if category is None else None
     return workload.rebuilt(
         columns,
         note,
-        recorded=None
-        if (own := workload.recorded) is None
-        else replace(
+        recorded=own
+        and replace(
             own,
             input_tokens=own.input_tokens * factors[0][own.category],
             output_tokens=own.output_tokens * factors[1][own.category],
         ),
         intervals=workload.intervals,
-        sessions=None
-        if workload.sessions is None or category is not None
-        else workload.sessions.scaled(input_factor, output_factor),
+        sessions=calls and calls.scaled(input_factor, output_factor),
     )
 
 

@@ -9,9 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from planner.shared.documents import load_document
+from planner.shared.documents import shipped
 from planner.workload.formats.base import JSON, CsvColumns, Format
-from planner.workload.formats.rows import read_table
+from planner.workload.formats.rows import read_parquet, read_table
 from planner.workload.source import Head, normal_name
 
 _OWN = "project_csv"
@@ -25,14 +25,7 @@ def formats(kind: str | None = None) -> Iterator[Format]:
     >>> [f.name for f in formats("csv")][0]
     'fleetopt'
     """
-    last: list[Format] = []
-    for found in _all():
-        if kind is None or kind in found.kinds:
-            if found.last_resort:
-                last.append(found)
-            else:
-                yield found
-    yield from last
+    return (found for found in _all() if kind is None or kind in found.kinds)
 
 
 def format_names() -> tuple[str, ...]:
@@ -42,19 +35,23 @@ def format_names() -> tuple[str, ...]:
 
 
 def _all() -> Iterator[Format]:
-    """The project's own, those of the table, and those with code of their own."""
+    """The project's own, those of the table, those with code of their own, and what fits almost any file."""
     yield import_module(f"{__package__}.{_OWN}").FORMAT
-    yield from table().values()
+    yield from (found for found in table().values() if not found.last_resort)
     for stem in sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if path.stem != _OWN):
         if (found := getattr(import_module(f"{__package__}.{stem}"), "FORMAT", None)) is not None:
             yield found
+    yield from (found for found in table().values() if found.last_resort)
 
 
 @cache
 def table() -> Mapping[str, Format]:
     """The formats that are rows of a table, by name."""
-    rows = load_document(Path(__file__).with_name("table.yaml"))
-    return {name: _format(name, row) for name, row in rows.items()}
+    rows = shipped(Path(__file__).with_name("table.yaml"))
+    found = {name: _format(name, row) for name, row in rows.items()}
+    title, common = "Parquet with one request per row (extra: parquet)", found["generic"].fields or CsvColumns((), ())
+    read = partial(read_parquet, names=common)
+    return found | {"parquet": Format("parquet", title, ("parquet",), lambda head: True, read, fields=common)}
 
 
 def common_fields() -> CsvColumns:
