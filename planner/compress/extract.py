@@ -1,4 +1,4 @@
-"""Compress a prompt to a token budget by leaving out sentences (FleetOpt paper, section 5.2), of a text or of what users say in a chat."""
+"""Compress a prompt to a budget of tokens by leaving out sentences (FleetOpt paper, section 5.2), of a text or of a chat."""
 
 from __future__ import annotations
 
