@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.errors import InputError, did_you_mean
+from planner.errors import did_you_mean, refuse
 
 FloatArray = NDArray[np.float64]
 
@@ -160,8 +160,7 @@ class IterationModel:
             problems.append(f"iteration parameter half must be positive where grown is, got {self.half!r}")
         if not problems and self.apart not in (0.0, 1.0):
             problems.append(f"iteration parameter apart must be 0 or 1, got {self.apart!r}")
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
         # numpy scalars would leak into YAML and JSON
         for name in self.__slots__:
             object.__setattr__(self, name, (int if name == "tau" else float)(getattr(self, name)))
@@ -380,8 +379,7 @@ class IterationModel:
         ]
         if "t0" not in values:
             problems.append("iteration parameter t0 is missing")
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
         return cls(**{str(key): value for key, value in values.items()})  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
-from planner.errors import FleetOptError, InputError
+from planner.errors import FleetOptError, refuse
 
 if TYPE_CHECKING:
     from planner.iteration.model import IterationModel
@@ -463,5 +463,4 @@ def check_requests(requests: Sequence[Request]) -> None:
             problems.append(f"request {r.index}: arrival {r.arrival!r} is no time")
         if len(problems) >= 10:
             break
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
