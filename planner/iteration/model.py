@@ -231,7 +231,9 @@ class IterationModel:
         alone = self._together(rules, n, kv, nothing, nothing, longest, nothing)
         return alone + self._together(rules, nothing, nothing, new, pairs, nothing, end)
 
-    def _together(self, rules: _Rules, n: Any, kv: Any, new: Any, pairs: Any, longest: Any, end: Any) -> Any:
+    def _together(
+        self, rules: _Rules, n: Any, kv: Any, new: Any, pairs: Any, longest: Any, end: Any
+    ) -> float | FloatArray:
         """The formula for a batch run together, of numbers or of arrays; terms that are nothing are left out, as it is asked very
         often: a simulator calls it once per iteration."""
         largest, ceil, choose = rules
@@ -254,7 +256,8 @@ class IterationModel:
             total = total + self.grown * n / (n + self.half)
         if self.x > 0.0:
             total = total + self.x * n * new / largest(tokens, 1e-300)
-        return choose(tokens > 0.0, total, 0.0)
+        found: float | FloatArray = choose(tokens > 0.0, total, 0.0)
+        return found
 
     def weight_time(self, tokens: ArrayLike) -> FloatArray:
         """Time to stream the weights a batch of `tokens` touches [s].

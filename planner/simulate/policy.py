@@ -189,9 +189,9 @@ def make_policy(name: str, parameters: Mapping[str, Any], iteration: object = No
         raise InputError(f"{name}: {error}", f"Parameters of {name}: {', '.join(accepted)}.") from error
 
 
-def _parameters(factory: Any) -> Mapping[str, inspect.Parameter]:
+def _parameters(factory: Any) -> dict[str, inspect.Parameter]:
     """Parameters of a class, and of its ``rest``, which is given the further ones."""
-    own = inspect.signature(factory).parameters
+    own = dict(inspect.signature(factory).parameters)
     if not hasattr(factory, "rest"):
         return own
     return {k: p for k, p in own.items() if p.kind is not p.VAR_KEYWORD} | _parameters(factory.rest)

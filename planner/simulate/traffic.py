@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from planner.errors import InputError
-from planner.predict.records import Requests, keys_of
+from planner.predict.records import Floats, Requests, keys_of
 from planner.workload.sending import Surge
 
 if TYPE_CHECKING:
@@ -122,9 +122,20 @@ class SampledTraffic:
             weight = self.surge.counts(times).astype(np.float64)
         number = np.arange(self.requests)
         key = keys_of(number, np.full_like(number, seed), DRAWN)
-        lengths = (column[rows].astype(np.float64) for column in (self.inputs, self.outputs, self.cached))
-        requests = Requests(times, *lengths, key, weight=weight)
+        requests = requests_of(times, (self.inputs, self.outputs, self.cached), rows, key, weight)
         return Sent(requests, float(times[-1]))
+
+
+def requests_of(
+    times_s: Floats,
+    lengths: Sequence[NDArray[np.int64]],
+    row: NDArray[np.int64],
+    key: NDArray[np.uint64],
+    weight: Floats | None = None,
+) -> Requests:
+    """Requests at given times [s]: whole input, output and cached tokens by row, and each one's row, key and weight."""
+    inputs, outputs, cached = (column[row].astype(np.float64) for column in lengths)
+    return Requests(times_s, inputs, outputs, cached, key, weight=weight)
 
 
 def cached_tokens(inputs: NDArray[np.int64], cached_share: ArrayLike) -> NDArray[np.int64]:
