@@ -21,8 +21,7 @@ import aiohttp
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from planner.compress.extract import Compression, CompressorSettings, compress
-from planner.compress.messages import compress_prompt, prompt_tokens, texts_of
+from planner.compress.extract import Compression, CompressorSettings, compress, compress_prompt, prompt_tokens, texts_of
 from planner.compress.tokens import ByteCounter, LearnedBytes, TokenCounter, TokenizerCounter
 from planner.errors import InputError
 from planner.shared.cores import end_with_parent

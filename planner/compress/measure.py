@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from planner.compress.extract import CompressorSettings
-from planner.compress.messages import compress_prompt, prompt_tokens, texts_of
+from planner.compress.extract import CompressorSettings, compress_prompt, prompt_tokens, texts_of
 from planner.compress.scores import words_of
 from planner.compress.tokens import TokenCounter, require
 from planner.errors import InputError

@@ -641,11 +641,8 @@ def hazard_fit(outputs: Sequence[Any], weights: str = "number at risk", t_max: A
     ended = np.bincount(lengths, minlength=last + 2)
     at_risk = n - np.concatenate([[0, 0], np.cumsum(ended[1:])])[: last + 1]  # index t: #{O >= t}
     ends, risk = [int(v) for v in ended[1 : last + 1]], [int(v) for v in at_risk[1:]]
-    w = sum(risk)
-    wt = sum(r * t for t, r in enumerate(risk, 1))
-    wtt = sum(r * t * t for t, r in enumerate(risk, 1))
-    wh = sum(ends)
-    wth = sum(e * t for t, e in enumerate(ends, 1))
+    w, wt, wtt = (sum(r * t**power for t, r in enumerate(risk, 1)) for power in range(3))
+    wh, wth = (sum(e * t**power for t, e in enumerate(ends, 1)) for power in range(2))
     spread = w * wtt - wt * wt
     if spread == 0:
         return HazardFit(float(Fraction(wh, w)), 0.0)

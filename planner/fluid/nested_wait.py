@@ -425,13 +425,8 @@ def nested_thresholds(lambdas: Sequence[Any], l: Any, lps: Sequence[Any], d0: An
     fixed, per_token = sign_checked(d0, "d0"), sign_checked(d1, "d1")
     snap = inexact(d0, d1, l, *lambdas, *lps)
     shares = [Fraction(1)] + [b / a if a else Fraction(0) for a, b in itertools.pairwise(tails)]
-    S = sum(
-        (
-            (tails[k] - (tails[k + 1] if k + 1 < len(tails) else 0)) * token_iterations(prompt, ends[k])
-            for k in range(len(ends))
-        ),
-        Fraction(0),
-    )
+    arriving = zip(tails, [*tails[1:], Fraction(0)], ends, strict=True)
+    S = sum(((here - beyond) * token_iterations(prompt, end) for here, beyond, end in arriving), Fraction(0))
     slack = 1 - per_token * S
     p = tuple(out(v) for v in shares)
     if slack <= 0:

@@ -82,9 +82,11 @@ def _grid(low: float, high: float, count: int = 64) -> FloatArray:
     return np.unique(np.rint(np.geomspace(low, high, count)))
 
 
-def _check_range(low: float, high: float, name: str) -> None:
+def _range(ends: tuple[float, float], name: str) -> tuple[float, float]:
+    low, high = map(float, ends)
     if not (math.isfinite(low) and math.isfinite(high) and 1.0 <= low < high):
         raise InputError(f"{name} must be a range (low, high) with 1 <= low < high, got ({low!r}, {high!r})")
+    return low, high
 
 
 def _check_positive(value: float, name: str, unit: str) -> None:
@@ -196,13 +198,12 @@ def exclusive_parameters(
     >>> round(d["alpha_p"], 9), round(d["beta_p"], 12)
     (0.002, 2.5e-05)
     """
-    low, high = chunk_range
-    _check_range(low, high, "chunk_range")
+    low, high = _range(chunk_range, "chunk_range")
     chunks = _grid(low, high)
     truth = model.time(0.0, 0.0, chunks, 0.5 * chunks * (chunks + 1.0))
     alpha_p, beta_p = _line(chunks, truth)
     decode = fleetopt_parameters(model, context, slots)
-    covers = {"prefill_tokens": (float(low), float(high)), "past": (0.0, 0.0), **decode.covers}
+    covers = {"prefill_tokens": (low, high), "past": (0.0, 0.0), **decode.covers}
     error = max(_stray(alpha_p + beta_p * chunks, truth), decode.form_error)
     return _derived("exclusive", (alpha_p, beta_p, decode["W"], decode["H"]), covers, error)
 
@@ -250,13 +251,12 @@ def mixed_parameters(
     """
     if not 0.0 <= decode_share <= 1.0:
         raise InputError(f"decode_share must lie in [0, 1], got {decode_share!r}")
-    low, high = token_range
-    _check_range(low, high, "token_range")
+    low, high = _range(token_range, "token_range")
     tokens = _grid(low, high)
     truth = _share_time(model, tokens, decode_share, context, prompt)
     alpha, beta = _line(tokens, truth)
     covers = {
-        "tokens": (float(low), float(high)),
+        "tokens": (low, high),
         "decode_share": (decode_share, decode_share),
         "context": (context, context),
         "prompt": (prompt, prompt),
@@ -351,8 +351,7 @@ def wait_parameters(
     """
     _check_positive(input_tokens, "input_tokens", "tokens")
     _check_positive(output_tokens, "output_tokens", "tokens")
-    low, high = resident_range
-    _check_range(low, high, "resident_range")
+    low, high = _range(resident_range, "resident_range")
     l, out = input_tokens, output_tokens
     per_request = (out + 1.0) * (l + 0.5 * out)
     resident = np.geomspace(low, high, 64)
@@ -361,7 +360,7 @@ def wait_parameters(
     context_sum = k * (per_request - l)
     truth = model.time(n, context_sum, k * l, k * l * 0.5 * (l + 1.0), context_max=l + out)
     d0, d1 = _line(resident, truth)
-    covers = {"resident_tokens": (float(low), float(high)), "input": (l, l), "output": (out, out)}
+    covers = {"resident_tokens": (low, high), "input": (l, l), "output": (out, out)}
     return _derived("wait", (d0, d1), covers, _stray(d0 + d1 * resident, truth))
 
 
@@ -399,8 +398,7 @@ def rad_parameters(
     >>> round(d["mu_Lin"], 3), round(d["mu_nLin"]), d["t_col"]
     (390.625, 200000, 128.0)
     """
-    low, high = context_range
-    _check_range(low, high, "context_range")
+    low, high = _range(context_range, "context_range")
     tile = float(model.tau)
     lin = model.b * tile
     # compared where the form claims to hold: decodes of one tile at every context, and a prompt
@@ -415,7 +413,7 @@ def rad_parameters(
         lin * math.ceil(tokens / tile) + model.c * tokens + model.a * 0.5 * tokens * (tokens + 1.0),
     )
     rates = (1.0 / lin if lin > 0.0 else math.inf, 1.0 / model.c if model.c > 0.0 else math.inf)
-    covers = {"context": (float(low), float(high)), "tokens": (n, float(tokens))}
+    covers = {"context": (low, high), "tokens": (n, float(tokens))}
     return _derived("rad", (*rates, tile, model.g, model.h, model.a), covers, _stray(form, truth))
 
 

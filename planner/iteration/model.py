@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.errors import InputError, did_you_mean
+from planner.errors import did_you_mean, refuse
 
 FloatArray = NDArray[np.float64]
 
@@ -160,8 +160,7 @@ class IterationModel:
             problems.append(f"iteration parameter half must be positive where grown is, got {self.half!r}")
         if not problems and self.apart not in (0.0, 1.0):
             problems.append(f"iteration parameter apart must be 0 or 1, got {self.apart!r}")
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
         # numpy scalars would leak into YAML and JSON
         for name in self.__slots__:
             object.__setattr__(self, name, (int if name == "tau" else float)(getattr(self, name)))
@@ -232,7 +231,9 @@ class IterationModel:
         alone = self._together(rules, n, kv, nothing, nothing, longest, nothing)
         return alone + self._together(rules, nothing, nothing, new, pairs, nothing, end)
 
-    def _together(self, rules: _Rules, n: Any, kv: Any, new: Any, pairs: Any, longest: Any, end: Any) -> Any:
+    def _together(
+        self, rules: _Rules, n: Any, kv: Any, new: Any, pairs: Any, longest: Any, end: Any
+    ) -> float | FloatArray:
         """The formula for a batch run together, of numbers or of arrays; terms that are nothing are left out, as it is asked very
         often: a simulator calls it once per iteration."""
         largest, ceil, choose = rules
@@ -255,7 +256,8 @@ class IterationModel:
             total = total + self.grown * n / (n + self.half)
         if self.x > 0.0:
             total = total + self.x * n * new / largest(tokens, 1e-300)
-        return choose(tokens > 0.0, total, 0.0)
+        found: float | FloatArray = choose(tokens > 0.0, total, 0.0)
+        return found
 
     def weight_time(self, tokens: ArrayLike) -> FloatArray:
         """Time to stream the weights a batch of `tokens` touches [s].
@@ -380,8 +382,7 @@ class IterationModel:
         ]
         if "t0" not in values:
             problems.append("iteration parameter t0 is missing")
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
         return cls(**{str(key): value for key, value in values.items()})  # type: ignore[arg-type]
 
 

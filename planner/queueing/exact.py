@@ -64,17 +64,11 @@ def _levels(servers: int, phases: TwoPhases) -> tuple[list[type_array], list[typ
     for n in range(servers + 1):
         two = np.arange(n + 1.0)
         one = n - two
-        u = np.zeros((n + 1, n + 2))
-        u[np.arange(n + 1), np.arange(n + 1)] = p
-        u[np.arange(n + 1), np.arange(1, n + 2)] = 1.0 - p
-        w = np.diag((one * r1 * onward)[:-1], 1) if n else np.zeros((1, 1))
-        d = np.zeros((n + 1, max(n, 1)))
-        if n:
-            d[np.arange(n), np.arange(n)] = (one * r1 * (1.0 - onward))[:n]
-            d[np.arange(1, n + 1), np.arange(n)] = (two * r2)[1:]
-        up.append(u)
-        within.append(w)
-        down.append(d)
+        square, narrow = (n + 1, n + 1), (n + 1, max(n, 1))
+        up.append(p * np.eye(n + 1, n + 2) + (1.0 - p) * np.eye(n + 1, n + 2, 1))
+        within.append((one * r1 * onward)[:, None] * np.eye(*square, 1))
+        leaving = one * r1 * (1.0 - onward), two * r2
+        down.append(leaving[0][:, None] * np.eye(*narrow) + leaving[1][:, None] * np.eye(*narrow, -1))
     return up, within, down, down[servers] @ up[servers - 1]
 
 

@@ -44,4 +44,4 @@ def hardware_floor(
     index = model.index_layers * model.index_bytes
     kv_bytes = np.asarray(kv_token_iterations) * (index or shard(model).full_bytes_per_token)
     compute = arrival_rate_per_s * flops / peak if peak > 0.0 else 0.0 * flops
-    return np.maximum(compute, arrival_rate_per_s * kv_bytes / gpu.bandwidth_bytes_per_s)
+    return np.asarray(np.maximum(compute, arrival_rate_per_s * kv_bytes / gpu.bandwidth_bytes_per_s))

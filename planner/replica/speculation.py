@@ -19,6 +19,9 @@ nothing is accepted (kubernetes-sigs/inference-perf, kubecon-na-2025, one H100),
 EAGLE_VOCABULARY = 32_000
 """Tokens an EAGLE-3 head may propose: those trained heads have."""
 
+TOUCHED = 1.0 - math.exp(-1.0)
+"""Share of a proposer's experts a batch of some tens of tokens touches; the model's own are counted by the batch."""
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -128,7 +131,7 @@ def speculating(
         g *= max(1.0, (1.0 + k) * flops / max(read, flops))
     return replace(
         iteration,
-        t0=iteration.t0 + (k * (PASS_S + d.t0 + d.w + d.w_experts * _some(d.w_experts)) if d.t0 else 0.0),
+        t0=iteration.t0 + (k * (PASS_S + d.t0 + d.w + TOUCHED * d.w_experts) if d.t0 else 0.0),
         b=iteration.b + d.b,
         c=iteration.c + d.c,
         h=iteration.h + k * d.h + (k - 1.0) * (d.b + d.c),
@@ -138,8 +141,3 @@ def speculating(
         h_m=iteration.h_m + (k * d.h + (k - 1.0) * (d.b + d.c) if iteration.m else 0.0),
         rows=(1.0 + k) * iteration.rows,
     )
-
-
-def _some(experts: float) -> float:
-    """Share of a proposer's experts a batch of some tens of tokens touches; the model's own are counted by the batch."""
-    return 1.0 - math.exp(-1.0) if experts else 0.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.errors import InputError, refuse
 from planner.iteration.model import IterationModel
 from planner.predict.engine import Canonical, Request
 from planner.shared.record import Record
@@ -72,8 +72,7 @@ class Setting:
         problems = [f"{n} must be positive, got {getattr(self, n)!r}" for n in positive if not getattr(self, n) > 0.0]
         if not 0.0 <= self.strict_share <= 1.0:
             problems.append(f"strict_share must lie in [0, 1], got {self.strict_share!r}")
-        if problems:
-            raise InputError.from_problems(problems)
+        refuse(problems)
 
 
 @dataclass(slots=True)

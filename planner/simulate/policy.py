@@ -11,7 +11,7 @@ from functools import cache
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, did_you_mean, refuse
 from planner.predict.engine import Request, by_arrival, by_prompt
 from planner.simulate import policies
 
@@ -181,8 +181,7 @@ def make_policy(name: str, parameters: Mapping[str, Any], iteration: object = No
             arguments[key] = getattr(iteration, key)
     if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values()):
         wrong = [f"{name}: {k!r} is not a parameter{did_you_mean(k, accepted)}" for k in arguments if k not in accepted]
-        if wrong:
-            raise InputError.from_problems(wrong, hint=f"Parameters of {name}: {', '.join(accepted) or 'none'}.")
+        refuse(wrong, hint=f"Parameters of {name}: {', '.join(accepted) or 'none'}.")
     try:
         inspect.signature(factory).bind(**arguments)
         return factory(**arguments)
@@ -190,9 +189,9 @@ def make_policy(name: str, parameters: Mapping[str, Any], iteration: object = No
         raise InputError(f"{name}: {error}", f"Parameters of {name}: {', '.join(accepted)}.") from error
 
 
-def _parameters(factory: Any) -> Mapping[str, inspect.Parameter]:
+def _parameters(factory: Any) -> dict[str, inspect.Parameter]:
     """Parameters of a class, and of its ``rest``, which is given the further ones."""
-    own = inspect.signature(factory).parameters
+    own = dict(inspect.signature(factory).parameters)
     if not hasattr(factory, "rest"):
         return own
     return {k: p for k, p in own.items() if p.kind is not p.VAR_KEYWORD} | _parameters(factory.rest)

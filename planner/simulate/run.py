@@ -137,8 +137,14 @@ def run_policy(
     return _collect(ordered, nodes, nodes, len(accepted))
 
 
-def _route(nodes: Sequence[Node], requests: Sequence[Request], routing: str, rng: np.random.Generator | None) -> None:
-    """Send requests in order of arrival to nodes as a routing of :mod:`planner.routing` says, and run until no work is left."""
+def _route(
+    nodes: Sequence[Node],
+    requests: Sequence[Request],
+    routing: str,
+    rng: np.random.Generator | None,
+    comes: Callable[[Request], float] = lambda r: r.arrival,
+) -> None:
+    """Send requests in order of coming to nodes as a routing of :mod:`planner.routing` says, and run until no work is left."""
     rule, turn = find_routing(routing), itertools.count()
     if rng is None and len(nodes) > 1 and not rule.in_turn:
         raise InputError(f"routing {rule.name!r} needs a random generator")
@@ -168,13 +174,13 @@ def _route(nodes: Sequence[Node], requests: Sequence[Request], routing: str, rng
             node.run_until(math.nextafter(time, math.inf))  # and the decision
 
     for request in requests:
-        hand_out(request.arrival)
+        hand_out(comes(request))
         for node in nodes:
-            node.run_until(request.arrival)
+            node.run_until(comes(request))
         if waiting or min(node.in_system for node in nodes) >= slots:
             waiting.append(request)
         else:
-            chosen().enqueue(request, request.arrival)
+            chosen().enqueue(request, comes(request))
     hand_out(math.inf)
     for node in nodes:
         node.run_until(math.inf)
@@ -196,25 +202,17 @@ def _run_disaggregated(
     assert isinstance(policy, DecodeNode)
     accepted = [r for r in requests if r.output_tokens == 1 or r.input_tokens + r.output_tokens - 1 <= capacity]
     first = Node(PrefillNode(), iteration, math.inf, told("prefill"))
-    _feed(first, accepted, lambda r: r.arrival)
+    _route([first], accepted, "random", None)
     moving = [r for r in accepted if r.output_tokens > 1]
     for request in moving:
         request.node_arrival = request.first_token_s + (base + per_token * request.input_tokens)
         request.resident, request.held = False, 0
     moving.sort(key=lambda r: (r.node_arrival, r.arrival, r.index))
     second = Node(policy, iteration, capacity, told("decode"))
-    _feed(second, moving, lambda r: r.node_arrival)
+    _route([second], moving, "random", None, lambda r: r.node_arrival)
     run = _collect(requests, [second], [first, second], len(accepted))
     run.policies = [policy]
     return run
-
-
-def _feed(node: Node, requests: Sequence[Request], comes: Callable[[Request], float]) -> None:
-    """Send requests to a node as they come, and run until no work is left."""
-    for request in requests:
-        node.run_until(comes(request))
-        node.enqueue(request, comes(request))
-    node.run_until(math.inf)
 
 
 def _collect(requests: list[Request], nodes: list[Node], all_nodes: list[Node], accepted: int) -> Run:

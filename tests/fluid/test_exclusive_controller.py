@@ -9,8 +9,7 @@ import pytest
 from scipy import optimize
 
 from planner.fluid.exclusive_controller import ControllerConfig, controller_update
-from planner.predict.engine import Report
-from planner.predict.request import Request
+from planner.predict.engine import Report, Request
 from planner.simulate.policies.eb_star import AdaptiveExclusiveBatching
 
 

@@ -94,7 +94,7 @@ def exported(
     fleet = fleet_of(plan)
     (pool,) = fleet.pools
     law, engines = pool.law, pool_engines(fleet, pool)
-    engines = replace(engines, replicas=plan.pools[0].replicas - lost, routing=routing or engines.routing)
+    engines = replace(engines, count=plan.pools[0].replicas - lost, routing=routing or engines.routing)
     arrival = pool.arrival_rate_per_s * rate * slower
     traffic = SampledTraffic(
         law.input_tokens, law.output_tokens * outputs, law.weight, arrival, requests, law.cached_share * cached
@@ -109,7 +109,7 @@ def exported(
     )
     found: dict[str, list[Series]] = {}
     span = _window(times, points)
-    for who in range(engines.replicas):
+    for who in range(engines.count):
         mine = np.flatnonzero(run.replica == who)
         labels = {"instance": f"10.0.0.{who}:8000", "model_name": "m"}
         cache = asked.input_tokens[mine], asked.cached_tokens[mine]
@@ -160,7 +160,7 @@ def exported_pair(
             seen = _looks(span, at[mine], began[mine], ended[mine])
             _export(found, labels, span, ended[mine], (inputs[mine], own_cached[mine]), own, seen, 0)
 
-    nodes = replace(prefill.pool(prefill.replicas - lost_prefill), engine="prefill", kv_tokens=np.inf)
+    nodes = replace(prefill.pool(prefill.count - lost_prefill), engine="prefill", kv_tokens=np.inf)
     run = replay(replace(asked, arrival_s=times / slower_prefill), nodes)
     first = run.first_s * slower_prefill
     new = inputs - cached
@@ -173,7 +173,7 @@ def exported_pair(
     # decode engines by themselves: what comes to them, each with its first token
     arrives = first + fleet.transfer_s(inputs)
     steps = np.maximum(outputs - 1.0, 1.0)
-    engines = decode.pool(decode.replicas - lost_decode)
+    engines = decode.pool(decode.count - lost_decode)
     begin = float(arrives.min())
     comes = replace(asked, arrival_s=np.zeros(requests), output_tokens=steps + 1.0)
     at_once = Replicas(1, IterationModel(t0=0.0), engine="prefill")

@@ -43,7 +43,7 @@ def test_the_closed_form_sees_the_rests_of_the_prompts() -> None:
 
 @pytest.mark.parametrize("preset", ["mixed", "paged"])
 def test_a_replay_sees_the_rests_of_the_prompts(preset: str) -> None:
-    engine = {"replicas": 1, "slots": 256, "token_budget": 1024, "preset": preset}
+    engine = {"count": 1, "slots": 256, "token_budget": 1024, "preset": preset}
     ours = simulate_pool(
         PROMPTS, OUTPUTS, WEIGHT, 6.5, requests=1500, cached_share=SHARE, iteration=IterationModel(**TERMS),
         kv_tokens=MEMORY, shared_prefix=PREFIX, **engine,
@@ -79,6 +79,6 @@ def test_a_prefix_that_fills_the_memory_leaves_nothing() -> None:
 
 
 def test_a_prefix_that_cannot_be_is_named() -> None:
-    pool = {"replicas": 1, "iteration": ONE.iteration, "token_budget": 1024}
+    pool = {"count": 1, "iteration": ONE.iteration, "token_budget": 1024}
     with pytest.raises(InputError, match="shared_prefix must be finite"):
         simulate_pool(PROMPTS, OUTPUTS, WEIGHT, 1.0, **pool, shared_prefix=-1)

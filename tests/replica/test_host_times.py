@@ -33,7 +33,7 @@ def test_a_request_takes_its_host_time_from_the_iterations(request_s: float) -> 
     assert 1.0 / own.per_s - 1.0 / plain.per_s == pytest.approx(request_s, rel=0.02)
     rate = 0.6 * own.per_s
     found = simulate_pool(
-        [400.0], [60.0], None, rate, requests=8000, quantiles=(0.5,), replicas=1, iteration=ITERATION, slots=256,
+        [400.0], [60.0], None, rate, requests=8000, quantiles=(0.5,), count=1, iteration=ITERATION, slots=256,
         token_budget=2048, request_s=request_s,
     )  # fmt: skip
     at = ClosedReplica(lengths, engine).at(rate)

@@ -161,4 +161,4 @@ def test_the_uncached_quarter_makes_the_tail(method: str) -> None:
 
 def test_cached_shares_are_one_number_or_one_per_row() -> None:
     with pytest.raises(InputError, match="one per row"):
-        simulate_pool([100.0, 200.0], [5.0, 5.0], None, 1.0, replicas=1, iteration=ENGINE, cached_share=[0.1] * 3)
+        simulate_pool([100.0, 200.0], [5.0, 5.0], None, 1.0, count=1, iteration=ENGINE, cached_share=[0.1] * 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.predict.engine import Node, Request, by_arrival
+from planner.predict.engine import Node, Request
 from planner.simulate.policies.rad import Rad, defaults
 from planner.simulate.policy import PolicyEntry
 
@@ -28,7 +28,6 @@ class CyclePrefillAll(Rad):
 
     def schedule(self, node: Node) -> None:
         """Prefill mode, then decode mode, then a new cycle."""
-        node.waiting.order_by(by_arrival)
         if node.report is not None and not self.decode_mode:
             self.ready += [r for r in node.report.emitted if r.resident]
         if self.decode_mode:

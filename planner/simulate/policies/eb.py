@@ -8,7 +8,7 @@ from typing import Any
 from planner.errors import InputError
 from planner.fluid.exclusive import theta0_of_costs
 from planner.iteration.derived import exclusive_parameters
-from planner.predict.engine import Node, by_arrival
+from planner.predict.engine import Node
 from planner.simulate.policy import PolicyEntry, Situation, at_least
 
 
@@ -41,7 +41,6 @@ class ExclusiveBatching:
 
     def schedule(self, node: Node) -> None:
         """Continue the prefill phase, start one, or decode."""
-        node.waiting.order_by(by_arrival)
         if not node.prefilling:
             residents = len(node.residents)
             free = min(len(node.waiting), self.slots - residents)

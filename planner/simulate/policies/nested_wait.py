@@ -36,7 +36,6 @@ class NestedWait:
 
     def schedule(self, node: Node) -> None:
         """Segments 1..K, K the largest for which all of them have enough waiting at their entries."""
-        node.waiting.order_by(by_arrival)
         for request in sorted(node.newcomers, key=by_arrival):
             if request.output_tokens - 1 > self.ends[-1]:
                 raise InputError(

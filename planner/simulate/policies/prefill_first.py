@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from planner.predict.engine import Node, by_arrival
+from planner.predict.engine import Node
 from planner.simulate.policy import PolicyEntry, as_engine, at_least
 
 
@@ -25,7 +25,6 @@ class PrefillFirst:
 
     def schedule(self, node: Node) -> None:
         """Whole prompts from the head of the queue, or else all decodes."""
-        node.waiting.order_by(by_arrival)
         taken = 0.0
         while node.waiting and node.fits(node.waiting.head, self.slots):
             if taken and taken + node.waiting.head.prefill_length > self.token_budget:

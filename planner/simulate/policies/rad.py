@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.predict.engine import Node, by_arrival
+from planner.predict.engine import Node
 from planner.simulate.policy import PolicyEntry, Situation, at_least
 
 
@@ -29,7 +29,6 @@ class Rad:
 
     def schedule(self, node: Node) -> None:
         """Finish the prompt in progress; then decode if the column is full or no prompt may begin; else begin one."""
-        node.waiting.order_by(by_arrival)
         if not node.prefilling and not node.decoding:
             self.begun = 0
         full = not node.prefilling and len(node.decoding) >= self.t_col

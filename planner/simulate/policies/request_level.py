@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.predict.engine import Node, by_arrival
+from planner.predict.engine import Node
 from planner.simulate.policy import PolicyEntry, as_engine, at_least
 
 
@@ -20,7 +20,6 @@ class RequestLevel:
 
     def schedule(self, node: Node) -> None:
         """A new batch if the last one is gone, otherwise one token for everybody."""
-        node.waiting.order_by(by_arrival)
         if node.residents:
             node.decode_all(node.decoding)
             return

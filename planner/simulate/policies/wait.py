@@ -36,7 +36,6 @@ class Wait:
 
     def schedule(self, node: Node) -> None:
         """First n_j waiting requests of each joining class, and of its residents the first n_j at every stage."""
-        node.waiting.order_by(by_arrival)
         for request in sorted(node.newcomers, key=by_arrival):
             if request.category not in self.queues:
                 raise InputError(
