@@ -99,7 +99,8 @@ class Device:
         self.cuda = kind == "cuda"
         if self.cuda and not torch.cuda.is_available():
             raise CalibrationError(
-                "torch sees no GPU on this machine", "Check nvidia-smi and the torch build; or try --device cpu."
+                "torch sees no GPU on this machine",
+                "Run it where the GPU is, measure a running server (--server URL), or try the path with --device cpu.",
             )
         self.dtype = torch.bfloat16 if self.cuda else torch.float32
         self.name = torch.cuda.get_device_name(0) if self.cuda else "cpu"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, SCHEDULING, Rules, ServerPoint
-from planner.calibrate.device import GpuState, load_torch, read_gpu_state
+from planner.calibrate.device import Device, GpuState, load_torch, read_gpu_state
 from planner.calibrate.files import Assumed, Measurements, read_measurements
 from planner.calibrate.fit import PRIOR_WIDTH, fit_points, scaled_prior
 from planner.calibrate.microbench import CPU, TINY_MODEL, measure, most_telling
@@ -362,13 +362,7 @@ def _named_device(asked: Asked) -> GpuSpec:
     """The GPU that was named, which must be the one that is here, whole."""
     if asked.gpu is None:
         raise InputError("which GPU is this?", "Give --gpu, e.g. --gpu a100.")
-    spec, torch = find_gpu(asked.gpu), load_torch()
-    if not torch.cuda.is_available():
-        raise CalibrationError(
-            "torch sees no GPU on this machine",
-            "Run it where the GPU is, measure a running server (--server URL), or try the path with --device cpu.",
-        )
-    seen = torch.cuda.get_device_name(0)
+    spec, seen = find_gpu(asked.gpu), Device(load_torch(), "cuda").name
     if not asked.force and not same_device(asked.gpu, seen):
         raise CalibrationError(
             f"this machine has a {seen}, not a {spec.name}", "Name the GPU it has; nothing was measured."

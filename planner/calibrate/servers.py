@@ -439,7 +439,7 @@ def fit_server(
         prior_error = float(np.abs(loop_times(held.mean[None], x, rules)[0][0] / x.tpot - 1.0).mean())
     by_shape = {s: float(missed[shape_of == i].mean()) for i, s in enumerate(shapes)} if missed.size else {}
     idle = float(np.exp(theta[PARAMETERS.index("overhead")])) if x.alone.any() else None
-    quantities = {"input_tokens": x.input, "output_tokens": x.output, "decodes": [p.running for p in points]}
+    quantities = {"input_tokens": x.input, "output_tokens": x.output, "decodes": np.array([p.running for p in points])}
     found = ServerFit(
         iteration=iteration_of(theta, prior),
         request_s=float(np.exp(theta[PARAMETERS.index("request")])),
@@ -457,7 +457,7 @@ def fit_server(
         limits=limits,
         shapes=len(shapes),
         points=len(points),
-        covered={name: (float(min(of)), float(max(of))) for name, of in quantities.items()},
+        covered={name: (float(of.min()), float(of.max())) for name, of in quantities.items()},
         warnings=_warnings(x, len(shapes), prior is not None, missed, limits),
         theta=theta,
         covariance=covariance,

@@ -140,8 +140,7 @@ def read_server(
             pattern = "|".join(re.escape(n).replace("\\", "\\\\") for n in names)
             query = quote(f'{{__name__=~"{pattern}"{"," + selector if selector else ""}}}', safe="")
             path = f"/api/v1/query_range?query={query}&start={end - window_s:.0f}&end={end}&step={step}"
-            _, body = connection.get(path, QUERY_S)
-            answer = parse_json(body, "the answer")
+            answer = parse_json(connection.get(path, QUERY_S), "the answer")
             if not isinstance(answer, dict) or answer.get("status") != "success":
                 told = answer.get("error", "no reason given") if isinstance(answer, dict) else "no mapping"
                 raise InputError(f"{endpoint}: the query failed: {endpoint.safe(str(told))}")
