@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from planner.catalog.profile_files import (
+from planner.catalog.profiles import (
     COVERED_QUANTITIES,
     HOLDS,
     LARGEST_PARAMETER,
