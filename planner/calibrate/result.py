@@ -46,9 +46,8 @@ def profile_name(gpu: str, model: ModelSpec, tp: int, engine: str = "") -> str:
 
 def _rounded(model: IterationModel) -> IterationModel:
     """Six digits: more would only claim what was not measured."""
-    return IterationModel.from_dict(
-        {k: float(f"{v:.6g}") if k != "tau" else int(v) for k, v in model.to_dict().items()}
-    )
+    numbers = model.to_dict().items()
+    return IterationModel.from_dict({k: float(f"{v:.6g}") if k != "tau" else int(v) for k, v in numbers})
 
 
 def profile_of_iterations(fit: Fit, gpu: str, model: ModelSpec, tp: int, **details: Any) -> Profile:
@@ -241,17 +240,14 @@ class Calibration(Record):
         """
         if not self.problems:
             return self
-        told = "; ".join(self.problems)
+        told, profile = "; ".join(self.problems), self.profile
         if not force:
             raise CalibrationError(
                 f"{self.profile.name} is not written: {told}",
                 "Measure more or longer, or something that does nothing else meanwhile; --force writes it all the same.",
             )
-        return replace(
-            self,
-            notes=(*self.notes, f"forced: {told}"),
-            profile=replace(self.profile, automatic=False, notes=(*self.profile.notes, f"forced: {told}")),
-        )
+        profile = replace(profile, automatic=False, notes=(*profile.notes, f"forced: {told}"))
+        return replace(self, notes=(*self.notes, f"forced: {told}"), profile=profile)
 
     def save(self, path: str | Path) -> tuple[Path, ...]:
         """Write the profile, and the raw points beside it; a profile that is there already is kept under another name.
