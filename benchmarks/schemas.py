@@ -16,10 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
-from planner.catalog.load import GpuEntry, ModelEntry
-from planner.catalog.profile_files import (
+from planner.catalog.profiles import (
     COVERED_QUANTITIES,
     HOLDS,
     LARGEST_PARAMETER,
@@ -46,6 +45,33 @@ PLAIN = {str: "string", bool: "boolean", int: "integer", type(None): "null"}
 WORDS = {"Mapping": Mapping, "Sequence": Sequence, "Any": Any, "ClassVar": typing.ClassVar, "Promise": Promise}
 WORDS |= {"Floats": Any}
 """What annotations name that no module has when it runs."""
+
+
+class GpuEntry(TypedDict):
+    """A GPU of gpus.yaml, in the units its head states."""
+
+    memory_gib: float
+    bandwidth_gb_per_s: float
+    tflops: Mapping[str, float]
+    link_gb_per_s: float
+    aliases: Sequence[str]
+    sources: Sequence[str]
+    gpus_per_node: NotRequired[int]
+    gpu_class: NotRequired[str]
+    sm_count: NotRequired[int]
+    attention_kernel: NotRequired[str]
+    node_link_gb_per_s: NotRequired[float]
+    pair_gb_per_s: NotRequired[float]
+
+
+class ModelEntry(TypedDict):
+    """A file of models/: the config.json as published, where and when it was read, and other names."""
+
+    source: str
+    aliases: Sequence[str]
+    config: Mapping[str, Any]
+    parameters_billion: NotRequired[tuple[float, float]]
+    repositories: NotRequired[Mapping[str, str]]
 
 
 class Schemas:

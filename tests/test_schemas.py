@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import planner as fo
 from planner.catalog.load import FOLDER as CATALOG
-from planner.catalog.profile_files import READERS, REQUIRED, parse_profile
+from planner.catalog.profiles import READERS, REQUIRED, parse_profile
 from planner.cli.commands import Built
 from planner.cli.init import FOLDER
 from planner.cli.main import app

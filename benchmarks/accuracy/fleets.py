@@ -14,8 +14,7 @@ from benchmarks.accuracy.mixtures import LADDER, RATIO, Workers, ratio_runs, ser
 from benchmarks.accuracy.rows import Pair
 from benchmarks.accuracy.serving import Load, completed_per_s, poisson, quantile, random, table, through, tpot_s
 from planner.catalog.kv import kv_bytes_per_token, kv_capacity, window_share
-from planner.catalog.profile_files import Profile
-from planner.catalog.profiles import estimated_profile
+from planner.catalog.profiles import Profile, estimated_profile
 from planner.engines import engine as find_engine
 from planner.iteration.roofline import NODE_LINK_BYTES_PER_S
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism

@@ -18,8 +18,7 @@ from benchmarks.accuracy.rows import Pair
 from benchmarks.accuracy.serving import Load, completed_per_s, paced, quantile, table, through
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
-from planner.catalog.profile_files import Profile
-from planner.catalog.profiles import estimated_profile
+from planner.catalog.profiles import Profile, estimated_profile
 from planner.iteration.constants import CONSTANTS
 from planner.predict.records import Replicas
 

@@ -175,27 +175,14 @@ def _exclusive(
     per_request = (fixed + alpha_d * choice.T) / max(1.0, theta * slots) + beta_d * mean_output + beta_p * mean_input
     known = fixed + alpha_d > 0.0
     constant = eb.theta0_of_costs(fixed, alpha_d, mu_O=mean_output) if known else eb.theta0(0)
-    settings = {
-        "N": slots,
-        "k": choice.k(slots),
-        "theta": theta,
-        "phase_iterations": choice.T,
-        "throughput_per_s": _exclusive_throughput(replica, outputs, weight, slots, choice.T, alpha_p),
-        "throughput_linear_form_per_s": 1.0 / per_request if per_request > 0.0 else None,
-        "theta0_constant_hazard": float(constant.theta0),
-        "overflow_share": memory.share,
-        "guards": list(memory.guards),
-    }
-    return settings, {
-        "alpha_p_s": alpha_p,
-        "alpha_p_per_phase_s": fixed,
-        "beta_p_s_per_token": beta_p,
-        "alpha_d_s": alpha_d,
-        "beta_d_s_per_sequence": beta_d,
-        "context_tokens": replica.context,
-        "covers": {name: list(span) for name, span in params.covers.items()},
-        "form_error": params.form_error,
-    }
+    settings: dict[str, Any] = {"N": slots, "k": choice.k(slots), "theta": theta, "phase_iterations": choice.T}
+    settings["throughput_per_s"] = _exclusive_throughput(replica, outputs, weight, slots, choice.T, alpha_p)
+    settings["throughput_linear_form_per_s"] = 1.0 / per_request if per_request > 0.0 else None
+    settings |= {"theta0_constant_hazard": float(constant.theta0), "overflow_share": memory.share}
+    form: dict[str, Any] = {"alpha_p_s": alpha_p, "alpha_p_per_phase_s": fixed, "beta_p_s_per_token": beta_p}
+    form |= {"alpha_d_s": alpha_d, "beta_d_s_per_sequence": beta_d, "context_tokens": replica.context}
+    form |= {"covers": {name: list(span) for name, span in params.covers.items()}, "form_error": params.form_error}
+    return settings | {"guards": list(memory.guards)}, form
 
 
 def batching(replica: SchedulerReplica) -> Batching:
@@ -231,29 +218,17 @@ def batching(replica: SchedulerReplica) -> Batching:
         mixed["throughput_linear_form_per_s"] = cross.TP_MB(mixed_slots, alpha_MB, beta_MB, mu_L, mu_O)
     interference = interference_parameters(model, replica.context, budget, max(1.0, mu_L))
     mixed["kappa"] = interference["kappa"] if known else None
-    return Batching(
-        about=replica.describe(),
-        verdict=verdict,
-        certainty=certainty,
-        reason=reason,
-        to_run=to_run,
-        exclusive=exclusive,
-        mixed=mixed,
-        crossover={
-            "beta_EB_s_per_token": beta_exclusive,
-            "rhs_s_per_token": cross.crossover_rhs_closed(exclusive["N"], *costs, mu_L, mu_O),
-            "break_even_beta_MB_s_per_token": break_even,
-            "gap_s_per_token": beta_MB - beta_exclusive if known else None,
-            "N_crossover": json_number(crossing),
-        },
-        parameters=form,
-        assumptions=(
-            *replica.assumptions(),
-            *((said("geometric"),) if work.provenance.length_split else ()),
-            said("refills", **exclusive),
-        ),
-        warnings=_warnings(replica, exclusive, form["form_error"]),
-    )
+    crossover = {
+        "beta_EB_s_per_token": beta_exclusive,
+        "rhs_s_per_token": cross.crossover_rhs_closed(exclusive["N"], *costs, mu_L, mu_O),
+        "break_even_beta_MB_s_per_token": break_even,
+        "gap_s_per_token": beta_MB - beta_exclusive if known else None,
+        "N_crossover": json_number(crossing),
+    }
+    split = [said("geometric")] if work.provenance.length_split else []
+    told = (*replica.assumptions(), *split, said("refills", **exclusive))
+    warned, about = _warnings(replica, exclusive, form["form_error"]), replica.describe()
+    return Batching(about, verdict, certainty, reason, to_run, exclusive, mixed, crossover, form, told, warned)
 
 
 def _judged(

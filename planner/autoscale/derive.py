@@ -11,22 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from planner.autoscale.backtest import (
-    UTILIZATION,
-    Capacity,
-    Cold,
-    Outcome,
-    Threshold,
-    capacity_of,
-    clock_counts,
-    cold_of,
-    fast_counts,
-    outcome,
-    perfect_counts,
-    run_policy,
-    threshold_of,
-    window_mean,
-)
+from planner.autoscale import backtest
 from planner.autoscale.windows import (
     STEP_S,
     Floats,
@@ -118,11 +103,11 @@ class PoolScaler(Record):
     """
 
     pool: str
-    threshold: Threshold
+    threshold: backtest.Threshold
     policy: Policy
     headroom: float
     startup: Startup
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[backtest.Outcome, ...]
     usd_per_replica_hour: float
     planned: int
     guards: Mapping[str, float]
@@ -131,7 +116,7 @@ class PoolScaler(Record):
     clock: tuple[int, ...] = ()
     nodes: int = 1
     role: str = "both"
-    cold: Cold | None = None
+    cold: backtest.Cold | None = None
 
     written: ClassVar[tuple[str, ...]] = (
         *("name=pool", "threshold", "headroom", "startup_s=startup.seconds", "clock_replicas=clock"),
@@ -141,7 +126,7 @@ class PoolScaler(Record):
     def lines(self) -> list[str]:
         """In words."""
         t, perfect = self.threshold, next(o for o in self.outcomes if o.name == "perfect")
-        reached = "the utilization cap is reached" if t.binding == UTILIZATION else f"{t.binding} breaks"
+        reached = "the utilization cap is reached" if t.binding == backtest.UTILIZATION else f"{t.binding} breaks"
         aims = f"{format_percent(abs(self.headroom))} {'above' if self.headroom < 0 else 'below'} it"
         told = [
             f"{self.pool}: {reached} at {format_count(t.requests_per_s)} requests/s per replica ({t.running:.3g} running, "
@@ -193,29 +178,23 @@ class Autoscaling(InNotebooks):
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per pool and scaler."""
-        return [
-            {
-                "pool": p.pool,
-                "scaler": o.name,
-                "attained": o.attained,
-                "replica_hours": o.replica_hours,
-                "cost_usd": o.replica_hours * p.usd_per_replica_hour,
-                "most_replicas": o.most,
-                "starts": o.starts,
-                **{f"threshold_{n}": getattr(p.threshold, n) for n in ("requests_per_s", "running", "kv_usage")},
-            }
-            for p in self.pools
-            for o in p.outcomes
-        ]
+        rows: list[dict[str, object]] = []
+        for p in self.pools:
+            limits = {f"threshold_{n}": getattr(p.threshold, n) for n in ("requests_per_s", "running", "kv_usage")}
+            for o in p.outcomes:
+                paid = {"replica_hours": o.replica_hours, "cost_usd": o.replica_hours * p.usd_per_replica_hour}
+                done = {"most_replicas": o.most, "starts": o.starts}
+                rows.append({"pool": p.pool, "scaler": o.name, "attained": o.attained} | paid | done | limits)
+        return rows
 
 
-def wanted_of(capacity: Capacity) -> float:
+def wanted_of(capacity: backtest.Capacity) -> float:
     """Share of the windows or requests that a derived rule is expected to keep on the paths it is derived from [1]."""
     return WANTED if capacity.windows_s else 1.0 - LATE * (1.0 - capacity.promised)
 
 
 def derive_policy(
-    capacity: Capacity,
+    capacity: backtest.Capacity,
     paths: Sequence[Floats],
     startup_s: float,
     signals: Signals,
@@ -238,7 +217,9 @@ def derive_policy(
             target, offset = written(aim / headroom), float(f"{start / headroom:.6g}")
             policy = Policy({"requests": target}, least, capacity.most, FINE, 0.0, down, window, offset)
             drain_s = signals.at("in_flight", aimed_at(policy)) / aimed_at(policy)
-            done = [outcome("", p, fast_counts(policy, p), capacity, startup_s, drain_s) for p in paths]
+            done = [
+                backtest.outcome("", p, backtest.fast_counts(policy, p), capacity, startup_s, drain_s) for p in paths
+            ]
             cost = math.fsum(o.replica_hours for o in done)
             return float(np.mean([o.attained for o in done])), cost, sum(o.starts for o in done), policy
 
@@ -267,7 +248,7 @@ def guard_values(policy: Policy, signals: Signals) -> dict[str, float]:
     return found | {"queued": written(max(1.0, signals.guard("waiting", aim)))}
 
 
-def _line(capacity: Capacity, paths: Sequence[Floats]) -> tuple[float, float]:
+def _line(capacity: backtest.Capacity, paths: Sequence[Floats]) -> tuple[float, float]:
     """Requests of one replica more, and the offset, of the line through what the numbers of replicas on the paths may get.
 
     Spares are on the line: n replicas, k of them spare, get what n - k may.
@@ -330,7 +311,7 @@ def autoscaling(
     for k, pool in enumerate(fleet.pools):
         draws = [np.random.Generator(np.random.PCG64([1, k, j])) for j in range(PATHS + 1)]
         paths = [pool.law.share * swings(day, arrivals, rng) for rng in draws]
-        most = max(most, window_mean(paths[-1]) / pool.law.share)
+        most = max(most, backtest.window_mean(paths[-1]) / pool.law.share)
         hours = tuple(pool.option.price.bought(needs[rate][k]) for rate in rates_per_s)
         found.append(_scaler(fleet, k, paths, hours, startup(pool), asked))
     mean = math.fsum(rates_per_s) / len(rates_per_s)
@@ -374,52 +355,45 @@ def _scaler(
 ) -> PoolScaler:
     """The scaler of the k-th pool: derived from all paths but the last, tried on that."""
     pool, path = fleet.pools[k], paths[-1]
-    peak = float(max(p.max() for p in paths))
-    most = max(2 * pool.bought, math.ceil(1.5 * pool.bought * peak / max(pool.arrival_rate_per_s, 1e-9)))
-    capacity = capacity_of(fleet, k, most=most)
-    most = min(capacity.most, max(capacity.needed(1.25 * peak), 2))
+    busiest = float(max(p.max() for p in paths))
+    most = max(2 * pool.bought, math.ceil(1.5 * pool.bought * busiest / max(pool.arrival_rate_per_s, 1e-9)))
+    capacity = backtest.capacity_of(fleet, k, most=most)
+    most = min(capacity.most, max(capacity.needed(1.25 * busiest), 2))
     capacity = replace(capacity, most=int(min(most, most_in_stock(fleet, pool))))
-    threshold, velocity = threshold_of(fleet, k, capacity), peak_prefill(pool)
-    signals = signals_of(fleet, k, velocity)
+    threshold, peak = backtest.threshold_of(fleet, k, capacity), peak_prefill(pool)
+    signals = signals_of(fleet, k, peak)
     # a step of fifteen seconds over a week is many: rules are derived from a day of it
     short = [p[: round(DAY_S / STEP_S)] for p in paths[:-1]]
     policy, headroom = derive_policy(capacity, short, begin.seconds, signals, asked.guards)
     policy = replace(policy, idle_s=asked.idle_s)
     tokens = math.fsum(fleet.work_tokens(k))
-    held = clock_counts(hours, path.size, begin.seconds)
+    held = backtest.clock_counts(hours, path.size, begin.seconds)
     flat = Policy(
         LLM_D[0], policy.least, capacity.most, *LLM_D[1:], flat=frozenset({"saturation"}), up=Pace(((100.0, 15.0),))
     )
     usual = Policy({"requests": USUAL * pool.model.capacity_per_s}, policy.least, capacity.most)
-    alone = run_policy(policy, path, begin.seconds, signals)
+    alone = backtest.run_policy(policy, path, begin.seconds, signals)
     courses = {
         "derived": alone,
         **({"derived, with the clock": np.maximum(alone, held)} if asked.clock else {}),
         "this plan, held flat": np.full(path.size, pool.bought),
         "schedule": held,
-        "perfect": perfect_counts(path, capacity, begin.seconds),
+        "perfect": backtest.perfect_counts(path, capacity, begin.seconds),
         "static": np.full(path.size, max(hours)),
-        "70% of capacity": run_policy(usual, path, begin.seconds, signals),
-        "llm-d's defaults": run_policy(flat, path, begin.seconds, signals),
+        "70% of capacity": backtest.run_policy(usual, path, begin.seconds, signals),
+        "llm-d's defaults": backtest.run_policy(flat, path, begin.seconds, signals),
     }
     if (own := asked.own.get(pool.name)) is not None:
-        courses["yours"] = run_policy(own, path, begin.seconds, signals, tokens)
+        courses["yours"] = backtest.run_policy(own, path, begin.seconds, signals, tokens)
     drain_s = signals.at("in_flight", aimed_at(policy)) / aimed_at(policy)
     judged = f"windows of {format_duration(capacity.window_s)}" if capacity.windows_s else "requests"
-    return PoolScaler(
-        pool.name,
-        threshold,
-        policy,
-        headroom,
-        begin,
-        tuple(outcome(name, path, paid, capacity, begin.seconds, drain_s) for name, paid in courses.items()),
-        pool.option.price.cost_usd_per_hour(pool.bought) / pool.bought,
-        pool.bought,
-        guard_values(policy, signals),
-        velocity,
-        f"{judged} within the promise",
-        hours if asked.clock else (),
-        pool.option.gpu.nodes(pool.option.parallel.gpus),
-        ("prefill", "decode")[k] if isinstance(fleet, Disaggregated) else "both",
-        None if asked.idle_s is None else cold_of(path, asked.idle_s, begin.seconds, fleet.promises.latency),
-    )
+    told, guards = f"{judged} within the promise", guard_values(policy, signals)
+    done = tuple(backtest.outcome(name, path, paid, capacity, begin.seconds, drain_s) for name, paid in courses.items())
+    usd, clock = pool.option.price.cost_usd_per_hour(pool.bought) / pool.bought, hours if asked.clock else ()
+    nodes = pool.option.gpu.nodes(pool.option.parallel.gpus)
+    role = ("prefill", "decode")[k] if isinstance(fleet, Disaggregated) else "both"
+    cold = None
+    if asked.idle_s is not None:
+        cold = backtest.cold_of(path, asked.idle_s, begin.seconds, fleet.promises.latency)
+    place, bought = (clock, nodes, role, cold), pool.bought
+    return PoolScaler(pool.name, threshold, policy, headroom, begin, done, usd, bought, guards, peak, told, *place)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -22,7 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from planner.errors import CalibrationError
+from planner.catalog import gpu as find_gpu
+from planner.errors import CalibrationError, InputError
 from planner.shared.extras import installing
 from planner.shared.remarks import those_that_hold
 from planner.units import number_of
@@ -35,6 +37,10 @@ POWER_FULL = 0.97
 """Share of its power limit from which a GPU is taken to be held by it [1]."""
 HOT_C = 85.0
 """Temperature from which a slowed GPU is taken to be held by it [degrees Celsius]."""
+
+
+_SLICE = re.compile(r"\bmig\b|\b\d+g\.\d+gb\b")
+_MEMORY = re.compile(r"\b(\d+) ?gb\b")
 
 
 class DeviceFull(CalibrationError):
@@ -99,7 +105,8 @@ class Device:
         self.cuda = kind == "cuda"
         if self.cuda and not torch.cuda.is_available():
             raise CalibrationError(
-                "torch sees no GPU on this machine", "Check nvidia-smi and the torch build; or try --device cpu."
+                "torch sees no GPU on this machine",
+                "Run it where the GPU is, measure a running server (--server URL), or try the path with --device cpu.",
             )
         self.dtype = torch.bfloat16 if self.cuda else torch.float32
         self.name = torch.cuda.get_device_name(0) if self.cuda else "cpu"
@@ -167,6 +174,30 @@ class Device:
             return float(begin.elapsed_time(end)) * 1e-3
 
         return once
+
+
+def same_device(named: str, seen: str) -> bool:
+    """Whether the device torch sees is the GPU that was named: SXM, PCIe and NVL are others, a slice of one is none.
+
+    >>> same_device("h100", "NVIDIA H100 80GB HBM3"), same_device("a100", "NVIDIA H100 80GB HBM3")
+    (True, False)
+    >>> same_device("h100", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"), same_device("a100", "NVIDIA A100-PCIE-40GB")
+    (False, False)
+    """
+    wanted, told = find_gpu(named).name, seen.lower()
+    if _SLICE.search(told):
+        return False
+    try:
+        return find_gpu(seen).name == wanted
+    except InputError:
+        # a name the catalog does not list: family, memory and form must be those of the one that was named
+        memory = _MEMORY.search(told)
+        if memory is not None and f"-{memory[1]}gb" not in wanted:
+            return False
+        if any((form in told) != (form in wanted) for form in ("pcie", "nvl")):
+            return False
+        family = wanted.split("-")[0] if not wanted.startswith("rtx") else wanted.rsplit("-", 1)[0]
+        return family.replace("-", "") in told.replace(" ", "").replace("-", "")
 
 
 def _told(name: str) -> Any:

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,11 +35,6 @@ class Assumed:
     input_tokens: float | None = None
     output_tokens: float | None = None
     concurrency: float | None = None
-
-    @property
-    def known(self) -> dict[str, float | None]:
-        """By the names of :func:`point`."""
-        return {"isl": self.input_tokens, "osl": self.output_tokens, "concurrency": self.concurrency}
 
 
 def _dig(data: Any, *paths: str) -> Any:
@@ -588,7 +583,7 @@ def read_servers_csv(
     reader, header = _opened(path, text)
     found = {key: next((n for n in names if n in header), None) for key, names in _ALIASES.items()}
     spare = {"ttft_s", "tokens_per_s"} | ({"tpot_s"} if found["tokens_per_s"] else set())
-    spare |= {key for key, value in assumed.known.items() if value is not None}
+    spare |= {key for key, value in zip(_ALIASES, astuple(assumed), strict=False) if value is not None}
     missing = [names[0] for key, names in _ALIASES.items() if found[key] is None and key not in spare]
     told = [f"{path.name}: column {c!r} is missing{did_you_mean(c, header)}" for c in missing]
     refuse(told, "A CSV of server points has isl, osl, concurrency, tpot_ms and ttft_ms.")

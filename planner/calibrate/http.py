@@ -244,11 +244,10 @@ class Connection:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
 
-    def get(self, path: str, seconds: float) -> tuple[str, bytes]:
-        """Content type and body of a page, all within `seconds` [s]."""
+    def get(self, path: str, seconds: float) -> bytes:
+        """Body of a page, all within `seconds` [s]."""
         with self._exchange("GET", self.endpoint.path + path, None, seconds) as response:
-            body = b"".join(self._pieces(response, LARGEST_BODY))
-            return response.getheader("Content-Type", ""), body
+            return b"".join(self._pieces(response, LARGEST_BODY))
 
     @contextlib.contextmanager
     def events(
@@ -420,6 +419,6 @@ def page(endpoint: Endpoint, path: str, seconds: float) -> bytes:
     """Body of a page, on a connection of its own, all within `seconds` [s]."""
     connection = Connection(endpoint, seconds)
     try:
-        return connection.get(path, seconds)[1]
+        return connection.get(path, seconds)
     finally:
         connection.close()

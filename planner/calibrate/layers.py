@@ -13,16 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from planner.calibrate import kernels
 from planner.calibrate.device import NOT_THERE, Device, DeviceFull, refuse_full
-from planner.calibrate.kernels import (
-    Between,
-    Joined,
-    joined_attention,
-    matrix_kernel,
-    other_attention,
-    plain_attention,
-    rotations,
-)
 from planner.calibrate.points import Batch
 from planner.errors import CalibrationError, InputError
 from planner.machine.hardware import DTYPE_BYTES, ModelSpec, shard
@@ -109,17 +101,17 @@ class Layers:
         self.inner = -(-model.intermediate_size // tp)
         self.expert_inner = -(-model.moe_intermediate_size // tp)
         self.shared_inner = -(-model.shared_width // tp)
-        self.between = Between(machine, model.hidden_size, size, max(16, self.inner or self.expert_inner))
-        self.turns = rotations(machine, model.max_context, size)
+        self.between = kernels.Between(machine, model.hidden_size, size, max(16, self.inner or self.expert_inner))
+        self.turns = kernels.rotations(machine, model.max_context, size)
         heads = (self.q_heads, self.kv_heads, model.head_dim)
-        self.joined: Joined | None = None
+        self.joined: kernels.Joined | None = None
         self.decode: Any = None
         attention = "two batched products with the compressed cache, which is read twice; engines' kernels read it once"
         if not self.latent:
-            self.joined, self.decode, attention = joined_attention(machine, heads)
+            self.joined, self.decode, attention = kernels.joined_attention(machine, heads)
         self.attention_note = f"attention: {attention}"
         if machine.cuda and not self.latent:
-            self.attention_note += other_attention(torch.cuda.get_device_capability(0)[0], attention)
+            self.attention_note += kernels.other_attention(torch.cuda.get_device_capability(0)[0], attention)
         if self.joined is None and not self.latent:
             self.attention_note += "; decodes and prompts of a mixed batch as two kernels"
         self.counts = _kinds(model)
@@ -145,7 +137,7 @@ class Layers:
             kinds = ["fp8 blocks", "fp8"]
         for kind in kinds:
             try:
-                self.make_product, called = matrix_kernel(self.machine, kind)
+                self.make_product, called = kernels.matrix_kernel(self.machine, kind)
                 made = {
                     name: [self._layer(name) for _ in range(min(count, most))] for name, count in self.counts.items()
                 }
@@ -316,12 +308,8 @@ class Layers:
         )
         lengths = torch.full((max(n, 1),), context, device=self.device, dtype=torch.int32)
         # where the new tokens' keys and values are written: the last places of every sequence
-        last = np.concatenate(
-            [
-                np.arange(1, n + 1) * context - 1,
-                (n * context + np.arange(m)[:, None] * total + np.arange(batch.past_tokens, total)).ravel(),
-            ]
-        )
+        prompts = n * context + np.arange(m)[:, None] * total + np.arange(batch.past_tokens, total)
+        last = np.concatenate([np.arange(1, n + 1) * context - 1, prompts.ravel()])
         written = torch.tensor(last, device=self.device, dtype=torch.int64)
 
         def attend(weights: Mapping[str, Any], x: Any, turns: Any, cache: Any) -> Any:
@@ -348,7 +336,9 @@ class Layers:
                 parts.append(out.reshape(n, q_heads * d))
             if m:
                 keys, values = (t[n * context :].view(m, total, kv_heads, d).transpose(1, 2) for t in (k, v))
-                out = plain_attention(torch, q[n:].view(m, new, q_heads, d).transpose(1, 2), keys, values, window)
+                out = kernels.plain_attention(
+                    torch, q[n:].view(m, new, q_heads, d).transpose(1, 2), keys, values, window
+                )
                 parts.append(out.transpose(1, 2).reshape(m * new, q_heads * d))
             return parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -397,7 +387,7 @@ class Layers:
                 # engines widen the values to the keys' size where their kernel wants one size
                 value = torch.nn.functional.pad(made[..., nope:], (0, nope + rope - width))
                 query = torch.cat((q_nope[n:], q_rope[n:]), dim=-1).view(m, new, heads, nope + rope)
-                out = plain_attention(torch, *(t.transpose(1, 2) for t in (query, key, value)))[..., :width]
+                out = kernels.plain_attention(torch, *(t.transpose(1, 2) for t in (query, key, value)))[..., :width]
                 parts.append(out.transpose(1, 2).reshape(m * new, heads * width))
             return parts[0] if len(parts) == 1 else torch.cat(parts)
 

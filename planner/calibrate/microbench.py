@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.calibrate.device import Device, DeviceFull, allreduce_seconds, device_full, load_torch
-from planner.calibrate.fit import log_slopes
+from planner.calibrate.fit import log_slopes, times
 from planner.calibrate.layers import Layers, refuse_unsupported
 from planner.calibrate.points import Batch, Points
 from planner.errors import CalibrationError, InputError
@@ -368,7 +368,7 @@ def measure(
     _warm(layers, plan[0].batch)
     begun = time.monotonic()
     measured: list[Batch] = []
-    times: list[float] = []
+    took: list[float] = []
     skipped = too_large = 0
     for number, batch in enumerate(run.batch for run in plan):
         if progress is not None:
@@ -387,7 +387,7 @@ def measure(
             torch.cuda.empty_cache()
             continue
         measured.append(batch)
-        times.append(total)
+        took.append(total)
     if progress is not None:
         progress(len(plan), len(plan), "done")
     seconds = time.monotonic() - begun
@@ -397,10 +397,5 @@ def measure(
     del layers
     if machine.cuda:
         torch.cuda.empty_cache()
-    return Measured(
-        points=Points(tuple(measured), np.array(times), np.arange(len(times), dtype=float), machine.name, apart),
-        device=machine.name,
-        versions=f"torch {torch.__version__}{cuda}",
-        seconds=seconds,
-        notes=notes,
-    )
+    found = Points(tuple(measured), np.array(took), np.arange(len(took), dtype=float), machine.name, apart)
+    return Measured(found, machine.name, f"torch {torch.__version__}{cuda}", seconds, notes)

@@ -13,14 +13,12 @@ from planner.calibrate.fit import Fit
 from planner.calibrate.http import without_credentials
 from planner.calibrate.points import RawPoints, points_path, write_points
 from planner.calibrate.servers import ServerFit
-from planner.catalog import gpu as find_gpu
-from planner.catalog import model as find_model
 from planner.catalog.profiles import Profile, parse_profile, save_profile
 from planner.engines import engines
 from planner.errors import CalibrationError, InputError
 from planner.iteration.derived import exclusive_parameters, fleetopt_parameters
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
-from planner.machine.hardware import GpuSpec, ModelSpec
+from planner.machine.hardware import ModelSpec
 from planner.shared.record import Record
 from planner.shared.remarks import those_that_hold
 from planner.shared.writing import is_stream, keep_copy
@@ -28,128 +26,81 @@ from planner.shared.writing import is_stream, keep_copy
 _ADDRESS = re.compile(
     r"(?i)\bhttps?://(?!(?:github|huggingface|arxiv|doi)\.)[^\s'\"]+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b[\w.-]+\.(?:internal|local|lan|corp|svc)\b(?::\d+)?"
 )
-_SLICE = re.compile(r"\bmig\b|\b\d+g\.\d+gb\b")
-_MEMORY = re.compile(r"\b(\d+) ?gb\b")
 _KEY = re.compile(r"(?i)\b(?:sk|hf|nvapi|key|token|bearer)[-_ =:]+[A-Za-z0-9_\-]{8,}")
 _FOLDER = re.compile(r"(?<![\w.])(?:~|\.{0,2})/(?:[^\s'\"/]+/)*")
 
 
-def profile_name(
-    gpu: str, model: str, tp: int, *, dtype: str = "bf16", kv_dtype: str = "bf16", engine: str = ""
-) -> str:
+def profile_name(gpu: str, model: ModelSpec, tp: int, engine: str = "") -> str:
     """Name of a profile: model, dtype, hardware, parallelism and, where one was measured, the engine.
 
-    >>> profile_name("h100-80gb", "llama-3.1-8b", 2)
-    'llama-3.1-8b-h100-80gb-tp2'
-    >>> profile_name("h200-141gb", "Qwen/Qwen3-32B-FP8", 1, dtype="fp8", kv_dtype="fp8", engine="vllm")
-    'qwen-qwen3-32b-fp8-h200-141gb-tp1-kvfp8-vllm'
+    >>> llama = ModelSpec("llama-3.1-8b", 32, 4096, 14336, 32, 8, 128, 128256, 131072)
+    >>> profile_name("h100-80gb", llama, 2), profile_name("l4-24gb", llama.served_as("fp8", "fp8"), 1, "vllm")
+    ('llama-3.1-8b-h100-80gb-tp2', 'llama-3.1-8b-fp8-l4-24gb-tp1-kvfp8-vllm')
     """
-    plain = ("bf16", "fp16", "")
-    parts = [model]
-    if dtype not in plain and dtype not in model.lower():
-        parts.append(dtype)
-    parts += [gpu, f"tp{tp}"]
-    if kv_dtype not in plain:
-        parts.append(f"kv{kv_dtype}")
-    if engine:
-        parts.append(engine)
-    return re.sub(r"[^a-z0-9._+-]+", "-", "-".join(parts).lower()).strip("-.")
-
-
-def same_device(named: str, seen: str) -> bool:
-    """Whether the device torch sees is the GPU that was named: SXM, PCIe and NVL are others, a slice of one is none.
-
-    >>> same_device("h100", "NVIDIA H100 80GB HBM3"), same_device("a100", "NVIDIA H100 80GB HBM3")
-    (True, False)
-    >>> same_device("h100", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"), same_device("a100", "NVIDIA A100-PCIE-40GB")
-    (False, False)
-    """
-    wanted, told = find_gpu(named).name, seen.lower()
-    if _SLICE.search(told):
-        return False
-    try:
-        return find_gpu(seen).name == wanted
-    except InputError:
-        # a name the catalog does not list: family, memory and form must be those of the one that was named
-        memory = _MEMORY.search(told)
-        if memory is not None and f"-{memory[1]}gb" not in wanted:
-            return False
-        if any((form in told) != (form in wanted) for form in ("pcie", "nvl")):
-            return False
-        family = wanted.split("-")[0] if not wanted.startswith("rtx") else wanted.rsplit("-", 1)[0]
-        return family.replace("-", "") in told.replace(" ", "").replace("-", "")
+    plain = ("bf16", "fp16", *([model.weight_dtype] if model.weight_dtype in model.name.lower() else []))
+    weights = "" if model.weight_dtype in plain else model.weight_dtype
+    cache = "" if model.kv_dtype in ("bf16", "fp16") else f"kv{model.kv_dtype}"
+    words = "-".join(filter(None, (model.name, weights, gpu, f"tp{tp}", cache, engine)))
+    return re.sub(r"[^a-z0-9._+-]+", "-", words.lower()).strip("-.")
 
 
 def _rounded(model: IterationModel) -> IterationModel:
     """Six digits: more would only claim what was not measured."""
-    return IterationModel.from_dict(
-        {k: float(f"{v:.6g}") if k != "tau" else int(v) for k, v in model.to_dict().items()}
-    )
-
-
-def today() -> str:
-    """The day, UTC."""
-    return datetime.now(UTC).strftime("%Y-%m-%d")
+    numbers = model.to_dict().items()
+    return IterationModel.from_dict({k: float(f"{v:.6g}") if k != "tau" else int(v) for k, v in numbers})
 
 
 def profile_of_iterations(fit: Fit, gpu: str, model: ModelSpec, tp: int, **details: Any) -> Profile:
     """Profile of measured iterations; `details` are further fields of it."""
     named = {"context": "context_tokens", "tokens": "batch_tokens"}
-    name = profile_name(gpu, model.name, tp, dtype=model.weight_dtype, kv_dtype=model.kv_dtype)
-    return _profile(
-        {"name": name, "provenance": "measured", **details}, gpu, model, tp, fit.iteration,
-        band=round(fit.error_band, 3),
-        points=fit.points,
-        error_mean=round(fit.leave_one_out_error, 4),
-        error_p95=round(fit.leave_one_out_p95, 4),
-        covered={named.get(k, k): v for k, v in fit.covered.items() if v[1] > 0.0},
-        # x = 0 alone cannot tell "no interference seen" from "never looked"
-        settings={"mixed_measured": True} if fit.identified["x"] else {},
-    )  # fmt: skip
+    # x = 0 alone cannot tell "no interference seen" from "never looked"
+    settings = {"mixed_measured": True} if fit.identified["x"] else {}
+    covered = {named.get(k, k): v for k, v in fit.covered.items() if v[1] > 0.0}
+    errors = fit.leave_one_out_error, fit.leave_one_out_p95
+    details = {"name": profile_name(gpu, model, tp), "settings": settings, "covered": covered, **details}
+    return _profile(fit, gpu, model, tp, errors, provenance="measured", **details)
 
 
 def profile_of_server(fit: ServerFit, gpu: str, model: ModelSpec, tp: int, engine: str, **details: Any) -> Profile:
     """Profile of a server; `details` are further fields of it."""
     low_in, high_in = fit.covered["input_tokens"]
-    notes = [*details.pop("notes", ()), *fit.warnings]
     settings: dict[str, str | float | bool] = {"scheduling": fit.rules.scheduling, "token_budget": fit.rules.budget}
     if fit.api_overhead_idle_s is not None:
         settings["api_overhead_idle_s"] = round(fit.api_overhead_idle_s, 6)
     if fit.limits.slots is not None:
         settings["slots"] = float(fit.limits.slots)
     overhead = fit.api_overhead_s if fit.api_overhead_s is not None else fit.api_overhead_idle_s
-    named = engine if engine in engines() else "server"
-    name = profile_name(gpu, model.name, tp, dtype=model.weight_dtype, kv_dtype=model.kv_dtype, engine=named)
-    return _profile(
-        {"name": name, "provenance": "fitted", "engine": engine, **details}, gpu, model, tp, fit.iteration,
-        band=round(fit.error_band, 3),
-        points=fit.points,
-        error_mean=None if fit.tpot_error is None else round(fit.tpot_error, 4),
-        error_p95=None if fit.tpot_error_p95 is None else round(fit.tpot_error_p95, 4),
-        covered={"decodes": fit.covered["decodes"], "context_tokens": (low_in, high_in + fit.covered["output_tokens"][1])},
-        api_overhead_s=round(overhead or 0.0, 6),
-        request_s=round(fit.request_s, 6),
-        settings=settings,
-        notes=tuple(notes),
-    )  # fmt: skip
+    name = profile_name(gpu, model, tp, engine if engine in engines() else "server")
+    context = low_in, high_in + fit.covered["output_tokens"][1]
+    found: dict[str, Any] = {
+        "name": name,
+        "covered": {"decodes": fit.covered["decodes"], "context_tokens": context},
+        "api_overhead_s": round(overhead or 0.0, 6),
+        "request_s": round(fit.request_s, 6),
+        "settings": settings,
+    }
+    notes = (*details.pop("notes", ()), *fit.warnings)
+    errors = fit.tpot_error, fit.tpot_error_p95
+    return _profile(fit, gpu, model, tp, errors, provenance="fitted", engine=engine, notes=notes, **found | details)
 
 
 def _profile(
-    details: Mapping[str, Any], gpu: str, model: ModelSpec, tp: int, iteration: IterationModel, **values: Any
+    fit: Fit | ServerFit, gpu: str, model: ModelSpec, tp: int, errors: Sequence[float | None], **details: Any
 ) -> Profile:
-    """A profile dated today; no address in it carries a password.
+    """A profile dated today, of the mean error of the fit and its 95th percentile; no address in it carries a password.
 
     Raises
     ------
     CalibrationError
         When the fit gives numbers that no profile may hold: points that are possible one by one need not be together.
     """
-    found = {"date": today(), **values, **details}
+    found = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), **details}
     if found.get("command"):
         found["command"] = without_credentials(found["command"])
+    mean, p95 = (None if one is None else round(one, 4) for one in errors)
     made = Profile(
-        gpu=gpu, model=model.name, tp=tp, iteration=_rounded(iteration),
-        weight_dtype=model.weight_dtype, kv_dtype=model.kv_dtype, **found,
+        gpu=gpu, model=model.name, tp=tp, iteration=_rounded(fit.iteration), weight_dtype=model.weight_dtype,
+        kv_dtype=model.kv_dtype, band=round(fit.error_band, 3), points=fit.points, error_mean=mean, error_p95=p95, **found,
     )  # fmt: skip
     made = replace(made, untested=never_tested(made))
     try:
@@ -183,43 +134,6 @@ def never_tested(profile: Profile) -> tuple[str, ...]:
         ("prefill_tokens" in most, "more_prompts", most.get("prefill_tokens", {})),
         (not served and not profile.settings.get("mixed_measured"), "not_mixed", {}),
     ])  # fmt: skip
-
-
-def known_gpu(name: str | None) -> GpuSpec:
-    """The catalog's GPU of that name.
-
-    Raises
-    ------
-    InputError
-        When it is not said or not known.
-    """
-    if not name:
-        raise InputError("the files do not say which GPU was measured", "Give --gpu.")
-    return find_gpu(name)
-
-
-def known_model(name: str | None, precision: str = "") -> ModelSpec:
-    """The catalog's model of that name, also when a server names it as a repository or with its dtype.
-
-    Parameters
-    ----------
-    name
-        Catalog name, ``owner/name``, folder or config.json.
-    precision
-        Dtype of the weights where the source says it.
-
-    Raises
-    ------
-    InputError
-        When it is not said or not known.
-    """
-    if not name:
-        raise InputError("the files do not say which model was measured", "Give --model.")
-    dtype = {"fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4"}.get(precision.lower())
-    text = name.removesuffix("-NVFP4").removesuffix("-FP8")
-    if dtype is None and text != name:
-        dtype = "fp8" if name.endswith("-FP8") else "fp4"
-    return find_model(text, weight_dtype=dtype)
 
 
 def shareable(profile: Profile) -> Profile:
@@ -326,17 +240,14 @@ class Calibration(Record):
         """
         if not self.problems:
             return self
-        told = "; ".join(self.problems)
+        told, profile = "; ".join(self.problems), self.profile
         if not force:
             raise CalibrationError(
                 f"{self.profile.name} is not written: {told}",
                 "Measure more or longer, or something that does nothing else meanwhile; --force writes it all the same.",
             )
-        return replace(
-            self,
-            notes=(*self.notes, f"forced: {told}"),
-            profile=replace(self.profile, automatic=False, notes=(*self.profile.notes, f"forced: {told}")),
-        )
+        profile = replace(profile, automatic=False, notes=(*profile.notes, f"forced: {told}"))
+        return replace(self, notes=(*self.notes, f"forced: {told}"), profile=profile)
 
     def save(self, path: str | Path) -> tuple[Path, ...]:
         """Write the profile, and the raw points beside it; a profile that is there already is kept under another name.

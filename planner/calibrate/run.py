@@ -10,21 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, SCHEDULING, Rules, ServerPoint
-from planner.calibrate.device import GpuState, load_torch, read_gpu_state
+from planner.calibrate.device import Device, GpuState, load_torch, read_gpu_state, same_device
 from planner.calibrate.files import Assumed, Measurements, read_measurements
 from planner.calibrate.fit import PRIOR_WIDTH, fit_points, scaled_prior
 from planner.calibrate.microbench import CPU, TINY_MODEL, measure, most_telling
 from planner.calibrate.points import UNKNOWN_GPU, Points, RawPoints, clock
-from planner.calibrate.result import (
-    Calibration,
-    CalibrationSet,
-    checked_set,
-    known_gpu,
-    known_model,
-    profile_of_iterations,
-    profile_of_server,
-    same_device,
-)
+from planner.calibrate.result import Calibration, CalibrationSet, checked_set, profile_of_iterations, profile_of_server
 from planner.calibrate.servers import ServerFit, faster_than_hardware, fit_server, hardware_limit
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
@@ -237,6 +228,43 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
     return replace(_of_server(raw.server_points(), shown, pair, rules, **details), raw=raw).checked(force)
 
 
+def known_gpu(name: str | None) -> GpuSpec:
+    """The catalog's GPU of that name.
+
+    Raises
+    ------
+    InputError
+        When it is not said or not known.
+    """
+    if not name:
+        raise InputError("the files do not say which GPU was measured", "Give --gpu.")
+    return find_gpu(name)
+
+
+def known_model(name: str | None, precision: str = "") -> ModelSpec:
+    """The catalog's model of that name, also when a server names it as a repository or with its dtype.
+
+    Parameters
+    ----------
+    name
+        Catalog name, ``owner/name``, folder or config.json.
+    precision
+        Dtype of the weights where the source says it.
+
+    Raises
+    ------
+    InputError
+        When it is not said or not known.
+    """
+    if not name:
+        raise InputError("the files do not say which model was measured", "Give --model.")
+    dtype = {"fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4"}.get(precision.lower())
+    text = name.removesuffix("-NVFP4").removesuffix("-FP8")
+    if dtype is None and text != name:
+        dtype = "fp8" if name.endswith("-FP8") else "fp4"
+    return find_model(text, weight_dtype=dtype)
+
+
 def _catalog_pair(gpu: str | None, model: str | None, precision: str = "") -> tuple[GpuSpec, ModelSpec] | None:
     """GPU and model of the catalog, the trial's included; ``None`` where one of them is not there."""
     if gpu == "cpu" and model == "tiny":
@@ -362,13 +390,7 @@ def _named_device(asked: Asked) -> GpuSpec:
     """The GPU that was named, which must be the one that is here, whole."""
     if asked.gpu is None:
         raise InputError("which GPU is this?", "Give --gpu, e.g. --gpu a100.")
-    spec, torch = find_gpu(asked.gpu), load_torch()
-    if not torch.cuda.is_available():
-        raise CalibrationError(
-            "torch sees no GPU on this machine",
-            "Run it where the GPU is, measure a running server (--server URL), or try the path with --device cpu.",
-        )
-    seen = torch.cuda.get_device_name(0)
+    spec, seen = find_gpu(asked.gpu), Device(load_torch(), "cuda").name
     if not asked.force and not same_device(asked.gpu, seen):
         raise CalibrationError(
             f"this machine has a {seen}, not a {spec.name}", "Name the GPU it has; nothing was measured."

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 from planner.catalog.prices import Offer, offers, reference_offer
 from planner.errors import InputError, did_you_mean
@@ -58,33 +58,6 @@ _UNITS = (("_gib", "_bytes", GIB), ("_gb_per_s", "_bytes_per_s", 1e9))
 """Endings of an entry's keys, those of a GpuSpec's, and one in the other."""
 
 
-class GpuEntry(TypedDict):
-    """A GPU of gpus.yaml, in the units its head states."""
-
-    memory_gib: float
-    bandwidth_gb_per_s: float
-    tflops: Mapping[str, float]
-    link_gb_per_s: float
-    aliases: Sequence[str]
-    sources: Sequence[str]
-    gpus_per_node: NotRequired[int]
-    gpu_class: NotRequired[str]
-    sm_count: NotRequired[int]
-    attention_kernel: NotRequired[str]
-    node_link_gb_per_s: NotRequired[float]
-    pair_gb_per_s: NotRequired[float]
-
-
-class ModelEntry(TypedDict):
-    """A file of models/: the config.json as published, where and when it was read, and other names."""
-
-    source: str
-    aliases: Sequence[str]
-    config: Mapping[str, Any]
-    parameters_billion: NotRequired[tuple[float, float]]
-    repositories: NotRequired[Mapping[str, str]]
-
-
 @cache
 def gpus() -> Mapping[str, GpuSpec]:
     """All GPUs of the catalog by canonical name.
@@ -102,10 +75,9 @@ def gpus() -> Mapping[str, GpuSpec]:
     """
     data, limits = shipped(FOLDER / "gpus.yaml"), shipped(FOLDER / "power.yaml")["gpus"]
     texts = data["sources"]
-    entries: Mapping[str, GpuEntry] = data["gpus"]
-    found = offers(tuple(entries))
+    found = offers(tuple(data["gpus"]))
     specs = {}
-    for name, e in entries.items():
+    for name, e in data["gpus"].items():
         sources = {field: texts[key] for field, key in zip(_SOURCED, e["sources"], strict=True)}
         offer = reference_offer(found, name)
         if offer is not None:
@@ -113,7 +85,7 @@ def gpus() -> Mapping[str, GpuSpec]:
         told: dict[str, Any] = {}
         for key, value in e.items():
             ending, own, factor = next((unit for unit in _UNITS if key.endswith(unit[0])), ("", "", None))
-            told[key.removesuffix(ending) + own] = value if factor is None else float(value) * factor  # type: ignore[arg-type]
+            told[key.removesuffix(ending) + own] = value if factor is None else float(value) * factor
         told |= {
             "name": name,
             "flops_per_s": {dtype: value * 1e12 for dtype, value in told.pop("tflops").items()},
@@ -189,16 +161,16 @@ def _without_makers(key: str) -> str:
 
 
 @cache
-def _entries() -> Mapping[str, ModelEntry]:
+def _entries() -> Mapping[str, Mapping[str, Any]]:
     """Every file of ``models/``, by the model's canonical name."""
     return {path.stem: _entry(path.stem) for path in sorted(FOLDER.glob("models/*.json"))}
 
 
 @cache
-def _entry(name: str) -> ModelEntry:
+def _entry(name: str) -> Mapping[str, Any]:
     import json
 
-    entry: ModelEntry = json.loads((FOLDER / "models" / f"{name}.json").read_bytes())
+    entry: Mapping[str, Any] = json.loads((FOLDER / "models" / f"{name}.json").read_bytes())
     return entry
 
 
@@ -209,14 +181,9 @@ def _model(name: str) -> ModelSpec:
 
     entry = _entry(name)
     spec = model_from_mapping(entry["config"], f"{name}.json", name)
-    total, active = (1e9 * p for p in entry.get("parameters_billion", (0, 0)))
-    return replace(
-        spec,
-        parameters_total=total or spec.parameters_total,
-        parameters_active=active or spec.parameters_active,
-        aliases=tuple(entry["aliases"]),
-        source=entry["source"],
-    )
+    published = zip(("parameters_total", "parameters_active"), entry.get("parameters_billion", ()), strict=False)
+    counts = {name: 1e9 * billion for name, billion in published if billion}
+    return replace(spec, aliases=tuple(entry["aliases"]), source=entry["source"], **counts)
 
 
 @cache

@@ -7,10 +7,11 @@ marked "estimated".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
-from functools import lru_cache
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,513 @@ from planner.catalog.load import FOLDER, normalized
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.load import user_directory as user_directory
-from planner.catalog.profile_files import Profile as Profile
-from planner.catalog.profile_files import load_profile as load_profile
-from planner.catalog.profile_files import parse_profile as parse_profile
-from planner.catalog.profile_files import save_profile as save_profile
 from planner.engines import DEFAULT_ENGINE, Engine, engines
 from planner.engines import engine as find_engine
-from planner.errors import InputError, did_you_mean
-from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
-from planner.shared.documents import printable
+from planner.errors import MOST_TOLD, InputError, did_you_mean
+from planner.iteration.model import PARAMETER_UNITS, IterationModel
+from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
+from planner.shared.documents import parse_yaml, printable, read_text, yaml_loader
 from planner.shared.kept import once
 from planner.shared.paths import READ, outside
+from planner.shared.record import Record, plain
+from planner.shared.writing import write_text
+from planner.units import MOST
+
+SCHEMA = "fleetopt-profile/1"
+"""Version of the file format."""
+
+HOLDS: Mapping[str, float] = {"measured": 0.9, "fitted": 0.9, "estimated": 0.8}
+"""Share of the cases that a profile's band holds, by its provenance: nine in ten where :mod:`planner.calibrate` made it, and
+what :data:`planner.iteration.constants.BANDS` hold of systems nobody has fitted [1]."""
+
+_ITERATION_DEFAULTS = {f.name: f.default for f in fields(IterationModel)}
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedSlots(Record):
+    """Slots of a replica whose every slot reserves a pool's longest context.
+
+    .. math:: n(B) = \\lfloor n_{calib} C_{calib} / B \\rfloor
+
+    Parameters
+    ----------
+    slots
+        n_calib, slots at the calibrated context [1].
+    context_tokens
+        C_calib [tokens].
+    """
+
+    slots: float
+    context_tokens: float
+
+    def at(self, context_tokens: float) -> int:
+        """Slots at another context length, at least 0.
+
+        >>> [ReservedSlots(16, 65536).at(b) for b in (65536, 8192, 4096, 1536)]
+        [16, 128, 256, 682]
+        """
+        return math.floor(self.slots * self.context_tokens / context_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """GPU x model x parallelism x engine settings -> iteration time, with provenance; fields as a file has them.
+
+    Parameters
+    ----------
+    name
+        How to ask for it.
+    gpu, model
+        Canonical names of the catalog, or any name when the file came from hardware the catalog does not know.
+    tp, pp, dp, ep
+        How the model is spread, see :class:`~planner.machine.hardware.Parallelism` [1].
+    iteration
+        The iteration-time model, of one copy's batch.
+    provenance
+        ``"measured"`` (kernels or iterations timed on this hardware), ``"fitted"`` (to a server's own figures) or ``"estimated"``.
+    band
+        Relative half-width of what the iteration time may be off by, 0.30 = +-30% [1]; how much it :attr:`holds` says
+        the provenance.
+    band_prefill
+        The same of the time of prompts alone, which promises of TTFT hang on too; ``None`` = as `band` [1].
+    weight_dtype, kv_dtype
+        What it was measured in.
+    date, engine, engine_version, command
+        When, with what, and how to repeat it.
+    points
+        Measured points behind the fit [1].
+    error_mean, error_p95
+        Relative error on points held out of the fit [1].
+    covered
+        Range of each quantity the measurements spanned: ``decodes`` [sequences], ``context_tokens``, ``context_sum``,
+        ``prefill_tokens``, ``batch_tokens`` [tokens]. Outside it the numbers are extrapolated.
+    kv_tokens
+        KV cache of one copy as its engine reported it; ``None`` = computed from the model and the GPU [tokens].
+    api_overhead_s
+        Time outside the engine's iterations that a request's first token waits for [s].
+    request_s
+        Time of the host that each request takes from the iterations [s].
+    wake_s
+        What a first token waits longer for where its server got no request for a tenth of a second before [s].
+    reserved
+        Slots rule of the ``reserved`` KV policy; ``None`` = KV capacity / longest context.
+    replica_usd_per_hour
+        Price of a whole replica where the source states one; ``None`` = GPUs x the GPU's price [USD/hour].
+    settings
+        Engine settings it was measured with.
+    automatic
+        Whether it may be chosen by its hardware alone; if not, only by name.
+    source, notes
+        Where it comes from and what the reader must know.
+    untested
+        What its measurements say nothing about.
+    measurements
+        The raw points in a shared profile (the first says of what), to be fitted again; empty otherwise.
+    """
+
+    name: str
+    gpu: str
+    model: str
+    tp: int
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+    weight_dtype: str = "bf16"
+    kv_dtype: str = "bf16"
+    provenance: str
+    automatic: bool = True
+    iteration: IterationModel
+    band: float
+    band_prefill: float | None = None
+    date: str | None = None
+    engine: str | None = None
+    engine_version: str | None = None
+    command: str | None = None
+    points: int | None = None
+    error_mean: float | None = None
+    error_p95: float | None = None
+    covered: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    kv_tokens: int | None = None
+    api_overhead_s: float = 0.0
+    request_s: float = 0.0
+    wake_s: float = 0.0
+    reserved: ReservedSlots | None = None
+    replica_usd_per_hour: float | None = None
+    settings: Mapping[str, str | float | bool] = field(default_factory=dict)
+    source: str = ""
+    notes: tuple[str, ...] = ()
+    untested: tuple[str, ...] = ()
+    measurements: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def parallel(self) -> Parallelism:
+        """How the model is spread."""
+        return Parallelism(self.tp, self.pp, self.dp, self.ep)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica, tp x pp x dp [1]."""
+        return self.tp * self.pp * self.dp
+
+    @property
+    def holds(self) -> float:
+        """Probability that what the iteration time is off by lies within the band [1]."""
+        return HOLDS[self.provenance]
+
+    @property
+    def trust(self) -> str:
+        """How far to trust it, as people read it, e.g. ``"estimated, ±30%"``."""
+        return f"{self.provenance}, ±{100 * self.band:.0f}%"
+
+    def outside(self, **quantities: float) -> tuple[str, ...]:
+        """One line per quantity that lies outside the covered range (nothing when its range is not known).
+
+        Examples
+        --------
+        >>> from planner.catalog import profile
+        >>> profile("fleetopt-paper").outside(decodes=1000, context_tokens=4096)
+        ('decodes = 1000 is outside the measured range 1..682',)
+        """
+        lines = []
+        for name, value in quantities.items():
+            low, high = self.covered.get(name, (-math.inf, math.inf))
+            if not low <= value <= high:
+                lines.append(f"{name} = {value:g} is outside the measured range {low:g}..{high:g}")
+        return tuple(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The file's content: keys at their default are left out, the schema comes first.
+
+        Examples
+        --------
+        >>> from planner.catalog import profile
+        >>> list(profile("fleetopt-paper").to_dict())[:4]
+        ['schema', 'name', 'gpu', 'model']
+        """
+        data: dict[str, Any] = {"schema": SCHEMA}
+        for spec in fields(self):
+            key, value = spec.name, getattr(self, spec.name)
+            if value == (spec.default_factory() if spec.default_factory is not MISSING else spec.default):
+                continue
+            data[key] = plain(value)
+        data["iteration"] = {k: v for k, v in data["iteration"].items() if v != _ITERATION_DEFAULTS[k]}
+        return data
+
+
+COVERED_QUANTITIES = ("decodes", "context_tokens", "context_sum", "prefill_tokens", "batch_tokens")
+
+LARGEST_PARAMETER = 1e6
+"""Of an iteration's time, in the units of each: no iteration takes twelve days."""
+
+Report = Callable[[str, str], None]
+"""Called with (key path, what is wrong)."""
+
+
+def _text(value: Any, path: str, report: Report) -> str | None:
+    if not isinstance(value, str) or not value.strip():
+        # YAML turns 2026-11-21 into a date and 0.11 into a number: both were meant as text
+        if value is not None and not isinstance(value, (bool, list, dict, str)):
+            return str(value)
+        report(path, f"expected text, got {value!r}")
+    return str(value)
+
+
+def _number(value: Any, path: str, report: Report, low: float = 0.0, high: float = MOST) -> float | None:
+    """A number within bounds; what is wrong with it is reported."""
+    if isinstance(value, str):  # YAML 1.1 reads 8e-3 as text
+        try:
+            value = float(value)
+        except ValueError:
+            report(path, f"expected a number, got {value!r}")
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        report(path, f"expected a number, got {value!r}")
+        return None
+    if not low <= value <= high:
+        bounds = f"be >= {low:g}" if high == MOST and value < low else f"lie in [{low:g}, {high:g}]"
+        report(path, f"must {bounds}, got {value!r}")
+        return None
+    return float(value)
+
+
+def _whole(value: Any, path: str, report: Report, low: int = 0) -> int | None:
+    number = _number(value, path, report, float(low))
+    if number is not None and number != int(number):
+        report(path, f"expected a whole number, got {value!r}")
+        return None
+    return None if number is None else int(number)
+
+
+def _mapping(value: Any, path: str, report: Report, known: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Any]:
+    """A mapping with known keys only; unknown ones are reported and dropped."""
+    if not isinstance(value, dict):
+        report(path, f"expected a mapping, got {value!r}")
+        return {}
+    _report_unknown([key for key in value if key not in known], f"{path}.", report, known)
+    return {k: v for k, v in value.items() if k in known}
+
+
+def _report_unknown(keys: Sequence[Any], path: str, report: Report, known: Iterable[str]) -> None:
+    """Keys that are none; a guess takes a millisecond: none for what nobody is shown."""
+    for number, key in enumerate(keys):
+        guess = did_you_mean(str(key), known) if number < MOST_TOLD else ""
+        report(f"{path}{key}", f"unknown key{guess}")
+
+
+def _numbers(
+    value: Any, path: str, report: Report, known: Iterable[str], required: Iterable[str], low: float = 0.0
+) -> dict[str, float] | None:
+    """Numbers by name, or ``None`` with their problems reported."""
+    entries = _mapping(value, path, report, tuple(known))
+    missing = [name for name in required if name not in entries]
+    for name in missing:
+        report(f"{path}.{name}", "missing")
+    read = {name: _number(entry, f"{path}.{name}", report, low) for name, entry in entries.items()}
+    numbers = {name: number for name, number in read.items() if number is not None}
+    return None if missing or len(numbers) < len(read) else numbers
+
+
+def _iteration(value: Any, path: str, report: Report) -> IterationModel | None:
+    """The parameters, or ``None`` with their problems reported."""
+    numbers = _numbers(value, path, report, PARAMETER_UNITS, ("t0",) if isinstance(value, dict) else ())
+    if not numbers:
+        return None
+    if too_large := [name for name, number in numbers.items() if number > LARGEST_PARAMETER]:
+        report(f"{path}.{too_large[0]}", f"must be at most {LARGEST_PARAMETER:g}")
+        return None
+    try:
+        return IterationModel.from_dict(numbers)
+    except InputError as error:
+        report(path, "; ".join(error.problems or (error.message,)))
+        return None
+
+
+def _covered(value: Any, path: str, report: Report) -> dict[str, tuple[float, float]]:
+    """Ranges that were measured, by quantity."""
+    ranges = {}
+    for key, pair in _mapping(value, path, report, COVERED_QUANTITIES).items():
+        here = f"{path}.{key}"
+        if not isinstance(pair, list) or len(pair) != 2:
+            report(here, f"expected [lowest, highest], got {pair!r}")
+        elif None not in (ends := [_number(v, here, report) for v in pair]):
+            if ends[0] > ends[1]:  # type: ignore[operator]
+                report(here, f"lowest above highest: {pair!r}")
+            ranges[key] = (ends[0], ends[1])
+    return ranges  # type: ignore[return-value]
+
+
+def _reserved(value: Any, path: str, report: Report) -> ReservedSlots | None:
+    """Slots of an engine that reserves whole contexts."""
+    names = [f.name for f in fields(ReservedSlots)]
+    numbers = _numbers(value, path, report, names, names, 1.0)
+    return None if numbers is None else ReservedSlots(**numbers)
+
+
+def _settings(value: Any, path: str, report: Report) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        report(path, f"expected a mapping, got {value!r}")
+        return {}
+    for key, entry in value.items():
+        if not isinstance(entry, (str, int, float, bool)):
+            report(f"{path}.{key}", f"expected text, a number or true/false, got {entry!r}")
+    return value
+
+
+def _list(of: type, told: str) -> Callable[[Any, str, Report], tuple[Any, ...]]:
+    """A reader of lists of that; of texts one alone is a list too."""
+
+    def check(value: Any, path: str, report: Report) -> tuple[Any, ...]:
+        entries = [value] if of is str and isinstance(value, str) else value
+        if not isinstance(entries, list) or not all(isinstance(one, of) for one in entries):
+            report(path, told)
+            return ()
+        return tuple(entries)
+
+    return check
+
+
+def _choice(known: tuple[str, ...] | Mapping[str, Any]) -> Callable[[Any, str, Report], Any]:
+    def check(value: Any, path: str, report: Report) -> Any:
+        if not isinstance(value, str) or value not in known:
+            report(path, f"{value!r} is none of {', '.join(known)}")
+        return value
+
+    return check
+
+
+def _flag(value: Any, path: str, report: Report) -> bool:
+    if not isinstance(value, bool):
+        report(path, f"expected true or false, got {value!r}")
+    return bool(value)
+
+
+_OWN: Mapping[str, Callable[[Any, str, Report], Any]] = {
+    **dict.fromkeys(("weight_dtype", "kv_dtype"), _choice(DTYPE_BYTES)),
+    "provenance": _choice(tuple(HOLDS)),
+    "covered": _covered,
+    "settings": _settings,
+    "measurements": _list(dict, "expected a list of mappings, as `profile share` prints it"),
+}
+"""Readers of keys whose type does not say all."""
+
+_OF_TYPE: Mapping[str, Callable[[Any, str, Report], Any]] = {
+    **dict.fromkeys(("str", "str | None"), _text),
+    "int": partial(_whole, low=1),
+    "int | None": _whole,
+    **dict.fromkeys(("float", "float | None"), _number),
+    "bool": _flag,
+    "IterationModel": _iteration,
+    "ReservedSlots | None": _reserved,
+    "tuple[str, ...]": _list(str, "expected a list of lines of text"),
+}
+
+READERS = {f.name: _OWN.get(f.name) or _OF_TYPE[str(f.type)] for f in fields(Profile)}
+"""Every key of a profile file besides ``schema``: how its value is checked and read."""
+
+REQUIRED = tuple(f.name for f in fields(Profile) if f.default is MISSING and f.default_factory is MISSING)
+
+
+def parse_profile(data: Any, where: str = "profile", lines: Mapping[str, int] | None = None) -> Profile:
+    """Check a whole profile and build it.
+
+    Parameters
+    ----------
+    data
+        The parsed file.
+    where
+        Its name, for messages.
+    lines
+        Line of each key path, for messages; see :func:`load_profile`.
+
+    Returns
+    -------
+    Profile
+
+    Raises
+    ------
+    InputError
+        All unknown, missing and ill-typed keys at once, each with its place.
+
+    Examples
+    --------
+    >>> parse_profile({"schema": SCHEMA, "name": "x", "gpu": "h100", "tp": 0, "itteration": {}}, "x.yaml")
+    Traceback (most recent call last):
+    planner.errors.InputError: x.yaml: not a usable profile
+      x.yaml: tp: must be >= 1, got 0
+      x.yaml: itteration: unknown key; did you mean 'iteration'?
+      x.yaml: model: missing
+      x.yaml: provenance: missing
+      x.yaml: iteration: missing
+      x.yaml: band: missing
+    """
+    problems: list[tuple[str, str]] = []
+
+    def report(path: str, message: str) -> None:
+        problems.append((path, message))
+
+    values: dict[str, Any] = {}
+    if not isinstance(data, dict):
+        report("", f"expected a mapping with the keys {', '.join(f.name for f in fields(Profile))}")
+    else:
+        if data.get("schema") != SCHEMA:
+            report("schema", f"expected {SCHEMA!r}, got {data.get('schema')!r}")
+        for key, value in data.items():
+            if key in READERS and (value is not None or key in REQUIRED):
+                values[key] = READERS[key](value, key, report)
+        _report_unknown([key for key in data if key not in READERS and key != "schema"], "", report, READERS)
+        for key in REQUIRED:
+            if key not in data:
+                report(key, "missing")
+    if problems:
+        told = [f"{where}{_line(path, lines)}: {path + ': ' if path else ''}{message}" for path, message in problems]
+        raise InputError.from_problems(told, heading=f"{where}: not a usable profile")
+    kept = values.get("settings", {}).get("request_s")
+    if "request_s" not in values and isinstance(kept, float):
+        values["request_s"] = kept  # files of before it was a key of its own
+    found = Profile(**values)
+    try:
+        found.parallel  # noqa: B018 - it is the check
+    except InputError as error:
+        raise InputError.from_problems([f"{where}: {error.message}"], None, f"{where}: not a usable profile") from None
+    return found
+
+
+def _line(path: str, lines: Mapping[str, int] | None) -> str:
+    """Where a key stands; a missing one is told of at its parent."""
+    while path and path not in (lines or ()):
+        path = path.rpartition(".")[0]
+    return f":{lines[path]}" if path and lines else ""
+
+
+def _lines_of(text: str) -> dict[str, int]:
+    """Line of every key path of a YAML text."""
+    import yaml
+
+    found: dict[str, int] = {}
+
+    def walk(node: yaml.Node | None, prefix: str) -> None:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                path = f"{prefix}{key.value}"
+                found[path] = key.start_mark.line + 1
+                walk(value, path + ".")
+
+    walk(yaml.compose(text, Loader=yaml_loader()), "")
+    return found
+
+
+def load_profile(path: str | Path) -> Profile:
+    """Read a profile file.
+
+    Parameters
+    ----------
+    path
+        YAML file.
+
+    Returns
+    -------
+    Profile
+
+    Raises
+    ------
+    InputError
+        Not readable, not YAML, or not a profile; every problem with file, line and key path.
+    """
+    file = Path(path)
+    text = read_text(file)
+    data = parse_yaml(text, str(file))
+    try:
+        return parse_profile(data, str(file))
+    except InputError:
+        # only now is it worth finding the lines
+        return parse_profile(data, str(file), _lines_of(text))
+
+
+def save_profile(profile: Profile, path: str | Path) -> Path:
+    """Write a profile file, whole or not at all.
+
+    Parameters
+    ----------
+    profile
+        What to write.
+    path
+        File, or an existing directory (the file is then named after the profile).
+
+    Returns
+    -------
+    Path
+        The file written.
+    """
+    import yaml
+
+    target = Path(path)
+    if target.is_dir():
+        target = target / f"{profile.name}.yaml"
+    text = yaml.safe_dump(profile.to_dict(), sort_keys=False, allow_unicode=True, width=120)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_text(target, text)
+    return target
+
 
 APART = (
     "name",
@@ -41,6 +538,9 @@ APART = (
     "kv_dtype",
 )
 """What two models may differ in that cost the same per iteration."""
+
+HOST_TIMES = ("api_overhead_s", "request_s", "wake_s")
+"""What a profile has of the host of its engine."""
 
 
 def _files() -> Iterator[tuple[str, Path]]:
@@ -123,9 +623,7 @@ def estimated_profile(
         engine=host.name,
         engine_version=host.version or None,
         notes=(host.age,) if host.version else (),
-        api_overhead_s=host.api_overhead_s,
-        request_s=host.request_s,
-        wake_s=host.wake_s,
+        **{name: getattr(host, name) for name in HOST_TIMES},
         source=f"roofline estimate: data-sheet peaks times the shares of them that kernels reach, and {host.age}",
     )
 
@@ -176,7 +674,7 @@ def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
     kernels = found.iteration.additive if host.apart else found.iteration
     t0, h = kernels.t0 + CONSTANTS[f"{host.name}_iteration_s"], kernels.h + CONSTANTS[f"{host.name}_sequence_s"]
     iteration = replace(kernels, t0=t0, h=h, apart=float(host.apart))
-    times = {name: getattr(found, name) or getattr(host, name) for name in ("api_overhead_s", "request_s", "wake_s")}
+    times = {name: getattr(found, name) or getattr(host, name) for name in HOST_TIMES}
     notes = (*found.notes, f"Host time of {host.title} added to measured kernels.")
     return replace(found, iteration=iteration, engine=host.name, notes=notes, **times)
 

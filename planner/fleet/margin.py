@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from planner.catalog.profile_files import Profile
+from planner.catalog.profiles import Profile
 from planner.promise import Promise
 
 

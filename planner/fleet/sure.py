@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from planner.catalog.profile_files import HOLDS
+from planner.catalog.profiles import HOLDS
 from planner.fleet.fleet import Fleet
 from planner.fleet.margin import Margin, below, deviation, error_of, normal_quantile
 from planner.fleet.pool import Shortfall

@@ -363,19 +363,10 @@ class _Pool:
             rising, serving = found.last_rate_per_s, max(found.replicas, 1)
         lately = _predict(real, k, rising, serving, real.levels, factor)
         kept = tuple(_kept(p, found, lately, real.seen_in(k)) for p in real.promises_on(k))
-        expected = self.expected(found.rate_per_s.value)
-        return PoolCheck(
-            self.pool.name,
-            found,
-            usual,
-            self.pool.arrival_rate_per_s,
-            expected,
-            tuple(moved),
-            kept,
-            self.size_now(real, factor),
-            tuple(self.rows(real, usual, kept, expected, {x.component for x in moved})),
-            self.scaler is not None,
-        )
+        expected, scaled_by_rule = self.expected(found.rate_per_s.value), self.scaler is not None
+        rows = tuple(self.rows(real, usual, kept, expected, {x.component for x in moved}))
+        name, planned, now = self.pool.name, self.pool.arrival_rate_per_s, self.size_now(real, factor)
+        return PoolCheck(name, found, usual, planned, expected, tuple(moved), kept, now, rows, scaled_by_rule)
 
     def moved(self) -> Iterator[Moved]:
         """Traffic, lengths and cache."""
@@ -548,13 +539,6 @@ def _row(
 ) -> dict[str, object]:
     """One quantity: measured with its ends, predicted, planned, and whether it moved."""
     value, low, high = (real.value, real.low, real.high) if isinstance(real, Estimate) else (real, *ends)
-    return {
-        "pool": pool,
-        "quantity": quantity,
-        "measured": plain(value),
-        "low": json_number(low),
-        "high": json_number(high),
-        "predicted": plain(told),
-        "planned": plan,
-        "moved": component if component in named else None,
-    }
+    found = {"measured": plain(value), "low": json_number(low), "high": json_number(high)}
+    beside = {"predicted": plain(told), "planned": plan, "moved": component if component in named else None}
+    return {"pool": pool, "quantity": quantity} | found | beside

@@ -140,8 +140,7 @@ def read_server(
             pattern = "|".join(re.escape(n).replace("\\", "\\\\") for n in names)
             query = quote(f'{{__name__=~"{pattern}"{"," + selector if selector else ""}}}', safe="")
             path = f"/api/v1/query_range?query={query}&start={end - window_s:.0f}&end={end}&step={step}"
-            _, body = connection.get(path, QUERY_S)
-            answer = parse_json(body, "the answer")
+            answer = parse_json(connection.get(path, QUERY_S), "the answer")
             if not isinstance(answer, dict) or answer.get("status") != "success":
                 told = answer.get("error", "no reason given") if isinstance(answer, dict) else "no mapping"
                 raise InputError(f"{endpoint}: the query failed: {endpoint.safe(str(told))}")
@@ -393,17 +392,12 @@ def measured(series: AllSeries, names: Mapping[str, str]) -> Measured:
     rates = np.maximum(total + window.piled_up(), 0.0) / length
     # neighbouring stretches are taken as independent
     half = student_t(STRETCHES - 1) * float(rates.std(ddof=1)) / math.sqrt(STRETCHES)
-    return Measured(
-        seconds=seconds,
-        replicas=len(live),
-        seen=int((table.sum(axis=1) > 0.0).sum()),
-        mean_replicas=float((table > 0.0).sum(axis=0).mean()),
-        rate_per_s=Estimate(float(rates.mean()), half),
-        rates_per_s=tuple(rates.tolist()),
-        means={quantity: mean for quantity, mean in window.means(total) if mean is not None},
-        share_spread=float(whole.max() / whole.mean()) if whole.size else 1.0,
-        histograms={q: found for q in LATENCIES if (found := window.buckets(q)) is not None},
-    )
+    rate, serving = Estimate(float(rates.mean()), half), table > 0.0
+    seen, there = int(serving.any(axis=1).sum()), float(serving.sum(axis=0).mean())
+    means = {quantity: mean for quantity, mean in window.means(total) if mean is not None}
+    spread = float(whole.max() / whole.mean()) if whole.size else 1.0
+    histograms = {q: found for q in LATENCIES if (found := window.buckets(q)) is not None}
+    return Measured(seconds, len(live), seen, there, rate, tuple(rates.tolist()), means, spread, histograms)
 
 
 def _by_replica(series: Iterable[Series]) -> Gathered:

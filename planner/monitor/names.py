@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from planner.deploy.serving import object_name
 from planner.engines import DEFAULT_ENGINE, engines
@@ -31,21 +30,14 @@ class Dialect:
     """
 
     name: str
-    gauges: Mapping[str, tuple[str, ...]]
-    counters: Mapping[str, tuple[str, ...]]
-    histograms: Mapping[str, tuple[str, ...]]
+    gauges: Mapping[str, Sequence[str]]
+    counters: Mapping[str, Sequence[str]]
+    histograms: Mapping[str, Sequence[str]]
     model_label: str
-    bounds: Mapping[str, tuple[float, ...]]
+    bounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
-def _dialect(found: Mapping[str, Any]) -> Dialect:
-    """One entry of the file."""
-    kinds = [{q: tuple(names) for q, names in found[kind].items()} for kind in ("gauges", "counters", "histograms")]
-    bounds = {q: tuple(map(float, of_one)) for q, of_one in found.get("bounds", {}).items()}
-    return Dialect(found["name"], kinds[0], kinds[1], kinds[2], found["model_label"], bounds)
-
-
-DIALECTS = tuple(map(_dialect, load_document(Path(__file__).with_name("dialects.yaml"))))
+DIALECTS = tuple(Dialect(**one) for one in load_document(Path(__file__).with_name("dialects.yaml")))
 """The dialects, tried in this order: engines before what stands in front of them."""
 
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -288,7 +288,7 @@ def read_policy(document: Mapping[str, Any], source: str, queries: Mapping[str, 
     numbers = [number(most, spec.get(most), 100.0), number("replicas", least, 1.0)]
     tolerance = number("tolerance", up.get("tolerance"), TOLERANCE)
     stable = "stabilizationWindowSeconds"
-    windows = [number(stable, way.get(stable), s) for way, s in ((up, 0.0), (down, 300.0))]
+    windows = number(stable, up.get(stable), 0.0), number(stable, down.get(stable), 300.0)
     cooldown = number("cooldownPeriod", spec.get("cooldownPeriod"), 300.0)
     problems += [
         f"{source}: replicas: expected whole numbers, at most a million, got {n:g}"
@@ -297,21 +297,12 @@ def read_policy(document: Mapping[str, Any], source: str, queries: Mapping[str, 
     ]
     problems += [f"{source}: stabilizationWindowSeconds: at most an hour, got {s:g}" for s in windows if s > 3600.0]
     refuse(problems)
-    return Policy(
-        watched.targets,
-        int(numbers[1]),
-        int(numbers[0]),
-        tolerance,
-        windows[0],
-        windows[1],
-        watched.window_s,
-        watched.offset_per_s,
-        flat=frozenset(watched.flat),
-        up=_pace(up, UP, f"{source}: scaleUp"),
-        down=_pace(down, DOWN, f"{source}: scaleDown"),
-        idle_s=cooldown if idle else None,
-        held=tuple(watched.held),
-    )
+    (most_there, least_there), (up_s, down_s) = map(int, numbers), windows
+    seen = watched.window_s, watched.offset_per_s
+    found = Policy(watched.targets, least_there, most_there, tolerance, up_s, down_s, *seen)
+    up_pace, down_pace = _pace(up, UP, f"{source}: scaleUp"), _pace(down, DOWN, f"{source}: scaleDown")
+    idle_s, flat, held = cooldown if idle else None, frozenset(watched.flat), tuple(watched.held)
+    return replace(found, flat=flat, up=up_pace, down=down_pace, idle_s=idle_s, held=held)
 
 
 class _Watched:

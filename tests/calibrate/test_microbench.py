@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.calibrate.device import GpuState, read_gpu_state
+from planner.calibrate.device import GpuState, read_gpu_state, same_device
 from planner.calibrate.microbench import CPU, TINY_MODEL, measure
-from planner.calibrate.result import same_device
 from planner.calibrate.run import calibrate
 from planner.catalog.profiles import load_profile, save_profile
 from planner.errors import CalibrationError, InputError

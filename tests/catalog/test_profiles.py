@@ -10,8 +10,8 @@ import pytest
 
 from planner.catalog import Profile, gpu, model, profile
 from planner.catalog.load import FOLDER
-from planner.catalog.profile_files import ReservedSlots
 from planner.catalog.profiles import (
+    ReservedSlots,
     estimated_profile,
     load_profile,
     parse_profile,

@@ -15,7 +15,7 @@ import pytest
 
 import planner as fo
 from planner.methods.base import MEAN_LEVELS
-from planner.monitor import prometheus
+from planner.monitor import measured as prometheus
 from planner.monitor.check import FleetCheck, Kept, Moved, PoolCheck, _predict, _routing, check_fleet
 from planner.monitor.measured import Promised, Series, _quantile, add_answer, measured, read_server
 from planner.monitor.names import DIALECTS, Names
@@ -304,10 +304,10 @@ class _Asked:
         self.paths: list[tuple[str, float]] = []
         self.made.append(self)
 
-    def get(self, path: str, seconds: float) -> tuple[str, bytes]:
+    def get(self, path: str, seconds: float) -> bytes:
         self.paths.append((path, seconds))
         result = {"metric": {"__name__": "a", "pod": "x"}, "values": [[1, "2"], [16, "NaN"], [31, "3"]]}
-        return "", json.dumps({"status": "success", "data": {"result": [result]}}).encode()
+        return json.dumps({"status": "success", "data": {"result": [result]}}).encode()
 
     def close(self) -> None:
         self.closed += 1
