@@ -175,14 +175,27 @@ def _exclusive(
     per_request = (fixed + alpha_d * choice.T) / max(1.0, theta * slots) + beta_d * mean_output + beta_p * mean_input
     known = fixed + alpha_d > 0.0
     constant = eb.theta0_of_costs(fixed, alpha_d, mu_O=mean_output) if known else eb.theta0(0)
-    settings: dict[str, Any] = {"N": slots, "k": choice.k(slots), "theta": theta, "phase_iterations": choice.T}
-    settings["throughput_per_s"] = _exclusive_throughput(replica, outputs, weight, slots, choice.T, alpha_p)
-    settings["throughput_linear_form_per_s"] = 1.0 / per_request if per_request > 0.0 else None
-    settings |= {"theta0_constant_hazard": float(constant.theta0), "overflow_share": memory.share}
-    form: dict[str, Any] = {"alpha_p_s": alpha_p, "alpha_p_per_phase_s": fixed, "beta_p_s_per_token": beta_p}
-    form |= {"alpha_d_s": alpha_d, "beta_d_s_per_sequence": beta_d, "context_tokens": replica.context}
-    form |= {"covers": {name: list(span) for name, span in params.covers.items()}, "form_error": params.form_error}
-    return settings | {"guards": list(memory.guards)}, form
+    settings = {
+        "N": slots,
+        "k": choice.k(slots),
+        "theta": theta,
+        "phase_iterations": choice.T,
+        "throughput_per_s": _exclusive_throughput(replica, outputs, weight, slots, choice.T, alpha_p),
+        "throughput_linear_form_per_s": 1.0 / per_request if per_request > 0.0 else None,
+        "theta0_constant_hazard": float(constant.theta0),
+        "overflow_share": memory.share,
+        "guards": list(memory.guards),
+    }
+    return settings, {
+        "alpha_p_s": alpha_p,
+        "alpha_p_per_phase_s": fixed,
+        "beta_p_s_per_token": beta_p,
+        "alpha_d_s": alpha_d,
+        "beta_d_s_per_sequence": beta_d,
+        "context_tokens": replica.context,
+        "covers": {name: list(span) for name, span in params.covers.items()},
+        "form_error": params.form_error,
+    }
 
 
 def batching(replica: SchedulerReplica) -> Batching:

@@ -163,8 +163,8 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
         raise InfeasibleError(f"pool {pool.name}: {told} cannot be kept at any rate by {numbers[-1]} replicas")
     some = rates > 0.0
     fewest, quantiles = fleet.promises.min_replicas + spares, tuple(p.quantile for p in promises)
-    solved, windows_s = numbers[some].astype(float), fleet.promises.windows_s
-    found = Capacity(solved, rates[some], spares, fewest, most, as_sized(quantiles), quantiles, windows_s)
+    held_by_size, windows_s = (numbers[some].astype(float), rates[some]), fleet.promises.windows_s
+    found = Capacity(*held_by_size, spares, fewest, most, as_sized(quantiles), quantiles, windows_s)
     if fleet.linked and sessions_of(pool) is not None:
         return found
     replicas, least = pool.size.replicas, int(found.replicas[0])
@@ -219,8 +219,8 @@ def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:
     binding = UTILIZATION if tightest is None or rate >= 0.99 * full else tightest.label
     waiting = each * max(0.0, at.mean("ttft_s") - idle.mean("ttft_s"))
     kv_usage = min(1.0, at.mean_running * context / max(pool.setup.kv_tokens, 1.0))
-    load = rate / (replicas * pool.model.capacity_per_s)
-    return Threshold(pool.name, binding, each, each * inputs, each * outputs, at.mean_running, waiting, kv_usage, load)
+    load, tokens = rate / (replicas * pool.model.capacity_per_s), (each * inputs, each * outputs)
+    return Threshold(pool.name, binding, each, *tokens, at.mean_running, waiting, kv_usage, load)
 
 
 LAG_S = 15.0

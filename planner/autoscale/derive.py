@@ -178,14 +178,20 @@ class Autoscaling(InNotebooks):
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per pool and scaler."""
-        rows: list[dict[str, object]] = []
-        for p in self.pools:
-            limits = {f"threshold_{n}": getattr(p.threshold, n) for n in ("requests_per_s", "running", "kv_usage")}
-            for o in p.outcomes:
-                paid = {"replica_hours": o.replica_hours, "cost_usd": o.replica_hours * p.usd_per_replica_hour}
-                done = {"most_replicas": o.most, "starts": o.starts}
-                rows.append({"pool": p.pool, "scaler": o.name, "attained": o.attained} | paid | done | limits)
-        return rows
+        return [
+            {
+                "pool": p.pool,
+                "scaler": o.name,
+                "attained": o.attained,
+                "replica_hours": o.replica_hours,
+                "cost_usd": o.replica_hours * p.usd_per_replica_hour,
+                "most_replicas": o.most,
+                "starts": o.starts,
+                **{f"threshold_{n}": getattr(p.threshold, n) for n in ("requests_per_s", "running", "kv_usage")},
+            }
+            for p in self.pools
+            for o in p.outcomes
+        ]
 
 
 def wanted_of(capacity: backtest.Capacity) -> float:

@@ -428,12 +428,15 @@ def peak_prefill(pool: Pool) -> PeakPrefill:
     longest = float(np.max(pool.law.input_tokens + pool.law.output_tokens))
     chunk = min(float(option.token_budget), longest)
     took = float(profile.iteration.time(0.0, 0.0, chunk, 0.5 * chunk * (chunk + 1.0))) + profile.api_overhead_s
-    engine = f"{profile.engine or DEFAULT_ENGINE} {option.parallel} {profile.name}"
-    per_s = float(f"{option.copies * chunk / took:.6g}")
-    about = {"model": option.model.name, "gpu": option.gpu.name, "engine": engine}
-    numbers = {"tokens_per_s": per_s, "chunk_tokens": chunk}
-    mark = hashlib.sha256(json.dumps(about | numbers, sort_keys=True).encode()).hexdigest()[:16]
-    return PeakPrefill(per_s, chunk, **about, fingerprint=mark)
+    about = {
+        "model": option.model.name,
+        "gpu": option.gpu.name,
+        "engine": f"{profile.engine or DEFAULT_ENGINE} {option.parallel} {profile.name}",
+        "chunk_tokens": chunk,
+        "tokens_per_s": float(f"{option.copies * chunk / took:.6g}"),
+    }
+    mark = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+    return PeakPrefill(about["tokens_per_s"], chunk, about["model"], about["gpu"], about["engine"], mark)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -480,8 +483,12 @@ class Signals:
             found["running"] = max(found["running"], serving * self.slots)
             found["in_flight"] = max(found["in_flight"], found["running"])
         # a gateway that holds requests back shows them; without one they wait in the engines
-        found |= {name: found[name] + backlog for name in ("waiting", "in_flight")}
-        return found | {"queued": backlog, "saturation": found["saturation"] + backlog / QUEUE_DEPTH}
+        return found | {
+            "queued": backlog,
+            "waiting": found["waiting"] + backlog,
+            "in_flight": found["in_flight"] + backlog,
+            "saturation": found["saturation"] + backlog / QUEUE_DEPTH,
+        }
 
 
 def signals_of(fleet: Fleet, k: int, peak: PeakPrefill) -> Signals:
@@ -524,8 +531,12 @@ def _looked_at(
     table = {name: np.array(rows, dtype=float) for name, rows in looks.items()}
     kv = np.minimum(table["kv"] / max(work.engine.kv_tokens, 1.0), 1.0)
     each = float(pool.option.copies)
-    shown = {name: each * table[name] for name in ("running", "waiting")}
-    shown |= {"in_flight": each * (table["running"] + table["waiting"]), "kv_usage": kv}
-    shown["saturation"] = np.maximum(table["waiting"] / QUEUE_DEPTH, kv / KV_SHARE)
-    shown["backlog_s"] = each * table["prompt"] / peak.tokens_per_s
+    shown = {
+        "running": each * table["running"],
+        "waiting": each * table["waiting"],
+        "in_flight": each * (table["running"] + table["waiting"]),
+        "kv_usage": kv,
+        "saturation": np.maximum(table["waiting"] / QUEUE_DEPTH, kv / KV_SHARE),
+        "backlog_s": each * table["prompt"] / peak.tokens_per_s,
+    }
     return {k: (float(v.mean()), float(np.quantile(v.mean(axis=1), SEEN))) for k, v in shown.items()}

@@ -136,10 +136,12 @@ class OperatingRange:
     def reference(self) -> list[ServerPoint]:
         """Loads whose prediction is to be good."""
         if self.typical:
-            around, loads = (0.5, 1.0, 2.0), (0.25, 1.0)
             return [
                 ServerPoint(max(1.0, isl * i), max(2.0, osl * o), max(1.0, n * c), 1.0)
-                for (isl, osl, n), i, o, c in itertools.product(self.typical, around, around, loads)
+                for isl, osl, n in self.typical
+                for i in (0.5, 1.0, 2.0)
+                for o in (0.5, 1.0, 2.0)
+                for c in (0.25, 1.0)
             ]
         return [ServerPoint(i, o, c, 1.0) for i in self.inputs for o in self.outputs for c in self.levels]
 

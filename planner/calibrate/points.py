@@ -270,8 +270,12 @@ class RawPoints:
 def clock() -> dict[str, Any]:
     """What timed the points: clock, its resolution [s], interpreter and system."""
     info = time.get_clock_info("perf_counter")
-    found = {"clock": info.implementation, "clock_resolution_s": info.resolution}
-    return found | {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    return {
+        "clock": info.implementation,
+        "clock_resolution_s": info.resolution,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
 
 
 def points_path(profile_file: Path) -> Path:

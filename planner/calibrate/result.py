@@ -46,8 +46,9 @@ def profile_name(gpu: str, model: ModelSpec, tp: int, engine: str = "") -> str:
 
 def _rounded(model: IterationModel) -> IterationModel:
     """Six digits: more would only claim what was not measured."""
-    numbers = model.to_dict().items()
-    return IterationModel.from_dict({k: float(f"{v:.6g}") if k != "tau" else int(v) for k, v in numbers})
+    return IterationModel.from_dict(
+        {k: float(f"{v:.6g}") if k != "tau" else int(v) for k, v in model.to_dict().items()}
+    )
 
 
 def profile_of_iterations(fit: Fit, gpu: str, model: ModelSpec, tp: int, **details: Any) -> Profile:
@@ -240,14 +241,17 @@ class Calibration(Record):
         """
         if not self.problems:
             return self
-        told, profile = "; ".join(self.problems), self.profile
+        told = "; ".join(self.problems)
         if not force:
             raise CalibrationError(
                 f"{self.profile.name} is not written: {told}",
                 "Measure more or longer, or something that does nothing else meanwhile; --force writes it all the same.",
             )
-        profile = replace(profile, automatic=False, notes=(*profile.notes, f"forced: {told}"))
-        return replace(self, notes=(*self.notes, f"forced: {told}"), profile=profile)
+        return replace(
+            self,
+            notes=(*self.notes, f"forced: {told}"),
+            profile=replace(self.profile, automatic=False, notes=(*self.profile.notes, f"forced: {told}")),
+        )
 
     def save(self, path: str | Path) -> tuple[Path, ...]:
         """Write the profile, and the raw points beside it; a profile that is there already is kept under another name.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +10,19 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibrate import closed_loop as loop
-from planner.calibrate.closed_loop import Loads, Rules, ServerPoint
+from planner.calibrate.closed_loop import (
+    DEFAULT_BUDGET,
+    LOWEST_LOG,
+    PARAMETERS,
+    SCHEDULING,
+    Loads,
+    Rules,
+    ServerPoint,
+    iteration_of,
+    log_parameters,
+    log_times,
+    loop_times,
+)
 from planner.calibrate.solver import minimise
 from planner.engines import DEFAULT_ENGINE, engine
 from planner.errors import CalibrationError, refuse, refuse_unknown
@@ -182,7 +192,7 @@ class ServerFit(Record):
             Work out the number decoding from the load alone; otherwise from the point's own TTFT and TPOT.
         """
         loads = Loads([point], self.iteration, not from_load)
-        logs, slope = loop.log_times(self.theta[None], loads, self.rules)
+        logs, slope = log_times(self.theta[None], loads, self.rules)
         half = self._half_width(slope[0, :1])[0]
         middle = float(np.exp(logs[0, 0]))
         return middle, middle * math.exp(-half), middle * math.exp(half)
@@ -225,7 +235,7 @@ class _Search:
         mean = self.mean if mean is None else mean
         found = [
             minimise(
-                lambda at: loop.log_times(at, self.x, rules), self.target, both, np.tile(start, (weights.shape[0], 1)),
+                lambda at: log_times(at, self.x, rules), self.target, both, np.tile(start, (weights.shape[0], 1)),
                 mean, self.precision, scale=SCALE, iterations=40,
             )
             for start in starts
@@ -236,7 +246,7 @@ class _Search:
 
     def loss(self, theta: FloatArray, rules: Rules) -> float:
         """What :meth:`solve` minimises, at its result [1]."""
-        gap = (loop.log_times(theta[None], self.x, rules)[0][0] - self.target) / SCALE
+        gap = (log_times(theta[None], self.x, rules)[0][0] - self.target) / SCALE
         away = theta - self.mean
         return float(np.sum(2.0 * (np.sqrt(1.0 + gap**2) - 1.0)) + away @ self.precision @ away)
 
@@ -245,14 +255,13 @@ class _Search:
         x, group = self.x, self.shape_of
         weights = (group[None, :] != np.arange(group.max() + 1)[:, None]).astype(float)
         tpot, ttft = (
-            found[group, np.arange(group.size)]
-            for found in loop.loop_times(self.solve(rules, starts, weights), x, rules)
+            found[group, np.arange(group.size)] for found in loop_times(self.solve(rules, starts, weights), x, rules)
         )
         return np.abs(tpot / x.tpot - 1.0), np.abs(ttft / x.ttft - 1.0)[x.alone]
 
     def covariance(self, theta: FloatArray, rules: Rules) -> FloatArray:
         """Posterior covariance of the log-parameters, Laplace's, with the residuals' own size as their scale."""
-        logs, slope = loop.log_times(theta[None], self.x, rules)
+        logs, slope = log_times(theta[None], self.x, rules)
         scale = max(SCALE, float(np.sqrt(np.mean((logs[0] - self.target) ** 2))))
         inverse: FloatArray = np.linalg.inv(slope[0].T @ slope[0] / scale**2 + self.open_precision)
         return 0.5 * (inverse + inverse.T)
@@ -263,14 +272,14 @@ class _Search:
         """90% intervals: resampled points where there are enough, draws from the posterior otherwise."""
         rng = np.random.default_rng(1)
         count = self.shape_of.size
-        if count >= 2 * len(loop.PARAMETERS):
+        if count >= 2 * len(PARAMETERS):
             weights = rng.dirichlet(np.ones(count), size=resamples) * count
             spread = np.linalg.cholesky(np.linalg.inv(self.precision))
-            means = self.mean + 0.85 * rng.standard_normal((resamples, len(loop.PARAMETERS))) @ spread.T
+            means = self.mean + 0.85 * rng.standard_normal((resamples, len(PARAMETERS))) @ spread.T
             draws = self.solve(rules, theta[None], weights, means)
         else:
             draws = rng.multivariate_normal(theta, covariance, size=max(resamples, 200), check_valid="ignore")
-        columns = dict(zip(loop.PARAMETERS, np.exp(draws).T, strict=True))
+        columns = dict(zip(PARAMETERS, np.exp(draws).T, strict=True))
         columns |= {"W": columns["t0"] + columns["w"], "beta_p": columns["b"] + columns["c"]}
         ends = {name: np.percentile(column, [5.0, 95.0]) for name, column in columns.items()}
         return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
@@ -282,25 +291,25 @@ class _Search:
         if not use.any():
             return None
         nothing = theta.copy()
-        nothing[loop.PARAMETERS.index("overhead")] = loop.LOWEST_LOG
-        engine = loop.loop_times(nothing[None], x, rules)[1][0]
+        nothing[PARAMETERS.index("overhead")] = LOWEST_LOG
+        engine = loop_times(nothing[None], x, rules)[1][0]
         return max(0.0, float(np.median((x.ttft - engine)[use])))
 
 
 def _search(x: Loads, shape_of: NDArray[np.int_], prior: IterationModel | None, more: bool = False) -> _Search:
     """Points with the prior of the parameters; `more`: of decodes that may cost more in the linear layers than prompt tokens do."""
-    size, few = len(loop.PARAMETERS), shape_of.max() + 1 < WIDE_SHAPES
-    host = np.array([name in HOST_LOG_SD for name in loop.PARAMETERS])
+    size, few = len(PARAMETERS), shape_of.max() + 1 < WIDE_SHAPES
+    host = np.array([name in HOST_LOG_SD for name in PARAMETERS])
     factor = np.ones(size)
     if prior is None:
         mean, sd, common = _unknown_prior(x), np.array(UNKNOWN_LOG_SD), np.ones(size)
     else:
-        mean = loop.log_parameters(prior, REQUEST_S, engine(DEFAULT_ENGINE).api_overhead_s)
+        mean = log_parameters(prior, REQUEST_S, engine(DEFAULT_ENGINE).api_overhead_s)
         factor = np.where(host, SHORT_HOST_WIDTH if few else 1.0, SHORT_WIDTH if few else PRIOR_WIDTH)
-        sd = factor * np.array([HOST_LOG_SD[n] if n in HOST_LOG_SD else PRIOR_LOG_SD[n] for n in loop.PARAMETERS])
+        sd = factor * np.array([HOST_LOG_SD[n] if n in HOST_LOG_SD else PRIOR_LOG_SD[n] for n in PARAMETERS])
         common = np.where(host, 0.0, COMMON_LOG_SD)
-    at = loop.PARAMETERS.index("more")
-    mean[at], sd[at] = MORE if more else (loop.LOWEST_LOG, FROZEN_SD)
+    at = PARAMETERS.index("more")
+    mean[at], sd[at] = MORE if more else (LOWEST_LOG, FROZEN_SD)
     wide = sd / factor if few else sd
     precision, opened = (np.asarray(np.linalg.inv(np.diag(s**2) + np.outer(common, common))) for s in (sd, wide))
     rng = np.random.default_rng(0)
@@ -316,7 +325,7 @@ def _unknown_prior(x: Loads) -> FloatArray:
     per_kv = 0.3 * float(np.median(extra / (x.concurrency * (x.input + 0.5 * x.output))))
     values = [
         0.3 * base, 0.7 * base, 0.6 * per_token, 0.2 * per_token, per_kv, 0.2 * per_token, 0.1 * per_token / 1000.0,
-        math.exp(loop.LOWEST_LOG), REQUEST_S, engine(DEFAULT_ENGINE).api_overhead_s,
+        math.exp(LOWEST_LOG), REQUEST_S, engine(DEFAULT_ENGINE).api_overhead_s,
     ]  # fmt: skip
     logs: FloatArray = np.log(np.array(values))
     return logs
@@ -324,10 +333,10 @@ def _unknown_prior(x: Loads) -> FloatArray:
 
 def _chosen_rules(search: _Search, usual: Rules, scheduling: str | None, budget: float | None, bunched: bool) -> Rules:
     """Scheduling and budget: as given, else those that predict left-out shapes best; and whether requests moved together."""
-    kinds = (scheduling,) if scheduling else loop.SCHEDULING
+    kinds = (scheduling,) if scheduling else SCHEDULING
     candidates = [usual]
     for kind in kinds:
-        budgets = (budget,) if budget else (BUDGETS if kind == "mixed" else (loop.DEFAULT_BUDGET,))
+        budgets = (budget,) if budget else (BUDGETS if kind == "mixed" else (DEFAULT_BUDGET,))
         others = (replace(usual, scheduling=kind, budget=b) for b in budgets)
         candidates += [rules for rules in others if rules != usual]
     if (len(candidates) == 1 and not bunched) or search.shape_of.max() + 1 < 3:
@@ -392,7 +401,7 @@ def fit_server(
         For points that cannot be.
     """
     if scheduling is not None:
-        refuse_unknown("scheduling", scheduling, loop.SCHEDULING)
+        refuse_unknown("scheduling", scheduling, SCHEDULING)
     refuse([f"server point {i}: {text}" for i, p in enumerate(points, 1) for text in p.problems()])
     # no clock says the same twice to the last digit: a line copied is one measurement, and two thousand of it would take minutes
     points = list(dict.fromkeys(points))
@@ -409,9 +418,7 @@ def fit_server(
     # load generators start all requests at once
     herd = not steady and bool(np.isfinite(x.ttft).any())
     most = limits.requests_per_s or math.inf
-    usual = Rules(
-        scheduling or loop.SCHEDULING[0], token_budget or loop.DEFAULT_BUDGET, slots or math.inf, requests_per_s=most
-    )
+    usual = Rules(scheduling or SCHEDULING[0], token_budget or DEFAULT_BUDGET, slots or math.inf, requests_per_s=most)
     rules = _chosen_rules(held, usual, scheduling, token_budget, herd)
     theta = held.solve(rules, held.starts)[0]
     missed, missed_alone = np.empty(0), np.empty(0)
@@ -429,13 +436,13 @@ def fit_server(
     covariance = held.covariance(theta, rules)
     prior_error = None
     if prior is not None:
-        prior_error = float(np.abs(loop.loop_times(held.mean[None], x, rules)[0][0] / x.tpot - 1.0).mean())
+        prior_error = float(np.abs(loop_times(held.mean[None], x, rules)[0][0] / x.tpot - 1.0).mean())
     by_shape = {s: float(missed[shape_of == i].mean()) for i, s in enumerate(shapes)} if missed.size else {}
-    idle = float(np.exp(theta[loop.PARAMETERS.index("overhead")])) if x.alone.any() else None
+    idle = float(np.exp(theta[PARAMETERS.index("overhead")])) if x.alone.any() else None
     quantities = {"input_tokens": x.input, "output_tokens": x.output, "decodes": np.array([p.running for p in points])}
     found = ServerFit(
-        iteration=loop.iteration_of(theta, prior),
-        request_s=float(np.exp(theta[loop.PARAMETERS.index("request")])),
+        iteration=iteration_of(theta, prior),
+        request_s=float(np.exp(theta[PARAMETERS.index("request")])),
         api_overhead_s=held.loaded_overhead(theta, rules) if steady else None,
         api_overhead_idle_s=idle,
         intervals=held.intervals(theta, rules, covariance, resamples),
@@ -463,13 +470,15 @@ def _with_band(fit: ServerFit, x: Loads, missed: FloatArray) -> ServerFit:
     if fit.shapes >= ENOUGH_SHAPES:
         return replace(fit, error_band=max(BAND_FLOOR, float(np.quantile(missed, BAND_QUANTILE))))
     # loads like the ones measured: a factor of four in each length, all numbers in flight up to four times the largest
-    isl, osl, around = float(np.median(x.input)), float(np.median(x.output)), (0.25, 1.0, 4.0)
-    levels = 1.0, float(np.median(x.concurrency)), 4.0 * float(x.concurrency.max())
     reference = [
         ServerPoint(max(16.0, isl * i), max(8.0, osl * o), c, 1.0)
-        for i, o, c in itertools.product(around, around, levels)
+        for isl in {float(np.median(x.input))}
+        for osl in {float(np.median(x.output))}
+        for i in (0.25, 1.0, 4.0)
+        for o in (0.25, 1.0, 4.0)
+        for c in (1.0, float(np.median(x.concurrency)), 4.0 * float(x.concurrency.max()))
     ]
-    slope = loop.log_times(fit.theta[None], Loads(reference, fit.iteration, False), fit.rules)[1]
+    slope = log_times(fit.theta[None], Loads(reference, fit.iteration, False), fit.rules)[1]
     half = fit._half_width(slope[0, : len(reference)])
     return replace(fit, error_band=max(BAND_FLOOR, float(np.sqrt(np.mean(half**2)))))
 

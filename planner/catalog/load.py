@@ -181,9 +181,14 @@ def _model(name: str) -> ModelSpec:
 
     entry = _entry(name)
     spec = model_from_mapping(entry["config"], f"{name}.json", name)
-    published = zip(("parameters_total", "parameters_active"), entry.get("parameters_billion", ()), strict=False)
-    counts = {name: 1e9 * billion for name, billion in published if billion}
-    return replace(spec, aliases=tuple(entry["aliases"]), source=entry["source"], **counts)
+    total, active = (1e9 * p for p in entry.get("parameters_billion", (0, 0)))
+    return replace(
+        spec,
+        parameters_total=total or spec.parameters_total,
+        parameters_active=active or spec.parameters_active,
+        aliases=tuple(entry["aliases"]),
+        source=entry["source"],
+    )
 
 
 @cache

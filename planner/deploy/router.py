@@ -193,11 +193,11 @@ def router_files(serving: Serving, backends: Mapping[str, Sequence[tuple[str, in
     file = f"{folder}/replicas.yaml"
     kind = {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster"}
     text = k.to_yaml({"resources": [kind | c for c in clusters(serving, backends)]})
-    lines = _ENDPOINT.sub(r"- {endpoint: {address: {socket_address: {address: \1, port_value: \2}}}}", text)
-    bootstrap = k.to_yaml(envoy(serving, backends, file))
     return {
-        "envoy.yaml": bootstrap,
-        "replicas.yaml": lines,
+        "envoy.yaml": k.to_yaml(envoy(serving, backends, file)),
+        "replicas.yaml": _ENDPOINT.sub(
+            r"- {endpoint: {address: {socket_address: {address: \1, port_value: \2}}}}", text
+        ),
         "drain": str(_filled("drain", file=file, seconds=LEAVES_S)),
     }
 

@@ -72,9 +72,12 @@ class Parallelism:
     ep: int = 0
 
     def __post_init__(self) -> None:
-        sizes = {"tp": self.tp, "pp": self.pp, "dp": self.dp, "ep": self.ep or 1}
-        wrong = {name: n for name, n in sizes.items() if isinstance(n, bool) or n != int(n) or n < 1}
-        refuse([f"{name} must be a whole number of at least 1, got {n!r}" for name, n in wrong.items()])
+        problems = [
+            f"{name} must be a whole number of at least 1, got {value!r}"
+            for name, value in (("tp", self.tp), ("pp", self.pp), ("dp", self.dp), ("ep", self.ep or 1))
+            if isinstance(value, bool) or value != int(value) or value < 1
+        ]
+        refuse(problems)
         stage = self.tp * self.dp
         if self.ep == 0:
             object.__setattr__(self, "ep", stage if self.dp > 1 else 1)

@@ -539,6 +539,13 @@ def _row(
 ) -> dict[str, object]:
     """One quantity: measured with its ends, predicted, planned, and whether it moved."""
     value, low, high = (real.value, real.low, real.high) if isinstance(real, Estimate) else (real, *ends)
-    found = {"measured": plain(value), "low": json_number(low), "high": json_number(high)}
-    beside = {"predicted": plain(told), "planned": plan, "moved": component if component in named else None}
-    return {"pool": pool, "quantity": quantity} | found | beside
+    return {
+        "pool": pool,
+        "quantity": quantity,
+        "measured": plain(value),
+        "low": json_number(low),
+        "high": json_number(high),
+        "predicted": plain(told),
+        "planned": plan,
+        "moved": component if component in named else None,
+    }

@@ -392,12 +392,17 @@ def measured(series: AllSeries, names: Mapping[str, str]) -> Measured:
     rates = np.maximum(total + window.piled_up(), 0.0) / length
     # neighbouring stretches are taken as independent
     half = student_t(STRETCHES - 1) * float(rates.std(ddof=1)) / math.sqrt(STRETCHES)
-    rate, serving = Estimate(float(rates.mean()), half), table > 0.0
-    seen, there = int(serving.any(axis=1).sum()), float(serving.sum(axis=0).mean())
-    means = {quantity: mean for quantity, mean in window.means(total) if mean is not None}
-    spread = float(whole.max() / whole.mean()) if whole.size else 1.0
-    histograms = {q: found for q in LATENCIES if (found := window.buckets(q)) is not None}
-    return Measured(seconds, len(live), seen, there, rate, tuple(rates.tolist()), means, spread, histograms)
+    return Measured(
+        seconds=seconds,
+        replicas=len(live),
+        seen=int((table.sum(axis=1) > 0.0).sum()),
+        mean_replicas=float((table > 0.0).sum(axis=0).mean()),
+        rate_per_s=Estimate(float(rates.mean()), half),
+        rates_per_s=tuple(rates.tolist()),
+        means={quantity: mean for quantity, mean in window.means(total) if mean is not None},
+        share_spread=float(whole.max() / whole.mean()) if whole.size else 1.0,
+        histograms={q: found for q in LATENCIES if (found := window.buckets(q)) is not None},
+    )
 
 
 def _by_replica(series: Iterable[Series]) -> Gathered:

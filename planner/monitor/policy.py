@@ -6,7 +6,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -297,12 +297,10 @@ def read_policy(document: Mapping[str, Any], source: str, queries: Mapping[str, 
     ]
     problems += [f"{source}: stabilizationWindowSeconds: at most an hour, got {s:g}" for s in windows if s > 3600.0]
     refuse(problems)
-    (most_there, least_there), (up_s, down_s) = map(int, numbers), windows
-    seen = watched.window_s, watched.offset_per_s
-    found = Policy(watched.targets, least_there, most_there, tolerance, up_s, down_s, *seen)
-    up_pace, down_pace = _pace(up, UP, f"{source}: scaleUp"), _pace(down, DOWN, f"{source}: scaleDown")
-    idle_s, flat, held = cooldown if idle else None, frozenset(watched.flat), tuple(watched.held)
-    return replace(found, flat=flat, up=up_pace, down=down_pace, idle_s=idle_s, held=held)
+    paces = _pace(up, UP, f"{source}: scaleUp"), _pace(down, DOWN, f"{source}: scaleDown")
+    bounds, rate = (int(numbers[1]), int(numbers[0])), (watched.window_s, watched.offset_per_s)
+    idle_s, held = cooldown if idle else None, tuple(watched.held)
+    return Policy(watched.targets, *bounds, tolerance, *windows, *rate, frozenset(watched.flat), *paces, idle_s, held)
 
 
 class _Watched:
