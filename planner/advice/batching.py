@@ -231,17 +231,29 @@ def batching(replica: SchedulerReplica) -> Batching:
         mixed["throughput_linear_form_per_s"] = cross.TP_MB(mixed_slots, alpha_MB, beta_MB, mu_L, mu_O)
     interference = interference_parameters(model, replica.context, budget, max(1.0, mu_L))
     mixed["kappa"] = interference["kappa"] if known else None
-    crossover = {
-        "beta_EB_s_per_token": beta_exclusive,
-        "rhs_s_per_token": cross.crossover_rhs_closed(exclusive["N"], *costs, mu_L, mu_O),
-        "break_even_beta_MB_s_per_token": break_even,
-        "gap_s_per_token": beta_MB - beta_exclusive if known else None,
-        "N_crossover": json_number(crossing),
-    }
-    split = [said("geometric")] if work.provenance.length_split else []
-    told = (*replica.assumptions(), *split, said("refills", **exclusive))
-    warned, about = _warnings(replica, exclusive, form["form_error"]), replica.describe()
-    return Batching(about, verdict, certainty, reason, to_run, exclusive, mixed, crossover, form, told, warned)
+    return Batching(
+        about=replica.describe(),
+        verdict=verdict,
+        certainty=certainty,
+        reason=reason,
+        to_run=to_run,
+        exclusive=exclusive,
+        mixed=mixed,
+        crossover={
+            "beta_EB_s_per_token": beta_exclusive,
+            "rhs_s_per_token": cross.crossover_rhs_closed(exclusive["N"], *costs, mu_L, mu_O),
+            "break_even_beta_MB_s_per_token": break_even,
+            "gap_s_per_token": beta_MB - beta_exclusive if known else None,
+            "N_crossover": json_number(crossing),
+        },
+        parameters=form,
+        assumptions=(
+            *replica.assumptions(),
+            *((said("geometric"),) if work.provenance.length_split else ()),
+            said("refills", **exclusive),
+        ),
+        warnings=_warnings(replica, exclusive, form["form_error"]),
+    )
 
 
 def _judged(

@@ -299,10 +299,15 @@ def _prefill_s(law: PoolLaw, model: IterationModel, chunk: float) -> float:
 
 def pooled_replicas(fleet: Fleet) -> list[PooledReplica]:
     """The replicas of a fleet's pools, one a pool."""
-    found = []
-    for pool in fleet.pools:
-        option, slots, profile = pool.option, pool.setup.slots, pool.option.profile
-        budget, kv_tokens = option.token_budget, float(option.kv_tokens(slots))
-        overhead_s, mixed = profile.api_overhead_s + profile.request_s, pool.capacity_per_s
-        found.append(PooledReplica(pool.law, profile.iteration, slots, budget, kv_tokens, overhead_s, mixed))
-    return found
+    return [
+        PooledReplica(
+            pool.law,
+            pool.option.profile.iteration,
+            pool.setup.slots,
+            pool.option.token_budget,
+            float(pool.option.kv_tokens(pool.setup.slots)),
+            pool.option.profile.api_overhead_s + pool.option.profile.request_s,
+            pool.capacity_per_s,
+        )
+        for pool in fleet.pools
+    ]

@@ -162,9 +162,16 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
         told = p.told if p else "the promises"
         raise InfeasibleError(f"pool {pool.name}: {told} cannot be kept at any rate by {numbers[-1]} replicas")
     some = rates > 0.0
-    fewest, quantiles = fleet.promises.min_replicas + spares, tuple(p.quantile for p in promises)
-    held_by_size, windows_s = (numbers[some].astype(float), rates[some]), fleet.promises.windows_s
-    found = Capacity(*held_by_size, spares, fewest, most, as_sized(quantiles), quantiles, windows_s)
+    found = Capacity(
+        numbers[some].astype(float),
+        rates[some],
+        spares,
+        fleet.promises.min_replicas + spares,
+        most,
+        as_sized([p.quantile for p in promises]),
+        tuple(p.quantile for p in promises),
+        fleet.promises.windows_s,
+    )
     if fleet.linked and sessions_of(pool) is not None:
         return found
     replicas, least = pool.size.replicas, int(found.replicas[0])
@@ -216,11 +223,18 @@ def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:
     law = pool.law
     inputs, outputs = fleet.work_tokens(k)
     context = law.mean(m.KV) / law.mean(m.DECODE) if outputs > 0.0 and law.mean(m.DECODE) > 0.0 else law.mean(m.INPUT)
-    binding = UTILIZATION if tightest is None or rate >= 0.99 * full else tightest.label
-    waiting = each * max(0.0, at.mean("ttft_s") - idle.mean("ttft_s"))
-    kv_usage = min(1.0, at.mean_running * context / max(pool.setup.kv_tokens, 1.0))
-    load, tokens = rate / (replicas * pool.model.capacity_per_s), (each * inputs, each * outputs)
-    return Threshold(pool.name, binding, each, *tokens, at.mean_running, waiting, kv_usage, load)
+
+    return Threshold(
+        pool.name,
+        UTILIZATION if tightest is None or rate >= 0.99 * full else tightest.label,
+        each,
+        each * inputs,
+        each * outputs,
+        at.mean_running,
+        each * max(0.0, at.mean("ttft_s") - idle.mean("ttft_s")),
+        min(1.0, at.mean_running * context / max(pool.setup.kv_tokens, 1.0)),
+        rate / (replicas * pool.model.capacity_per_s),
+    )
 
 
 LAG_S = 15.0

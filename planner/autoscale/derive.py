@@ -361,13 +361,13 @@ def _scaler(
 ) -> PoolScaler:
     """The scaler of the k-th pool: derived from all paths but the last, tried on that."""
     pool, path = fleet.pools[k], paths[-1]
-    busiest = float(max(p.max() for p in paths))
-    most = max(2 * pool.bought, math.ceil(1.5 * pool.bought * busiest / max(pool.arrival_rate_per_s, 1e-9)))
+    peak = float(max(p.max() for p in paths))
+    most = max(2 * pool.bought, math.ceil(1.5 * pool.bought * peak / max(pool.arrival_rate_per_s, 1e-9)))
     capacity = backtest.capacity_of(fleet, k, most=most)
-    most = min(capacity.most, max(capacity.needed(1.25 * busiest), 2))
+    most = min(capacity.most, max(capacity.needed(1.25 * peak), 2))
     capacity = replace(capacity, most=int(min(most, most_in_stock(fleet, pool))))
-    threshold, peak = backtest.threshold_of(fleet, k, capacity), peak_prefill(pool)
-    signals = signals_of(fleet, k, peak)
+    threshold, velocity = backtest.threshold_of(fleet, k, capacity), peak_prefill(pool)
+    signals = signals_of(fleet, k, velocity)
     # a step of fifteen seconds over a week is many: rules are derived from a day of it
     short = [p[: round(DAY_S / STEP_S)] for p in paths[:-1]]
     policy, headroom = derive_policy(capacity, short, begin.seconds, signals, asked.guards)
@@ -393,13 +393,20 @@ def _scaler(
         courses["yours"] = backtest.run_policy(own, path, begin.seconds, signals, tokens)
     drain_s = signals.at("in_flight", aimed_at(policy)) / aimed_at(policy)
     judged = f"windows of {format_duration(capacity.window_s)}" if capacity.windows_s else "requests"
-    told, guards = f"{judged} within the promise", guard_values(policy, signals)
-    done = tuple(backtest.outcome(name, path, paid, capacity, begin.seconds, drain_s) for name, paid in courses.items())
-    usd, clock = pool.option.price.cost_usd_per_hour(pool.bought) / pool.bought, hours if asked.clock else ()
-    nodes = pool.option.gpu.nodes(pool.option.parallel.gpus)
-    role = ("prefill", "decode")[k] if isinstance(fleet, Disaggregated) else "both"
-    cold = None
-    if asked.idle_s is not None:
-        cold = backtest.cold_of(path, asked.idle_s, begin.seconds, fleet.promises.latency)
-    place, bought = (clock, nodes, role, cold), pool.bought
-    return PoolScaler(pool.name, threshold, policy, headroom, begin, done, usd, bought, guards, peak, told, *place)
+    return PoolScaler(
+        pool.name,
+        threshold,
+        policy,
+        headroom,
+        begin,
+        tuple(backtest.outcome(name, path, paid, capacity, begin.seconds, drain_s) for name, paid in courses.items()),
+        pool.option.price.cost_usd_per_hour(pool.bought) / pool.bought,
+        pool.bought,
+        guard_values(policy, signals),
+        velocity,
+        f"{judged} within the promise",
+        hours if asked.clock else (),
+        pool.option.gpu.nodes(pool.option.parallel.gpus),
+        ("prefill", "decode")[k] if isinstance(fleet, Disaggregated) else "both",
+        None if asked.idle_s is None else backtest.cold_of(path, asked.idle_s, begin.seconds, fleet.promises.latency),
+    )

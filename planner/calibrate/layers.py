@@ -308,8 +308,12 @@ class Layers:
         )
         lengths = torch.full((max(n, 1),), context, device=self.device, dtype=torch.int32)
         # where the new tokens' keys and values are written: the last places of every sequence
-        prompts = n * context + np.arange(m)[:, None] * total + np.arange(batch.past_tokens, total)
-        last = np.concatenate([np.arange(1, n + 1) * context - 1, prompts.ravel()])
+        last = np.concatenate(
+            [
+                np.arange(1, n + 1) * context - 1,
+                (n * context + np.arange(m)[:, None] * total + np.arange(batch.past_tokens, total)).ravel(),
+            ]
+        )
         written = torch.tensor(last, device=self.device, dtype=torch.int64)
 
         def attend(weights: Mapping[str, Any], x: Any, turns: Any, cache: Any) -> Any:

@@ -397,5 +397,10 @@ def measure(
     del layers
     if machine.cuda:
         torch.cuda.empty_cache()
-    found = Points(tuple(measured), np.array(took), np.arange(len(took), dtype=float), machine.name, apart)
-    return Measured(found, machine.name, f"torch {torch.__version__}{cuda}", seconds, notes)
+    return Measured(
+        points=Points(tuple(measured), np.array(took), np.arange(len(took), dtype=float), machine.name, apart),
+        device=machine.name,
+        versions=f"torch {torch.__version__}{cuda}",
+        seconds=seconds,
+        notes=notes,
+    )

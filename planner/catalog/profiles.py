@@ -539,9 +539,6 @@ APART = (
 )
 """What two models may differ in that cost the same per iteration."""
 
-HOST_TIMES = ("api_overhead_s", "request_s", "wake_s")
-"""What a profile has of the host of its engine."""
-
 
 def _files() -> Iterator[tuple[str, Path]]:
     """(name, file) of every profile there is, the user's before the shipped, each name once."""
@@ -623,7 +620,9 @@ def estimated_profile(
         engine=host.name,
         engine_version=host.version or None,
         notes=(host.age,) if host.version else (),
-        **{name: getattr(host, name) for name in HOST_TIMES},
+        api_overhead_s=host.api_overhead_s,
+        request_s=host.request_s,
+        wake_s=host.wake_s,
         source=f"roofline estimate: data-sheet peaks times the shares of them that kernels reach, and {host.age}",
     )
 
@@ -674,7 +673,7 @@ def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
     kernels = found.iteration.additive if host.apart else found.iteration
     t0, h = kernels.t0 + CONSTANTS[f"{host.name}_iteration_s"], kernels.h + CONSTANTS[f"{host.name}_sequence_s"]
     iteration = replace(kernels, t0=t0, h=h, apart=float(host.apart))
-    times = {name: getattr(found, name) or getattr(host, name) for name in HOST_TIMES}
+    times = {name: getattr(found, name) or getattr(host, name) for name in ("api_overhead_s", "request_s", "wake_s")}
     notes = (*found.notes, f"Host time of {host.title} added to measured kernels.")
     return replace(found, iteration=iteration, engine=host.name, notes=notes, **times)
 

@@ -230,8 +230,18 @@ def accept(
             judged += [_judged(p["name"], promise, part, e, late) for p, part, e in each if part["ttft_s"].size]
     errors = Counter(o.error for o in outcomes if o.error)
     rows = [row for k, p in enumerate(pools) for row in _rows(told[k] if alike else [], p, parts[k])]
-    most, sent, failed = dict(errors.most_common(MOST_ERRORS)), len(outcomes), errors.total()
-    return Acceptance(server, planned, rate, seconds, sent, failed, most, late, tuple(judged), tuple(rows))
+    return Acceptance(
+        server,
+        planned,
+        rate,
+        seconds,
+        len(outcomes),
+        errors.total(),
+        dict(errors.most_common(MOST_ERRORS)),
+        late,
+        tuple(judged),
+        tuple(rows),
+    )
 
 
 _TIMES = ("ttft_s", "tpot_s", "e2e_s")

@@ -452,14 +452,19 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
         notes.append(note("keyless"))
     if not options.revision and not Path(weights).exists():
         notes.append(note("newest", weights=weights))
-    routing, sees_output = (
+    return Serving(
+        options,
+        model,
+        weights,
+        host,
+        tuple(pools),
         find_routing(str(inputs.get("routing", "random"))),
         inputs.get("route_on", "total") != "input",
+        float(max(share.values(), default=0.0) if isinstance(share, Mapping) else share),
+        _stated(plan.get("workload") or {}, "mean_output_tokens", "workload"),
+        startup,
+        tuple(notes),
     )
-    cached = float(max(share.values(), default=0.0) if isinstance(share, Mapping) else share)
-    mean = _stated(plan.get("workload") or {}, "mean_output_tokens", "workload")
-    fleet = tuple(pools)
-    return Serving(options, model, weights, host, fleet, routing, sees_output, cached, mean, startup, tuple(notes))
 
 
 def _for_serving(host: Engine, options: DeployOptions, drain_s: int) -> list[str]:

@@ -363,10 +363,19 @@ class _Pool:
             rising, serving = found.last_rate_per_s, max(found.replicas, 1)
         lately = _predict(real, k, rising, serving, real.levels, factor)
         kept = tuple(_kept(p, found, lately, real.seen_in(k)) for p in real.promises_on(k))
-        expected, scaled_by_rule = self.expected(found.rate_per_s.value), self.scaler is not None
-        rows = tuple(self.rows(real, usual, kept, expected, {x.component for x in moved}))
-        name, planned, now = self.pool.name, self.pool.arrival_rate_per_s, self.size_now(real, factor)
-        return PoolCheck(name, found, usual, planned, expected, tuple(moved), kept, now, rows, scaled_by_rule)
+        expected = self.expected(found.rate_per_s.value)
+        return PoolCheck(
+            self.pool.name,
+            found,
+            usual,
+            self.pool.arrival_rate_per_s,
+            expected,
+            tuple(moved),
+            kept,
+            self.size_now(real, factor),
+            tuple(self.rows(real, usual, kept, expected, {x.component for x in moved})),
+            self.scaler is not None,
+        )
 
     def moved(self) -> Iterator[Moved]:
         """Traffic, lengths and cache."""

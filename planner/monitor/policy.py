@@ -288,7 +288,7 @@ def read_policy(document: Mapping[str, Any], source: str, queries: Mapping[str, 
     numbers = [number(most, spec.get(most), 100.0), number("replicas", least, 1.0)]
     tolerance = number("tolerance", up.get("tolerance"), TOLERANCE)
     stable = "stabilizationWindowSeconds"
-    windows = number(stable, up.get(stable), 0.0), number(stable, down.get(stable), 300.0)
+    windows = [number(stable, way.get(stable), s) for way, s in ((up, 0.0), (down, 300.0))]
     cooldown = number("cooldownPeriod", spec.get("cooldownPeriod"), 300.0)
     problems += [
         f"{source}: replicas: expected whole numbers, at most a million, got {n:g}"
@@ -297,10 +297,21 @@ def read_policy(document: Mapping[str, Any], source: str, queries: Mapping[str, 
     ]
     problems += [f"{source}: stabilizationWindowSeconds: at most an hour, got {s:g}" for s in windows if s > 3600.0]
     refuse(problems)
-    paces = _pace(up, UP, f"{source}: scaleUp"), _pace(down, DOWN, f"{source}: scaleDown")
-    bounds, rate = (int(numbers[1]), int(numbers[0])), (watched.window_s, watched.offset_per_s)
-    idle_s, held = cooldown if idle else None, tuple(watched.held)
-    return Policy(watched.targets, *bounds, tolerance, *windows, *rate, frozenset(watched.flat), *paces, idle_s, held)
+    return Policy(
+        watched.targets,
+        int(numbers[1]),
+        int(numbers[0]),
+        tolerance,
+        windows[0],
+        windows[1],
+        watched.window_s,
+        watched.offset_per_s,
+        flat=frozenset(watched.flat),
+        up=_pace(up, UP, f"{source}: scaleUp"),
+        down=_pace(down, DOWN, f"{source}: scaleDown"),
+        idle_s=cooldown if idle else None,
+        held=tuple(watched.held),
+    )
 
 
 class _Watched:

@@ -28,8 +28,12 @@ def render(serving: Serving) -> Rendered:
     router = serving.router
     files[f"{router}.service"] = _filled("router", folder=FOLDER)
     enabled = "; ".join(f"systemctl enable --now {p.object}@{{1..{p.replicas}}}" for p in serving.pools)
-    units = note("units", serving=serving, folder=FOLDER, enabled=enabled)
-    notes = [*serving.notes, *length_notes(serving), units, note("front", port=ROUTER_PORT)]
+    notes = [
+        *serving.notes,
+        *length_notes(serving),
+        note("units", serving=serving, folder=FOLDER, enabled=enabled),
+        note("front", port=ROUTER_PORT),
+    ]
     if serving.options.api_key_secret:
         notes.append(note("key_file", serving=serving, folder=FOLDER))
     if hosts > 1:
