@@ -64,10 +64,17 @@ class DecodePool(ReplayPool):
 
     def beside(self, prefills: int) -> DecodePool:
         """The same behind so many prefill replicas (single copies)."""
-        other = copy(self)
-        other.prefills = prefills
-        other._forget()
-        return other
+        if prefills not in self._beside:
+            other = copy(self)
+            other.prefills = prefills
+            other._forget()
+            self._beside[prefills] = other
+        return self._beside[prefills]
+
+    def _forget(self) -> None:
+        """See :class:`ReplayPool`."""
+        super()._forget()
+        self._beside: dict[int, DecodePool] = {}
 
     def _otherwise(self, slow: float, draw: int | None) -> ReplayPool:
         """See :meth:`planner.methods.base.PoolModel.under`: both pools."""
