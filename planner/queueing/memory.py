@@ -515,6 +515,7 @@ def safe_slots(
     need(preemption_limit > 0.0, f"preemption_limit must be positive, got {preemption_limit}")
     fixed, alike = law.output_cv < FIXED_OUTPUT_CV, law.input_cv < FIXED_INPUT_CV
 
+    @functools.cache
     def room(slots: int) -> float:
         value = capacity_blocks(slots) if callable(capacity_blocks) else capacity_blocks
         need(math.isfinite(value), f"capacity_blocks must be finite, got {value}")
@@ -523,6 +524,7 @@ def safe_slots(
     def limit_at(slots: int) -> float:
         return overflow_limit * share_of_promise(room(slots) / law.longest_blocks)
 
+    @functools.cache
     def over_limits(slots: int) -> dict[str, float]:
         """Each quantity over its limit."""
         if room(slots) < law.longest_blocks:
