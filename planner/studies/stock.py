@@ -361,7 +361,8 @@ def _by_share(
 ) -> Borne | None:
     """The fleet of traffic cut by length and by share that bears most, and what it bears."""
     stock, ask = _stock_of(inputs, workload, have), partial(_cells, inputs, workload, have)
-    ways, whole = stock.ways(), ((0.0, stock.moments.top),)
+    ways = stock.ways()
+    whole: tuple[Range, ...] = ((0.0, stock.moments.top),)
     cells = [*run(ask, whole, [{}])]
     way, best, step, found = whole, len(ways) // 2, max(len(ways) // 4, 1), dict[int, list[dict[str, Cell]]]()
 
