@@ -133,7 +133,7 @@ class FleetProblem(SearchGrid):
             # what costs less than the bound is refused unasked
             below = price.most_below(float(self.option_bounds[k // self.units, i, j]))
             asked = self._refused.get(key, 0)
-            if most <= max(asked, below) or not self._keeps(key, most):
+            if most <= max(asked, below) or not self.keeps(key, most):
                 # one that is asked again may be beyond help
                 hopeless = asked > 0 and self._is_hopeless(key)
                 self._refused[key] = max(most, asked, below)
@@ -147,8 +147,8 @@ class FleetProblem(SearchGrid):
             return int(self.max_w / full_w(option.gpu.name))
         return self.stock.get(option.gpu.name)
 
-    def _keeps(self, key: Edge, replicas: int) -> bool:
-        """Whether so many replicas of a choice keep its promises."""
+    def keeps(self, key: Edge, replicas: int, sure: bool = False) -> bool:
+        """Whether so many replicas of a choice keep its promises; all requests decide where it is to be `sure`."""
         i, j, k = key
         built = self.build(i, j, k // self.units)
         if built is None or replicas < int(self.least_replicas(self.option(k), built[0].moments)):
@@ -161,7 +161,7 @@ class FleetProblem(SearchGrid):
         if k != whole and not slow.keeps(rate, replicas, self.promises_of(i, j, whole, law.share)):
             # what all late requests do not suffice for, no part of them does; how many are late answers for every part
             return False
-        if promises and not slow.keeps(rate, replicas, promises):
+        if promises and not slow.keeps(rate, replicas, promises, sure):
             return False
         # the capacity takes longer to find than most promises to break
         return rate <= self.kept.utilization_cap * replicas * model.capacity_at(replicas) * (1.0 + 1e-12)

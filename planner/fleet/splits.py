@@ -36,8 +36,8 @@ class Found:
         Chosen pools with where they lie, shortest requests first; empty when no fleet is feasible.
     one_pool
         The best fleet of one pool without compression; ``None`` when infeasible.
-    outcome
-        What is proven.
+    outcome, alone
+        What is proven, and what of one pool.
     candidates
         Fleets of the grid.
     beyond_stock
@@ -49,6 +49,7 @@ class Found:
     pools: tuple[tuple[Edge, Pool], ...]
     one_pool: tuple[Edge, Pool] | None
     outcome: SearchOutcome
+    alone: SearchOutcome
     candidates: int
     beyond_stock: Mapping[str, int] | None = None
     beyond_w: float = 0.0
@@ -62,16 +63,14 @@ class Found:
 def solve(problem: FleetProblem) -> Found:
     """The cheapest fleet of at most ``search.pools`` pools, within the inventory or the power."""
     bounded = problem.stock or problem.max_w < math.inf
-    if bounded and not (problem.fleet_promises or problem.search.explained):
-        # nobody is told what there would be without a limit
-        return _solve(problem, limited=True)
+    # a promise of the fleet has no search within an inventory
+    found = _solve(problem, limited=True) if bounded and not problem.fleet_promises else None
+    if found is not None and (found.pools or not problem.search.explained):
+        return found
     free = _solve(problem, limited=False)
     if problem.fits([pool for _, pool in free.pools]):
         return free
-    # what was asked without a limit is known with one; a promise of the fleet has no search within an inventory
-    found = None if problem.fleet_promises else _solve(problem, limited=True)
-    if found is not None and found.pools:
-        return found
+    # what there would be without a limit is told where there is nothing within it
     outcome = free.outcome if found is None else found.outcome
     return replace(free, pools=(), one_pool=None, outcome=outcome).beyond(problem, [pool for _, pool in free.pools])
 
@@ -83,7 +82,7 @@ def _solve(problem: FleetProblem, limited: bool) -> Found:
     outcome = first.run(1)
     one = _pools(problem, outcome.path)
     if problem.search.pools == 1 or (one and _is_unbeatable(problem, one[0][1])):
-        return Found(one, one[0] if one else None, outcome, problem.fleets())
+        return Found(one, one[0] if one else None, outcome, outcome, problem.fleets())
     problem.open_grid()
     top = len(problem.states) - 1
     search = PoolSearch(*problem.known(), ask, _stock(problem, limited), problem.stops)
@@ -94,12 +93,17 @@ def _solve(problem: FleetProblem, limited: bool) -> Found:
     # what is asked for fewer pools is known for more
     for count in sorted({2, problem.search.pools}):
         best = search.run(count, (best.cost, best.path))
-    pools = _pools(problem, best.path)
-    tried = one and len(pools) > 1 and problem.method.replays and not problem.fleet_promises
-    if tried and _kept(problem, pools) < _kept(problem, one):
-        # draws that were searched spared it: one pool keeps the promises more often
-        pools, best = one, single
-    return Found(pools, one[0] if one else None, best, problem.fleets())
+    return Found(_pools(problem, best.path), one[0] if one else None, best, single, problem.fleets())
+
+
+def tried(problem: FleetProblem, found: Found) -> Found:
+    """The one pool where a fleet of several that was found keeps the promises less often: draws that were searched spared it."""
+    pools, one = found.pools, found.one_pool
+    if one is None or len(pools) == 1 or not problem.method.replays or problem.fleet_promises:
+        return found
+    if (held := _kept(problem, pools)) == TRIED or held >= _kept(problem, (one,)):
+        return found
+    return replace(found, pools=(one,), outcome=found.alone)
 
 
 def _pools(problem: FleetProblem, path: Labelled | None) -> tuple[tuple[Edge, Pool], ...]:

@@ -64,9 +64,16 @@ class DecodePool(ReplayPool):
 
     def beside(self, prefills: int) -> DecodePool:
         """The same behind so many prefill replicas (single copies)."""
-        other = self._under(self.traffic)
-        other.prefills = prefills
-        return other
+        if prefills not in self._beside:
+            other = self._under(self.traffic)
+            other.prefills = prefills
+            self._beside[prefills] = other
+        return self._beside[prefills]
+
+    def _forget(self) -> None:
+        """See :class:`ReplayPool`."""
+        super()._forget()
+        self._beside: dict[int, DecodePool] = {}
 
     def _otherwise(self, slow: float, draw: int | None) -> Self:
         """See :meth:`planner.methods.base.PoolModel.under`: both pools."""

@@ -520,6 +520,7 @@ def safe_slots(
     def limit_at(slots: int) -> float:
         return overflow_limit * share_of_promise(room(slots) / law.longest_blocks)
 
+    @functools.cache
     def over_limits(slots: int) -> dict[str, float]:
         """Each quantity over its limit."""
         if room(slots) < law.longest_blocks:

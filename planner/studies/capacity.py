@@ -226,9 +226,15 @@ def largest_rate(fleet: Fleet, start_per_s: float) -> tuple[float, float]:
     )
     margins, step = fleet.margins_at(at), 1.0 + 1.5 * PRECISION
     low, high = largest(lambda rate: fleet.stands(rate, margins), at, low, high, step)
-    if low > least and not keeps_at(fleet, low):
-        low, high = largest(partial(keeps_at, fleet), low / step, least, low, step)
-    return low, high
+    return as_sized(fleet, low, high, least)
+
+
+def as_sized(fleet: Fleet, low: float, high: float, least: float = 0.0) -> tuple[float, float]:
+    """A largest rate and the next one as the sizer has them, which keeps `least` and has the last word [1/s]."""
+    if low <= least or keeps_at(fleet, low):
+        return low, high
+    step = 1.0 + 1.5 * PRECISION
+    return largest(partial(keeps_at, fleet), low / step, least, low, step)
 
 
 def capacity_of(fleet: Fleet, start_per_s: float) -> Capacity:

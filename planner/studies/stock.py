@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,20 +17,19 @@ from planner.fleet.fleet import Fleet
 from planner.fleet.grid import engine_choices
 from planner.fleet.margin import Margin
 from planner.fleet.pool import Pool, PoolSize, gpus_by_type, replica_for, when_idle
+from planner.fleet.problem import KEPT_BACK, FleetProblem, held_to
 from planner.fleet.shapes import find_shape, shape_names
 from planner.fleet.shapes.colocated import Colocated
 from planner.methods.base import Prediction
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.replica.engine import EngineOption
-from planner.shared.kept import keeping
+from planner.shared.kept import keeping, once
 from planner.shared.remarks import Remark
-from planner.studies.capacity import PRECISION, Capacity, capacity_at, largest, largest_rate, pool_keeps
+from planner.studies.capacity import PRECISION, Capacity, as_sized, capacity_at, largest, largest_rate, pool_keeps
+from planner.studies.fitting import Fitting, Refused
 from planner.workload.pools import PoolLaw, PoolRequests, State
 from planner.workload.workload import Workload
-
-CUTS = (0.15, 0.35, 0.55, 0.75, 0.9)
-"""Boundaries that are tried, by the share of the prompt tokens below them."""
 
 SEARCHES = 6
 """Plans that are searched, at most, to know the rate; more where there is none at first."""
@@ -37,11 +37,17 @@ SEARCHES = 6
 NEARLY = 1.0 / 64.0
 """Share to which it is known what an engine or a fleet bears that is only thought of [1]."""
 
+LOAD = 0.6
+"""Load at which what an engine bears is looked for first, where no neighbouring range says [1]."""
+
 DOWN = 0.7
 """Factor between the rates at which the first plan is looked for where nothing is known of a fleet that bears one [1]."""
 
 Range = tuple[float, float]
 """Lengths above the first and up to the second [tokens]."""
+
+Borne = tuple[Fleet, float, float]
+"""A fleet, the largest rate it bears and the next one, which it does not keep [1/s]."""
 
 GOLDEN = 0.6180339887498949
 """Steps by which requests in order of length are dealt out: every part of them has the lengths of all."""
@@ -57,13 +63,14 @@ class Cell:
         Its place among the engines there are.
     replicas
         As many as there are GPUs for.
-    each_per_s
-        What one of them bears within the promises [1/s].
+    each_per_s, load
+        What one of them bears within the promises [1/s], and over what its load alone allows [1].
     """
 
     option: int
     replicas: int
     each_per_s: float
+    load: float
 
 
 Cells = Sequence[Mapping[str, Cell]]
@@ -107,23 +114,25 @@ class Stock:
         self.have, self.options = have, engine_choices(self.question)
         self.moments = self.question.traffic.moments(self.question.engines.chunk)
         self.promises = self.question.promises
+        if len(have) > 1:
+            # as every fleet of several pools is decided
+            kept = (held_to(p, KEPT_BACK) for p in self.promises.of_pools)
+            self.promises = self.promises.only(tuple(p for p in kept if p is not None))
+        self._refused: dict[tuple[str, ...], Refused] = {}
 
     @property
     def by_share(self) -> bool:
         """Whether traffic may be cut by share: every pool keeps its own promises, and no request hangs on another."""
         shape = self.question.search.shape
         mixes = shape in shape_names() and find_shape(shape).mixes
-        return mixes and self.question.traffic.sessions is None and not self.promises.of_fleet
+        return mixes and self.question.traffic.sessions is None and not self.question.promises.of_fleet
 
-    def ways(self) -> Iterator[tuple[Range, ...]]:
-        """Ways to cut by length: not at all, and in two."""
-        top, search = self.moments.top, self.question.search
-        yield ((0.0, top),)
-        if search.pools > 1 and len(self.have) > 1:
-            tokens = np.cumsum(self.moments.weight * (1.0 - self.moments.cached) * self.moments.input)
-            places = np.searchsorted(tokens, np.array(CUTS) * tokens[-1])
-            cuts = search.boundaries or tuple(dict.fromkeys(self.moments.total[places].tolist()))
-            yield from (((0.0, b), (b, top)) for b in cuts if 0.0 < b < top)
+    def ways(self) -> list[tuple[Range, ...]]:
+        """Ways to cut by length in two, where plans cut it."""
+        top = self.moments.top
+        if self.question.search.pools == 1 or len(self.have) == 1:
+            return []
+        return [((0.0, b), (b, top)) for b in FleetProblem(self.question).boundary_grid if 0.0 < b < top]
 
     def law(self, lengths: Range) -> PoolLaw | None:
         """The requests of a range."""
@@ -135,36 +144,48 @@ class Stock:
         size = PoolSize(replicas, Prediction.unknown(), Remark("stands"))
         return None if made is None else Pool(law, option, *made, 1.0, size, option.price.bought(replicas), name)
 
+    def _margin(self, option: EngineOption, types: int) -> Margin:
+        """How sure an engine has to be in a fleet of so many types."""
+        return Margin.of(self.promises.confidence, option.profile, self.promises.latency, types)
+
     def slow(self, option: EngineOption) -> float:
         """Iteration times of an engine with which its pools keep their promises, over those of its profile [1]."""
-        return Margin.of(self.promises.confidence, option.profile, self.promises.latency, len(self.have)).slow
+        return self._margin(option, len(self.have)).slow
 
-    def cells(self, lengths: Range) -> dict[str, Cell]:
-        """The engine of each type that bears most of a range with all GPUs there are."""
-        law = self.law(lengths)
-        found = {gpu: None if law is None else self._best(law, lengths[1], gpu) for gpu in self.have}
+    def cells(self, lengths: Range, near: Mapping[str, Cell], alone: bool = False) -> dict[str, Cell]:
+        """The engine of each type that bears most of a range with all GPUs there are; `near` are those of a range like it, which
+        are looked at `alone` where they may be."""
+        law, found = self.law(lengths), {}
+        for gpu in self.have if law is not None else ():
+            assert law is not None
+            found[gpu] = self._best(law, lengths[1], gpu, near.get(gpu), alone)
         return {gpu: cell for gpu, cell in found.items() if cell is not None}
 
-    def _best(self, law: PoolLaw, high: float, gpu: str) -> Cell | None:
-        """By what its load alone allows, each engine is asked whether it bears more than the best so far."""
-        ranked: list[tuple[float, int, Pool]] = []
+    def _best(self, law: PoolLaw, high: float, gpu: str, near: Cell | None = None, alone: bool = False) -> Cell | None:
+        """The likeliest first, then by what its load alone allows, each engine is asked whether it bears more than the best yet."""
+        ranked: list[tuple[bool, float, int, Pool]] = []
         for k, option in enumerate(self.options):
             n = option.price.most_within(self.have[gpu]) if option.gpu.name == gpu else 0
             pool = self.pool(option, law, high, n) if n else None
             if pool is not None:
-                ranked.append((self.promises.utilization_cap * n * pool.model.capacity_at(n), k, pool))
+                most = self.promises.utilization_cap * n * pool.model.capacity_at(n)
+                ranked.append((near is None or k != near.option, -most, k, pool))
         best, rate = None, 0.0
-        for most, k, pool in sorted(ranked, key=lambda row: (-row[0], row[1])):
-            if most <= rate * (1.0 + PRECISION):
+        for other, less, k, pool in sorted(ranked, key=lambda row: row[:3]):
+            more = rate * (1.0 + NEARLY)
+            if -less <= more:
+                continue
+            if alone and best and other:
                 break
             slow = self.slow(pool.option)
             idle = when_idle(pool.model.under(slow), self.promises.latency, self.promises.levels())
             keeps = partial(pool_keeps, pool, promises=self.promises, slow=slow)
-            if (idle is not None and idle.excess > 1.0) or (rate and not keeps(rate * (1.0 + PRECISION))):
+            if (idle is not None and idle.excess > 1.0) or (rate and not keeps(more)):
                 continue
-            rate, _ = largest(keeps, rate * (1.0 + PRECISION) or 0.6 * most, precision=NEARLY)
+            start = more or -less * (LOAD if other or near is None else near.load)
+            rate, _ = largest(keeps, start, precision=NEARLY)
             if rate > 0.0:
-                best = Cell(k, pool.size.replicas, rate / pool.size.replicas)
+                best = Cell(k, pool.size.replicas, rate / pool.size.replicas, -rate / less)
         return best
 
     def allocated(self, way: Sequence[Range], cells: Cells) -> tuple[float, list[Part]]:
@@ -216,7 +237,10 @@ class Stock:
             if fleet is None:
                 return None
             kept = [partial(pool_keeps, p, promises=self.promises, slow=self.slow(p.option)) for p in fleet.pools]
-            weights = [largest(keeps, rate * p.law.share)[0] for keeps, p in zip(kept, fleet.pools, strict=True)]
+            weights = [
+                largest(keeps, rate * p.law.share, precision=NEARLY)[0]
+                for keeps, p in zip(kept, fleet.pools, strict=True)
+            ]
         return self._with_shares(way, parts, cells, weights)
 
     def _with_shares(
@@ -240,6 +264,22 @@ class Stock:
                 pools.append(pool)
                 begin = end
         return Colocated(self.question, pools)
+
+    def fitting(self, rate_per_s: float) -> Fleet | None:
+        """A fleet of pools by length, each of one type, that bears a rate [1/s]; ``None`` where these GPUs hold none."""
+        search = replace(self.question.search, explained=False)
+        for count in range(len(self.have), 0, -1):
+            for types in itertools.combinations(self.have, count):
+                # engines of each are as sure as fleets of so many have to be
+                own = [option for option in self.options if option.gpu.name in types]
+                asked = replace(search, deviations=self._margin(own[0], count).deviations)
+                problem = FleetProblem(replace(self.question, search=asked).at(rate_per_s), own)
+                problem.open_grid()
+                known = self._refused.setdefault(types, {})
+                fleet = Fitting(problem, {gpu: self.have[gpu] for gpu in types}, known).fleet()
+                if fleet is not None:
+                    return Colocated(self.question, fleet.pools)
+        return None
 
     def most_per_s(self) -> float:
         """What the load alone allows at most, of all GPUs with their best engines [1/s]."""
@@ -265,9 +305,22 @@ class Stock:
 
 
 @keeping()
-def _cells(inputs: PlanInputs, workload: Workload, have: Mapping[str, int], lengths: Range) -> dict[str, Cell]:
+def _cells(
+    inputs: PlanInputs,
+    workload: Workload,
+    have: Mapping[str, int],
+    lengths: Range,
+    near: Mapping[str, Cell],
+    alone: bool = False,
+) -> dict[str, Cell]:
     """:meth:`Stock.cells`, in another thread or process."""
-    return Stock(inputs, workload, have).cells(lengths)
+    return _stock_of(inputs, workload, have).cells(lengths, near, alone)
+
+
+def _stock_of(inputs: PlanInputs, workload: Workload, have: Mapping[str, int]) -> Stock:
+    """The stock, made once."""
+    key = ("stock", id(inputs), id(workload), repr(have))
+    return once(key, lambda: (inputs, workload, Stock(inputs, workload, have)))[2]
 
 
 @keeping()
@@ -277,8 +330,8 @@ def capacity_of_stock(
     """The largest rate that so many GPUs bear within all promises, and the fleet that does.
 
     Engines of every type and range are asked what they bear; the cut between ranges and types is the best by these rates, its
-    shares by what each pool then bears. Plans with this inventory are looked for from there on, halving between the rates that one
-    bears and that none does: the answer is no less than any rate they find.
+    shares by what each pool then bears. Then pools by length of one type each are looked for that bear more, until there are none:
+    the answer is no less than any rate that a plan of these GPUs bears.
 
     Parameters
     ----------
@@ -292,44 +345,78 @@ def capacity_of_stock(
     InfeasibleError
         No fleet of these GPUs keeps the promises at any rate.
     """
-    stock = Stock(inputs, workload, have)
-    best: Fleet | None = None
-    rate, refused, about = 0.0, math.inf, 0.0
+    stock = _stock_of(inputs, workload, have)
     if stock.by_share:
-        ways = [*stock.ways()]
-        ranges = list(dict.fromkeys(lengths for way in ways for lengths in way))
-        run = map if executor is None else executor.map
-        each = dict(zip(ranges, run(partial(_cells, inputs, workload, have), ranges), strict=True))
-        found = [(way, [each[lengths] for lengths in way]) for way in ways]
-        way, cells = max(found, key=lambda row: stock.allocated(*row)[0])
-        about, parts = stock.allocated(way, cells)
-        if about <= 0.0:
-            raise _hopeless(have)
-        fleet = stock.fleet(way, parts, cells, about)
-        if fleet is not None:
-            rate, refused = largest_rate(fleet, about)
-            best = fleet if rate > 0.0 else None
-    trials = [max(about, rate * (1.0 + PRECISION))]
-    if best is None:
-        # where no fleet is thought of, from what the load alone allows on down
-        trials = [stock.most_per_s() * DOWN**k for k in range(1, 12)]
-    planned = _planned(stock, rate, trials)
-    if planned is not None:
-        best, rate, refused = planned
-    if best is None:
+        found = _fitted(stock, _by_share(inputs, workload, have, map if executor is None else executor.map))
+    else:
+        # no fleet is thought of: from what the load alone allows on down
+        found = _planned(stock, [stock.most_per_s() * DOWN**k for k in range(1, 12)])
+    if found is None:
         raise _hopeless(have)
-    return capacity_at(best, rate, refused, have)
+    return capacity_at(*found, have)
 
 
-def _planned(stock: Stock, low: float, trials: Sequence[float]) -> tuple[Fleet, float, float] | None:
-    """The plan of these GPUs that bears most, its largest rate and the next one, which it does not keep [1/s]; ``None`` where none
-    bears more than `low`.
+def _by_share(
+    inputs: PlanInputs, workload: Workload, have: Mapping[str, int], run: Callable[..., Iterable[dict[str, Cell]]]
+) -> Borne | None:
+    """The fleet of traffic cut by length and by share that bears most, and what it bears."""
+    stock, ask = _stock_of(inputs, workload, have), partial(_cells, inputs, workload, have)
+    ways = stock.ways()
+    whole: tuple[Range, ...] = ((0.0, stock.moments.top),)
+    cells = [*run(ask, whole, [{}])]
+    way, best, step, found = whole, len(ways) // 2, max(len(ways) // 4, 1), dict[int, list[dict[str, Cell]]]()
 
-    Rates of `trials` are tried until one is borne; then the next above it, and where that is borne too those half way to what is
-    not.
+    def rate(at: int) -> float:
+        return stock.allocated(ways[at], found[at])[0]
+
+    while ways:
+        # steps that are halved; engines that bear most of ranges that are alike are nearly always the same
+        for at in (best, best - step, best + step):
+            if 0 <= at < len(ways) and at not in found:
+                near = found[min(found, key=lambda k: abs(k - at))] if found else [{}, {}]
+                found[at] = [*run(ask, ways[at], near, [bool(found)] * 2)]
+        best = max(found, key=rate)
+        if step == 1:
+            break
+        step = (step + 1) // 2
+    if ways and rate(best) > stock.allocated(whole, cells)[0]:
+        way, cells = ways[best], [*run(ask, ways[best], found[best])]
+    about, parts = stock.allocated(way, cells)
+    fleet = stock.fleet(way, parts, cells, about) if about > 0.0 else None
+    return None if fleet is None else _decided(fleet, about)
+
+
+def _fitted(stock: Stock, best: Borne | None) -> Borne | None:
+    """The fleet by length that bears most where that is more than the best so far, or that; as the sizer has it."""
+    fleets: dict[float, Fleet | None] = {}
+
+    def fits(rate_per_s: float) -> bool:
+        fleets[rate_per_s] = stock.fitting(rate_per_s)
+        return fleets[rate_per_s] is not None
+
+    low, start = (0.0, LOAD * stock.most_per_s()) if best is None else (best[1], best[1] * (1.0 + PRECISION))
+    at, _ = largest(fits, start, low, step=1.0 + 1.5 * PRECISION if best else DOWN**-0.5)
+    fleet = fleets.get(at)
+    found = None if fleet is None else _decided(fleet, at)
+    if found is not None and (best is None or found[1] > best[1]):
+        best = found
+    return best and (best[0], *as_sized(*best))
+
+
+def _decided(fleet: Fleet, about_per_s: float) -> Borne | None:
+    """A fleet with what it bears of all requests, looked for about a rate [1/s]; ``None`` where that is nothing."""
+    margins = fleet.margins_at(about_per_s)
+    rates = largest(lambda rate: fleet.stands(rate, margins), about_per_s, step=1.0 + 1.5 * PRECISION)
+    return (fleet, *rates) if rates[0] > 0.0 else None
+
+
+def _planned(stock: Stock, trials: Sequence[float]) -> Borne | None:
+    """The plan of these GPUs that bears most; ``None`` where none bears any rate of `trials`.
+
+    Those are tried until one is borne; then the next above it, and where that is borne too those half way to what is not.
     """
-    best: tuple[Fleet, float, float] | None = None
-    high, waiting, first = math.inf, list(trials), False
+    best: Borne | None = None
+    low, high, waiting, first = 0.0, math.inf, list(trials), False
     for _ in range(max(SEARCHES, len(waiting))):
         at = low * (1.0 + PRECISION) if first or high == math.inf else math.sqrt(low * high)
         at = waiting.pop(0) if waiting else at

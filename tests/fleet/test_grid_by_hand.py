@@ -250,7 +250,7 @@ def test_a_question_is_answered_by_what_is_known(monkeypatch: pytest.MonkeyPatch
     bounds, known = other.known()
     assert bounds[0, 0, 3] == price.cost_of_need(n) and not known[0, 0, 3]
     with monkeypatch.context() as patch:
-        patch.setattr(other, "_keeps", lambda key, replicas: pytest.fail("asked again"))
+        patch.setattr(other, "keeps", lambda key, replicas: pytest.fail("asked again"))
         assert other.ask(0, 3, 0, price.cost_of_need(n - 1) + 1e-3) == (price.cost_of_need(n), False)
         # below the bound nobody need ask
         assert fresh.ask(0, 1, 0, 1e-3)[1] is False

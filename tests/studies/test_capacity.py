@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,9 +14,16 @@ import pytest
 from typer.testing import CliRunner
 
 import planner as fo
+from planner.catalog.load import gpu as find_gpu
 from planner.cli.main import app
+from planner.fleet.problem import FleetProblem
+from planner.question.compiled import compile_question
+from planner.question.options import PlanInputs
+from planner.shared.kept import keeping
 from planner.studies.capacity import PRECISION, largest
+from planner.studies.fitting import Fitting, Refused
 from planner.studies.stock import part_of
+from planner.workload.pools import State
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
 
@@ -65,10 +73,6 @@ def test_a_plan_bears_its_rate_and_one_replica_less_does_not(options: dict[str, 
 
 def test_parts_of_the_traffic_are_all_of_it_and_alike(trace: Path) -> None:
     moments = fo.load_workload(trace)
-    from planner.question.compiled import compile_question
-    from planner.question.options import PlanInputs
-    from planner.workload.pools import State
-
     question = compile_question(PlanInputs.from_dict({"slo": 0.5}), moments, 1.0)
     sums = question.traffic.moments(512)
     law = sums.law(State(0.0), State(sums.top))
@@ -144,3 +148,35 @@ def test_users_a_fleet_bears() -> None:
     more = fo.plan(few, users=math.ceil(1.02 * found.users), **asked)
     assert more.gpus > standing.gpus
     assert found.to_dict()["users"] == found.users
+
+
+@pytest.mark.parametrize("have", [{"h200": 2, "l40s": 3}, {"h200": 3}], ids=["two types", "one type"])
+def test_a_fleet_fits_where_one_of_all_there_are_keeps_its_promises(have: dict[str, int], trace: Path) -> None:
+    """Every cut, both types either side and every division of a type's GPUs, each pool replayed whole."""
+    stated = {"slo": 0.6, "tp": 1, "token_budget": 4096, "confidence": 0.5, "boundaries": [900, 3500], "gpu": [*have]}
+    question = compile_question(PlanInputs.from_dict(stated), fo.load_workload(trace), 1.0)
+
+    def kept(problem: FleetProblem, i: int, j: int, gpu: str, replicas: int) -> bool:
+        engines = [k for k, option in enumerate(problem.options) if option.gpu.name.startswith(gpu)]
+        return any(all(problem.keeps((i, j, k), replicas, sure) for sure in (False, True)) for k in engines)
+
+    def fits(problem: FleetProblem) -> bool:
+        top = len(problem.states) - 1
+        if any(kept(problem, 0, top, gpu, n) for gpu, n in have.items()):
+            return True
+        for cut, low, high in itertools.product(range(1, top), have, have):
+            sizes = [(n, have[high] - n * (low == high)) for n in range(1, have[low] + 1)]
+            if any(kept(problem, 0, cut, low, a) and kept(problem, cut, top, high, b) for a, b in sizes if b):
+                return True
+        return False
+
+    answers = []
+    with keeping():
+        for rate in (20.0, 30.0, 40.0, 50.0, 60.0, 80.0, 120.0):
+            problem = FleetProblem(question.at(rate))
+            problem.open_grid()
+            known: Refused = {}
+            names = {find_gpu(gpu).name: n for gpu, n in have.items()}
+            answers.append((Fitting(problem, names, known).fleet() is not None, fits(problem)))
+    assert all(found == enumerated for found, enumerated in answers)
+    assert {found for found, _ in answers} == {True, False}

@@ -27,7 +27,7 @@ from planner.fleet.problem import KEPT_BACK, UNITS, FleetProblem, held_to
 from planner.fleet.scope import TAIL_LEVELS
 from planner.fleet.search import Edge, cheapest_within
 from planner.fleet.speculation import speculation_remark
-from planner.fleet.splits import LATE, Found, solve
+from planner.fleet.splits import LATE, Found, solve, tried
 from planner.methods import find_method
 from planner.methods.base import PoolModel, Prediction
 from planner.plans import SavedPool, SearchReport
@@ -385,6 +385,8 @@ def _within_stock(problem: FleetProblem) -> tuple[Found, Colocated]:
         about = _by_sample(problem, [pool for _, pool in found.pools])
         if about is not None and not problem.fits(about) and problem.resize(edges, about):
             continue
+        found = tried(problem, found)
+        edges = [edge for edge, _ in found.pools]
         fleet = decided(problem, found.pools)
         if problem.fits(fleet.pools):
             return found, fleet

@@ -126,7 +126,6 @@ class Disaggregated(Fleet):
         links = min(prefill_option.tp, decode_option.tp)
         self.seconds_per_token = 8.0 * self.bytes_per_token / (1e9 * question.engines.kv_transfer_gbps * links)
         self.slots = Slots(0, "")
-        self._known_behind: dict[int, PoolModel] = {}
         self._traffic = traffic_of(question.traffic, replace(self.law, cached_share=cached))
         self.decode: DecodePool | None = None
         first, capacity = self._prefill_replica(cached)
@@ -246,12 +245,10 @@ class Disaggregated(Fleet):
 
     def _behind(self, prefills: int) -> PoolModel:
         """The decode pool in whole replicas behind so many prefill replicas."""
-        if prefills not in self._known_behind:
-            assert self.decode is not None
-            pool = self.decode.beside(prefills * self.prefill_option.copies)
-            pool.joint = bool(self.promises.joint)
-            self._known_behind[prefills] = _in_replicas(pool, self.decode_option)
-        return self._known_behind[prefills]
+        assert self.decode is not None
+        pool = self.decode.beside(prefills * self.prefill_option.copies)
+        pool.joint = bool(self.promises.joint)
+        return _in_replicas(pool, self.decode_option)
 
     def look(self, fleet_rate_per_s: float, counts: Sequence[int] | None = None) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.look`."""
@@ -374,13 +371,13 @@ class Disaggregated(Fleet):
         if self.decode is None:
             return self._without_decode(rate_per_s, first, promises, (*ttft, *e2e), margin)
         rate = rate_per_s * self.decode_share
-        second = smallest_pool(self.decodes, rate, promises.only(tpot), 1, self.levels, None, quick, margin)
+        behind = self._behind(first.replicas)
+        second = smallest_pool(behind, rate, promises.only(tpot), 1, self.levels, None, quick, margin)
         if isinstance(second, Shortfall):
             return second
         both = (*e2e, *promises.joint)
         if quick and not both:
             return [first, second]
-        # a decode pool was sized behind any prefill replicas: behind these it keeps its own promises too
         return self._for_end_to_end(rate_per_s, first, second, (*tpot, *both), quick, margin)
 
     def least_cost(self) -> float:
@@ -498,7 +495,6 @@ class Disaggregated(Fleet):
         fleet = copy(self)
         fleet.prefill = self.prefill.under(slow, draw)  # type: ignore[assignment]
         fleet.decode = None if self.decode is None else self.decode.under(slow, draw)  # type: ignore[assignment]
-        fleet._known_behind = {}
         return fleet
 
     def keeps(self, fleet_rate_per_s: float) -> bool:
