@@ -59,6 +59,9 @@ ROOTS = 4.0
 from draw to draw they scatter by 1.1 roots, at most 1.9, as late requests come together (eight questions of four traces); the
 fewer draws are left the less they can change."""
 
+FAR_BELOW = 0.2
+"""Latency over its limit below which it is not told how far it is from the limit [1]."""
+
 JOBS = 11
 """Kind of the keys of batch jobs."""
 
@@ -254,6 +257,25 @@ class ReplayPool(PoolModel):
             # what is kept for as long as the trace lasts is not beyond the capacity
             self._kept[key] = kept and arrival_rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
+
+    def excess(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
+        """See :class:`PoolModel`; what is below :data:`FAR_BELOW` of every limit is told as that."""
+        *last, played = self.traffic.fleet.played or (None,)
+        known = last[:3] == [self._mark, arrival_rate_per_s, replicas] and last[4:] == [self.draw]
+        if not known or self.tokens_per_unit != 1.0 or not self._limits_say_all(promises):
+            return math.nan
+        assert isinstance(played, Played)
+        run, several = played.run, np.maximum(played.requests.output_tokens - 1.0, 1.0)
+        worst = FAR_BELOW
+        for limit in self._limits(promises, played.requests):
+            taken = {"ttft_s": run.ttft_s, "e2e_s": run.e2e_s, "tpot_s": (run.done_s - run.first_s) / several}[limit.metric]
+            near = np.flatnonzero(taken > worst * limit.limit_s)
+            near = near[np.argsort(-taken[near], kind="stable")]
+            weight = np.ones(near.size) if played.requests.weight is None else played.requests.weight[near]
+            late = int(np.searchsorted(np.cumsum(weight), limit.late, side="right"))
+            if late < near.size and limit.limit_s > 0.0:
+                worst = float(taken[near[late]]) / limit.limit_s
+        return math.log(worst)
 
     def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: of a sample, without a band."""
