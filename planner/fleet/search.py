@@ -128,7 +128,7 @@ class PoolSearch:
                     # what is known to be had is what all others are asked to beat
                     cost, path = self._known(pools, cost, path)
                     break
-                if math.isinf(cost):
+                if math.isinf(cost) and value > own:
                     # what is now known of it may leave another one the cheapest
                     break
 

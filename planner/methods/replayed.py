@@ -59,8 +59,9 @@ ROOTS = 4.0
 from draw to draw they scatter by 1.1 roots, at most 1.9, as late requests come together (eight questions of four traces); the
 fewer draws are left the less they can change."""
 
-FAR_BELOW = 0.2
-"""Latency over its limit below which it is not told how far it is from the limit [1]."""
+FAR_BELOW = (0.9, 0.6, 0.2)
+"""Latencies over their limit from which on they are looked at for the one that is promised, the next where it is not among them [1];
+below the last it is not told how far it is from the limit."""
 
 JOBS = 11
 """Kind of the keys of batch jobs."""
@@ -259,22 +260,23 @@ class ReplayPool(PoolModel):
         return self._kept[key]
 
     def excess(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
-        """See :class:`PoolModel`; what is below :data:`FAR_BELOW` of every limit is told as that."""
+        """See :class:`PoolModel`; what is below all of :data:`FAR_BELOW` is told as that."""
         *last, played = self.traffic.fleet.played or (None,)
         known = last[:3] == [self._mark, arrival_rate_per_s, replicas] and last[4:] == [self.draw]
         if not known or self.tokens_per_unit != 1.0 or not self._limits_say_all(promises):
             return math.nan
         assert isinstance(played, Played)
         run, several = played.run, np.maximum(played.requests.output_tokens - 1.0, 1.0)
-        worst = FAR_BELOW
+        worst, weights = min(FAR_BELOW), played.requests.weight
         for limit in self._limits(promises, played.requests):
             taken = {"ttft_s": run.ttft_s, "e2e_s": run.e2e_s, "tpot_s": (run.done_s - run.first_s) / several}[limit.metric]
-            near = np.flatnonzero(taken > worst * limit.limit_s)
-            near = near[np.argsort(-taken[near], kind="stable")]
-            weight = np.ones(near.size) if played.requests.weight is None else played.requests.weight[near]
-            late = int(np.searchsorted(np.cumsum(weight), limit.late, side="right"))
-            if late < near.size and limit.limit_s > 0.0:
-                worst = float(taken[near[late]]) / limit.limit_s
+            for part in FAR_BELOW:
+                near = np.flatnonzero(taken > max(part, worst) * limit.limit_s)
+                near = near[np.argsort(-taken[near], kind="stable")]
+                below = np.cumsum(np.ones(near.size) if weights is None else weights[near])
+                if (late := int(np.searchsorted(below, limit.late, side="right"))) < near.size:
+                    worst = float(taken[near[late]]) / limit.limit_s
+                    break
         return math.log(worst)
 
     def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
