@@ -35,8 +35,8 @@ UNITS = 10
 """Parts into which the late requests that a promise of the whole fleet allows are shared out between its pools."""
 
 STEP, MANY, MOST_STEPS = 1.25, 8, 8.0
-"""Replicas over those that an engine is known to need of which is asked next, those its bound has from which on that is worth it, and
-how many times its bound it is asked about so before it is sized [1]."""
+"""Replicas over those that an engine is known to need about which it is asked next, those of its bound from which on that is worth
+it, and how many times its bound it is asked about so before it is sized [1]."""
 
 KEPT_BACK = 0.8
 """Late requests that pools of a fleet of several may have, over what their promise allows: a search of thousands of pools finds
@@ -149,7 +149,9 @@ class FleetProblem(SearchGrid):
         known to need, so that one which needs many times its bound is left for another before it is sized."""
         i, j, k = key
         built = self.build(i, j, k // self.units)
-        if built is None or self.units > 1:
+        allowed = self.search.max_evaluations
+        if built is None or self.units > 1 or 0 < allowed <= 3 * (self.evaluations + 1):
+            # what a search may ask is kept for its answer
             return []
         near = self.search.near_per_s * built[0].share / built[2].capacity_at(1)
         most = math.ceil(max(near if not asked else 0.0, STEP * max(below, asked)))

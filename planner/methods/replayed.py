@@ -60,8 +60,8 @@ from draw to draw they scatter by 1.1 roots, at most 1.9, as late requests come 
 fewer draws are left the less they can change."""
 
 FAR_BELOW = (0.9, 0.6, 0.2)
-"""Latencies over their limit from which on they are looked at for the one that is promised, the next where it is not among them [1];
-below the last it is not told how far it is from the limit."""
+"""Latencies over their limit from which on the one that is promised is looked for, the next where it is not among them [1]; below
+the last it is not told how far it is from the limit."""
 
 JOBS = 11
 """Kind of the keys of batch jobs."""
@@ -266,10 +266,9 @@ class ReplayPool(PoolModel):
         if not known or self.tokens_per_unit != 1.0 or not self._limits_say_all(promises):
             return math.nan
         assert isinstance(played, Played)
-        run, several = played.run, np.maximum(played.requests.output_tokens - 1.0, 1.0)
-        worst, weights = min(FAR_BELOW), played.requests.weight
+        worst, weights, decodes = min(FAR_BELOW), played.requests.weight, played.requests.output_tokens - 1.0
         for limit in self._limits(promises, played.requests):
-            taken = {"ttft_s": run.ttft_s, "e2e_s": run.e2e_s, "tpot_s": (run.done_s - run.first_s) / several}[limit.metric]
+            taken = _taken(played.run, decodes, limit.metric)
             for part in FAR_BELOW:
                 near = np.flatnonzero(taken > max(part, worst) * limit.limit_s)
                 near = near[np.argsort(-taken[near], kind="stable")]
@@ -761,13 +760,16 @@ class ReplayPool(PoolModel):
 
 def _beyond(run: Run, requests: Requests, decodes: Floats, limit: Limit) -> float:
     """What requests of a whole replay weigh that are beyond a limit, `decodes` tokens of each after the first."""
-    if limit.metric == "tpot_s":
-        value = np.where(decodes > 0.0, (run.done_s - run.first_s) / np.maximum(decodes, 1.0), 0.0)
-    else:
-        value = run.ttft_s if limit.metric == "ttft_s" else run.e2e_s
     # what is never answered is nan
-    late = ~(value <= limit.limit_s)
+    late = ~(_taken(run, decodes, limit.metric) <= limit.limit_s)
     return float(np.count_nonzero(late) if requests.weight is None else requests.weight[late].sum())
+
+
+def _taken(run: Run, decodes: Floats, metric: str) -> Floats:
+    """A latency of every request of a replay [s], TPOT 0 of one token."""
+    if metric == "tpot_s":
+        return np.where(decodes > 0.0, (run.done_s - run.first_s) / np.maximum(decodes, 1.0), 0.0)
+    return run.ttft_s if metric == "ttft_s" else run.e2e_s
 
 
 def slowed(engine: Replicas, slow: float) -> Replicas:

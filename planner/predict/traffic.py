@@ -68,8 +68,8 @@ BINS = 4096
 """Pieces of the traffic's time by which stretches are chosen."""
 
 BURST_LOAD, BURST_SHARE = 0.35, 0.05
-"""Load at which a fluid tells the busiest episodes of a trace that is replayed whole, and share of the requests whose waits make them
-episodes: of loads from .2 to .9 that at which refused questions took the fewest requests, a sixth of those that the whole took."""
+"""Load at which a fluid tells the busiest episodes of a trace that is replayed whole, and share of the requests whose waits make
+them: of loads from .2 to .9 that at which refused questions took the fewest requests, a sixth of those that the whole took."""
 
 STRETCH = 12_000
 """Requests of a stretch: few long stretches err less than many short ones."""
