@@ -32,6 +32,10 @@ MOST_IDLE = 1000
 """So is one of this many times the replicas that its load alone takes: only replicas that do next to nothing keep the promise."""
 
 
+FLAT, USUAL, STEEP = 0.25, 1.5, 4.0
+"""How fast the logarithm of a tail latency falls with that of the replicas near its limit: at least, mostly, at most [1]."""
+
+
 @dataclass(frozen=True, slots=True)
 class PoolSize:
     """A number of replicas and what it achieves.
@@ -354,12 +358,22 @@ def _bracketed(
             worst = max(latency, key=lambda p: found.value(p.metric, p.quantile) / p.limit_s)
             return Shortfall(worst, found.value(worst.metric, worst.quantile))
         low, n, rise = n, min(n + max(math.ceil(rise * n), 1), beyond), 2.0 * rise
-    step = 1
+    step, steep, over, halved = 1, USUAL, model.excess(rate, high, latency), True
     while high - low > 1:
-        # from a start that does, down in growing steps until one does not
-        n = (low + high) // 2 if low >= floor else max(high - step, (low + high) // 2)
-        step *= 2
-        low, high = (low, n) if keeps(n) else (n, high)
+        width, middle = high - low, (low + high) // 2
+        if not math.isnan(over) and (halved or low < floor):
+            # where a latency that falls as usual comes to its limit
+            n = min(max(math.ceil(high * math.exp(over / steep)), low + 1), max(high - step, low + 1))
+        else:
+            # from a start that does, down in growing steps until one does not
+            n = middle if low >= floor else max(high - step, middle)
+        if keeps(n):
+            now = model.excess(rate, n, latency)
+            steep = min(max((now - over) / math.log(high / n), FLAT), STEEP) if now > over else steep
+            high, step, over = n, 2 * step, now
+        else:
+            low, step = n, 1
+        halved = 2 * (high - low) <= width
     return high
 
 

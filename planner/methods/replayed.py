@@ -60,6 +60,10 @@ ROOTS = 4.0
 from draw to draw they scatter by 1.1 roots, at most 1.9, as late requests come together (eight questions of four traces); the
 fewer draws are left the less they can change."""
 
+FAR_BELOW = (0.9, 0.6, 0.2)
+"""Latencies over their limit from which on the one that is promised is looked for, the next where it is not among them [1]; below
+the last it is not told how far it is from the limit."""
+
 JOBS = 11
 """Kind of the keys of batch jobs."""
 
@@ -254,6 +258,25 @@ class ReplayPool(PoolModel):
             # what is kept for as long as the trace lasts is not beyond the capacity
             self._kept[key] = kept and arrival_rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
+
+    def excess(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
+        """See :class:`PoolModel`; what is below all of :data:`FAR_BELOW` is told as that."""
+        *last, played = self.traffic.fleet.played or (None,)
+        known = last[:3] == [self._mark, arrival_rate_per_s, replicas] and last[4:] == [self.draw]
+        if not known or self.tokens_per_unit != 1.0 or not self._limits_say_all(promises):
+            return math.nan
+        assert isinstance(played, Played)
+        worst, weights, decodes = min(FAR_BELOW), played.requests.weight, played.requests.output_tokens - 1.0
+        for limit in self._limits(promises, played.requests):
+            taken = _taken(played.run, decodes, limit.metric)
+            for part in FAR_BELOW:
+                near = np.flatnonzero(taken > max(part, worst) * limit.limit_s)
+                near = near[np.argsort(-taken[near], kind="stable")]
+                below = np.cumsum(np.ones(near.size) if weights is None else weights[near])
+                if (late := int(np.searchsorted(below, limit.late, side="right"))) < near.size:
+                    worst = float(taken[near[late]]) / limit.limit_s
+                    break
+        return math.log(worst)
 
     def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: of a sample, without a band."""
@@ -737,13 +760,16 @@ class ReplayPool(PoolModel):
 
 def _beyond(run: Run, requests: Requests, decodes: Floats, limit: Limit) -> float:
     """What requests of a whole replay weigh that are beyond a limit, `decodes` tokens of each after the first."""
-    if limit.metric == "tpot_s":
-        value = np.where(decodes > 0.0, (run.done_s - run.first_s) / np.maximum(decodes, 1.0), 0.0)
-    else:
-        value = run.ttft_s if limit.metric == "ttft_s" else run.e2e_s
     # what is never answered is nan
-    late = ~(value <= limit.limit_s)
+    late = ~(_taken(run, decodes, limit.metric) <= limit.limit_s)
     return float(np.count_nonzero(late) if requests.weight is None else requests.weight[late].sum())
+
+
+def _taken(run: Run, decodes: Floats, metric: str) -> Floats:
+    """A latency of every request of a replay [s], TPOT 0 of one token."""
+    if metric == "tpot_s":
+        return np.where(decodes > 0.0, (run.done_s - run.first_s) / np.maximum(decodes, 1.0), 0.0)
+    return run.ttft_s if metric == "ttft_s" else run.e2e_s
 
 
 def slowed(engine: Replicas, slow: float) -> Replicas:

@@ -68,8 +68,8 @@ BINS = 4096
 """Pieces of the traffic's time by which stretches are chosen."""
 
 BURST_LOAD, BURST_SHARE = 0.35, 0.05
-"""Load at which a fluid tells the busiest episodes of a trace that is replayed whole, and share of the requests whose waits make them
-episodes: of loads from .2 to .9 that at which refused questions took the fewest requests, a sixth of those that the whole took."""
+"""Load at which a fluid tells the busiest episodes of a trace that is replayed whole, and share of the requests whose waits make
+them: of loads from .2 to .9 that at which refused questions took the fewest requests, a sixth of those that the whole took."""
 
 STRETCH = 12_000
 """Requests of a stretch: few long stretches err less than many short ones."""
@@ -407,8 +407,9 @@ class PoolTraffic:
         def made() -> Laid:
             times = laid.times_s
             place = (times / (times[-1] or 1.0) * (BINS - 1)).astype(np.int64)
-            wait = fluid(np.bincount(place, self._work[laid.row], BINS), BURST_LOAD)
-            order, below = by_wait(wait, np.bincount(place, minlength=BINS))
+            count, work = (np.bincount(place, x, BINS).astype(np.float64) for x in (None, self._work[laid.row]))
+            wait = fluid(work, BURST_LOAD)
+            order, below = by_wait(wait, count)
             busy = episodes(wait, order[: int(np.searchsorted(below, BURST_SHARE * times.size)) + 1])
             runs = sorted(_runs(busy), key=lambda run: -float(wait[run[0] : run[1]].max()))
             parts = [slice(*np.searchsorted(place, run).tolist()) for run in runs] or [slice(0)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -101,6 +104,62 @@ def test_the_answer_hangs_on_no_start(rate: float, start: float | None) -> None:
     assert isinstance(size, PoolSize)
     assert size.binding.code == "promise"
     assert curve.at(rate, size.replicas) <= 1.0 < curve.at(rate, size.replicas - 1)
+
+
+class Telling(Curve):
+    """A curve that tells how far it is from its limit."""
+
+    def excess(self, rate: float, replicas: int, promises: Sequence[Promise]) -> float:
+        return math.log(self.at(rate, replicas) / promises[0].limit_s)
+
+
+@given(
+    rate=st.floats(0.5, 1e5),
+    idle=st.floats(0.01, 0.95),
+    power=st.sampled_from([0.1, 0.5, 1.0, 2.0, 6.0]),
+    start=st.sampled_from([None, 0.5, 1.2, 2.0, 5.0]),
+)
+@settings(max_examples=200, deadline=None)
+def test_what_is_told_of_a_limit_changes_which_numbers_are_asked_about_and_no_answer(
+    rate: float, idle: float, power: float, start: float | None
+) -> None:
+    telling, silent = Telling(1.0, idle, power), Curve(1.0, idle, power)
+    begin = None if start is None else start * rate
+    found, plain = (smallest_pool(curve, rate, TTFT, start=begin, quick=True) for curve in (telling, silent))
+    assert isinstance(found, PoolSize) and isinstance(plain, PoolSize)
+    assert found.replicas == plain.replicas
+    # growing steps from either side, whatever is told: no more than twice what halves take
+    assert telling.calls <= 2 * silent.calls + 10
+
+
+def test_the_busiest_episodes_refuse_only_what_all_requests_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every number of replicas, three gateways and three limits: the same answers where the whole trace is replayed each time."""
+    asked = []
+    breaks = ReplayPool._breaks_when_busiest
+
+    def counted(self: ReplayPool, *args: Any) -> bool:
+        asked.append(breaks(self, *args))
+        return asked[-1]
+
+    def answers() -> list[bool]:
+        found = []
+        for routing in ("p2c", "random", "rr"):
+            inputs = PlanInputs(promises=TTFT.latency, routing=routing, pools=1)
+            problem = FleetProblem(compile_question(inputs, Workload.from_file("azure")))
+            for k in (0, 3):
+                built = problem.build(0, 1, k)
+                assert built is not None
+                for n, limit in itertools.product((1, 2, 3, 4, 6), (0.35, 0.5, 1.5)):
+                    model = built[2].under(1.15)
+                    found.append(model.keeps(problem.rate, n, (Promise("ttft_s", limit),)))
+        return found
+
+    monkeypatch.setattr(ReplayPool, "_breaks_when_busiest", counted)
+    quick = answers()
+    monkeypatch.setattr(ReplayPool, "_breaks_when_busiest", lambda self, *args: False)
+    assert quick == answers()
+    # and they do refuse most of what is refused
+    assert sum(asked) > 0.5 * (len(quick) - sum(quick))
 
 
 class Sampled(Curve):
