@@ -93,17 +93,17 @@ def test_a_type_too_slow_for_long_prompts_takes_the_short_ones(trace: Path) -> N
     asked = {
         "workload": trace, "slo": 0.3, "tp": 1, "token_budget": 4096, "confidence": 0.5, "model": "qwen3-4b"
     }  # fmt: skip
-    with pytest.raises(fo.InfeasibleError, match="3 l40s"):
-        fo.capacity(have={"l40s": 3}, **asked)
-    both = fo.capacity(have={"h200": 1, "l40s": 3}, **asked)
+    with pytest.raises(fo.InfeasibleError, match="6 l40s"):
+        fo.capacity(have={"l40s": 6}, **asked)
+    both = fo.capacity(have={"h200": 2, "l40s": 6}, **asked)
     assert (
-        both.rate_per_s > 1.1 * fo.capacity(have={"h200": 1}, **asked).rate_per_s
-        and both.gpus + sum(both.unused.values()) == 4
+        both.rate_per_s > 1.1 * fo.capacity(have={"h200": 2}, **asked).rate_per_s
+        and both.gpus + sum(both.unused.values()) == 8
     )
     assert sum(p.share for p in both.pools) == pytest.approx(1.0)
     assert all(value <= 0.3 for p in both.pools for value in p.latency.values() if value is not None)
     with ThreadPoolExecutor(2) as threads:
-        assert fo.capacity(have={"h200": 1, "l40s": 3}, executor=threads, **asked).to_dict() == both.to_dict()
+        assert fo.capacity(have={"h200": 2, "l40s": 6}, executor=threads, **asked).to_dict() == both.to_dict()
 
 
 def test_gpus_bear_no_less_than_a_plan_of_them(trace: Path) -> None:
