@@ -142,7 +142,7 @@ def test_neighbours_change_no_answer(method: str, base: Path) -> None:
     changes: dict[str, Any] = {"rate": [90.0, 40.0, 44.0, 400.0, 55.0], "slo": [2.0, 1.2]}
     together = rows(fo.what_if(plan, plans=False, **changes))
     assert [(row["rate"], row["slo"]) for row in together] == [(r, s) for r in changes["rate"] for s in changes["slo"]]
-    assert len({row["replicas"] for row in together}) > 4
+    assert len({row["replicas"] for row in together}) > 2
     for row in together:
         assert rows(fo.what_if(plan, plans=False, rate=row["rate"], slo=row["slo"])) == [row]
 
