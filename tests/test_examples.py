@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from planner.cli.main import app
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 CONFIG = EXAMPLES / "fleet.yaml"
 SCENARIOS = ("launch", "cheaper gpus", "mixed gpus", "prefix cache", "strict", "one spare")

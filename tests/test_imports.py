@@ -36,7 +36,13 @@ def test_importing_the_package_loads_no_numerics() -> None:
 
 
 @pytest.mark.parametrize(
-    "extra", [[], ["--rate", "100"], ["--tpot", "50ms"], ["--method", "mgc", "--confidence", "50%"]]
+    "extra",
+    [
+        [],
+        ["--rate", "100", "--pools", "1", "--tp", "1", "--token-budget", "2048"],
+        ["--tpot", "50ms", "--pools", "1"],
+        ["--method", "mgc", "--confidence", "50%"],
+    ],
 )
 def test_plan_loads_only_what_it_needs(extra: list[str]) -> None:
     code = (

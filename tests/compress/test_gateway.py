@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -11,10 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 import aiohttp
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from planner.compress.gateway import GatewaySettings, make_app
+from planner.compress import gateway
+from planner.compress.gateway import GatewaySettings
 
 BOUNDARY = 2_000
 SENTENCE = "Remark {k} says that the {a} of the {b} was changed by the operator on day {c}. "
@@ -74,8 +77,11 @@ class Engine:
 Check = Callable[[Any, Engine, Engine], Awaitable[None]]
 
 
-def with_gateway(check: Check, **changes: Any) -> None:
-    """Run `check(client session bound to the gateway, short engine, long engine)`."""
+def with_gateway(check: Check, *, compresses: bool = False, **changes: Any) -> None:
+    """Run `check(client session bound to the gateway, short engine, long engine)`.
+
+    What compresses nothing does not wait for the libraries of it, which each gateway's process loads anew.
+    """
 
     async def run() -> None:
         async with AsyncExitStack() as stack:
@@ -91,13 +97,16 @@ def with_gateway(check: Check, **changes: Any) -> None:
                 engines.append(engine)
                 urls.append(str(server.make_url("")))
             usual = GatewaySettings(urls[0], urls[1], BOUNDARY, 2.0, default_output_tokens=100)
-            gateway = TestServer(make_app(replace(usual, **changes)))
-            await gateway.start_server()
-            stack.push_async_callback(gateway.close)
-            session = await stack.enter_async_context(aiohttp.ClientSession(gateway.make_url("")))
+            server = TestServer(gateway.make_app(replace(usual, **changes)))
+            await server.start_server()
+            stack.push_async_callback(server.close)
+            session = await stack.enter_async_context(aiohttp.ClientSession(server.make_url("")))
             await asyncio.wait_for(check(session, *engines), 60.0)
 
-    asyncio.run(run())
+    with pytest.MonkeyPatch.context() as patch:
+        if not compresses:
+            patch.setattr(gateway, "_warm_up", os.getpid)
+        asyncio.run(run())
 
 
 def completion(text: str, **more: Any) -> dict[str, Any]:
@@ -138,7 +147,7 @@ def test_routing_and_compression() -> None:
         assert 'fleetopt_gateway_borderline_total{result="gate"} 1.0' in page
         assert "Remark" not in page
 
-    with_gateway(check)
+    with_gateway(check, compresses=True)
 
 
 def test_streams_are_passed_on() -> None:

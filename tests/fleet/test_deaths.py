@@ -16,6 +16,8 @@ from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Path:

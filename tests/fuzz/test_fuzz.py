@@ -149,7 +149,7 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
         ["cost", "plan.yaml", "--hours", "hours.csv", "--kwh-price", "1.7976931348623157e308"],
         {},
     ),
-    "packed zeros": (SHOW, {"mine.csv": gzip.compress(bytes(300_000_000))}),
+    "packed zeros": (SHOW, {"mine.csv": 100 * gzip.compress(bytes(3_000_000))}),
     "a list for a rate": (PLAN, {"config.yaml": CONFIG.replace("rate: 40", "rate: [1, 2]").encode()}),
     "a date for a rate": (PLAN, {"config.yaml": CONFIG.replace("rate: 40", "rate: 2024-01-01").encode()}),
     "nothing for a rate": (PLAN, {"config.yaml": CONFIG.replace("rate: 40", "rate:").encode()}),

@@ -16,12 +16,13 @@ import pytest
 import planner as fo
 from planner.methods.base import MEAN_LEVELS
 from planner.monitor import measured as prometheus
-from planner.monitor.check import FleetCheck, Kept, Moved, PoolCheck, _predict, _routing, check_fleet
+from planner.monitor.check import FleetCheck, Kept, Moved, PoolCheck, _cached_share, _predict, _routing, _stood, check_fleet
 from planner.monitor.measured import Promised, Series, _quantile, add_answer, measured, read_server
 from planner.monitor.names import DIALECTS, Names
 from planner.monitor.policy import Policy
 from planner.promise import MEAN, Promise
 from planner.question.files import question_of
+from planner.question.options import PlanInputs
 from planner.routing import find_routing
 from planner.shared.version import __version__
 from planner.simulate.statistics import Estimate
@@ -455,3 +456,31 @@ def test_quantiles_of_a_histogram_lie_on_lines_between_its_bounds() -> None:
     bounds, counts = np.array([0.1, 0.2, math.inf]), np.array([10.0, 10.0, 10.0])
     found = [_quantile(bounds, counts, q) for q in (0.1, 1.0 / 3.0, 0.5, 2.0 / 3.0, 0.7, 1.0)]
     assert found == [pytest.approx(x) for x in (0.03, 0.1, 0.15, 0.2)] + [math.inf] * 2
+
+
+def test_what_is_planned_to_be_found_is_a_share_of_the_tokens() -> None:
+    """One prompt of 1,000 tokens, of which 80% are found, and three of 100, of which 20%: 860 of 1,300."""
+    law = SimpleNamespace(
+        weight=np.array([1.0, 3.0]), input_tokens=np.array([1000.0, 100.0]), cached_share=np.array([0.8, 0.2])
+    )
+    assert _cached_share(SimpleNamespace(law=law)) == pytest.approx(860.0 / 1300.0, rel=1e-12)  # type: ignore[arg-type]
+
+
+def test_a_promise_of_both_stands_as_its_worse_part_does() -> None:
+    """P95 TTFT is 5/8 of the way from 250 to 500 ms, P95 TPOT 9/10 of that from 10 to 20: 81% and 95% of their limits; all requests
+    keep the one limit, 98 in 100 the other, so 98 keep both at least and at most."""
+
+    def buckets(counts: dict[str, float]) -> list[Series]:
+        times = np.array([0.0, 3600.0])
+        return [Series({"pod": "a", "le": le}, times, np.array([0.0, 10.0 * n])) for le, n in counts.items()]
+
+    series = {
+        "ttft_bucket": buckets({"0.25": 90.0, "0.5": 98.0, "1.0": 100.0, "+Inf": 100.0}),
+        "tpot_bucket": buckets({"0.01": 50.0, "0.02": 100.0, "+Inf": 100.0}),
+        "done": [Series({"pod": "a"}, np.array([0.0, 3600.0]), np.array([0.0, 1000.0]))],
+    }
+    (asked,) = PlanInputs.from_dict({"goodput": "95%:ttft=0.5s,tpot=20ms", "rate": 1.0}).promises
+    stood = _stood(asked, measured(series, {"requests": "done", "ttft_s": "ttft", "tpot_s": "tpot"}))
+    assert stood is not None
+    assert stood.value_s / asked.limit_s == pytest.approx(0.95) == stood.ends_s[1] / asked.limit_s
+    assert stood.within.value == pytest.approx(0.98) == stood.most_within

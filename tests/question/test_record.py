@@ -11,6 +11,8 @@ import yaml
 import planner as fo
 from planner.question.files import load_question, recorded_plan
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 KINDS: dict[str, dict[str, Any]] = {
     "one pool": {"slo": 2.0, "routing": "random"},
     "goodput": {"goodput": "99%:ttft=2s,tpot=100ms", "routing": "random"},

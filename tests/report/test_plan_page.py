@@ -25,6 +25,8 @@ from planner.report.pages import usd
 from planner.report.text.plan import of_plan, one_line, otherwise, summary
 from planner.shared.remarks import Remark
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 PROMISE = Promise("ttft_s", 0.5, 0.99)
 
 

@@ -15,6 +15,8 @@ from planner.report.page import as_html, as_markdown
 from planner.report.svg import Line, Lines, drawing
 from planner.studies.overview import Overview
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 VOID = {"meta", "br", "input"}
 
 

@@ -23,6 +23,8 @@ from planner.question.compiled import compile_question
 from planner.question.files import question_of
 from planner.studies.batch import DONE, window_of
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 ASKED: dict[str, Any] = {"slo": 0.5, "tpot": "40ms", "tp": 1, "token_budget": 2048, "pools": 1, "rate": 20.0}
 NOW = datetime.datetime(2027, 1, 4, 12, 0)
 

@@ -141,7 +141,7 @@ def test_users_a_fleet_bears() -> None:
         "token_budget": 2048,
         "confidence": 0.5,
     }
-    standing = fo.plan(few, users=200, **asked)
+    standing = fo.plan(few, users=100, **asked)
     found = fo.capacity(standing)
     assert found.users is not None
     assert fo.plan(few, users=found.users, **asked).gpus == standing.gpus

@@ -27,7 +27,7 @@ SCATTER = 1.04
 DAY = [8.0] * 10 + [24.0] * 11 + [40.0] * 3
 LIMITS = 16.0 * 1.1 ** np.arange(24)
 """A replica's, in steps of a tenth."""
-PRICES = (0.0, 0.02, 0.08, 0.3, 2.0, 1000.0)
+PRICES = (0.0, 0.08, 0.3, 1000.0)
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ BASE: dict[str, Any] = {
     "gammas": [1.0],
     "boundaries": [2048, 4096],
     "burst": "poisson",
+    "tp": 1,
 }
 
 

@@ -20,6 +20,8 @@ from planner.studies.batch import window_of
 from planner.studies.difference import difference_of
 from planner.studies.overview import Sensitivity, cuts_of, doubts_of, rates_of, sensitivities
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 QUICK: dict[str, Any] = {"method": "occupancy", "pools": 1, "burst": "poisson"}
 
 

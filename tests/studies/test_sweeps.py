@@ -16,6 +16,8 @@ import planner as fo
 from planner.cli.main import app
 from planner.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 CHANGES: dict[str, Any] = {"rate": [20.0, 60.0, 200.0, 600.0], "slo": ["20s", "1ms"]}
 
 
@@ -137,10 +139,10 @@ def test_rows_without_plans_are_those_of_the_plans(base: Path, tmp_path: Path, c
 def test_neighbours_change_no_answer(method: str, base: Path) -> None:
     """What a sweep knows of one rate only says where to look at the next: every point is what it is alone."""
     plan = fo.plan(config=base, method=method, slo=2.0, rate=40.0)
-    changes: dict[str, Any] = {"rate": [90.0, 40.0, 44.0, 60.0, 400.0, 48.0, 55.0, 80.0], "slo": [2.0, 1.2]}
+    changes: dict[str, Any] = {"rate": [90.0, 40.0, 400.0, 55.0], "slo": [2.0, 1.2]}
     together = rows(fo.what_if(plan, plans=False, **changes))
     assert [(row["rate"], row["slo"]) for row in together] == [(r, s) for r in changes["rate"] for s in changes["slo"]]
-    assert len({row["replicas"] for row in together}) > 4
+    assert len({row["replicas"] for row in together}) > 2
     for row in together:
         assert rows(fo.what_if(plan, plans=False, rate=row["rate"], slo=row["slo"])) == [row]
 
