@@ -16,7 +16,17 @@ import pytest
 import planner as fo
 from planner.methods.base import MEAN_LEVELS
 from planner.monitor import measured as prometheus
-from planner.monitor.check import FleetCheck, Kept, Moved, PoolCheck, _cached_share, _predict, _routing, _stood, check_fleet
+from planner.monitor.check import (
+    FleetCheck,
+    Kept,
+    Moved,
+    PoolCheck,
+    _cached_share,
+    _predict,
+    _routing,
+    _stood,
+    check_fleet,
+)
 from planner.monitor.measured import Promised, Series, _quantile, add_answer, measured, read_server
 from planner.monitor.names import DIALECTS, Names
 from planner.monitor.policy import Policy
