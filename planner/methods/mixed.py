@@ -17,7 +17,7 @@ from planner.methods.base import Method, Prediction, replica_of
 from planner.methods.replayed import Played, ReplayPool
 from planner.predict.batch import Lengths
 from planner.predict.bounds import max_throughput
-from planner.predict.records import Floats, Limit, Replicas, Requests, keys_of, uniforms
+from planner.predict.records import Floats, Limit, Replicas, Requests, keys_of, supplied, uniforms
 from planner.predict.run import replay
 from planner.predict.traffic import LEAST_OTHERS, LEAST_REPLICAS, SAMPLE, Laid, PoolTraffic
 from planner.promise import Promise
@@ -114,7 +114,7 @@ class PopulationPool(ReplayPool):
             np.concatenate([first, np.full(clients * (calls - 1), math.inf)]),
             inputs,
             np.maximum(np.rint(own.trace.output_tokens[row]), 1.0),
-            np.floor(np.minimum(own.cached_share[row] * inputs, inputs - 1.0)),
+            supplied(inputs, own.cached_share[row]),
             key,
             following=np.where(call < calls - 1, np.arange(user.size) + clients, -1),
             gap_s=gap,

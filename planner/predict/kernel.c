@@ -83,6 +83,11 @@ static double whole_above(double x) { /* of tokens and blocks: finite, >= 0 */
 }
 static double larger(double x, double y) { return x > y ? x : y; }
 static double smaller(double x, double y) { return x < y ? x : y; }
+static uint64_t bits_of(double time) { /* of times that are not negative: in the same order */
+  uint64_t bits;
+  memcpy(&bits, &time, sizeof bits);
+  return bits;
+}
 
 /* The draw number `ordinal` of a key: splitmix64. */
 static uint64_t mixed(uint64_t z) {
@@ -223,13 +228,6 @@ typedef struct {
   int clocked, watched, limited, pieces, failed, ended;
 } Sim;
 
-static void append(Sim *p, List *l, int32_t q) {
-  p->prev[q] = l->last;
-  p->next[q] = -1;
-  if (l->last >= 0) p->next[l->last] = q;
-  else l->first = q;
-  l->last = q;
-}
 static void remove_from(Sim *p, List *l, int32_t q) {
   int32_t a = p->prev[q], b = p->next[q];
   if (a >= 0) p->next[a] = b;
@@ -246,6 +244,7 @@ static void insert_after(Sim *p, List *l, int32_t a, int32_t q) { /* a = -1: at 
   if (b >= 0) p->prev[b] = q;
   else l->last = q;
 }
+static void append(Sim *p, List *l, int32_t q) { insert_after(p, l, l->last, q); }
 static int32_t class_of(const Sim *p, int32_t q) { return p->ask.class_of ? p->ask.class_of[q] : 0; }
 static int before(const Sim *p, int32_t a, int32_t b) { /* in order of class, then of coming */
   int32_t x = class_of(p, a), y = class_of(p, b);
@@ -417,10 +416,8 @@ static void cut(Replica *r, double time) {
 /* --- gaps between tokens --------------------------------------------------------------------------------------------------------- */
 
 static int gap_bin(double gap) { /* exponent and the first five bits of the mantissa, counted from 2^-20 */
-  uint64_t bits;
   if (!(gap > 0)) return 0;
-  memcpy(&bits, &gap, 8);
-  int64_t bin = (int64_t)(bits >> (52 - GAP_PER_OCTAVE_BITS)) - ((int64_t)(1023 - GAP_OCTAVES_BELOW_1) << GAP_PER_OCTAVE_BITS);
+  int64_t bin = (int64_t)(bits_of(gap) >> (52 - GAP_PER_OCTAVE_BITS)) - ((int64_t)(1023 - GAP_OCTAVES_BELOW_1) << GAP_PER_OCTAVE_BITS);
   return bin < 0 ? 0 : bin >= GAP_BINS ? GAP_BINS - 1 : (int)bin;
 }
 /* The gaps of the first j iterations of a run, bin by bin: they do not become shorter within it. */
@@ -536,7 +533,7 @@ static int32_t victim(const Sim *p, const Replica *r) {
 
 /* --- what completions bring: below, with the clients ------------------------------------------------------------------------ */
 
-static void first_token(Sim *p, Replica *r, int32_t q, double now);
+static void first_token(Sim *p, int32_t q, double now);
 static void completed(Sim *p, Replica *r, int32_t q, double now);
 static void ghost_ends(Sim *p, Replica *r, int32_t g, double now);
 static double supply(Sim *p, Replica *r, int32_t q);
@@ -590,7 +587,7 @@ static void effects(Sim *p, Replica *r) {
       p->last[q] = r->pool->apart ? now : NAN;
       r->odd |= (int8_t)r->pool->apart;
     }
-    if (emitted == 0) first_token(p, r, q, now);
+    if (emitted == 0) first_token(p, q, now);
     if (left > 0) begin_decode(p, r, q, prompt_of(p, r, q) + (double)emitted, left);
     else {
       leave(p, r, q);
@@ -807,7 +804,7 @@ static void decide(Sim *p, Replica *r) {
 static void slots_effects(Sim *p, Replica *r, double now) {
   for (int32_t q = r->finishing, z; q >= 0; q = z) { /* their prompts shared the chunk */
     z = p->next[q];
-    first_token(p, r, q, now);
+    first_token(p, q, now);
     r->n++;
     r->mass += weight(p, q);
     end_push(&r->ends, (End){r->step + (int64_t)p->ask.output[q] - 1, q, 1});
@@ -816,7 +813,7 @@ static void slots_effects(Sim *p, Replica *r, double now) {
   while (r->ends.size && r->ends.at[0].step <= r->step) {
     End e = end_take(&r->ends, 0);
     if (e.order == 0) {
-      first_token(p, r, e.row, now);
+      first_token(p, e.row, now);
       r->mass += weight(p, e.row);
       continue;
     }
@@ -1078,9 +1075,7 @@ static void settle(Sim *p, Replica *r) {
   if (!p->times.at) return;
   double time = r->dead ? INFINITY : r->next;
   if (!p->clocked && r->state == DUE) {
-    uint64_t bits;
-    memcpy(&bits, &time, sizeof bits);
-    bits++;
+    uint64_t bits = bits_of(time) + 1;
     memcpy(&time, &bits, sizeof bits);
   }
   tree_set(&p->times, r->index, time);
@@ -1267,8 +1262,7 @@ static void follow(Sim *p, int32_t q, double now) { /* the session's next call, 
   int32_t after = p->ask.following ? p->ask.following[q] : -1;
   if (after >= 0) schedule(p, now + p->ask.gap_s[after], NEXT_CALL, after, 0);
 }
-static void first_token(Sim *p, Replica *r, int32_t q, double now) {
-  (void)r;
+static void first_token(Sim *p, int32_t q, double now) {
   p->ask.first[q] = now;
   if (p->flags) p->flags[q] |= ANSWERED;
   /* after an outage there may be another one, of a sending that is not late */
@@ -1747,11 +1741,6 @@ EXPORT int fleetopt_advance(Sim *p, int64_t work) {
   return 0;
 }
 
-static uint64_t bits_of(double time) { /* of times that are not negative: in the same order */
-  uint64_t bits;
-  memcpy(&bits, &time, sizeof bits);
-  return bits;
-}
 typedef struct { uint64_t time, lane; } Next;
 typedef struct { int64_t at, end, then, last; double offset, later; } Lane; /* a copy's times in a window: those turned over, the others */
 static int64_t not_below(const double *times, int64_t low, int64_t high, double time) { /* the first that is not */
