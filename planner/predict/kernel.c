@@ -1000,20 +1000,16 @@ static double found_at(Sim *p, Replica *r, int32_t q, double now, double *missin
   return sum + have;
 }
 static int is_session(const Sim *p, int32_t q) { return p->ask.caches && p->ask.session && p->ask.session[q] >= 0; }
-static double pieces_of(const Sim *p, int32_t q) {
+static double pieces_of(const Sim *p, int32_t q, const Cache *pinned) { /* of a prompt, or those of them that run with others */
   double sum = 0;
-  for (int64_t z = p->ask.shared_offset[q]; z < p->ask.shared_offset[q + 1]; z++) sum += p->ask.shared_tokens[z];
+  for (int64_t z = p->ask.shared_offset[q]; z < p->ask.shared_offset[q + 1]; z++) {
+    int32_t i = pinned ? cache_find(pinned, ~p->ask.shared_name[z]) : -1;
+    if (!pinned || (i >= 0 && pinned->at[i].pins)) sum += p->ask.shared_tokens[z];
+  }
   return sum;
 }
 static double pieces_kept(Sim *p, Replica *r, int32_t q) {
-  double sum = 0;
-  if (!is_session(p, q)) return 0;
-  if (p->flags[q] & PINNED) return pieces_of(p, q);
-  for (int64_t z = p->ask.shared_offset[q]; z < p->ask.shared_offset[q + 1]; z++) {
-    int32_t i = cache_find(&r->cache, ~p->ask.shared_name[z]);
-    if (i >= 0 && r->cache.at[i].pins) sum += p->ask.shared_tokens[z];
-  }
-  return sum;
+  return is_session(p, q) ? pieces_of(p, q, p->flags[q] & PINNED ? NULL : &r->cache) : 0;
 }
 /* What of the prompt of a request that is being admitted need not be computed; what it shares is pinned. */
 static double supply(Sim *p, Replica *r, int32_t q) {
@@ -1275,7 +1271,7 @@ static void completed(Sim *p, Replica *r, int32_t q, double now) {
   if (!c->supplied && a->caches) {
     release(p, r, q, now);
     if (is_session(p, q)) { /* the last token has been sent and not been read */
-      double shared = p->pieces ? pieces_of(p, q) : 0, size = a->input[q] + (double)tokens_of(p, r, q) - 1 - shared;
+      double shared = p->pieces ? pieces_of(p, q, NULL) : 0, size = a->input[q] + (double)tokens_of(p, r, q) - 1 - shared;
       cache_spoil(p, &r->cache, size - larger(a->found[q] - shared, 0), now);
       cache_put(p, &r->cache, a->session[q], in_blocks(size), q, now);
       cache_trim(p, &r->cache, r->free);
