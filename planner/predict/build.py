@@ -50,9 +50,9 @@ def stem(source: Path = SOURCE) -> str:
     return f"_kernel-{hashlib.sha256(source.read_bytes() + rest).hexdigest()[:12]}"
 
 
-def library_name(source: Path, binary: bytes) -> str:
+def library_name(source: Path, binary: bytes, suffix: str = SUFFIX) -> str:
     """Name of the library `binary` of `source`. It ends with a digest of `binary`, so that one file tells whether it is whole."""
-    return f"{stem(source)}-{hashlib.sha256(binary).hexdigest()[:16]}{SUFFIX}"
+    return f"{stem(source)}-{hashlib.sha256(binary).hexdigest()[:16]}{suffix}"
 
 
 def is_whole(library: Path) -> bool:

@@ -140,7 +140,12 @@ def requests_of(
 
 def cached_tokens(inputs: NDArray[np.int64], cached_share: ArrayLike) -> NDArray[np.int64]:
     """Whole tokens of every prompt that the cache supplies; at least one of each is processed."""
-    return supplied(inputs, np.asarray(cached_share, dtype=np.float64)).astype(np.int64)
+    shares = np.asarray(cached_share, dtype=np.float64)
+    if shares.shape not in ((), inputs.shape):
+        raise InputError(f"cached_share must be one number or one per row ({inputs.size}), got {shares.size}")
+    if not (np.all(shares >= 0.0) and np.all(shares < 1.0)):
+        raise InputError("cached_share must lie in [0, 1)")
+    return supplied(inputs, shares).astype(np.int64)
 
 
 def sample_rows(weight: ArrayLike | None, rows: int, requests: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -82,13 +82,13 @@ class PiecewiseLaw:
             risen = np.concatenate([[0.0], np.cumsum(np.maximum(np.cumsum(change)[:-1], 0.0) * np.diff(knots))])
             smooth = np.interp(at, knots, risen * (weight.sum() / risen[-1]))
         jumps = np.concatenate([[0.0], np.cumsum(mass)])
-        sides = [smooth + jumps[np.searchsorted(places, at, side=side)] for side in ("left", "right")]  # type: ignore[call-overload]
+        sides = [smooth + jumps[np.searchsorted(places, at, side=side)] for side in ("left", "right")]
         return cls(np.repeat(at, 2), np.stack(sides, axis=1).ravel())
 
     def cdf(self, at: ArrayLike) -> Any:
         """P(X <= at) [1], shape of `at`."""
         # of two equal places the right one counts
-        found = np.minimum(np.interp(at, self.at, self.below), 1.0)
+        found = np.minimum(np.interp(np.asarray(at, dtype=np.float64), self.at, self.below), 1.0)
         return float(found) if np.ndim(at) == 0 else found
 
     def quantile(self, q: float) -> float:
