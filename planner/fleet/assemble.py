@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.cliffs import cliffs_of
 from planner.fleet.explain import unkept
 from planner.fleet.fleet import Fleet, Solved
-from planner.fleet.notes import assumptions_of, notes_of, options_without_effect, warnings_of
+from planner.fleet.notes import assumptions_of, cliffs_of, notes_of, options_without_effect, warnings_of
 from planner.fleet.pool import Shortfall
 from planner.fleet.population import at_rest
 from planner.fleet.records import explained_size, pool_plans, sure_remark, workload_summary

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
 from planner.errors import InputError
-from planner.fleet.caches import cache_curve, sessions_of
+from planner.fleet.alone import beyond_capacity, cache_curve, overload_at, sessions_of
+from planner.fleet.grid import TAIL_LEVELS
 from planner.fleet.margin import Margin
 from planner.fleet.pool import Pool, PoolSize, Shortfall, smallest_pool
-from planner.fleet.scope import TAIL_LEVELS, tail_at
 from planner.methods.base import Prediction
 from planner.plans import SavedPool, SearchReport
-from planner.promise import PROMISE_METRICS, Promise
+from planner.promise import GOODPUT, PROMISE_METRICS, Promise
 from planner.question.compiled import REPORTED_LEVELS, CompiledQuestion, Promises
 from planner.question.options import GROWTH
 from planner.shared.remarks import Remark
@@ -177,9 +178,6 @@ class Fleet:
         clients = self.question.clients
         if not clients.stated or not any(pool is p for p in self.doors):
             return None
-        # a plan of which no limit is stated does not pay for its start
-        from planner.fleet.overload import overload_at
-
         return overload_at(pool, clients, arrival_rate_per_s)
 
     def overload(self) -> dict[str, object] | None:
@@ -187,8 +185,6 @@ class Fleet:
         clients = self.question.clients
         if not clients.stated:
             return None
-        from planner.fleet.overload import beyond_capacity
-
         return {pool.name: beyond_capacity(pool, clients, self.promises) for pool in self.doors}
 
     def routed(self, question: CompiledQuestion) -> Fleet:
@@ -381,6 +377,30 @@ class Fleet:
             middle = math.sqrt(low * high)
             low, high = (middle, high) if self.holds(middle * self.rate) else (low, middle)
         return low
+
+
+def tail_at(prediction: Prediction, promise: Promise) -> float:
+    """Share beyond the limit of a promise, read off a prediction's quantiles: log-survival linear in the latency between levels.
+
+    >>> p = Prediction((0.5, 0.9, 0.99), (1.0, 2.0, 3.0), (0, 0, 0), (0, 0, 0), 0, 0, 0, 0)
+    >>> [round(tail_at(p, Promise("ttft_s", limit)), 3) for limit in (2.0, 0.5, 9.0)]
+    [0.1, 1.0, 0.01]
+    """
+    if promise.kind == GOODPUT:
+        return 1.0 - prediction.share(promise)
+    metric, limit_s = promise.metric, promise.limit_s
+    values = [prediction.value(metric, q) for q in prediction.quantiles]
+    if math.isinf(values[-1]):
+        return 1.0
+    survival = [1.0 - q for q in prediction.quantiles]
+    if limit_s >= values[-1]:
+        # nothing is claimed beyond the highest level predicted
+        return survival[-1]
+    if limit_s < values[0]:
+        return 1.0
+    k = bisect.bisect_right(values, limit_s)
+    part = (limit_s - values[k - 1]) / (values[k] - values[k - 1])
+    return float(math.exp((1.0 - part) * math.log(survival[k - 1]) + part * math.log(survival[k])))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import planner as fo
-from planner.fleet.cliffs import cliffs_of
-from planner.fleet.fleet import Fleet, serving
+from planner.fleet.fleet import Fleet, serving, tail_at
+from planner.fleet.notes import cliffs_of
 from planner.fleet.pool import (
     PoolSize,
     Shortfall,
@@ -22,7 +22,6 @@ from planner.fleet.pool import (
 )
 from planner.fleet.problem import FleetProblem
 from planner.fleet.records import explained_size
-from planner.fleet.scope import tail_at
 from planner.fleet.shapes import colocated as shape
 from planner.fleet.shapes import shape_names, standing_fleet
 from planner.fleet.shapes.colocated import SHAPE, Colocated, decided, pool_names, standing_engines

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import planner as fo
+from planner.fleet.grid import TAIL_LEVELS
 from planner.fleet.pool import Pool, Shortfall
 from planner.fleet.problem import FleetProblem, held_to
-from planner.fleet.scope import TAIL_LEVELS
 from planner.predict.records import Requests
 from planner.predict.run import replay
 from planner.promise import MEAN, Promise

@@ -12,12 +12,11 @@ import pytest
 
 import planner as fo
 from planner.fleet import notes
+from planner.fleet.alone import speculation_remark
 from planner.fleet.fleet import Fleet
-from planner.fleet.hours import hours_told
-from planner.fleet.notes import options_without_effect, warnings_of
+from planner.fleet.notes import hours_told, options_without_effect, warnings_of
 from planner.fleet.records import pool_plans, sure_remark
 from planner.fleet.shapes.colocated import SHAPE, Colocated
-from planner.fleet.speculation import speculation_remark
 from planner.plans import Narrowing, Sized, Sureness
 from planner.question.compiled import CompiledQuestion
 from planner.shared.remarks import Remark

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from planner.errors import InputError
-from planner.fleet.caches import cache_lines, sessions_of
+from planner.fleet.alone import cache_lines, overload_lines, sessions_of, speculation_remark
 from planner.fleet.explain import check_limit, infeasible, name_shortfalls, of_fleet_wide, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
-from planner.fleet.grid import engine_choices, least_by_hardware
+from planner.fleet.grid import TAIL_LEVELS, engine_choices, least_by_hardware
 from planner.fleet.margin import Margin, error_of
 from planner.fleet.pool import (
     Pool,
@@ -24,9 +24,7 @@ from planner.fleet.pool import (
     without_luck,
 )
 from planner.fleet.problem import KEPT_BACK, UNITS, FleetProblem, held_to
-from planner.fleet.scope import TAIL_LEVELS
 from planner.fleet.search import Edge, cheapest_within
-from planner.fleet.speculation import speculation_remark
 from planner.fleet.splits import LATE, Found, solve, tried
 from planner.methods import find_method
 from planner.methods.base import PoolModel, Prediction
@@ -207,8 +205,6 @@ class Colocated(Fleet):
             if sessions := sessions_of(pool):
                 yield from cache_lines(pool, sessions)
             if self.question.clients.stated:
-                from planner.fleet.overload import overload_lines
-
                 yield from overload_lines(pool, self.question.clients, self.promises)
         tails = self.tails([p.size.prediction for p in self.pools])
         for p, tail in zip(self.shared_promises, tails, strict=True):

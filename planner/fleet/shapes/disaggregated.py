@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from planner.catalog.kv import kv_bytes_per_token
 from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.caches import cache_lines, sessions_of
+from planner.fleet.alone import cache_lines, overload_lines, sessions_of
 from planner.fleet.explain import beyond_power, beyond_stock, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.grid import engine_choices
 from planner.fleet.margin import Margin
-from planner.fleet.overload import overload_lines
 from planner.fleet.pool import (
     Pool,
     PoolSize,
