@@ -19,7 +19,7 @@ from planner.catalog.profiles import Profile, measured_profiles
 from planner.choices import Choice, Choices
 from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.assemble import fleet_of, noted
+from planner.fleet.assemble import fleet_of
 from planner.fleet.explain import relaxed
 from planner.fleet.pool import gpus_by_type
 from planner.fleet.shapes import find_shape, standing_fleet
@@ -124,7 +124,7 @@ Progress = Callable[[int, int], None] | None
 def with_formula(plan: Plan, inputs: PlanInputs, workload: Workload) -> Plan:
     """The plan with what a closed form would buy, where there is one for it."""
     found = standing_fleet(compile_question(inputs, workload), question_of(plan).pools).in_closed_form()
-    return plan if found is None else noted(plan, found)
+    return plan if found is None else plan.saying(notes=[found])
 
 
 def choices_of(plan: Plan, inputs: PlanInputs, workload: Workload, progress: Progress = None) -> Choices:

@@ -61,33 +61,14 @@ def make_plan(
 
 
 def fleet_of(question: CompiledQuestion) -> Fleet:
-    """The fleet that :func:`plan_of` takes, without the words of a plan.
+    """The fleet that :func:`plan_of` takes under the routing that stands, without the words of a plan.
 
     Raises
     ------
     InputError, InfeasibleError
         As :func:`make_plan`.
     """
-    question = _of_users(with_types(question))
-    shape = question.search.shape
-    names = list(shape_names())
-    if shape in names:
-        fleet = find_shape(shape).solve(question).fleet
-        bare = _without_host_memory(question)
-        try:
-            return fleet if bare is None else min(fleet, fleet_of(bare), key=lambda f: f.cost_usd_per_hour)
-        except InfeasibleError:
-            return fleet
-    fleets: list[Fleet] = []
-    failed: list[InfeasibleError | InputError] = []
-    for name in names:
-        try:
-            fleets.append(fleet_of(replace(question, search=replace(question.search, shape=name))))
-        except (InfeasibleError, InputError) as error:
-            failed.append(error)
-    if not fleets:
-        raise failed[0]
-    return min(fleets, key=lambda fleet: fleet.cost_usd_per_hour)
+    return _solved(replace(question, open_routing=False)).fleet
 
 
 def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:
@@ -102,8 +83,7 @@ def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:
     sizes = fleet.size(question.traffic.rate_per_s)
     if isinstance(sizes, Shortfall):
         raise unkept(sizes, "", "even idle, the plan's own pools need", ["search anew: without --keep"])
-    for k, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
-        fleet.pools[k] = replace(pool, size=size, bought=pool.option.price.bought(size.replicas))
+    fleet = fleet.sized(sizes)
     cost = fleet.cost_usd_per_hour
     report = SearchReport(1, len(sizes), cost, 0.0, "the plan's own pools")
     return assemble(question, Solved(fleet, report), "disaggregated" if fleet.linked else "colocated")
@@ -111,44 +91,49 @@ def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:
 
 def plan_of(question: CompiledQuestion) -> Plan:
     """The cheapest fleet of the shape asked for; of all shapes, with the dearer one beside it, where that is asked for."""
+    return _written(_solved(question))
+
+
+def _written(found: Solved) -> Plan:
+    """The plan of what a search found, with what was found beside it."""
+    question = found.fleet.question
+    plan = assemble(question, found, question.search.shape)
+    others = [
+        Alternative(name, (), other) if isinstance(other, str) else Alternative(name, _written(other).pools)
+        for name, other in found.others.items()
+    ]
+    return replace(plan.saying(notes=found.beside), alternatives=tuple(others))
+
+
+def _solved(question: CompiledQuestion) -> Solved:
+    """What is found of the shape asked for, or of the one of all that costs least."""
     question = _of_users(with_types(question))
     names = list(shape_names())
-    shape = question.search.shape
-    if shape in names:
-        if (bare := _without_host_memory(question)) is not None:
-            return _cheaper_of(question, bare)
-        if question.open_routing:
-            return _cheapest_routing(question)
-        return _as_asked(question)
-    plans: dict[str, Plan] = {}
-    reasons: dict[str, InfeasibleError | InputError] = {}
+    if question.search.shape in names:
+        bare = _without_host_memory(question)
+        return _of_shape(question) if bare is None else _cheaper_of(question, bare)
+    solved: dict[str, Solved] = {}
+    failed: dict[str, InfeasibleError | InputError] = {}
     for name in names:
         try:
-            plans[name] = plan_of(replace(question, search=replace(question.search, shape=name)))
+            solved[name] = _solved(replace(question, search=replace(question.search, shape=name)))
         except (InfeasibleError, InputError) as error:
-            reasons[name] = error
-    if not plans:
-        raise next(iter(reasons.values()))
-    best = min(plans, key=lambda name: plans[name].cost_usd_per_hour)
-    chosen = plans[best]
-    notes, others = [], []
+            failed[name] = error
+    if not solved:
+        raise next(iter(failed.values()))
+    costs = {name: found.fleet.cost_usd_per_hour for name, found in solved.items()}
+    best = min(costs, key=costs.__getitem__)
+    chosen, others = solved[best], dict[str, Solved | str]()
     for name in names:
-        if name in reasons:
-            reason = str(reasons[name]).splitlines()[0]
-            notes.append(Remark("other_shape_fails", {"shape": name, "reason": reason}))
-            others.append(Alternative(name, (), reason))
+        if name in failed:
+            others[name] = reason = str(failed[name]).splitlines()[0]
+            chosen = chosen.noted(Remark("other_shape_fails", {"shape": name, "reason": reason}))
         elif name != best:
-            cost = plans[name].cost_usd_per_hour
-            saved = 1.0 - chosen.cost_usd_per_hour / cost if cost > 0.0 else 0.0
-            values = {"best": best, "best_usd_per_hour": chosen.cost_usd_per_hour, "shape": name, "usd_per_hour": cost}
-            notes.append(Remark("other_shape", {**values, "saved": saved}))
-            others.append(Alternative(name, plans[name].pools))
-    return replace(
-        chosen,
-        alternatives=tuple(others),
-        notes=(*chosen.notes, *map(str, notes)),
-        remarks={**chosen.remarks, "notes": (*chosen.remarks["notes"], *notes)},
-    )
+            others[name], cost = solved[name], costs[name]
+            saved = 1.0 - costs[best] / cost if cost > 0.0 else 0.0
+            values = {"best": best, "best_usd_per_hour": costs[best], "shape": name, "usd_per_hour": cost}
+            chosen = chosen.noted(Remark("other_shape", {**values, "saved": saved}))
+    return replace(chosen, others=others)
 
 
 def _of_users(question: CompiledQuestion) -> CompiledQuestion:
@@ -167,73 +152,62 @@ def _without_host_memory(question: CompiledQuestion) -> CompiledQuestion | None:
     return replace(question, engines=replace(engines, offload_gib=0.0), asked={**question.asked, "offload": 0.0})
 
 
-def _cheaper_of(question: CompiledQuestion, bare: CompiledQuestion) -> Plan:
-    """The plan with host memory for what GPUs drop, or the one without where fetching prompts back takes longer than it saves."""
-    without: Plan | InfeasibleError
+def _of_shape(question: CompiledQuestion) -> Solved:
+    """What is found of one shape, of a routing that is left open the cheapest."""
+    return _cheapest_routing(question) if question.open_routing else find_shape(question.search.shape).solve(question)
+
+
+def _cheaper_of(question: CompiledQuestion, bare: CompiledQuestion) -> Solved:
+    """The fleet with host memory for what GPUs drop, or the one without where fetching prompts back takes longer than it saves."""
+    without: Solved | InfeasibleError
     try:
-        without = plan_of(bare)
+        without = _of_shape(bare)
     except InfeasibleError as error:
         without = error
-    find_plan = _cheapest_routing if question.open_routing else _as_asked
+    gib = question.engines.offload_gib
     try:
-        chosen = find_plan(question)
+        chosen = _of_shape(question)
     except InfeasibleError:
         if isinstance(without, InfeasibleError):
             raise
-        return noted(without, Remark("host_memory_fails", {"gib": question.engines.offload_gib}))
-    if isinstance(without, InfeasibleError) or without.cost_usd_per_hour >= chosen.cost_usd_per_hour * (1.0 - 1e-9):
+        return without.noted(Remark("host_memory_fails", {"gib": gib}))
+    own = chosen.fleet.cost_usd_per_hour
+    if isinstance(without, InfeasibleError) or without.fleet.cost_usd_per_hour >= own * (1.0 - 1e-9):
         return chosen
-    costs = {"with_usd_per_hour": chosen.cost_usd_per_hour, "usd_per_hour": without.cost_usd_per_hour}
-    return noted(without, Remark("host_memory_loses", {"gib": question.engines.offload_gib, **costs}))
+    costs = {"with_usd_per_hour": own, "usd_per_hour": without.fleet.cost_usd_per_hour}
+    return without.noted(Remark("host_memory_loses", {"gib": gib, **costs}))
 
 
-def _as_asked(question: CompiledQuestion) -> Plan:
-    """The plan of one shape and one routing."""
-    shape = question.search.shape
-    return assemble(question, find_shape(shape).solve(question), shape)
-
-
-def noted(plan: Plan, note: Remark) -> Plan:
-    """The plan with one note more."""
-    return plan.saying(notes=[note])
-
-
-def _cheapest_routing(question: CompiledQuestion) -> Plan:
-    """The plan under the routing with which sessions cost least; the others are searched only if they hold at its size."""
-    plans: dict[str, Plan] = {}
+def _cheapest_routing(question: CompiledQuestion) -> Solved:
+    """What is found under the routing with which sessions cost least; the others are searched only if they hold at its size."""
+    solved: dict[str, Solved] = {}
+    costs: dict[str, float] = {}
     errors: list[InfeasibleError] = []
     failing: list[str] = []
     sessions = question.traffic.sessions
-    fleet: Fleet | None = None
     for name in ("sticky", *(("prefix",) if sessions and sessions.shared else ()), "random", "least"):
         routed = replace(
             question, asked={**question.asked, "routing": name}, routing=find_routing(name), open_routing=False
         )
+        fleet = solved[min(costs, key=costs.__getitem__)].fleet if solved else None
         if fleet is not None and not routed.routing.affinity and not fleet.routed(routed).holds(fleet.rate):
             failing.append(name)
             continue
         try:
-            solved = find_shape(question.search.shape).solve(routed)
+            solved[name] = _of_shape(routed)
         except InfeasibleError as error:
             errors.append(error)
             if error.idle:
                 break
             continue
-        plans[name] = assemble(routed, solved, question.search.shape)
-        if fleet is None or solved.fleet.cost_usd_per_hour < fleet.cost_usd_per_hour:
-            fleet = solved.fleet
-    if not plans:
+        costs[name] = solved[name].fleet.cost_usd_per_hour
+    if not solved:
         raise errors[0]
-    best = min(plans, key=lambda name: plans[name].cost_usd_per_hour)
-    costs = {name: plan.cost_usd_per_hour for name, plan in plans.items()}
+    best = min(costs, key=costs.__getitem__)
     others = [f"{name} costs {format_usd(cost)}/hour" for name, cost in costs.items() if name != best]
     others += [f"{name} breaks the promises at this size" for name in failing]
-    chosen = plans[best]
-    note = Remark(
-        "routing_chosen",
-        {"routing": best, "others": "; ".join(others) or "no other keeps the promises", "costs": costs},
-    )
-    return noted(chosen, note)
+    told = "; ".join(others) or "no other keeps the promises"
+    return solved[best].noted(Remark("routing_chosen", {"routing": best, "others": told, "costs": costs}))
 
 
 def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:

@@ -6,7 +6,8 @@ import bisect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from planner.errors import InputError
 from planner.fleet.alone import beyond_capacity, cache_curve, overload_at, sessions_of
@@ -77,8 +78,8 @@ class Fleet:
 
     # --- what a shape says ----------------------------------------------------------------------------------------
 
-    def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
-        """Every pool at a rate of the fleet [1/s] with these numbers of replicas serving."""
+    def predict(self, fleet_rate_per_s: float, counts: Sequence[int], quick: bool = False) -> list[Prediction]:
+        """Every pool at a rate of the fleet [1/s] with these numbers of replicas serving; of a sample where it is to be `quick`."""
         raise NotImplementedError
 
     def sizes_for(
@@ -225,14 +226,15 @@ class Fleet:
             size.replicas <= n for size, n in zip(sizes, self.counts, strict=True)
         )
 
-    def resized(self, counts: Sequence[int]) -> Fleet:
-        """The same fleet with other numbers of replicas that serve."""
+    def sized(self, sizes: Sequence[PoolSize]) -> Self:
+        """The same fleet with other sizes of its pools."""
         other = copy(self)
-        other.pools = [
-            replace(p, size=replace(p.size, replicas=n), bought=p.option.price.bought(n))
-            for p, n in zip(self.pools, counts, strict=True)
-        ]
+        other.pools = [pool.sized(size) for pool, size in zip(self.pools, sizes, strict=True)]
         return other
+
+    def resized(self, counts: Sequence[int]) -> Self:
+        """The same fleet with other numbers of replicas that serve."""
+        return self.sized([replace(p.size, replicas=n) for p, n in zip(self.pools, counts, strict=True)])
 
     # --- what holds for all ---------------------------------------------------------------------------------------
 
@@ -364,7 +366,7 @@ class Fleet:
 
     def look(self, fleet_rate_per_s: float, counts: Sequence[int] | None = None) -> list[Prediction]:
         """The same as :meth:`predict` from a sample of the requests; `counts` default to the pools as they stand."""
-        return self.predict(fleet_rate_per_s, self.counts if counts is None else counts)
+        return self.predict(fleet_rate_per_s, self.counts if counts is None else counts, quick=True)
 
     def headroom(self, at_most: float = math.inf) -> float:
         """Largest factor on the traffic the fleet as it stands serves within all promises, to a step, rounded down."""
@@ -419,6 +421,10 @@ class Solved:
         What the search found beside the answer.
     unproven
         What is left unproven.
+    beside
+        What is said of other searches, behind everything else.
+    others
+        Shape -> what was found of it, or why there is nothing, where all shapes were asked about.
     """
 
     fleet: Fleet
@@ -426,6 +432,12 @@ class Solved:
     baseline: Fleet | None = None
     notes: tuple[Remark, ...] = ()
     unproven: Remark | None = None
+    beside: tuple[Remark, ...] = ()
+    others: Mapping[str, Solved | str] = field(default_factory=dict)
+
+    def noted(self, note: Remark) -> Solved:
+        """The same with one note more."""
+        return replace(self, beside=(*self.beside, note))
 
 
 class Shape:

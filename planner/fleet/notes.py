@@ -246,7 +246,7 @@ def cliffs_of(fleet: Fleet) -> Iterator[Remark]:
         sizes = other.sizes_for(fleet.rate, margins, fleet.counts, quick=True)
         if isinstance(sizes, Shortfall):
             continue
-        then = fleet.resized([size.replicas for size in sizes])
+        then = fleet.sized(sizes)
         saved = 1.0 - then.cost_usd_per_hour / own if own > 0.0 else 0.0
         if saved > WORTH_TELLING:
             gpus, now = (sum(pool.gpus for pool in one.pools) for one in (then, fleet))
@@ -295,7 +295,7 @@ def _gpus(fleet: Fleet, rate_per_s: float) -> int | None:
     sizes = fleet.size(rate_per_s)
     if isinstance(sizes, Shortfall):
         return None
-    return sum(pool.gpus for pool in fleet.resized([size.replicas for size in sizes]).pools)
+    return sum(pool.gpus for pool in fleet.sized(sizes).pools)
 
 
 BUSIEST_S = 300.0

@@ -150,6 +150,10 @@ class Pool:
         """What its GPUs draw with every batch full, spares among them [W]."""
         return self.gpus * full_w(self.option.gpu.name)
 
+    def sized(self, size: PoolSize) -> Pool:
+        """The same with another size, and as many bought as the price rules say."""
+        return replace(self, size=size, bought=self.option.price.bought(size.replicas))
+
 
 def replica_for(
     question: CompiledQuestion, option: EngineOption, law: PoolLaw, high_tokens: float
@@ -320,7 +324,7 @@ def without_luck(pool: Pool, promises: Promises, margin: Margin) -> Pool:
         return pool
     floor = max(_by_cap(pool.model, rate, promises, pool.size.replicas), promises.min_replicas)
     number = _decided(pool.size.replicas, floor, _question(pool.model, slow, rate, promises))
-    return replace(pool, size=replace(pool.size, replicas=number), bought=pool.option.price.bought(number))
+    return pool.sized(replace(pool.size, replicas=number))
 
 
 def unsure(found: Shortfall, model: PoolModel, slow: PoolModel, levels: tuple[float, ...], margin: Margin) -> Shortfall:

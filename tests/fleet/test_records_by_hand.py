@@ -14,7 +14,7 @@ import pytest
 import planner as fo
 from planner.errors import InfeasibleError
 from planner.fleet import alone, assemble, splits
-from planner.fleet.fleet import Fleet
+from planner.fleet.fleet import Fleet, Solved
 from planner.fleet.margin import Margin
 from planner.fleet.pool import Shortfall
 from planner.fleet.problem import FleetProblem
@@ -22,7 +22,7 @@ from planner.fleet.records import pool_plans, workload_summary
 from planner.fleet.sure import Errors
 from planner.methods.base import Prediction
 from planner.methods.sessions import CacheState
-from planner.plans import LatencyValue, Sized
+from planner.plans import LatencyValue, SearchReport, Sized
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
 from tests.fleet.four_requests import FOUR, asked, fleet
@@ -153,22 +153,17 @@ def test_the_cheapest_routing_is_taken(
         assert not question.open_routing and question.asked["routing"] == name
         if name not in costs:
             raise InfeasibleError("none")
-        return SimpleNamespace(fleet=Priced(name, costs[name], holds))
+        return Solved(Priced(name, costs[name], holds), SearchReport(1, 1, 0.0, 0.0, ""))  # type: ignore[arg-type]
 
-    def written(question: CompiledQuestion, solved: Any, shape: str) -> Any:
-        return SimpleNamespace(cost_usd_per_hour=solved.fleet.cost_usd_per_hour, name=solved.fleet.name)
-
-    notes = []
     monkeypatch.setattr(assemble, "find_shape", lambda shape: SimpleNamespace(solve=solve))
-    monkeypatch.setattr(assemble, "assemble", written)
-    monkeypatch.setattr(assemble, "noted", lambda plan, note: notes.append(note) or plan)
     chats = fo.load_workload("turns=4,first=1000,growth=300,osl=100,gap=20s")
     question = asked(chats, cdf="turns=4,first=1000,growth=300,osl=100,gap=20s")
     if shared:
         traffic = SimpleNamespace(sessions=SimpleNamespace(shared=True))
         question = replace(question, traffic=traffic)  # type: ignore[arg-type]
-    assert assemble._cheapest_routing(question).name == best  # type: ignore[attr-defined]
-    (note,) = notes
+    found = assemble._cheapest_routing(question)
+    assert found.fleet.name == best  # type: ignore[attr-defined]
+    (note,) = found.beside
     assert note.code == "routing_chosen" and note.values == {"routing": best, "others": others, "costs": costs}
     assert ("prefix" in searched) == shared and searched[0] == "sticky"
 
@@ -198,7 +193,7 @@ def test_a_fleet_with_host_memory_is_taken_where_it_is_cheaper(
         cost = own if given else bare
         if cost is None:
             raise InfeasibleError("none")
-        return SimpleNamespace(fleet=Priced("one", cost, ()))
+        return Solved(Priced("one", cost, ()), SearchReport(1, 1, cost, 0.0, ""))  # type: ignore[arg-type]
 
     monkeypatch.setattr(assemble, "find_shape", lambda shape: SimpleNamespace(solve=solve))
     chats = "turns=4,first=1000,growth=300,osl=100,gap=20s"
@@ -206,13 +201,11 @@ def test_a_fleet_with_host_memory_is_taken_where_it_is_cheaper(
     question = replace(question, asked={**question.asked, "offload": 64.0})
     assert assemble.fleet_of(question).cost_usd_per_hour == min(own, math.inf if bare is None else bare)
     monkeypatch.setattr(assemble, "_cheaper_of", lambda question, bare: (question, bare.engines.offload_gib))
-    assert assemble.plan_of(question) == (question, 0.0)
+    assert assemble._solved(question) == (question, 0.0)
     # without it, of a routing that is left open the cheapest is taken
     monkeypatch.setattr(assemble, "_cheapest_routing", lambda question: "cheapest routing")
-    monkeypatch.setattr(assemble, "_as_asked", lambda question: "as asked")
     plain = replace(question, engines=replace(question.engines, offload_gib=0.0))
-    assert assemble.plan_of(replace(plain, open_routing=True)) == "cheapest routing"
-    assert assemble.plan_of(replace(plain, open_routing=False)) == "as asked"
+    assert assemble._solved(replace(plain, open_routing=True)) == "cheapest routing"
 
 
 class Straight:

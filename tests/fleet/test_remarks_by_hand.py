@@ -323,8 +323,8 @@ class Linear(Fleet):
         self.question = SimpleNamespace(  # type: ignore[assignment]
             traffic=SimpleNamespace(**{"workload": workload, "own_rate": True, "rate_per_s": 1000.0, **changes})
         )
-        price = SimpleNamespace(bought=lambda n: n + 1, gpus_per_replica=2)
-        self.pools = [SimpleNamespace(option=SimpleNamespace(price=price), gpus=202)]  # type: ignore[list-item]
+        sized = lambda size: SimpleNamespace(gpus=2 * (size.replicas + 1))  # noqa: E731
+        self.pools = [SimpleNamespace(sized=sized, gpus=202)]  # type: ignore[list-item]
 
     def size(self, fleet_rate_per_s: float, near: Any = None) -> Any:
         return [SimpleNamespace(replicas=math.ceil(fleet_rate_per_s / 10.0 - 1e-9))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,12 @@ from planner.fleet.explain import (
     relaxed,
     unkept,
 )
+from planner.fleet.fleet import Solved
 from planner.fleet.pool import Shortfall
 from planner.fleet.problem import FleetProblem
 from planner.fleet.shapes import standing_fleet
 from planner.fleet.splits import _is_unbeatable, _kept, _stock
+from planner.plans import SearchReport
 from planner.promise import Promise
 from planner.question.files import saved_pools
 from planner.shared.remarks import Remark
@@ -307,13 +310,6 @@ def test_pools_that_stand_are_sized_anew() -> None:
     assert assemble.resized(asked(shape="disaggregated"), two).shape == "disaggregated"
 
 
-class Priced:
-    """A plan of which only the cost matters."""
-
-    def __init__(self, cost: float) -> None:
-        self.cost_usd_per_hour, self.notes, self.remarks = cost, (), {"notes": ()}
-
-
 @pytest.mark.parametrize(("own", "bare", "code"), [
     (5.0, 9.0, None), (9.0, 9.0, None), (9.0, 5.0, "host_memory_loses"), (None, 5.0, "host_memory_fails"), (5.0, None, None),
     (None, None, "none"),
@@ -324,19 +320,17 @@ def test_host_memory_is_used_where_it_pays(
     def told(cost: float | None) -> Any:
         if cost is None:
             raise InfeasibleError("none")
-        return Priced(cost)
+        return Solved(SimpleNamespace(cost_usd_per_hour=cost), SearchReport(1, 1, cost, 0.0, ""))  # type: ignore[arg-type]
 
-    notes: list[Remark] = []
-    monkeypatch.setattr(assemble, "plan_of", lambda question: told(bare))
-    monkeypatch.setattr(assemble, "_as_asked", lambda question: told(own))
-    monkeypatch.setattr(assemble, "noted", lambda plan, note: notes.append(note) or plan)
-    question = asked(offload=64)
+    question, without = asked(offload=64), asked()
+    monkeypatch.setattr(assemble, "_of_shape", lambda asked: told(own if asked is question else bare))
     if code == "none":
         with pytest.raises(InfeasibleError):
-            assemble._cheaper_of(question, question)
+            assemble._cheaper_of(question, without)
         return
-    found = assemble._cheaper_of(question, question)
-    assert found.cost_usd_per_hour == min(x for x in (own, bare) if x is not None)
+    found = assemble._cheaper_of(question, without)
+    assert found.fleet.cost_usd_per_hour == min(x for x in (own, bare) if x is not None)
+    notes = found.beside
     assert [n.code for n in notes] == ([] if code is None else [code]) and all(n.values["gib"] == 64.0 for n in notes)
     assert assemble._without_host_memory(question) is None  # nobody comes back
 

@@ -249,15 +249,9 @@ class Disaggregated(Fleet):
         pool.joint = bool(self.promises.joint)
         return _in_replicas(pool, self.decode_option)
 
-    def look(self, fleet_rate_per_s: float, counts: Sequence[int] | None = None) -> list[Prediction]:
-        """See :meth:`planner.fleet.fleet.Fleet.look`."""
-        counts = self.counts if counts is None else counts
-        first, second = self.pair(fleet_rate_per_s, counts[0], counts[-1], quick=True)
-        return [first] if second is None else [first, second]
-
-    def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
+    def predict(self, fleet_rate_per_s: float, counts: Sequence[int], quick: bool = False) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.predict`; E2E of whole requests stands with the decode pool."""
-        first, second = self.pair(fleet_rate_per_s, counts[0], counts[-1])
+        first, second = self.pair(fleet_rate_per_s, counts[0], counts[-1], quick=quick)
         return [first] if second is None else [first, second]
 
     def pair(
@@ -540,14 +534,12 @@ class Disaggregated(Fleet):
             if model is None:
                 break
             count = option.price.bought(size.replicas) if bought is None else bought[k]
-            law = self.law if k == 0 else self._decode_law(option)
+            law = self.law
+            if k > 0:
+                law = replace(law, share=self.decode_share, upper=State(float(option.max_model_len)))
             setup, name = self._setup(option, first=k == 0), (PREFILL, DECODE)[k]
             self.pools.append(Pool(law, option, setup, model, self.rate * law.share, size, count, name))
         return self
-
-    def _decode_law(self, option: EngineOption) -> PoolLaw:
-        """Requests of the decode pool."""
-        return replace(self.law, share=self.decode_share, upper=State(float(option.max_model_len)))
 
     def _setup(self, option: EngineOption, first: bool) -> ReplicaSetup:
         """Slots, memory and settings of a replica of either pool."""
