@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from planner.errors import InputError
-from planner.fleet.alone import beyond_capacity, cache_curve, overload_at, sessions_of
+from planner.fleet.alone import beyond_capacity, cache_curve, cache_lines, overload_at, overload_lines, sessions_of
 from planner.fleet.grid import TAIL_LEVELS
 from planner.fleet.margin import Margin
 from planner.fleet.pool import Pool, PoolSize, Shortfall, smallest_pool
@@ -162,8 +162,12 @@ class Fleet:
         return None
 
     def summary(self) -> Iterator[str]:
-        """Lines of the explanation about the pools together."""
-        yield from ()
+        """Lines of the explanation: what prefix caches find, with other replicas and routings too, and what is beyond capacity."""
+        for pool in self.pools:
+            if sessions := sessions_of(pool):
+                yield from cache_lines(pool, sessions)
+            if self.question.clients.stated and any(pool is door for door in self.doors):
+                yield from overload_lines(pool, self.question.clients, self.promises)
 
     def caches(self) -> dict[str, object] | None:
         """What prefix caches find in its pools, and by replicas and routing; ``None`` where nothing comes back."""
@@ -445,17 +449,12 @@ class Shape:
 
     Attributes
     ----------
-    name
-        Name on the command line.
     divides_roles
-        Whether a pool is named for the part of every request that it does.
-    mixes
-        Whether a replica prefills and decodes, so that its scheduler chooses between the two.
+        Whether a pool is named for the part of every request that it does; without, a replica prefills and decodes, so that its
+        scheduler chooses between the two.
     """
 
-    name: str
     divides_roles = False
-    mixes = False
 
     def solve(self, question: CompiledQuestion) -> Solved:
         """The cheapest fleet.

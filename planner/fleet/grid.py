@@ -187,11 +187,9 @@ class SearchGrid:
                 self.option_bounds[k, i[hopeless], j[hopeless]] = np.inf
         self.bounds = np.min(self.option_bounds, axis=0)
 
-    def least_replicas(self, option: EngineOption, sums: FloatArray, traffic: float = 1.0) -> FloatArray:
-        """Replicas below which no pool goes at `traffic` times the rate: the user's minimum, and what the hardware takes."""
-        return np.maximum(
-            least_by_hardware(self.method, option, sums, self.rate * traffic), float(self.kept.min_replicas)
-        )
+    def least_replicas(self, option: EngineOption, sums: FloatArray) -> FloatArray:
+        """Replicas below which no pool goes: the user's minimum, and what the hardware takes."""
+        return np.maximum(least_by_hardware(self.method, option, sums, self.rate), float(self.kept.min_replicas))
 
     def _likely_first(self, options: list[EngineOption]) -> list[EngineOption]:
         """Engines in their order, of those that differ in settings alone the likeliest first.

@@ -368,7 +368,7 @@ def test_a_plan_of_two_pools_is_rebuilt_as_it_was() -> None:
     with pytest.raises(fo.InputError, match=r"pool all: has no replicas that serve \(3 of 3 are spares\)"):
         serving(replace(saved[0], name="all", replicas=3, spares=3))
     assert serving(replace(saved[0], replicas=3, spares=2)) == 1
-    assert SHAPE.stands(saved) and SHAPE.mixes and not SHAPE.divides_roles
+    assert SHAPE.stands(saved) and not SHAPE.divides_roles
 
 
 def test_nothing_of_an_engine_that_stands_is_left_open() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.errors import InputError
-from planner.fleet.alone import cache_lines, overload_lines, sessions_of, speculation_remark
+from planner.fleet.alone import speculation_remark
 from planner.fleet.explain import check_limit, infeasible, name_shortfalls, of_fleet_wide, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.grid import TAIL_LEVELS, engine_choices, least_by_hardware
@@ -194,12 +194,8 @@ class Colocated(Fleet):
     # --- what is said of it ---------------------------------------------------------------------------------------
 
     def summary(self) -> Iterator[str]:
-        """How the fleet-wide promises are kept; and what prefix caches find, with other replicas and routings too."""
-        for pool in self.pools:
-            if sessions := sessions_of(pool):
-                yield from cache_lines(pool, sessions)
-            if self.question.clients.stated:
-                yield from overload_lines(pool, self.question.clients, self.promises)
+        """How the fleet-wide promises are kept, behind what is told of every pool."""
+        yield from super().summary()
         tails = self.tails([p.size.prediction for p in self.pools])
         for p, tail in zip(self.shared_promises, tails, strict=True):
             yield of_fleet_wide(p, tail)
@@ -299,9 +295,6 @@ class Colocated(Fleet):
 
 class _ColocatedShape(Shape):
     """See the module."""
-
-    name = "colocated"
-    mixes = True
 
     def solve(self, question: CompiledQuestion) -> Solved:
         """See :meth:`planner.fleet.fleet.Shape.solve`."""

@@ -9,12 +9,10 @@ from copy import copy
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.catalog.kv import kv_bytes_per_token
 from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.alone import cache_lines, overload_lines, sessions_of
 from planner.fleet.explain import beyond_power, beyond_stock, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.grid import engine_choices
@@ -31,6 +29,7 @@ from planner.fleet.pool import (
     unsure,
     when_idle,
 )
+from planner.fleet.search import FloatArray
 from planner.fleet.shapes.colocated import standing_engines
 from planner.methods.base import PoolModel, Prediction, Scaled, unstable
 from planner.methods.disaggregated import DecodePool
@@ -57,8 +56,6 @@ from planner.replica.engine import (
 from planner.shared.remarks import Remark
 from planner.units import format_percent
 from planner.workload.pools import PoolLaw, State
-
-FloatArray = NDArray[np.float64]
 
 PREFILL, DECODE = "prefill", "decode"
 """Names of the pools of such a fleet, by which a plan file is recognized."""
@@ -287,8 +284,7 @@ class Disaggregated(Fleet):
     def as_engines_see(self) -> Disaggregated:
         """See :meth:`planner.fleet.fleet.Fleet.as_engines_see`: an engine's clock stands while KV caches travel."""
         engines = replace(self.question.engines, kv_transfer_base_s=0.0, kv_transfer_gbps=math.inf)
-        fleet = Disaggregated(replace(self.question, engines=engines), self.prefill_option, self.decode_option)
-        return fleet.with_sizes([p.size for p in self.pools], [p.bought for p in self.pools])
+        return self.routed(replace(self.question, engines=engines))
 
     def seen_in(self, k: int) -> tuple[str, ...]:
         """See :meth:`planner.fleet.fleet.Fleet.seen_in`: no engine sees a request from first to last."""
@@ -335,13 +331,6 @@ class Disaggregated(Fleet):
         return ()
 
     # --- sizes ----------------------------------------------------------------------------------------------------
-
-    def size(self, fleet_rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
-        """See :meth:`planner.fleet.fleet.Fleet.size`."""
-        if self.pools:
-            return super().size(fleet_rate_per_s, near)
-        found = self.sizes(fleet_rate_per_s, self.promises, quick=True)
-        return found if isinstance(found, Shortfall) else copy(self).with_sizes(found).size(fleet_rate_per_s, near)
 
     def sizes_for(
         self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
@@ -423,11 +412,6 @@ class Disaggregated(Fleet):
             behind = self._behind(prefills).under(margin.slow)
             return behind.keeps(rate * self.decode_share, decodes, promises, sure=not quick)
 
-        def told(prefills: int, decodes: int) -> tuple[Prediction, Prediction]:
-            one, other = self.pair(rate, prefills, decodes)
-            assert other is not None
-            return one, other
-
         n, decodes, why = first.replicas, second.replicas, None
         if promises and not keeps(n, decodes):
             slow = self.decodes.under(margin.slow)
@@ -441,7 +425,7 @@ class Disaggregated(Fleet):
                 return Shortfall(missed, base.value(missed.metric, missed.quantile))
             n, decodes = cheapest
             why = Remark("promise", {"promise": missed.label})
-        predictions = (Prediction.unknown(),) * 2 if quick else told(n, decodes)
+        predictions = [Prediction.unknown()] * 2 if quick else self.predict(rate, (n, decodes))
         return [
             replace(size, prediction=found) if why is None or count == size.replicas else PoolSize(count, found, why)
             for size, count, found in zip((first, second), (n, decodes), predictions, strict=True)
@@ -603,11 +587,7 @@ class Disaggregated(Fleet):
                 f"P:D is {prefills}:{decodes} ({prefills / decodes:.2f}); "
                 f"{format_percent(self.decode_share)} of the requests decode."
             )
-        for pool in self.pools:
-            if sessions := sessions_of(pool):
-                yield from cache_lines(pool, sessions)
-        if self.question.clients.stated:
-            yield from overload_lines(self.pools[0], self.question.clients, self.promises)
+        yield from super().summary()
 
     def assumptions(self) -> Iterator[Remark]:
         """Transfers, and what a replica takes at a time."""
@@ -669,7 +649,6 @@ def pool_options(question: CompiledQuestion) -> list[EngineOption]:
 class _DisaggregatedShape(Shape):
     """See the module."""
 
-    name = "disaggregated"
     divides_roles = True
 
     def solve(self, question: CompiledQuestion) -> Solved:
