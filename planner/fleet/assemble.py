@@ -211,78 +211,54 @@ def _cheapest_routing(question: CompiledQuestion) -> Solved:
 
 
 def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
-    """The plan of a solved question."""
-    if question.search.bare:
-        return _numbers(question, solved, shape)
+    """The plan of a solved question, in numbers alone where it is to be `bare`."""
     fleet, traffic = solved.fleet, question.traffic
-    asked = dict(question.asked)
+    sure = None if question.search.bare else sureness_of(fleet)
+    plan = Plan(
+        pools=pool_plans(fleet, sure),
+        baseline=None if solved.baseline is None else pool_plans(solved.baseline),
+        inputs=question.asked,
+        workload=workload_summary(traffic.workload),
+        slo=question.promises.slo,
+        arrival_rate_per_s=traffic.rate_per_s,
+        method=question.method,
+        search=solved.search,
+        version=__version__,
+        shape=shape,
+        remarks={"assumptions": (), "warnings": (), "notes": ()},
+        sureness=sure,
+    )
+    return plan if question.search.bare else _in_words(plan, question, solved)
+
+
+def _in_words(plan: Plan, question: CompiledQuestion, solved: Solved) -> Plan:
+    """The plan with what is said of it."""
+    fleet, sure, asked = solved.fleet, plan.sureness, dict(question.asked)
     if question.engines.profile is not None:
         # a profile by name is of its own GPU and model, whatever the defaults of the others are
         option = fleet.pools[0].option
         asked |= {"gpu": [option.gpu.name], "model": option.model.name}
-    sure = sureness_of(fleet)
-    pools = pool_plans(fleet, sure)
-    explanation = [line for k in range(len(pools)) for line in (explained_size(fleet, k), *fleet.tightness(k))]
+    explanation = [line for k in range(len(plan.pools)) for line in (explained_size(fleet, k), *fleet.tightness(k))]
     explanation += fleet.summary()
     spare = fleet.headroom()
     explanation.append(
         f"The fleet keeps its promises at least up to {format_count(spare * fleet.rate)} requests/s ({spare:.2f}x)."
     )
     method = find_method(question.method)
-    remarks = {
-        "assumptions": _once(assumptions_of(fleet, method.feels_bursts)),
-        "warnings": _once([*warnings_of(fleet, pools), *options_without_effect(question, fleet)]),
-        "notes": _once(
-            note
-            for note in (
-                None if method.caveat is None else Remark("caveat", {"text": method.caveat}),
-                *solved.notes,
-                *notes_of(fleet),
-                *fleet.notes(),
-                None if sure is None else sure_remark(sure),
-                *cliffs_of(fleet),
-                solved.unproven,
-            )
-            if note is not None
-        ),
-    }
-    said = {kind: tuple(map(str, of_kind)) for kind, of_kind in remarks.items()}
-    return Plan(
-        pools=pools,
-        baseline=None if solved.baseline is None else pool_plans(solved.baseline),
-        inputs=asked,
-        workload=workload_summary(traffic.workload),
-        slo=question.promises.slo,
-        arrival_rate_per_s=traffic.rate_per_s,
-        method=question.method,
-        search=solved.search,
-        assumptions=said["assumptions"],
-        warnings=said["warnings"],
-        notes=said["notes"],
-        explanation=tuple(explanation),
-        version=__version__,
-        shape=shape,
-        remarks=remarks,
-        sureness=sure,
-        caches=fleet.caches(),
-        overload=fleet.overload(),
+    notes = (
+        None if method.caveat is None else Remark("caveat", {"text": method.caveat}),
+        *solved.notes,
+        *notes_of(fleet),
+        *fleet.notes(),
+        None if sure is None else sure_remark(sure),
+        *cliffs_of(fleet),
+        solved.unproven,
     )
-
-
-def _numbers(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
-    """The plan that is `bare`."""
-    return Plan(
-        pools=pool_plans(solved.fleet),
-        baseline=None if solved.baseline is None else pool_plans(solved.baseline),
-        inputs=question.asked,
-        workload=workload_summary(question.traffic.workload),
-        slo=question.promises.slo,
-        arrival_rate_per_s=question.traffic.rate_per_s,
-        method=question.method,
-        search=solved.search,
-        version=__version__,
-        shape=shape,
-        remarks={"assumptions": (), "warnings": (), "notes": ()},
+    told = replace(plan, inputs=asked, explanation=tuple(explanation), caches=fleet.caches(), overload=fleet.overload())
+    return told.saying(
+        assumptions=_once(assumptions_of(fleet, method.feels_bursts)),
+        warnings=_once([*warnings_of(fleet, plan.pools), *options_without_effect(question, fleet)]),
+        notes=_once(note for note in notes if note is not None),
     )
 
 

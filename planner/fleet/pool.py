@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from planner.catalog.kv import kv_bytes_per_token, window_share
 from planner.catalog.load import full_w
@@ -38,7 +38,7 @@ FLAT, USUAL, STEEP = 0.25, 1.5, 4.0
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
-    """A number of replicas and what it achieves.
+    """A number of replicas and what it achieves; of those that stand as they are, nothing is known.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ class PoolSize:
     """
 
     replicas: int
-    prediction: Prediction
-    binding: Remark
+    prediction: Prediction = field(default_factory=Prediction.unknown)
+    binding: Remark = field(default_factory=lambda: Remark("stands"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,10 @@ from planner.fleet.pool import Pool, PoolSize, gpus_by_type, replica_for, when_i
 from planner.fleet.problem import KEPT_BACK, FleetProblem, held_to
 from planner.fleet.shapes import find_shape, shape_names
 from planner.fleet.shapes.colocated import Colocated
-from planner.methods.base import Prediction
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.replica.engine import EngineOption
 from planner.shared.kept import keeping, once
-from planner.shared.remarks import Remark
 from planner.studies.capacity import PRECISION, Capacity, as_sized, capacity_at, largest, largest_rate, pool_keeps
 from planner.studies.fitting import Fitting, Refused
 from planner.workload.pools import PoolLaw, PoolRequests, State
@@ -144,8 +142,8 @@ class Stock:
     def pool(self, option: EngineOption, law: PoolLaw, high: float, replicas: int, name: str = "all") -> Pool | None:
         """A pool of which so many replicas serve; ``None`` where none fits."""
         made = replica_for(self.question, option, law, option.max_model_len if high >= self.moments.top else high)
-        size = PoolSize(replicas, Prediction.unknown(), Remark("stands"))
-        return None if made is None else Pool(law, option, *made, 1.0, size, option.price.bought(replicas), name)
+        bought = option.price.bought(replicas)
+        return None if made is None else Pool(law, option, *made, 1.0, PoolSize(replicas), bought, name)
 
     def _margin(self, option: EngineOption, types: int) -> Margin:
         """How sure an engine has to be in a fleet of so many types."""

@@ -341,8 +341,7 @@ class _ColocatedShape(Shape):
                     f"pool {saved.name}: one request of {upper.boundary:,.0f} tokens does not fit in memory"
                 )
             rate = question.traffic.rate_per_s * law.share
-            size = PoolSize(serving(saved), Prediction.unknown(), Remark("stands"))
-            built.append(Pool(law, option, *replica, rate, size, saved.replicas, saved.name))
+            built.append(Pool(law, option, *replica, rate, PoolSize(serving(saved)), saved.replicas, saved.name))
         return Colocated(question, built)
 
 

@@ -124,7 +124,14 @@ class Disaggregated(Fleet):
         self.slots = Slots(0, "")
         self._traffic = traffic_of(question.traffic, replace(self.law, cached_share=cached))
         self.decode: DecodePool | None = None
-        first, capacity = self._prefill_replica(cached)
+        first = Replicas(
+            1,
+            prefill_option.profile.iteration,
+            kv_tokens=math.inf if question.traffic.sessions is None else float(prefill_option.kv_tokens(1)),
+            routing=question.routing.name,
+            engine="prefill",
+        )
+        capacity = self._prompts_per_s(replace(self.law, cached_share=cached))
         if self.decode_share > 0.0:
             moving = self.moving
             self.decode = self._decode_pool(length[moving], output[moving], weight[moving], first, capacity)
@@ -140,19 +147,6 @@ class Disaggregated(Fleet):
             return 0.0
         step = self.decode.unloaded((0.5,)).value("tpot_s", 0.5)
         return float(1.05 ** round(math.log(step) / math.log(1.05)))
-
-    def _prefill_replica(self, cached: FloatArray) -> tuple[Replicas, float]:
-        """A prefill replica, and the prompts it computes at most [1/s]."""
-        option = self.prefill_option
-        sessions = self.question.traffic.sessions is not None
-        first = Replicas(
-            1,
-            option.profile.iteration,
-            kv_tokens=float(option.kv_tokens(1)) if sessions else math.inf,
-            routing=self.question.routing.name,
-            engine="prefill",
-        )
-        return first, self._prompts_per_s(replace(self.law, cached_share=cached))
 
     def _prompts_per_s(self, law: PoolLaw) -> float:
         """Prompts a prefill replica computes at most [1/s]."""
@@ -708,8 +702,7 @@ class _DisaggregatedShape(Shape):
             own = standing_engines(question, saved)
             engines.append(pool_options(replace(own, engines=replace(own.engines, token_budget=budget)))[0])
         fleet = Disaggregated(question, engines[0], engines[-1])
-        sizes = [PoolSize(serving(saved), Prediction.unknown(), Remark("stands")) for saved in ordered]
-        return fleet.with_sizes(sizes, [p.replicas for p in ordered])
+        return fleet.with_sizes([PoolSize(serving(saved)) for saved in ordered], [p.replicas for p in ordered])
 
 
 def _infeasible(
