@@ -934,7 +934,7 @@ def capacity(
     >>> fo.capacity(p).rate_per_s >= 100
     True
     """
-    from planner.fleet.population import with_users
+    from planner.fleet.unknowns import with_users
     from planner.studies.capacity import MOST_ROUNDS, as_many, capacity_of
 
     hourly = _Hourly(fleet, workload, scenario, options, stated=have is None)

@@ -23,7 +23,7 @@ from planner.fleet.assemble import fleet_of
 from planner.fleet.explain import relaxed
 from planner.fleet.pool import gpus_by_type
 from planner.fleet.shapes import find_shape, standing_fleet
-from planner.fleet.types import ANY, MOST_TYPES, cheapest_types, least_cost
+from planner.fleet.unknowns import ANY, MOST_TYPES, cheapest_types, least_cost
 from planner.methods import find_method
 from planner.plans import Plan, PoolPlan
 from planner.promise import GOODPUT, Promise

@@ -10,11 +10,10 @@ from planner.fleet.explain import unkept
 from planner.fleet.fleet import Fleet, Solved
 from planner.fleet.notes import assumptions_of, cliffs_of, notes_of, options_without_effect, warnings_of
 from planner.fleet.pool import Shortfall
-from planner.fleet.population import at_rest
 from planner.fleet.records import explained_size, pool_plans, sure_remark, workload_summary
 from planner.fleet.shapes import find_shape, shape_names, standing_fleet
 from planner.fleet.sure import sureness_of
-from planner.fleet.types import with_types
+from planner.fleet.unknowns import at_rest, with_types
 from planner.methods import find_method
 from planner.plans import Alternative, Plan, SavedPool, SearchReport
 from planner.question.compiled import CompiledQuestion, compile_question

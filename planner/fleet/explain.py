@@ -11,7 +11,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.fleet.pool import MOST_IDLE, Shortfall
 from planner.fleet.problem import FleetProblem
 from planner.fleet.splits import Found
-from planner.fleet.types import ANY
+from planner.fleet.unknowns import ANY
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import CompiledQuestion
 from planner.units import format_count, format_duration, format_percent, round_up

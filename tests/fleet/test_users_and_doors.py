@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from planner.errors import InfeasibleError
-from planner.fleet import alone, notes, population
+from planner.fleet import alone, notes, unknowns
 from planner.methods.replayed import Answered
 from planner.predict.records import Requests
 from planner.promise import MEAN, Promise
@@ -33,7 +33,7 @@ def test_users_settle_where_their_fleet_is_asked_as_often_as_it_was_sized_for() 
         n = math.ceil(at.traffic.rate_per_s / 10.0 - 1e-9)
         return _asked(at, n)
 
-    found, fleet = population.settled(question, solve)
+    found, fleet = unknowns.settled(question, solve)
     n = fleet.pools[0].size.replicas
     assert found.traffic.rate_per_s == pytest.approx(100.0 * (1.0 - 1.0 / n), rel=0.005)
     sent = found.traffic.sending.population
@@ -41,11 +41,11 @@ def test_users_settle_where_their_fleet_is_asked_as_often_as_it_was_sized_for() 
     # two are asked at 50/s, which takes five, and so on, until nobody need be asked again
     assert rates[1:] == pytest.approx([50.0, 80.0, 87.5, 800.0 / 9.0])
     # nine are asked at 88.9 and are enough for that; eight at 87.5, which takes nine
-    rest = population.at_rest(question, solve)
+    rest = unknowns.at_rest(question, solve)
     told = rest.traffic.changes[0]
     assert told.code == "users" and told.values["rate"] == rest.traffic.rate_per_s == pytest.approx(100.0 * 8.0 / 9.0)
     assert told.values["per_hour"] == pytest.approx(3600.0 * rest.traffic.rate_per_s / 900.0)
-    more = population.with_users(rest, 5000).traffic.sending.population
+    more = unknowns.with_users(rest, 5000).traffic.sending.population
     assert more is not None and (more.users, more.asked_per_s) == (5000, 0.0)
 
     def fails(at: CompiledQuestion) -> Any:
@@ -53,7 +53,7 @@ def test_users_settle_where_their_fleet_is_asked_as_often_as_it_was_sized_for() 
             raise InfeasibleError("none")
         return _asked(at, 10)
 
-    assert population.at_rest(question, fails).traffic.rate_per_s == pytest.approx(90.0)
+    assert unknowns.at_rest(question, fails).traffic.rate_per_s == pytest.approx(90.0)
 
 
 def _asked(at: CompiledQuestion, n: int) -> Any:

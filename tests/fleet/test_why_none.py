@@ -15,7 +15,7 @@ import planner as fo
 from planner.catalog import gpu
 from planner.catalog.load import gpus
 from planner.errors import InfeasibleError, InputError
-from planner.fleet import assemble, types
+from planner.fleet import assemble, unknowns
 from planner.fleet.assemble import fleet_of, plan_of
 from planner.fleet.explain import (
     _nearest_engines,
@@ -186,27 +186,27 @@ def test_types_worth_sizing_are_the_cheapest_that_keep_the_promises(monkeypatch:
     some = {
         name: spec for name, spec in gpus().items() if name.startswith(("h100", "h200", "b200", "l40s", "l4-", "a100"))
     }
-    monkeypatch.setattr(types, "gpus", lambda: some)
+    monkeypatch.setattr(unknowns, "gpus", lambda: some)
     question = asked(gpu="any", rate=200.0)
     costs = {}
     for name in some:
-        bound = types.least_cost(replace(question, engines=replace(question.engines, gpu=(name,), profile=None)))
+        bound = unknowns.least_cost(replace(question, engines=replace(question.engines, gpu=(name,), profile=None)))
         if math.isfinite(bound):
             costs[name] = bound
     ordered = tuple(name for _, name in sorted((c, n) for n, c in costs.items()))
-    assert types.cheapest_types(question, 3) == ordered[:3] and len(types.cheapest_types(question)) == min(
+    assert unknowns.cheapest_types(question, 3) == ordered[:3] and len(unknowns.cheapest_types(question)) == min(
         8, len(ordered)
     )
-    named = types.with_types(replace(question, engines=replace(question.engines, gpu=("h100", "any"))))
+    named = unknowns.with_types(replace(question, engines=replace(question.engines, gpu=("h100", "any"))))
     assert named.engines.gpu == tuple(dict.fromkeys(("h100", *ordered[:8])))
     own = asked()
-    assert types.with_types(own) is own
+    assert unknowns.with_types(own) is own
     # a bound that the pool of the type does not stay below, nor its tenth
     (pool,) = fleet_of(asked(gpu="l40s", rate=200.0)).pools
     assert 0.1 * pool.cost_usd_per_hour < costs[gpu("l40s").name] <= pool.cost_usd_per_hour
     hopeless = asked(gpu="any", ttft=0.001)
-    assert types.cheapest_types(hopeless) == ()
-    peaks = {name: max(gpu(name).flops_per_s.values()) for name in types.with_types(hopeless).engines.gpu}
+    assert unknowns.cheapest_types(hopeless) == ()
+    peaks = {name: max(gpu(name).flops_per_s.values()) for name in unknowns.with_types(hopeless).engines.gpu}
     assert len(peaks) == 3 and list(peaks.values()) == sorted(peaks.values(), reverse=True)
     assert min(peaks.values()) >= max(gpu("h100").flops_per_s.values())
 
