@@ -157,7 +157,9 @@ class Stock:
         """The engine of each type that bears most of a range with all GPUs there are; `near` are those of a range like it, which
         are looked at `alone` where they may be."""
         law = self.law(lengths)
-        best = {gpu: law and self._best(law, lengths[1], gpu, near.get(gpu), alone) for gpu in self.have}
+        if law is None:
+            return {}
+        best = {gpu: self._best(law, lengths[1], gpu, near.get(gpu), alone) for gpu in self.have}
         return {gpu: cell for gpu, cell in best.items() if cell is not None}
 
     def _best(self, law: PoolLaw, high: float, gpu: str, near: Cell | None = None, alone: bool = False) -> Cell | None:
