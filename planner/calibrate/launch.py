@@ -294,19 +294,18 @@ def _wait(process: subprocess.Popen[bytes], launch: Launch, endpoint: Endpoint, 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """End the engine and everything it started: asked first, killed when it does not listen."""
     for how in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, how)
+        _reached(process.pid, how)
         until = time.monotonic() + STOPPING_S
         while time.monotonic() < until:
-            ended = process.poll() is not None
-            if ended and not _group_lives(process.pid):
+            if process.poll() is not None and not _reached(process.pid, 0):
                 return
             time.sleep(0.05)
 
 
-def _group_lives(group: int) -> bool:
+def _reached(group: int, how: int) -> bool:
+    """Send a signal (0 = none) to a group of processes; whether there is one."""
     try:
-        os.killpg(group, 0)
+        os.killpg(group, how)
     except (ProcessLookupError, PermissionError):
         return False
     return True

@@ -264,10 +264,9 @@ class Gateway:
     ) -> web.StreamResponse:
         """Pass pieces on as they come; once begun, a failure ends the stream with an error event."""
         answer = web.StreamResponse(status=upstream.status, headers=headers)
-        first = await upstream.content.readany()
+        piece = await upstream.content.readany()
         await answer.prepare(request)
         try:
-            piece = first
             while piece:
                 if b'"usage"' in piece and b"prompt_tokens" in piece:
                     self._learn(route, piece)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.compress.tokens import require
-from planner.errors import InputError
+from planner.errors import InputError, refuse_unknown
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -58,12 +58,11 @@ class ScoreWeights:
         >>> ScoreWeights.parse("novelty=0").novelty
         0.0
         """
-        known = {f.name for f in fields(cls)}
+        known = sorted(f.name for f in fields(cls))
         given: dict[str, float] = {}
         for item in text.split(","):
             name, _, value = item.partition("=")
-            if name.strip() not in known:
-                raise InputError(f"weights: {name.strip()!r} is none of {', '.join(sorted(known))}")
+            refuse_unknown("weights:", name.strip(), known)
             try:
                 given[name.strip()] = float(value)
             except ValueError:

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from planner.errors import InputError, did_you_mean
+from planner.errors import refuse_unknown
 
 __all__ = ["PICTURES", "export_names", "formats", "formatter"]
 
@@ -38,9 +38,7 @@ def formatter(name: str, of: str = "") -> Callable[[Any], str]:
     of
         ``plan`` or ``schedule``, which have formats of their own.
     """
-    known = formats(of)
-    if name not in known:
-        raise InputError(f"--format: {name!r} is none of {', '.join(known)}{did_you_mean(name, known)}")
+    refuse_unknown("--format:", name, formats(of))
     if name in export_names(of):
         found: Callable[[Any], str] = import_module(f"planner.report.exports.{of}.{name.replace('-', '_')}").render
         return found

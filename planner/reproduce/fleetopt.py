@@ -245,7 +245,7 @@ def _claims() -> Iterator[Row]:
     """Statistics of the workloads, and statements of the text."""
     azure = Workload.from_file("azure")
     for what, (printed, file) in PRINTED["requests"].items():
-        yield _row("requests", _requests(file), what=what, printed=printed)
+        yield _row("requests", Workload.from_file(file).provenance.requests, what=what, printed=printed)
     yield _row("azure mean", azure.mean_total)
     for q, (printed, why) in PRINTED["azure_levels"].items():
         yield _row("azure level", azure.quantile(q), level=100 * q, printed=printed, why=why)
@@ -270,13 +270,6 @@ def _claims() -> Iterator[Row]:
     )
     yield _row("swept", f"{found.replicas}", slots=found.short.slots if found.short else 0)
     yield _arithmetic(azure)
-
-
-def _requests(file: str) -> int:
-    """Requests behind a shipped workload."""
-    counted = Workload.from_file(file).provenance.requests
-    assert counted is not None
-    return counted
 
 
 def _arithmetic(azure: Workload) -> Row:

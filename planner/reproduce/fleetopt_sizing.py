@@ -198,7 +198,7 @@ def homogeneous(workload: str, rate_per_s: float, reading: Reading) -> Pool:
 
 
 def _from_pairs(
-    workload: str, lower: State, upper: State, slots: int, reading: Reading, p_c: float | None, rate_per_s: float
+    workload: str, lower: State, upper: State, slots: int, reading: Reading, p_c: float, rate_per_s: float
 ) -> Pool | None:
     law = _pair_moments(workload, p_c).law(lower, upper)
     if law is None:
@@ -208,12 +208,12 @@ def _from_pairs(
 
 
 @cache
-def _pair_moments(workload: str, p_c: float | None) -> FleetMoments:
+def _pair_moments(workload: str, p_c: float) -> FleetMoments:
     return FleetMoments(Workload.from_file(workload), p_c=p_c, chunk=CHUNK)
 
 
 def fleet(
-    workload: str, boundary: int, slots: int, p_c: float | None, gamma: float, rate_per_s: float, reading: Reading
+    workload: str, boundary: int, slots: int, p_c: float, gamma: float, rate_per_s: float, reading: Reading
 ) -> Fleet:
     """Two pools at one boundary [tokens] and compression bandwidth.
 
@@ -224,7 +224,6 @@ def fleet(
         short = _from_pairs(workload, State(0.0), state, slots, reading, p_c, rate_per_s)
         long = _from_pairs(workload, state, State(math.inf), LONG_SLOTS, reading, p_c, rate_per_s)
         return Fleet(short, long, gamma)
-    assert p_c is not None
     edge = int(gamma * boundary)
     alpha, beta = at(workload, boundary), at(workload, edge) - at(workload, boundary)
     served = min(1.0, alpha + beta * p_c)
