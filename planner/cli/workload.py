@@ -14,11 +14,7 @@ from planner.cli.output import emit, progress_bar, say
 from planner.errors import InputError
 from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
 
-app = typer.Typer(
-    name="workload",
-    help="Workloads: list the shipped ones, import traces, show, mix and compare.",
-    no_args_is_help=True,
-)
+app = opt.group("Workloads: list the shipped ones, import traces, show, mix and compare.")
 
 UNSAID = "What the file does not say"
 FORMAT: opt.Rows = {"input_format": "Force a format; default: recognised by content (`import --help` lists them)."}
