@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_type_hints
@@ -79,13 +79,14 @@ class UncheckedArgument(TyperArgument):
         return _processed(self, ctx, value, super().process_value)
 
 
-def unchecked(parameters: Iterable[Any]) -> None:
-    """Leave out the checks of options and arguments that change nothing."""
+def unchecked(parameters: Sequence[Any]) -> Sequence[Any]:
+    """The same options and arguments without checks that change nothing."""
     for parameter in parameters:
         if type(parameter) is TyperOption:
             parameter.__class__ = UncheckedOption
         elif type(parameter) is TyperArgument:
             parameter.__class__ = UncheckedArgument
+    return parameters
 
 
 def readable() -> None:
@@ -103,9 +104,7 @@ class Once(TyperCommand):
 
     def get_help_option(self, ctx: Any) -> Any:
         """As the framework makes it, unchecked."""
-        option = super().get_help_option(ctx)
-        unchecked([option])
-        return option
+        return unchecked([super().get_help_option(ctx)])[0]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The options that most questions need; all of them for ``--help-all``."""
@@ -240,9 +239,7 @@ class Group(TyperGroup):
 
     def get_help_option(self, ctx: Any) -> Any:
         """As the framework makes it, unchecked."""
-        option = super().get_help_option(ctx)
-        unchecked([option])
-        return option
+        return unchecked([super().get_help_option(ctx)])[0]
 
 
 class Commands(Group):

@@ -134,10 +134,6 @@ class LearnedBytes:
         mean, variance = self._known[category]
         return max(mean - self.MARGIN * math.sqrt(variance), 0.25 * mean)
 
-    def counter(self, category: str) -> ByteCounter:
-        """A counter at the present estimate."""
-        return ByteCounter(self.bytes_per_token(category))
-
 
 def counter_from(tokenizer: str | Path | None, bytes_per_token: float | None) -> TokenCounter:
     """The counter the options ask for.

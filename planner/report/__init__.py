@@ -39,8 +39,7 @@ def formatter(name: str, of: str = "") -> Callable[[Any], str]:
         ``plan`` or ``schedule``, which have formats of their own.
     """
     refuse_unknown("--format:", name, formats(of))
-    if name in export_names(of):
-        found: Callable[[Any], str] = import_module(f"planner.report.exports.{of}.{name.replace('-', '_')}").render
-        return found
-    rendered: Callable[[Any], str] = import_module("planner.report.output").FORMATS[name]
-    return rendered
+    exported = name in export_names(of)
+    place = import_module(f"planner.report.exports.{of}.{name.replace('-', '_')}" if exported else f"{__name__}.output")
+    found: Callable[[Any], str] = place.render if exported else place.FORMATS[name]
+    return found
