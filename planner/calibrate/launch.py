@@ -201,15 +201,13 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def launched(launch: Launch, *, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+def launched(launch: Launch) -> Iterator[Running]:
     """The engine while the block runs; it and all it started are gone afterwards, also after Ctrl-C, SIGTERM or an error.
 
     Parameters
     ----------
     launch
         What to start.
-    environment
-        Variables set for it besides those there are.
 
     Raises
     ------
@@ -229,7 +227,6 @@ def launched(launch: Launch, *, environment: Mapping[str, str] | None = None) ->
     with _signals_end_it(), os.fdopen(handle, "wb") as out:
         process = subprocess.Popen(
             _dying_with_us(line), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
-            env={**os.environ, **(environment or {})},
         )  # fmt: skip
         try:
             _wait(process, launch, Endpoint.parse(f"http://{HOST}:{port}"), log, started + launch.wait_s)

@@ -170,8 +170,7 @@ def _entries() -> Mapping[str, Mapping[str, Any]]:
 def _entry(name: str) -> Mapping[str, Any]:
     import json
 
-    entry: Mapping[str, Any] = json.loads((FOLDER / "models" / f"{name}.json").read_bytes())
-    return entry
+    return dict(json.loads((FOLDER / "models" / f"{name}.json").read_bytes()))
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_type_hints
@@ -185,7 +185,7 @@ def _framed() -> Any:
     return get_command(alone)
 
 
-class Built(MutableMapping[str, Any]):
+class Built(Mapping[str, Any]):
     """Commands by name, each built when it is first asked for, once for all."""
 
     _built: ClassVar[dict[str, Any]] = {}
@@ -216,12 +216,6 @@ class Built(MutableMapping[str, Any]):
                     leaf.params.append(_framed().params[1])
         return self._built[name]
 
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._built[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._built[name]
-
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
 
@@ -247,7 +241,7 @@ class Commands(Group):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = Built()
+        self.commands = Built()  # type: ignore[assignment]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As usual; the framework's own options (completion), which it adds late, are unchecked too."""

@@ -143,8 +143,7 @@ def position(count: int, depth: float = 0.5) -> FloatArray:
 def novelty(similarity: FloatArray) -> FloatArray:
     """One minus the largest similarity to an earlier sentence, shape (n,)."""
     earlier = np.tril(similarity, k=-1)
-    worth: FloatArray = 1.0 - np.max(earlier, axis=1, initial=0.0)
-    return worth
+    return np.asarray(1.0 - np.max(earlier, axis=1, initial=0.0))
 
 
 def sentence_scores(sentences: Sequence[str], weights: ScoreWeights | None = None) -> FloatArray:

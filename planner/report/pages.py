@@ -207,5 +207,4 @@ class Alone(Listing):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        found: dict[str, Any] = self.thing.to_dict()
-        return found
+        return dict(self.thing.to_dict())

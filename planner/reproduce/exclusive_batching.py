@@ -37,8 +37,7 @@ def _ratio(theta: float) -> float:
 def _gamma2_survival(mean: float, n: int) -> NDArray[np.float64]:
     """P(O > t) of a Gamma of shape 2, t = 0..n-1."""
     x = 2.0 * np.arange(n) / mean
-    survival: NDArray[np.float64] = np.exp(-x) * (1.0 + x)
-    return survival
+    return np.asarray(np.exp(-x) * (1.0 + x))
 
 
 QUOTIENT = "rounding: the printed values were divided before they were rounded"
@@ -55,11 +54,7 @@ def _hardware() -> Iterator[Row]:
         dense = spec.flops_per_s["fp16"] / 1e12
         # what the printed rate is, if it is any of the rates that a data sheet knows
         multiple = min((1.0, 2.0, 0.5), key=lambda m: abs(m * dense / tflops - 1.0))
-        why = {
-            1.0: "dense tensor-core rate",
-            2.0: "structured sparsity counted, which no scheduler here uses",
-            0.5: "half of the dense rate",
-        }
+        why = PRINTED["rates"]
         rate = round(multiple * dense)
         digits = -1 if tflops >= 1000 else 0  # vendors double a rounded rate
         yield numbers(f"{of}: FP16 TFLOPS", why[multiple], tflops, rate, digits, why[multiple], assumed=multiple != 1.0)

@@ -128,8 +128,7 @@ def _split(totals: FloatArray) -> tuple[FloatArray, FloatArray]:
 def _service(inputs: FloatArray, outputs: FloatArray, slots: int, scaled: bool) -> FloatArray:
     """Eq. 4, ``(ceil(L_in/chunk) + L_out) (W + H n)`` [s]."""
     scale = (inputs + outputs) / CALIBRATION_TOKENS if scaled else 1.0
-    times: FloatArray = (np.ceil(inputs / CHUNK) + outputs) * (W + H * slots * scale)
-    return times
+    return np.asarray((np.ceil(inputs / CHUNK) + outputs) * (W + H * slots * scale))
 
 
 def _draws(workload: str, low: int, high: int) -> FloatArray:
