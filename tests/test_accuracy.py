@@ -1,7 +1,7 @@
 """Comparisons with measured systems do not slip unsaid: medians against those committed in docs/accuracy/figures.json.
 
-`documented` needs no data. The others need the shared data; MLPerf's servers, most of the time, are judged in .ci/long, and fits to
-servers, which take as long as all others, by `python -m benchmarks.accuracy` alone.
+`documented` needs no data. The others need the shared data, most of the time for MLPerf's servers; fits to servers, which take as
+long as all others, are judged by `python -m benchmarks.accuracy` alone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SLOW = ("mlperf_server", "mlperf_interactive")
 
 @pytest.mark.parametrize(
     "families",
-    [tuple(f for f in GATED if f not in SLOW), pytest.param(SLOW, marks=pytest.mark.long)],
+    [tuple(f for f in GATED if f not in SLOW), SLOW],
     ids=["quick", "MLPerf's servers"],
 )
 def test_measured_systems_have_not_slipped(shared_data: Path, families: tuple[str, ...]) -> None:

@@ -252,12 +252,18 @@ def expm1(x: Decimal) -> Decimal:
 
 
 def log1p(x: Decimal) -> Decimal:
-    """ln(1 + x): of 60 digits enough are left.
+    """ln(1 + x) without cancellation.
 
     >>> float(log1p(Decimal("1e-40"))), float(log1p(Decimal(-1)))
     (1e-40, -inf)
     """
-    return (1 + x).ln()
+    if abs(x) > Decimal("1e-5"):
+        return (1 + x).ln()
+    total, power = Decimal(0), Decimal(1)
+    for n in range(1, 14):
+        power *= x
+        total += (power if n % 2 else -power) / n
+    return total
 
 
 def expm1_minus_linear(x: Number) -> Number:

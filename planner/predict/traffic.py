@@ -405,6 +405,7 @@ class PoolTraffic:
             return None
 
         def made() -> Laid:
+            """The episodes, the busiest first, each begun long after the one before."""
             times = laid.times_s
             place = (times / (times[-1] or 1.0) * (BINS - 1)).astype(np.int64)
             count, work = (np.bincount(place, x, BINS).astype(np.float64) for x in (None, self._work[laid.row]))
