@@ -265,7 +265,8 @@ def serving(folder: Path, priority: str) -> Iterator[str]:
         engine("vllm"), str(folder / "tiny"), "tiny", {"max_model_len": 2048, "slots": SLOTS, "token_budget": BUDGET},
         (*before, str(folder / "venv" / "bin" / "vllm")), ("--dtype", "bfloat16", "--no-enable-prefix-caching"),
     )  # fmt: skip
-    with launched(how, environment=QUIET) as running:
+    os.environ |= QUIET
+    with launched(how) as running:
         print(f"vLLM answers after {running.seconds:.0f} s", flush=True)
         os.sched_setaffinity(0, set(CORES[:-1] or CORES))
         if priority == "nice":

@@ -20,7 +20,7 @@ from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.load import normalized, repository
 from planner.catalog.profiles import profile as find_profile
-from planner.errors import InfeasibleError, InputError
+from planner.errors import InfeasibleError, InputError, refuse_below_1
 from planner.fleet.assemble import fleet_of, make_plan
 from planner.fleet.shapes import find_shape, standing_fleet
 from planner.plans import Plan, SavedPool, plan_document
@@ -878,8 +878,7 @@ def what_if(
     standing = () if saved is None else saved.pools
     if keep and not standing:
         raise InputError("keep: the base has no pools", "Give a plan: fleetopt plan ... -o plan.yaml")
-    if jobs < 1:
-        raise InputError(f"jobs: must be at least 1, got {jobs}")
+    refuse_below_1({"jobs": jobs})
     with ExitStack() as opened:
         if executor is None and min(jobs, len(changes)) > 1:
             from concurrent.futures import ThreadPoolExecutor

@@ -6,7 +6,7 @@ Exit codes: 0 ok, 2 usage, 3 input, 4 infeasible, 5 calibration, 6 a check faile
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 MOST_LETTERS = 1000
@@ -92,6 +92,11 @@ def refuse_unknown(what: str, value: str, known: Collection[str]) -> None:
     """Raise where something of that name is none of the known ones."""
     if value not in known:
         raise InputError(f"{what} {value!r} is none of {', '.join(known)}{did_you_mean(value, known)}")
+
+
+def refuse_below_1(counts: Mapping[str, float | None]) -> None:
+    """Raise where a number of something is given and less than one."""
+    refuse([f"{name}: must be at least 1, got {n}" for name, n in counts.items() if n is not None and n < 1])
 
 
 class InfeasibleError(FleetOptError):

@@ -55,8 +55,7 @@ class Working:
     @cached_property
     def decodes(self) -> FloatArray:
         """Decode iterations of every row, max(O - 1, 0) [1]."""
-        decodes: FloatArray = np.maximum(self.law.output_tokens - 1.0, 0.0)
-        return decodes
+        return np.asarray(np.maximum(self.law.output_tokens - 1.0, 0.0))
 
     def mean(self, values: FloatArray) -> float:
         """Weighted mean over the rows."""
@@ -75,8 +74,7 @@ class Working:
     @property
     def work(self) -> FloatArray:
         """Token-iterations of every row, (D+1)(L + D/2) [tokens x iterations]."""
-        work: FloatArray = (self.decodes + 1.0) * (self.law.input_tokens + 0.5 * self.decodes)
-        return work
+        return np.asarray((self.decodes + 1.0) * (self.law.input_tokens + 0.5 * self.decodes))
 
     @cached_property
     def pairs(self) -> float:

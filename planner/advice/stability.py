@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from planner.advice.replica import UTILIZATION, SchedulerReplica
-from planner.errors import InputError
+from planner.errors import InputError, refuse_below_1
 from planner.predict.bounds import MaxThroughput, max_throughput, mean_running
 from planner.shared.record import Record
 from planner.shared.remarks import said
@@ -119,8 +119,7 @@ def stability(replica: SchedulerReplica, replicas: int | None = None, burst: flo
     """
     if not (math.isfinite(burst) and burst >= 1.0):
         raise InputError(f"burst: must be a factor of at least 1, got {burst!r}")
-    if replicas is not None and replicas < 1:
-        raise InputError(f"replicas: must be at least 1, got {replicas}")
+    refuse_below_1({"replicas": replicas})
     rate = replica.rate_per_s
     limit = max_throughput(replica.lengths, replica.engine)
     if limit.per_s <= 0.0 and replicas is None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from planner.advice.replica import UTILIZATION, SchedulerReplica
-from planner.errors import InputError
+from planner.errors import InputError, refuse_below_1
 from planner.fluid import nested_wait as nested
 from planner.fluid import wait as fluid
 from planner.iteration.derived import wait_parameters
@@ -112,9 +112,7 @@ def _round(value: float) -> float:
 
 def _check_asked(replicas: int | None, types: int | None, segments: int | None, horizon_s: float, delta: float) -> None:
     """Numbers of at least one, a time, and a probability."""
-    for name, value in (("types", types), ("replicas", replicas), ("segments", segments)):
-        if value is not None and value < 1:
-            raise InputError(f"{name}: must be at least 1, got {value}")
+    refuse_below_1({"types": types, "replicas": replicas, "segments": segments})
     if not (math.isfinite(horizon_s) and horizon_s > 0.0):
         raise InputError(f"horizon: must be a positive time, got {horizon_s!r}")
     if not 0.0 < delta < 1.0:

@@ -315,8 +315,7 @@ def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArra
 def _mean_larger(floor: FloatArray, mean: FloatArray, sd: FloatArray) -> FloatArray:
     """E max(floor, X) for X logistic of that mean and standard deviation: floor + s ln(1 + exp((mean - floor)/s))."""
     scale = np.maximum(sd * (math.sqrt(3.0) / math.pi), 1e-9 * mean + 1e-30)
-    larger: FloatArray = floor + scale * np.logaddexp(0.0, (mean - floor) / scale)
-    return larger
+    return np.asarray(floor + scale * np.logaddexp(0.0, (mean - floor) / scale))
 
 
 def log_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArray, FloatArray]:

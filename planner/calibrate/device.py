@@ -54,11 +54,8 @@ NOT_THERE = (ImportError, RuntimeError, TypeError, NotImplementedError, Attribut
 def device_full(torch: Any, error: BaseException) -> bool:
     """Whether an error is one of memory; what cuBLAS and Triton allocate fails with messages of their own."""
     told = str(error).lower()
-    return (
-        isinstance(error, (DeviceFull, torch.cuda.OutOfMemoryError))
-        or "out of memory" in told
-        or "alloc_failed" in told
-    )
+    of_memory = isinstance(error, (DeviceFull, torch.cuda.OutOfMemoryError))
+    return of_memory or "out of memory" in told or "alloc_failed" in told
 
 
 def refuse_full(torch: Any, error: BaseException, what: str) -> None:

@@ -200,11 +200,8 @@ def _aiperf(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[S
         tpot_s="inter_token_latency", ttft_s="time_to_first_token", rate="request_throughput",
     )  # fmt: skip
     # with a request rate it is a cap, and Little's law tells how many were in flight
-    yield point(
-        where,
-        assumed,
-        {**found, "concurrency": None if number_of(load.get("request_rate")) else load.get("concurrency")},
-    )
+    level = None if number_of(load.get("request_rate")) else load.get("concurrency")
+    yield point(where, assumed, {**found, "concurrency": level})
 
 
 def _inference_perf(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
@@ -612,7 +609,7 @@ def _opened(path: Path, text: str | None) -> tuple[csv.DictReader[str], list[str
 def _grouped(
     reader: csv.DictReader[str], name: str, made: Callable[[Row, int], tuple[Key, Made] | None]
 ) -> dict[Key, list[Made]]:
-    """What is made of the rows, by group; all that is wrong with them as one error, the first twenty told."""
+    """What is made of the rows, by group; all that is wrong with them as one error."""
     groups: dict[Key, list[Made]] = {}
     problems: list[str] = []
     for line, row in enumerate(reader, 2):
@@ -625,10 +622,7 @@ def _grouped(
         else:
             if found is not None:
                 groups.setdefault(found[0], []).append(found[1])
-    more = [f"... and {len(problems) - 20} more"] if len(problems) > 20 else []
-    if problems:
-        heading = f"{name}: {len(problems)} problems" if len(problems) > 1 else None
-        raise InputError.from_problems([*problems[:20], *more], None, heading)
+    refuse(problems, of=name)
     return groups
 
 

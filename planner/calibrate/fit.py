@@ -524,8 +524,7 @@ def _position(points: Points, fitted: Points) -> FloatArray | None:
     """Place of points in the order of measuring: 0 at the first of the fitted ones, 1 at the last of them."""
     if points.order is None or fitted.order is None or float(np.ptp(fitted.order)) == 0.0:
         return None
-    position: FloatArray = (points.order - fitted.order.min()) / np.ptp(fitted.order)
-    return position
+    return np.asarray((points.order - fitted.order.min()) / np.ptp(fitted.order))
 
 
 def _ends(values: FloatArray) -> tuple[float, float]:

@@ -417,8 +417,5 @@ class Connection:
 
 def page(endpoint: Endpoint, path: str, seconds: float) -> bytes:
     """Body of a page, on a connection of its own, all within `seconds` [s]."""
-    connection = Connection(endpoint, seconds)
-    try:
+    with contextlib.closing(Connection(endpoint, seconds)) as connection:
         return connection.get(path, seconds)
-    finally:
-        connection.close()

@@ -201,15 +201,13 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def launched(launch: Launch, *, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+def launched(launch: Launch) -> Iterator[Running]:
     """The engine while the block runs; it and all it started are gone afterwards, also after Ctrl-C, SIGTERM or an error.
 
     Parameters
     ----------
     launch
         What to start.
-    environment
-        Variables set for it besides those there are.
 
     Raises
     ------
@@ -229,7 +227,6 @@ def launched(launch: Launch, *, environment: Mapping[str, str] | None = None) ->
     with _signals_end_it(), os.fdopen(handle, "wb") as out:
         process = subprocess.Popen(
             _dying_with_us(line), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
-            env={**os.environ, **(environment or {})},
         )  # fmt: skip
         try:
             _wait(process, launch, Endpoint.parse(f"http://{HOST}:{port}"), log, started + launch.wait_s)
@@ -294,19 +291,18 @@ def _wait(process: subprocess.Popen[bytes], launch: Launch, endpoint: Endpoint, 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """End the engine and everything it started: asked first, killed when it does not listen."""
     for how in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, how)
+        _reached(process.pid, how)
         until = time.monotonic() + STOPPING_S
         while time.monotonic() < until:
-            ended = process.poll() is not None
-            if ended and not _group_lives(process.pid):
+            if process.poll() is not None and not _reached(process.pid, 0):
                 return
             time.sleep(0.05)
 
 
-def _group_lives(group: int) -> bool:
+def _reached(group: int, how: int) -> bool:
+    """Send a signal (0 = none) to a group of processes; whether there is one."""
     try:
-        os.killpg(group, 0)
+        os.killpg(group, how)
     except (ProcessLookupError, PermissionError):
         return False
     return True

@@ -382,8 +382,7 @@ def _gain(
     common += _alike(place[wanted], place[mine]) - pinned[wanted] @ inner @ pinned[mine].T
     own = np.einsum("pi,ij,pj->p", slope[mine], fit.covariance, slope[mine])
     own += FORM_SD**2 - np.einsum("pi,ij,pj->p", pinned[mine], inner, pinned[mine])
-    gain: FloatArray = (common**2).mean(axis=0) / (own + POINT_SD**2)
-    return gain
+    return np.asarray((common**2).mean(axis=0) / (own + POINT_SD**2))
 
 
 def _places(points: Sequence[ServerPoint]) -> FloatArray:
@@ -393,5 +392,4 @@ def _places(points: Sequence[ServerPoint]) -> FloatArray:
 def _alike(one: FloatArray, other: FloatArray) -> FloatArray:
     """Covariance of what the form misses two sets of loads by."""
     apart: FloatArray = ((one[:, None] - other[None]) ** 2).sum(axis=-1)
-    covariance: FloatArray = FORM_SD**2 * np.exp(-0.5 * apart)
-    return covariance
+    return np.asarray(FORM_SD**2 * np.exp(-0.5 * apart))

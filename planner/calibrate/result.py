@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from planner.calibrate.fit import Fit
 from planner.calibrate.http import without_credentials
@@ -181,12 +181,10 @@ class Calibration(Record):
     ----------
     profile
         What is written.
-    fit
-        Of iterations, or ``None``.
-    server_fit
-        Of server points, or ``None``.
     raw
         What was measured, to be fitted again.
+    fit, server_fit
+        Of iterations, or of server points: one of them.
     notes
         About the measuring.
     doubts
@@ -194,9 +192,9 @@ class Calibration(Record):
     """
 
     profile: Profile
+    raw: RawPoints
     fit: Fit | None = None
     server_fit: ServerFit | None = None
-    raw: RawPoints | None = None
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
 
@@ -204,14 +202,14 @@ class Calibration(Record):
     written: ClassVar[tuple[str, ...]] = ("profile", "parameters", "fit=found", "notes", "warnings", "problems")
 
     @property
-    def found(self) -> Fit | ServerFit | None:
+    def found(self) -> Fit | ServerFit:
         """The fit, whatever it is of."""
-        return self.fit or self.server_fit
+        return cast("Fit | ServerFit", self.fit or self.server_fit)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Of the fit."""
-        return self.found.warnings if self.found is not None else ()
+        return self.found.warnings
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -224,7 +222,7 @@ class Calibration(Record):
         error, allowed = None if self.fit is None else self.fit.leave_one_out_error, 1.0
         if self.server_fit is not None:
             error, allowed = self.server_fit.tpot_error, 1.0 if self.server_fit.enough_shapes else FEW_SHAPES_ALLOWED
-        prior = None if self.found is None else self.found.prior_error
+        prior = self.found.prior_error
         if error is not None and prior is not None and error > allowed * max(prior, SMALL_ERROR):
             found.append(
                 f"it misses left-out measurements by {100 * error:.0f}%, the estimate without any by {100 * prior:.0f}%"
@@ -274,20 +272,16 @@ class Calibration(Record):
         if not is_stream(target):
             points = points_path(target)
             keep_copy(points)
-            if self.raw is not None:
-                found.append(write_points(self.raw, points))
-            else:
-                points.unlink(missing_ok=True)
+            found.append(write_points(self.raw, points))
         return (*found, kept) if kept is not None else tuple(found)
 
     def parameters(self) -> list[dict[str, Any]]:
         """One row per canonical parameter and per derived one people plan with, with interval and flag."""
         model = self.profile.iteration
-        intervals: Mapping[str, tuple[float, float]] = self.found.intervals if self.found is not None else {}
         identified: Mapping[str, bool] = self.fit.identified if self.fit is not None else {}
 
         rows: list[tuple[object, ...]] = [
-            (name, PARAMETER_UNITS[name], value, *intervals.get(name, (None, None)), identified.get(name))
+            (name, PARAMETER_UNITS[name], value, *self.found.intervals.get(name, (None, None)), identified.get(name))
             for name, value in model.to_dict().items()
         ]
         derived: tuple[tuple[str, str, Callable[[IterationModel], float]], ...] = (

@@ -356,7 +356,7 @@ def _of_server(
     rows = [{**asdict(point), **more} for point, more in zip(measured, recorded or [{}] * len(measured), strict=True)]
     doubts = () if pair is None else _impossible(fit, measured, pair, of[2])
     raw = RawPoints("server", header, rows)
-    return Calibration(profile, server_fit=fit, raw=raw, notes=details.get("notes", ()), doubts=doubts)
+    return Calibration(profile, raw, server_fit=fit, notes=details.get("notes", ()), doubts=doubts)
 
 
 def _device(asked: Asked) -> Calibration:
@@ -421,7 +421,7 @@ def _of_iterations(
         place = {} if measured.order is None else {"order": float(measured.order[i])}
         rows.append({**asdict(batch), "time_s": float(measured.time_s[i]), **place})
     header = {**_header(profile), "composed": measured.composed, **clock(), **(recorded or {})}
-    return Calibration(profile, fit=fit, raw=RawPoints("iterations", header, rows), notes=notes)
+    return Calibration(profile, RawPoints("iterations", header, rows), fit, notes=notes)
 
 
 _HEADER = (

@@ -202,8 +202,7 @@ class ServerFit(Record):
         # three shapes left out in turn are themselves predicted from two: their error is as much as is known of the form's
         least, share = (0.01, 1.25) if self.enough_shapes else (MISFIT, 1.0)
         misfit = least if self.tpot_error is None else max(share * self.tpot_error, least)
-        half: FloatArray = LEVEL_SD * np.sqrt(variance + misfit**2)
-        return half
+        return np.asarray(LEVEL_SD * np.sqrt(variance + misfit**2))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -241,8 +240,7 @@ class _Search:
             for start in starts
         ]  # fmt: skip
         best = np.argmin([cost for _, cost in found], axis=0)
-        solved: FloatArray = np.stack([theta for theta, _ in found])[best, np.arange(best.size)]
-        return solved
+        return np.asarray(np.stack([theta for theta, _ in found])[best, np.arange(best.size)])
 
     def loss(self, theta: FloatArray, rules: Rules) -> float:
         """What :meth:`solve` minimises, at its result [1]."""
@@ -327,8 +325,7 @@ def _unknown_prior(x: Loads) -> FloatArray:
         0.3 * base, 0.7 * base, 0.6 * per_token, 0.2 * per_token, per_kv, 0.2 * per_token, 0.1 * per_token / 1000.0,
         math.exp(LOWEST_LOG), REQUEST_S, engine(DEFAULT_ENGINE).api_overhead_s,
     ]  # fmt: skip
-    logs: FloatArray = np.log(np.array(values))
-    return logs
+    return np.asarray(np.log(values))
 
 
 def _chosen_rules(search: _Search, usual: Rules, scheduling: str | None, budget: float | None, bunched: bool) -> Rules:

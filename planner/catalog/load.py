@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.prices import Offer, offers, reference_offer
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, did_you_mean, unknown
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.shared.documents import shipped
 from planner.shared.paths import at_home
@@ -170,8 +170,7 @@ def _entries() -> Mapping[str, Mapping[str, Any]]:
 def _entry(name: str) -> Mapping[str, Any]:
     import json
 
-    entry: Mapping[str, Any] = json.loads((FOLDER / "models" / f"{name}.json").read_bytes())
-    return entry
+    return dict(json.loads((FOLDER / "models" / f"{name}.json").read_bytes()))
 
 
 @cache
@@ -242,18 +241,10 @@ def model(
     spec = _named_model(name, like)
     for option, dtype in (("weight dtype", weight_dtype), ("KV dtype", kv_dtype)):
         if dtype is not None and dtype not in DTYPE_BYTES:
-            meant, known = did_you_mean(dtype, DTYPE_BYTES), ", ".join(DTYPE_BYTES)
-            raise _refusal("unknown", what=f"{option} {dtype!r}{meant}", known=f"{known}.")
+            raise unknown(f"unknown {option} {dtype!r}", dtype, DTYPE_BYTES)
     if weight_dtype is not None:
         spec = replace(spec, weight_dtype=weight_dtype, dense_dtype="")
     return replace(spec, kv_dtype=kv_dtype or spec.kv_dtype)
-
-
-@cache
-def _spellings() -> Mapping[str, Any]:
-    """How quantized repositories are named after their base, and what stands for models that nobody can host."""
-    found: Mapping[str, Any] = shipped(FOLDER / "load.yaml")
-    return found
 
 
 def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
@@ -270,15 +261,17 @@ def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
     key = key if key in index else key.removeprefix("meta-")
     if key in index:
         return _model(index[key])
-    for dtype, endings in _spellings()["quantized"].items():
+    # how quantized repositories are named after their base, and what stands for models that nobody can host
+    spelled = shipped(FOLDER / "load.yaml")
+    for dtype, endings in spelled["quantized"].items():
         for base in (key.removesuffix(ending) for ending in endings if key.endswith(ending)):
             if base in index:
                 return replace(_model(index[base]), name=f"{index[base]}-{dtype}", weight_dtype=dtype)
-    makers = ((size, maker) for size, names in _spellings()["closed"].items() for maker in names)
+    makers = ((size, maker) for size, names in spelled["closed"].items() for maker in names)
     if (
         size := next((size for size, maker in makers if key.startswith(maker) and not path.exists()), None)
     ) is not None:
-        closed = _spellings()["hosted"][size]
+        closed = spelled["hosted"][size]
         raise _refusal("unhosted", name=repr(str(name)), like=repr(closed[0]), open=", ".join(closed))
     known = f"{', '.join(_entries())}. Or give the path of a Hugging Face config.json."
     raise _refusal("unknown", what=f"model {str(name)!r}{did_you_mean(key, index)}", known=known)

@@ -322,13 +322,11 @@ def _reserved(value: Any, path: str, report: Report) -> ReservedSlots | None:
 
 
 def _settings(value: Any, path: str, report: Report) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        report(path, f"expected a mapping, got {value!r}")
-        return {}
-    for key, entry in value.items():
+    entries = _mapping(value, path, report, value)
+    for key, entry in entries.items():
         if not isinstance(entry, (str, int, float, bool)):
             report(f"{path}.{key}", f"expected text, a number or true/false, got {entry!r}")
-    return value
+    return entries
 
 
 def _list(of: type, told: str) -> Callable[[Any, str, Report], tuple[Any, ...]]:

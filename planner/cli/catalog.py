@@ -12,19 +12,9 @@ from planner.cli import options as opt
 from planner.cli.output import emit, say, writer
 from planner.errors import InputError, unknown
 
-gpu = typer.Typer(
-    name="gpu", help="GPUs: list the catalog, show one with the source of every number.", no_args_is_help=True
-)
-model = typer.Typer(
-    name="model",
-    help="Models: list those of the catalog, show one, or a config.json, with its source.",
-    no_args_is_help=True,
-)
-prices = typer.Typer(
-    name="prices",
-    help="GPU prices: show the offers with vendor, term and day; import your own lists.",
-    no_args_is_help=True,
-)
+gpu = opt.group("GPUs: list the catalog, show one with the source of every number.")
+model = opt.group("Models: list those of the catalog, show one, or a config.json, with its source.")
+prices = opt.group("GPU prices: show the offers with vendor, term and day; import your own lists.")
 
 
 @gpu.command("list")
@@ -149,11 +139,7 @@ def import_list(
         say([f"warning: prices seen {old[0]} are more than 180 days old: plans will call them stale"])
 
 
-profile = typer.Typer(
-    name="profile",
-    help="Iteration-time profiles: list yours and the shipped ones, show one, compare some.",
-    no_args_is_help=True,
-)
+profile = opt.group("Iteration-time profiles: list yours and the shipped ones, show one, compare some.")
 
 
 @profile.command("list")

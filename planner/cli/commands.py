@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_type_hints
@@ -79,13 +79,14 @@ class UncheckedArgument(TyperArgument):
         return _processed(self, ctx, value, super().process_value)
 
 
-def unchecked(parameters: Iterable[Any]) -> None:
-    """Leave out the checks of options and arguments that change nothing."""
+def unchecked(parameters: Sequence[Any]) -> Sequence[Any]:
+    """The same options and arguments without checks that change nothing."""
     for parameter in parameters:
         if type(parameter) is TyperOption:
             parameter.__class__ = UncheckedOption
         elif type(parameter) is TyperArgument:
             parameter.__class__ = UncheckedArgument
+    return parameters
 
 
 def readable() -> None:
@@ -103,9 +104,7 @@ class Once(TyperCommand):
 
     def get_help_option(self, ctx: Any) -> Any:
         """As the framework makes it, unchecked."""
-        option = super().get_help_option(ctx)
-        unchecked([option])
-        return option
+        return unchecked([super().get_help_option(ctx)])[0]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The options that most questions need; all of them for ``--help-all``."""
@@ -186,7 +185,7 @@ def _framed() -> Any:
     return get_command(alone)
 
 
-class Built(MutableMapping[str, Any]):
+class Built(Mapping[str, Any]):
     """Commands by name, each built when it is first asked for, once for all."""
 
     _built: ClassVar[dict[str, Any]] = {}
@@ -217,12 +216,6 @@ class Built(MutableMapping[str, Any]):
                     leaf.params.append(_framed().params[1])
         return self._built[name]
 
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._built[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._built[name]
-
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
 
@@ -240,9 +233,7 @@ class Group(TyperGroup):
 
     def get_help_option(self, ctx: Any) -> Any:
         """As the framework makes it, unchecked."""
-        option = super().get_help_option(ctx)
-        unchecked([option])
-        return option
+        return unchecked([super().get_help_option(ctx)])[0]
 
 
 class Commands(Group):
@@ -250,7 +241,7 @@ class Commands(Group):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = Built()
+        self.commands = Built()  # type: ignore[assignment]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As usual; the framework's own options (completion), which it adds late, are unchecked too."""

@@ -16,10 +16,8 @@ from planner.errors import InputError, did_you_mean, refuse
 from planner.shared.documents import read_text
 from planner.units import parse_bytes, parse_duration
 
-app = typer.Typer(
-    name="compress",
-    help="Compress-and-route: shorten prompts just above a pool boundary, measure how many can be, run the gateway.",
-    no_args_is_help=True,
+app = opt.group(
+    "Compress-and-route: shorten prompts just above a pool boundary, measure how many can be, run the gateway."
 )
 
 MOST_WORKERS = 256

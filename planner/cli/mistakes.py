@@ -304,11 +304,8 @@ def _instead(error: FleetOptError, words: Sequence[str]) -> Sequence[str] | None
         return [*words, *more.groups()]
     if "no latency promise given" in text:
         return words
-    return (
-        [*PLANNED, "-o", "plan.yaml"]
-        if re.search(r"holds no fleet|expected options|no such file|not YAML", text)
-        else None
-    )
+    no_plan = re.search(r"holds no fleet|expected options|no such file|not YAML", text)
+    return [*PLANNED, "-o", "plan.yaml"] if no_plan else None
 
 
 # --- words that are no command ----------------------------------------------------------------------------------------

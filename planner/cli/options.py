@@ -29,6 +29,11 @@ def told(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
     return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
 
 
+def group(help: str) -> typer.Typer:
+    """Commands about one thing, called as their file or variable is."""
+    return typer.Typer(help=help, no_args_is_help=True)
+
+
 Row = str | tuple[Any, str] | tuple[Any, str, Mapping[str, Any]]
 """What help says of an option; before it its default, or what it takes where it has none; behind it what else typer knows."""
 

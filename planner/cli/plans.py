@@ -11,7 +11,7 @@ import typer
 import planner as fo
 from planner.cli import options as opt
 from planner.cli.output import draw, emit, format_of, progress_bar, refuse_named_twice, say, writer
-from planner.errors import InfeasibleError, InputError, did_you_mean
+from planner.errors import InfeasibleError, InputError, refuse_unknown
 from planner.units import parse_number
 
 CHANGES: opt.Table = {
@@ -327,8 +327,8 @@ def options(plan: Path | None, sort: str | None, why: str | None, **given: Any) 
     from planner.choices import Choices
     from planner.plans import plan_document
 
-    if sort is not None and sort not in ORDERS:
-        raise InputError(f"--sort: {sort!r} is none of {', '.join(ORDERS)}{did_you_mean(sort, ORDERS)}")
+    if sort is not None:
+        refuse_unknown("--sort:", sort, ORDERS)
     found = _planned(given, True).choices if plan is None else Choices.of_file(plan_document(plan), str(plan))
     return found.ordered(sort) if why is None else found.only(why)
 

@@ -11,7 +11,7 @@ import typer
 import planner as fo
 from planner.cli import options as opt
 from planner.cli.output import emit, progress_bar, renderer, say, writer
-from planner.errors import CheckFailedError, InputError, refuse
+from planner.errors import CheckFailedError, InputError, refuse, refuse_below_1
 from planner.routing import ROUTINGS
 from planner.shared.documents import parse_yaml
 from planner.simulate.policy import policy_names
@@ -77,9 +77,7 @@ def simulate(
 
     fleetopt simulate --policies sarathi,eb,slai,wait --cdf azure --rates 6,10,14 --format csv
     """
-    for name, value in (("requests", requests), ("in-flight", in_flight)):
-        if value is not None and value < 1:
-            raise InputError(f"--{name}: must be at least 1, got {value}")
+    refuse_below_1({"--requests": requests, "--in-flight": in_flight})
     rates = [parse_number(v, "--rates") for v in rate.split(",")] if rate else None
     of_plan = {name: given.pop(name) for name in OF_PLAN}
     if policies is None:

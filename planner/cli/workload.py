@@ -11,14 +11,10 @@ import typer
 
 from planner.cli import options as opt
 from planner.cli.output import emit, progress_bar, say
-from planner.errors import InputError
+from planner.errors import InputError, refuse_below_1
 from planner.units import parse_duration, parse_fraction, parse_number, parse_tokens
 
-app = typer.Typer(
-    name="workload",
-    help="Workloads: list the shipped ones, import traces, show, mix and compare.",
-    no_args_is_help=True,
-)
+app = opt.group("Workloads: list the shipped ones, import traces, show, mix and compare.")
 
 UNSAID = "What the file does not say"
 FORMAT: opt.Rows = {"input_format": "Force a format; default: recognised by content (`import --help` lists them)."}
@@ -105,8 +101,7 @@ def import_(
         where=opt.pairs(asked.where, "--where"),
         **{name: given[name] for name in ("allow_bad_rows", "tokens_per_character", "mean_output", "time_unit")},
     )
-    if asked.rows is not None and asked.rows < 1:
-        raise InputError(f"--rows: must be at least 1, got {asked.rows}")
+    refuse_below_1({"--rows": asked.rows})
     most, labelled = asked.rows or MOST_REQUESTS, [_labelled(file) for file in files]
     how = {"input_format": asked.input_format, "name": asked.name, "most": most}
     with progress_bar("reading") as progress:

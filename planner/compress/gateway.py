@@ -185,7 +185,7 @@ class Gateway:
         # a token is at least one byte: what cannot exceed the boundary need not be counted
         if size + 16 * len(texts) + output <= s.boundary:
             return _Route("short", raw, False, category, size)
-        count: TokenCounter = self._exact or self.learned.counter(category)
+        count: TokenCounter = self._exact or ByteCounter(self.learned.bytes_per_token(category))
         # an exact tokenizer works beside the event loop
         learned = isinstance(count, ByteCounter)
         tokens = prompt_tokens(prompt, count) if learned else await asyncio.to_thread(prompt_tokens, prompt, count)
@@ -264,10 +264,9 @@ class Gateway:
     ) -> web.StreamResponse:
         """Pass pieces on as they come; once begun, a failure ends the stream with an error event."""
         answer = web.StreamResponse(status=upstream.status, headers=headers)
-        first = await upstream.content.readany()
+        piece = await upstream.content.readany()
         await answer.prepare(request)
         try:
-            piece = first
             while piece:
                 if b'"usage"' in piece and b"prompt_tokens" in piece:
                     self._learn(route, piece)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.compress.tokens import require
-from planner.errors import InputError
+from planner.errors import InputError, refuse_unknown
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -58,12 +58,11 @@ class ScoreWeights:
         >>> ScoreWeights.parse("novelty=0").novelty
         0.0
         """
-        known = {f.name for f in fields(cls)}
+        known = sorted(f.name for f in fields(cls))
         given: dict[str, float] = {}
         for item in text.split(","):
             name, _, value = item.partition("=")
-            if name.strip() not in known:
-                raise InputError(f"weights: {name.strip()!r} is none of {', '.join(sorted(known))}")
+            refuse_unknown("weights:", name.strip(), known)
             try:
                 given[name.strip()] = float(value)
             except ValueError:
@@ -144,8 +143,7 @@ def position(count: int, depth: float = 0.5) -> FloatArray:
 def novelty(similarity: FloatArray) -> FloatArray:
     """One minus the largest similarity to an earlier sentence, shape (n,)."""
     earlier = np.tril(similarity, k=-1)
-    worth: FloatArray = 1.0 - np.max(earlier, axis=1, initial=0.0)
-    return worth
+    return np.asarray(1.0 - np.max(earlier, axis=1, initial=0.0))
 
 
 def sentence_scores(sentences: Sequence[str], weights: ScoreWeights | None = None) -> FloatArray:

@@ -54,7 +54,7 @@ class ByteCounter(TokenCounter):
 
     def __init__(self, bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN) -> None:
         if not LEAST <= bytes_per_token <= MOST:
-            raise ValueError(f"bytes_per_token must be from {LEAST:g} to {MOST:g} bytes, got {bytes_per_token!r}")
+            raise InputError(f"bytes_per_token must be from {LEAST:g} to {MOST:g} bytes, got {bytes_per_token!r}")
         self.bytes_per_token = bytes_per_token
 
     def __call__(self, text: str) -> int:
@@ -134,10 +134,6 @@ class LearnedBytes:
         mean, variance = self._known[category]
         return max(mean - self.MARGIN * math.sqrt(variance), 0.25 * mean)
 
-    def counter(self, category: str) -> ByteCounter:
-        """A counter at the present estimate."""
-        return ByteCounter(self.bytes_per_token(category))
-
 
 def counter_from(tokenizer: str | Path | None, bytes_per_token: float | None) -> TokenCounter:
     """The counter the options ask for.
@@ -151,7 +147,4 @@ def counter_from(tokenizer: str | Path | None, bytes_per_token: float | None) ->
         raise InputError("--tokenizer and --bytes-per-token are two ways to count tokens", "Give one.")
     if tokenizer is not None:
         return TokenizerCounter(tokenizer)
-    try:
-        return ByteCounter(DEFAULT_BYTES_PER_TOKEN if bytes_per_token is None else bytes_per_token)
-    except ValueError as error:
-        raise InputError(str(error)) from None
+    return ByteCounter(DEFAULT_BYTES_PER_TOKEN if bytes_per_token is None else bytes_per_token)

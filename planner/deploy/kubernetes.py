@@ -60,11 +60,8 @@ def confined(spec: Mapping[str, Any], user: int = USER, token: bool = False) -> 
     return _filled("confined", token=token, user=user, spec=found)
 
 
-@cache
-def platforms() -> Mapping[str, Mapping[str, Any]]:
-    """Platform -> the label of its nodes, and its values by GPU."""
-    loaded: Mapping[str, Mapping[str, Any]] = shipped(Path(__file__).with_name("platforms.yaml"))
-    return loaded
+platforms = cache(lambda: shipped(Path(__file__).with_name("platforms.yaml")))
+"""Platform -> the label of its nodes, and its values by GPU."""
 
 
 def node_terms(serving: Serving, pool: ServingPool) -> list[dict[str, Any]]:

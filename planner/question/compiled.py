@@ -110,10 +110,8 @@ class Traffic:
         """Longest request that pools keep room for: by input alone nobody knows which prompt has the longest output [tokens]."""
         if self.sees_output:
             return self.workload.max_total
-        return max(
-            self.workload.quantile(1.0, "input") + self.longest_output,
-            0.0 if self.max_output else self.workload.max_total,
-        )
+        shown = 0.0 if self.max_output else self.workload.max_total
+        return max(self.workload.quantile(1.0, "input") + self.longest_output, shown)
 
     @property
     def arrivals(self) -> Arrivals | None:
@@ -425,14 +423,8 @@ def rate_of(inputs: PlanInputs, workload: Workload) -> float:
 
 def rate_of_hours(inputs: PlanInputs, workload: Workload) -> Literal["mean", "peak"]:
     """Whether the stated rate is the mean of the hours or the busiest hour's, as :func:`rate_of` took it."""
-    if inputs.rate_is == "mean" or (
-        inputs.rate is None
-        and inputs.throughput is None
-        and inputs.rate_is is None
-        and workload.arrivals.hourly_profile
-    ):
-        return "mean"
-    return "peak"
+    own = {inputs.rate, inputs.throughput, inputs.rate_is} <= {None} and workload.arrivals.hourly_profile
+    return "mean" if inputs.rate_is == "mean" or own else "peak"
 
 
 def _rate_remarks(inputs: PlanInputs, workload: Workload, rate: float) -> Iterator[Remark]:

@@ -384,13 +384,13 @@ def recorded_plan(path: Any, promises: Sequence[Promise]) -> Plan | None:
         plan: Plan = _as(Plan, told)
     except (_Unlike, KeyError, TypeError):
         return None
-    if missing := [
+    missing = [
         f"{path}: pools[{k}].{name}: is no number"
         for k, pool in enumerate(plan.pools)
         for name in _FINITE
         if not math.isfinite(getattr(pool, name))
-    ] + [f"{path}: arrival_rate_per_s: {RATE_RULE}"] * (not is_rate(plan.arrival_rate_per_s)):
-        raise InputError.from_problems(missing)
+    ] + [f"{path}: arrival_rate_per_s: {RATE_RULE}"] * (not is_rate(plan.arrival_rate_per_s))
+    refuse(missing)
     sums = (plan.replicas, plan.gpus, plan.cost_usd_per_hour)
     stated = (data.get("replicas"), data["gpus"], data["cost_usd_per_hour"])
     if sums[:2] != stated[:2] or not math.isclose(sums[2], stated[2], rel_tol=1e-9):

@@ -732,8 +732,7 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
     for key, (place, value) in given.items():
         try:
             values[key] = value if isinstance(value, Slo) else OPTIONS[key].kind.read(value, key)
-            if wrong_values := tuple(OPTIONS[key].problems(values[key])):
-                raise InputError.from_problems(wrong_values)
+            refuse([*OPTIONS[key].problems(values[key])])
         except InputError as error:
             values.pop(key, None)
             problems += _placed(error, place, key)
@@ -756,9 +755,8 @@ def _read(data: Mapping[str, Any], where: str, cdf: str | None = None) -> dict[s
         one = len(sizes) == 1
         values["tp"] = sizes[0] if one else None
         values["tp_options"] = values.get("tp_options", ()) if one else sizes
-    if problems:
-        hints = {hint for _, hint in problems if hint}
-        raise InputError.from_problems([text for text, _ in problems], hints.pop() if len(hints) == 1 else None)
+    hints = {hint for _, hint in problems if hint}
+    refuse([text for text, _ in problems], hints.pop() if len(hints) == 1 else None)
     return values
 
 

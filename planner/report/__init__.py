@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from planner.errors import InputError, did_you_mean
+from planner.errors import refuse_unknown
 
 __all__ = ["PICTURES", "export_names", "formats", "formatter"]
 
@@ -38,11 +38,8 @@ def formatter(name: str, of: str = "") -> Callable[[Any], str]:
     of
         ``plan`` or ``schedule``, which have formats of their own.
     """
-    known = formats(of)
-    if name not in known:
-        raise InputError(f"--format: {name!r} is none of {', '.join(known)}{did_you_mean(name, known)}")
-    if name in export_names(of):
-        found: Callable[[Any], str] = import_module(f"planner.report.exports.{of}.{name.replace('-', '_')}").render
-        return found
-    rendered: Callable[[Any], str] = import_module("planner.report.output").FORMATS[name]
-    return rendered
+    refuse_unknown("--format:", name, formats(of))
+    exported = name in export_names(of)
+    place = import_module(f"planner.report.exports.{of}.{name.replace('-', '_')}" if exported else f"{__name__}.output")
+    found: Callable[[Any], str] = place.render if exported else place.FORMATS[name]
+    return found

@@ -11,8 +11,6 @@ from planner.report.pages import Alone, Listing, pages, rows_of, told_beside, wr
 from planner.units import format_bytes, format_count, format_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from planner.catalog.prices import Offer
     from planner.catalog.profiles import Profile
     from planner.iteration.derived import Derived
@@ -30,21 +28,18 @@ DERIVED = "computed from the numbers above"
 class GpuList(Listing):
     """GPUs as rows."""
 
-    versioned: ClassVar[bool] = True
     written: ClassVar[tuple[str, ...]] = ("gpus=to_rows",)
 
 
 class ModelList(Listing):
     """Models as rows."""
 
-    versioned: ClassVar[bool] = True
     written: ClassVar[tuple[str, ...]] = ("models=to_rows",)
 
 
 class OfferList(Listing):
     """Offers as rows."""
 
-    versioned: ClassVar[bool] = True
     written: ClassVar[tuple[str, ...]] = ("offers=to_rows",)
 
 
@@ -73,8 +68,6 @@ class CatalogEntry(Listing):
     name: str
     aliases: Sequence[str]
     facts: Mapping[str, Fact]
-
-    versioned: ClassVar[bool] = True
 
 
 def gpu_list(gpus: Sequence[GpuSpec]) -> GpuList:
@@ -177,8 +170,6 @@ class ProfileList(Listing):
     """
 
     profiles: Sequence[Profile]
-
-    versioned: ClassVar[bool] = True
 
 
 class ProfileComparison(ProfileList):
@@ -283,8 +274,6 @@ class WorkloadList(Listing):
 
     workloads: Sequence[Workload]
     profiles: Mapping[str, Arrivals]
-
-    versioned: ClassVar[bool] = True
 
 
 def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals]) -> WorkloadList:

@@ -37,8 +37,7 @@ def blocks_of(result: Any) -> Sequence[Block]:
     if module is None:
         return [rows_table(result.to_rows())]
     words = import_module(f"planner.report.text.{module}")
-    blocks: Sequence[Block] = getattr(words, function_of(kind))(result)
-    return blocks
+    return list(getattr(words, function_of(kind))(result))
 
 
 def function_of(kind: str) -> str:

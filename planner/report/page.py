@@ -75,11 +75,8 @@ def as_html(overview: Overview) -> str:
 
 def _provenance(plan: Plan) -> list[str]:
     """Profile and price of every kind of replica."""
-    return list(
-        dict.fromkeys(
-            f"{p.parallel} of {p.gpu}: iteration times {p.provenance}, profile {p.profile}" for p in plan.pools
-        )
-    )
+    told = (f"{p.parallel} of {p.gpu}: iteration times {p.provenance}, profile {p.profile}" for p in plan.pools)
+    return [*dict.fromkeys(told)]
 
 
 def _words(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from planner.plans import HOURS_PER_MONTH
 from planner.report.blocks import STYLES, Block, Table, Text, rows_table
@@ -186,6 +186,8 @@ class Listing(Record):
     rows: Sequence[dict[str, Any]] = field(repr=False)
     page: Sequence[Table | Text] = field(repr=False)
 
+    versioned: ClassVar[bool] = True
+
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per thing."""
         return [*self.rows]
@@ -205,5 +207,4 @@ class Alone(Listing):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        found: dict[str, Any] = self.thing.to_dict()
-        return found
+        return dict(self.thing.to_dict())

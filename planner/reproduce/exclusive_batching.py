@@ -37,8 +37,7 @@ def _ratio(theta: float) -> float:
 def _gamma2_survival(mean: float, n: int) -> NDArray[np.float64]:
     """P(O > t) of a Gamma of shape 2, t = 0..n-1."""
     x = 2.0 * np.arange(n) / mean
-    survival: NDArray[np.float64] = np.exp(-x) * (1.0 + x)
-    return survival
+    return np.asarray(np.exp(-x) * (1.0 + x))
 
 
 QUOTIENT = "rounding: the printed values were divided before they were rounded"
@@ -55,11 +54,7 @@ def _hardware() -> Iterator[Row]:
         dense = spec.flops_per_s["fp16"] / 1e12
         # what the printed rate is, if it is any of the rates that a data sheet knows
         multiple = min((1.0, 2.0, 0.5), key=lambda m: abs(m * dense / tflops - 1.0))
-        why = {
-            1.0: "dense tensor-core rate",
-            2.0: "structured sparsity counted, which no scheduler here uses",
-            0.5: "half of the dense rate",
-        }
+        why = PRINTED["rates"]
         rate = round(multiple * dense)
         digits = -1 if tflops >= 1000 else 0  # vendors double a rounded rate
         yield numbers(f"{of}: FP16 TFLOPS", why[multiple], tflops, rate, digits, why[multiple], assumed=multiple != 1.0)
@@ -111,18 +106,11 @@ def _plateaus() -> Iterator[Row]:
 def _statements() -> Iterator[Row]:
     """Numbers of the appendices that a line of arithmetic gives."""
     network = model("qwen3-4b")
-    share = 100.0 * 4096 / (6.0 * network.hidden_size)
-    turns, iterations = "3,000 conversations of 9.3 turns", "128 x 1,024/8,192"
-    wide, long = "4,096 tokens, width 2,560", "a prompt of 128K at 8,192 tokens"
-    shift, errors = "shift of the best threshold", "relative errors of p0, Gamma over ShareGPT"
-    for quantity, reading, printed, ours, digits, reason, unit in (
-        (f"A.1: attention in prefill at {wide}", "L/(6 d)", 27, share, 0, "eq. of the text", "%"),
-        (f"A.1: iterations of {long}", iterations, 16, 128 * 1024 / 8192, 0, "chunked prefill", ""),
-        ("E.1, WildChat: requests", turns, 27_900, 3000 * 9.3, -2, "mean turns", ""),
-        (f"E.3: {shift}", "from the printed optima", 0.20, IFR_OPTIMUM - CFR_OPTIMUM, 2, "0.36 - 0.16", ""),
-        (f"E.5: {errors}", "15%/0.5%", 30, 15 / 0.5, 0, "from the text", " times"),
-    ):
-        yield numbers(f"appendix {quantity}", reading, printed, ours, digits, reason, unit)
+    yield _row("attention", 100.0 * 4096 / (6.0 * network.hidden_size))
+    yield _row("iterations", 128 * 1024 / 8192)
+    yield _row("requests", 3000 * 9.3)
+    yield _row("shift", IFR_OPTIMUM - CFR_OPTIMUM)
+    yield _row("errors", 15 / 0.5)
     for name, values in PRINTED["table12"].items():
         for test, p in zip(("Mann-Kendall", "regression"), values, strict=True):
             below = p < 1e-5

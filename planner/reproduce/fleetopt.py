@@ -212,16 +212,9 @@ def _table6() -> Iterator[Row]:
             two = _fleet("Agent-heavy", 1.0, reading, float(rate)).replicas
             found = _best("Agent-heavy", reading, float(rate))
             saved, best = (100.0 * (1.0 - n / base) for n in (two, found.replicas))
-            cells: dict[str, tuple[float, int, str]] = {
-                "homogeneous": (base, 0, ""),
-                "pool routing": (two, 0, ""),
-                "FleetOpt": (found.replicas, 0, ""),
-                "gamma": (found.gamma, 1, ""),
-                "saving of pool routing": (saved, 1, "%"),
-                "saving of FleetOpt": (best, 1, "%"),
-            }
+            cells = (base, two, found.replicas, found.gamma, saved, best)
             why, assumed = WHY[reading.name], reading is CODED
-            for p, (what, (ours, decimals, unit)) in zip(printed, cells.items(), strict=True):
+            for p, ours, (what, decimals, unit) in zip(printed, cells, PRINTED["table6_columns"], strict=True):
                 quantity = f"table 6, {rate:,} requests/s: {what}"
                 yield numbers(quantity, reading.name, p, ours, decimals, why, unit, assumed=assumed)
 
@@ -245,7 +238,7 @@ def _claims() -> Iterator[Row]:
     """Statistics of the workloads, and statements of the text."""
     azure = Workload.from_file("azure")
     for what, (printed, file) in PRINTED["requests"].items():
-        yield _row("requests", _requests(file), what=what, printed=printed)
+        yield _row("requests", Workload.from_file(file).provenance.requests, what=what, printed=printed)
     yield _row("azure mean", azure.mean_total)
     for q, (printed, why) in PRINTED["azure_levels"].items():
         yield _row("azure level", azure.quantile(q), level=100 * q, printed=printed, why=why)
@@ -270,13 +263,6 @@ def _claims() -> Iterator[Row]:
     )
     yield _row("swept", f"{found.replicas}", slots=found.short.slots if found.short else 0)
     yield _arithmetic(azure)
-
-
-def _requests(file: str) -> int:
-    """Requests behind a shipped workload."""
-    counted = Workload.from_file(file).provenance.requests
-    assert counted is not None
-    return counted
 
 
 def _arithmetic(azure: Workload) -> Row:

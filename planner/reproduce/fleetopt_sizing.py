@@ -128,8 +128,7 @@ def _split(totals: FloatArray) -> tuple[FloatArray, FloatArray]:
 def _service(inputs: FloatArray, outputs: FloatArray, slots: int, scaled: bool) -> FloatArray:
     """Eq. 4, ``(ceil(L_in/chunk) + L_out) (W + H n)`` [s]."""
     scale = (inputs + outputs) / CALIBRATION_TOKENS if scaled else 1.0
-    times: FloatArray = (np.ceil(inputs / CHUNK) + outputs) * (W + H * slots * scale)
-    return times
+    return np.asarray((np.ceil(inputs / CHUNK) + outputs) * (W + H * slots * scale))
 
 
 def _draws(workload: str, low: int, high: int) -> FloatArray:
@@ -198,7 +197,7 @@ def homogeneous(workload: str, rate_per_s: float, reading: Reading) -> Pool:
 
 
 def _from_pairs(
-    workload: str, lower: State, upper: State, slots: int, reading: Reading, p_c: float | None, rate_per_s: float
+    workload: str, lower: State, upper: State, slots: int, reading: Reading, p_c: float, rate_per_s: float
 ) -> Pool | None:
     law = _pair_moments(workload, p_c).law(lower, upper)
     if law is None:
@@ -208,12 +207,12 @@ def _from_pairs(
 
 
 @cache
-def _pair_moments(workload: str, p_c: float | None) -> FleetMoments:
+def _pair_moments(workload: str, p_c: float) -> FleetMoments:
     return FleetMoments(Workload.from_file(workload), p_c=p_c, chunk=CHUNK)
 
 
 def fleet(
-    workload: str, boundary: int, slots: int, p_c: float | None, gamma: float, rate_per_s: float, reading: Reading
+    workload: str, boundary: int, slots: int, p_c: float, gamma: float, rate_per_s: float, reading: Reading
 ) -> Fleet:
     """Two pools at one boundary [tokens] and compression bandwidth.
 
@@ -224,7 +223,6 @@ def fleet(
         short = _from_pairs(workload, State(0.0), state, slots, reading, p_c, rate_per_s)
         long = _from_pairs(workload, state, State(math.inf), LONG_SLOTS, reading, p_c, rate_per_s)
         return Fleet(short, long, gamma)
-    assert p_c is not None
     edge = int(gamma * boundary)
     alpha, beta = at(workload, boundary), at(workload, edge) - at(workload, boundary)
     served = min(1.0, alpha + beta * p_c)

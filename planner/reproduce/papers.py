@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
-from planner.errors import InputError, did_you_mean
+from planner.errors import refuse_unknown
 from planner.shared.documents import load_document
 from planner.shared.record import Record
 
@@ -201,9 +201,7 @@ def reproduce(paper: str = "all", progress: Callable[[int, int], None] | None = 
     >>> reproduce("wait").findings[0].ours
     '12'
     """
-    names = (*PAPERS, "all")
-    if paper not in names:
-        raise InputError(f"paper: {paper!r} is none of {', '.join(names)}{did_you_mean(paper, names)}")
+    refuse_unknown("paper:", paper, (*PAPERS, "all"))
     chosen = tuple(PAPERS) if paper == "all" else (paper,)
     sections = [(n, part) for n in chosen for part in import_module(f"planner.reproduce.{PAPERS[n]}").SECTIONS]
     findings: list[Finding] = []

@@ -103,19 +103,20 @@ def _steps() -> Iterator[Row]:
     yield _row("done 3", start - evicted)
 
 
+def _sample(rate: float, seed: int, requests: int = REQUESTS) -> list[Request]:
+    """Poisson arrivals of one prompt token and two output tokens each."""
+    times = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, requests)).tolist()
+    return [Request(i, t, 1, 2) for i, t in enumerate(times)]
+
+
 def _simulated() -> Iterator[Row]:
     """Example 2 and propositions 1 and 3 on the simulator, and that WAIT never evicts."""
     lines = KvLinear(0.4, 0.05)
-
-    def sample(rate: float, seed: int) -> list[Request]:
-        times = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, REQUESTS)).tolist()
-        return [Request(i, t, 1, 2) for i, t in enumerate(times)]
-
-    greedy = [run_policy(sample(4.0, s), "fcfs_restart", lines, capacity=12) for s in range(RUNS)]
+    greedy = [run_policy(_sample(4.0, s), "fcfs_restart", lines, capacity=12) for s in range(RUNS)]
     e = mean_of_batches(np.array([100.0 * (1.0 - float(summarize(run)["throughput_per_s"]) / 4.0) for run in greedy]))
     inside = e.value + e.half_width >= 12.0 and e.value - e.half_width <= 25.0
     yield _row("greedy", f"{e.value:.1f} +- {e.half_width:.1f}%", SAME_UNDER if inside else DIFFERS)
-    held = [run_policy(sample(3.9, s), "wait", lines, {"thresholds": {0: 4}}) for s in range(RUNS)]
+    held = [run_policy(_sample(3.9, s), "wait", lines, {"thresholds": {0: 4}}) for s in range(RUNS)]
     yield _row("peak", max(run.peak_held for run in held))
     yield _row("evictions", sum(r.evictions for run in held for r in run.requests))
     for load, printed in ((0.97, "bounded"), (1.03, "grows")):
@@ -129,10 +130,8 @@ def _proposition1(load: float, printed: str) -> Row:
     threshold = math.floor(rate * d0 / max(1.0 - load, 0.02)) + 1
     runs = []
     for seed in range(RUNS):
-        times = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, 4 * REQUESTS)).tolist()
-        run = run_policy(
-            [Request(i, t, 1, 2) for i, t in enumerate(times)], "wait", KvLinear(d0, d1), {"thresholds": {0: threshold}}
-        )
+        sample = _sample(rate, seed, 4 * REQUESTS)
+        run = run_policy(sample, "wait", KvLinear(d0, d1), {"thresholds": {0: threshold}})
         done = [(r.arrival, r.done_s - r.arrival) for r in run.requests if math.isfinite(r.done_s)]
         runs.append((done[-1][0], np.array([stay for _, stay in done])))
     expected = max(0.0, rate * (d0 / threshold + d1 * work) - 1.0)

@@ -60,8 +60,5 @@ class Writer(string.Formatter):
         return str(super().format_field(value, format_spec)) if unit is None else unit(value)
 
 
-@cache
-def sentences() -> Mapping[str, str]:
-    """Code -> the sentence, a format string over the remark's values."""
-    found: Mapping[str, str] = shipped(Path(__file__).with_suffix(".yaml"))
-    return found
+sentences = cache(lambda: shipped(Path(__file__).with_suffix(".yaml")))
+"""Code -> the sentence, a format string over the remark's values."""

@@ -93,9 +93,8 @@ def agreement(result: Reproduction) -> Table:
     rows = []
     for paper in (*result.papers, *([None] if len(result.papers) > 1 else [])):
         counts = result.counts(paper)
-        rows.append(
-            [paper or "all", *(f"{n:,}" for n in (sum(counts.values()), *(counts.get(v, 0) for v in VERDICTS)))]
-        )
+        numbers = (sum(counts.values()), *(counts.get(verdict, 0) for verdict in VERDICTS))
+        rows.append([paper or "all", *(f"{n:,}" for n in numbers)])
     return Table(("paper", "printed numbers", *VERDICTS), rows, {"paper"})
 
 

@@ -246,12 +246,8 @@ def types(plan: Plan) -> list[str]:
 
 
 def _is_cliff(choice: Choice, limit_s: float, base: float) -> bool:
-    cost = choice.cost_usd_per_hour
-    return (
-        cost is not None
-        and (choice.limit_s or 0.0) <= CLIFF_LOOSER * limit_s * (1.0 + 1e-9)
-        and cost < (1.0 - CLIFF_SAVES) * base
-    )
+    cost, near = choice.cost_usd_per_hour, (choice.limit_s or 0.0) <= CLIFF_LOOSER * limit_s * (1.0 + 1e-9)
+    return near and cost is not None and cost < (1.0 - CLIFF_SAVES) * base
 
 
 def _other(choice: Choice, base: float, cliff: bool) -> str:
