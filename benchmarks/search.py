@@ -38,7 +38,7 @@ from planner.engines import engines
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.problem import FleetProblem
 from planner.fleet.search import cheapest_path
-from planner.fleet.types import cheapest_types, with_types
+from planner.fleet.unknowns import cheapest_types, with_types
 from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.options import PlanInputs
 from planner.routing import ROUTINGS

@@ -21,7 +21,7 @@ from planner.catalog.load import model as find_model
 from planner.catalog.load import normalized, repository
 from planner.catalog.profiles import profile as find_profile
 from planner.errors import InfeasibleError, InputError, refuse_below_1
-from planner.fleet.assemble import make_plan
+from planner.fleet.assemble import fleet_of, make_plan
 from planner.fleet.shapes import find_shape, standing_fleet
 from planner.plans import Plan, SavedPool, plan_document
 from planner.promise import Slo
@@ -528,7 +528,7 @@ def _scheduled(
     fleet = standing_fleet(compile_question(question, loaded), question_of(found).pools)
     cached = any(p.law.cached_share.any() for p in fleet.pools)
     others = {
-        "prefill and decode on pools of their own (--shape)": not find_shape(found.shape).mixes,
+        "prefill and decode on pools of their own (--shape)": find_shape(found.shape).divides_roles,
         "sessions and prefix caches (--cached-share 0, --set prefix_cache=off)": cached,
         "speculation (--speculate)": question.speculate is not None,
     }
@@ -933,7 +933,7 @@ def capacity(
     >>> fo.capacity(p).rate_per_s >= 100
     True
     """
-    from planner.fleet.population import with_users
+    from planner.fleet.unknowns import with_users
     from planner.studies.capacity import MOST_ROUNDS, as_many, capacity_of
 
     hourly = _Hourly(fleet, workload, scenario, options, stated=have is None)
@@ -1413,9 +1413,8 @@ class _Hourly:
 
     def fleet(self, rate_per_s: float) -> Fleet:
         """The pools that stand, else those of the cheapest fleet at a rate [1/s]."""
-        from planner.studies.schedule import fleet_to_schedule
-
-        return fleet_to_schedule(compile_question(self.question, self.loaded, rate_per_s), self.standing)
+        question = compile_question(self.question, self.loaded, rate_per_s)
+        return standing_fleet(question, self.standing) if self.standing else fleet_of(question)
 
 
 @told_types

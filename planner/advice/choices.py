@@ -19,11 +19,11 @@ from planner.catalog.profiles import Profile, measured_profiles
 from planner.choices import Choice, Choices
 from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.assemble import fleet_of, noted
+from planner.fleet.assemble import fleet_of
 from planner.fleet.explain import relaxed
 from planner.fleet.pool import gpus_by_type
 from planner.fleet.shapes import find_shape, standing_fleet
-from planner.fleet.types import ANY, MOST_TYPES, cheapest_types, least_cost
+from planner.fleet.unknowns import ANY, MOST_TYPES, cheapest_types, least_cost
 from planner.methods import find_method
 from planner.plans import Plan, PoolPlan
 from planner.promise import GOODPUT, Promise
@@ -124,7 +124,7 @@ Progress = Callable[[int, int], None] | None
 def with_formula(plan: Plan, inputs: PlanInputs, workload: Workload) -> Plan:
     """The plan with what a closed form would buy, where there is one for it."""
     found = standing_fleet(compile_question(inputs, workload), question_of(plan).pools).in_closed_form()
-    return plan if found is None else noted(plan, found)
+    return plan if found is None else plan.saying(notes=[found])
 
 
 def choices_of(plan: Plan, inputs: PlanInputs, workload: Workload, progress: Progress = None) -> Choices:
@@ -235,7 +235,7 @@ def _cuts(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | N
         of = "input" if choice.kind == "pools" else "total"
         few = sorted({float(round(workload.quantile(q, of))) for q in QUANTILES_CUT})
         return {"boundaries": few, "gammas": GAMMAS_CUT}
-    if plan is None or len(plan.pools) == 1 or not find_shape(plan.shape).mixes:
+    if plan is None or len(plan.pools) == 1 or find_shape(plan.shape).divides_roles:
         return {"pools": 1}
     named = engines_of(saved_pools(plan))
     return {name: named[name] for name in ("pools", "boundaries", "gammas") if name in named}
@@ -294,7 +294,12 @@ def _settings(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Iter
 
 def _schedulers(plan: Plan, inputs: PlanInputs, workload: Workload) -> Iterator[Choice]:
     """Exclusive batching where its theory completes so much more than the engine's own scheduler that it would pay."""
-    if inputs.scheduler != "engine" or not find_shape(plan.shape).mixes or plan.caches or inputs.speculate is not None:
+    if (
+        inputs.scheduler != "engine"
+        or find_shape(plan.shape).divides_roles
+        or plan.caches
+        or inputs.speculate is not None
+    ):
         return
     fleet = standing_fleet(compile_question(inputs, workload), question_of(plan).pools)
     ratios = [max(r.mixed_per_s / capacity(r, "eb")[0], 1e-9) / (1.0 - SCHEDULER_ERROR) for r in pooled_replicas(fleet)]

@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.autoscale.windows import STEP_S, WINDOW_S, Floats, Ints, Signals, Windows, as_sized, kept_windows
 from planner.errors import InfeasibleError
-from planner.fleet.caches import sessions_of
+from planner.fleet.alone import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.methods.base import MEAN_LEVELS
 from planner.monitor.policy import Policy, Scaler

@@ -24,7 +24,7 @@ from planner.autoscale.windows import (
 )
 from planner.catalog.load import gpu as find_gpu
 from planner.deploy.serving import Startup
-from planner.fleet.caches import sessions_of
+from planner.fleet.alone import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.fleet.shapes.disaggregated import Disaggregated

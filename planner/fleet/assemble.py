@@ -6,16 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.cliffs import cliffs_of
 from planner.fleet.explain import unkept
 from planner.fleet.fleet import Fleet, Solved
-from planner.fleet.notes import assumptions_of, notes_of, options_without_effect, warnings_of
+from planner.fleet.notes import assumptions_of, cliffs_of, notes_of, options_without_effect, warnings_of
 from planner.fleet.pool import Shortfall
-from planner.fleet.population import at_rest
 from planner.fleet.records import explained_size, pool_plans, sure_remark, workload_summary
 from planner.fleet.shapes import find_shape, shape_names, standing_fleet
 from planner.fleet.sure import sureness_of
-from planner.fleet.types import with_types
+from planner.fleet.unknowns import at_rest, with_types
 from planner.methods import find_method
 from planner.plans import Alternative, Plan, SavedPool, SearchReport
 from planner.question.compiled import CompiledQuestion, compile_question
@@ -62,33 +60,14 @@ def make_plan(
 
 
 def fleet_of(question: CompiledQuestion) -> Fleet:
-    """The fleet that :func:`plan_of` takes, without the words of a plan.
+    """The fleet that :func:`plan_of` takes under the routing that stands, without the words of a plan.
 
     Raises
     ------
     InputError, InfeasibleError
         As :func:`make_plan`.
     """
-    question = _of_users(with_types(question))
-    shape = question.search.shape
-    names = list(shape_names())
-    if shape in names:
-        fleet = find_shape(shape).solve(question).fleet
-        bare = _without_host_memory(question)
-        try:
-            return fleet if bare is None else min(fleet, fleet_of(bare), key=lambda f: f.cost_usd_per_hour)
-        except InfeasibleError:
-            return fleet
-    fleets: list[Fleet] = []
-    failed: list[InfeasibleError | InputError] = []
-    for name in names:
-        try:
-            fleets.append(fleet_of(replace(question, search=replace(question.search, shape=name))))
-        except (InfeasibleError, InputError) as error:
-            failed.append(error)
-    if not fleets:
-        raise failed[0]
-    return min(fleets, key=lambda fleet: fleet.cost_usd_per_hour)
+    return _solved(replace(question, open_routing=False)).fleet
 
 
 def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:
@@ -103,8 +82,7 @@ def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:
     sizes = fleet.size(question.traffic.rate_per_s)
     if isinstance(sizes, Shortfall):
         raise unkept(sizes, "", "even idle, the plan's own pools need", ["search anew: without --keep"])
-    for k, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
-        fleet.pools[k] = replace(pool, size=size, bought=pool.option.price.bought(size.replicas))
+    fleet = fleet.sized(sizes)
     cost = fleet.cost_usd_per_hour
     report = SearchReport(1, len(sizes), cost, 0.0, "the plan's own pools")
     return assemble(question, Solved(fleet, report), "disaggregated" if fleet.linked else "colocated")
@@ -112,44 +90,49 @@ def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:
 
 def plan_of(question: CompiledQuestion) -> Plan:
     """The cheapest fleet of the shape asked for; of all shapes, with the dearer one beside it, where that is asked for."""
+    return _written(_solved(question))
+
+
+def _written(found: Solved) -> Plan:
+    """The plan of what a search found, with what was found beside it."""
+    question = found.fleet.question
+    plan = assemble(question, found, question.search.shape)
+    others = [
+        Alternative(name, (), other) if isinstance(other, str) else Alternative(name, _written(other).pools)
+        for name, other in found.others.items()
+    ]
+    return replace(plan.saying(notes=found.beside), alternatives=tuple(others))
+
+
+def _solved(question: CompiledQuestion) -> Solved:
+    """What is found of the shape asked for, or of the one of all that costs least."""
     question = _of_users(with_types(question))
     names = list(shape_names())
-    shape = question.search.shape
-    if shape in names:
-        if (bare := _without_host_memory(question)) is not None:
-            return _cheaper_of(question, bare)
-        if question.open_routing:
-            return _cheapest_routing(question)
-        return _as_asked(question)
-    plans: dict[str, Plan] = {}
-    reasons: dict[str, InfeasibleError | InputError] = {}
+    if question.search.shape in names:
+        bare = _without_host_memory(question)
+        return _of_shape(question) if bare is None else _cheaper_of(question, bare)
+    solved: dict[str, Solved] = {}
+    failed: dict[str, InfeasibleError | InputError] = {}
     for name in names:
         try:
-            plans[name] = plan_of(replace(question, search=replace(question.search, shape=name)))
+            solved[name] = _solved(replace(question, search=replace(question.search, shape=name)))
         except (InfeasibleError, InputError) as error:
-            reasons[name] = error
-    if not plans:
-        raise next(iter(reasons.values()))
-    best = min(plans, key=lambda name: plans[name].cost_usd_per_hour)
-    chosen = plans[best]
-    notes, others = [], []
+            failed[name] = error
+    if not solved:
+        raise next(iter(failed.values()))
+    costs = {name: found.fleet.cost_usd_per_hour for name, found in solved.items()}
+    best = min(costs, key=costs.__getitem__)
+    chosen, others = solved[best], dict[str, Solved | str]()
     for name in names:
-        if name in reasons:
-            reason = str(reasons[name]).splitlines()[0]
-            notes.append(Remark("other_shape_fails", {"shape": name, "reason": reason}))
-            others.append(Alternative(name, (), reason))
+        if name in failed:
+            others[name] = reason = str(failed[name]).splitlines()[0]
+            chosen = chosen.noted(Remark("other_shape_fails", {"shape": name, "reason": reason}))
         elif name != best:
-            cost = plans[name].cost_usd_per_hour
-            saved = 1.0 - chosen.cost_usd_per_hour / cost if cost > 0.0 else 0.0
-            values = {"best": best, "best_usd_per_hour": chosen.cost_usd_per_hour, "shape": name, "usd_per_hour": cost}
-            notes.append(Remark("other_shape", {**values, "saved": saved}))
-            others.append(Alternative(name, plans[name].pools))
-    return replace(
-        chosen,
-        alternatives=tuple(others),
-        notes=(*chosen.notes, *map(str, notes)),
-        remarks={**chosen.remarks, "notes": (*chosen.remarks["notes"], *notes)},
-    )
+            others[name], cost = solved[name], costs[name]
+            saved = 1.0 - costs[best] / cost if cost > 0.0 else 0.0
+            values = {"best": best, "best_usd_per_hour": costs[best], "shape": name, "usd_per_hour": cost}
+            chosen = chosen.noted(Remark("other_shape", {**values, "saved": saved}))
+    return replace(chosen, others=others)
 
 
 def _of_users(question: CompiledQuestion) -> CompiledQuestion:
@@ -168,148 +151,113 @@ def _without_host_memory(question: CompiledQuestion) -> CompiledQuestion | None:
     return replace(question, engines=replace(engines, offload_gib=0.0), asked={**question.asked, "offload": 0.0})
 
 
-def _cheaper_of(question: CompiledQuestion, bare: CompiledQuestion) -> Plan:
-    """The plan with host memory for what GPUs drop, or the one without where fetching prompts back takes longer than it saves."""
-    without: Plan | InfeasibleError
+def _of_shape(question: CompiledQuestion) -> Solved:
+    """What is found of one shape, of a routing that is left open the cheapest."""
+    return _cheapest_routing(question) if question.open_routing else find_shape(question.search.shape).solve(question)
+
+
+def _cheaper_of(question: CompiledQuestion, bare: CompiledQuestion) -> Solved:
+    """The fleet with host memory for what GPUs drop, or the one without where fetching prompts back takes longer than it saves."""
+    without: Solved | InfeasibleError
     try:
-        without = plan_of(bare)
+        without = _of_shape(bare)
     except InfeasibleError as error:
         without = error
-    find_plan = _cheapest_routing if question.open_routing else _as_asked
+    gib = question.engines.offload_gib
     try:
-        chosen = find_plan(question)
+        chosen = _of_shape(question)
     except InfeasibleError:
         if isinstance(without, InfeasibleError):
             raise
-        return noted(without, Remark("host_memory_fails", {"gib": question.engines.offload_gib}))
-    if isinstance(without, InfeasibleError) or without.cost_usd_per_hour >= chosen.cost_usd_per_hour * (1.0 - 1e-9):
+        return without.noted(Remark("host_memory_fails", {"gib": gib}))
+    own = chosen.fleet.cost_usd_per_hour
+    if isinstance(without, InfeasibleError) or without.fleet.cost_usd_per_hour >= own * (1.0 - 1e-9):
         return chosen
-    costs = {"with_usd_per_hour": chosen.cost_usd_per_hour, "usd_per_hour": without.cost_usd_per_hour}
-    return noted(without, Remark("host_memory_loses", {"gib": question.engines.offload_gib, **costs}))
+    costs = {"with_usd_per_hour": own, "usd_per_hour": without.fleet.cost_usd_per_hour}
+    return without.noted(Remark("host_memory_loses", {"gib": gib, **costs}))
 
 
-def _as_asked(question: CompiledQuestion) -> Plan:
-    """The plan of one shape and one routing."""
-    shape = question.search.shape
-    return assemble(question, find_shape(shape).solve(question), shape)
-
-
-def noted(plan: Plan, note: Remark) -> Plan:
-    """The plan with one note more."""
-    return plan.saying(notes=[note])
-
-
-def _cheapest_routing(question: CompiledQuestion) -> Plan:
-    """The plan under the routing with which sessions cost least; the others are searched only if they hold at its size."""
-    plans: dict[str, Plan] = {}
+def _cheapest_routing(question: CompiledQuestion) -> Solved:
+    """What is found under the routing with which sessions cost least; the others are searched only if they hold at its size."""
+    solved: dict[str, Solved] = {}
+    costs: dict[str, float] = {}
     errors: list[InfeasibleError] = []
     failing: list[str] = []
     sessions = question.traffic.sessions
-    fleet: Fleet | None = None
     for name in ("sticky", *(("prefix",) if sessions and sessions.shared else ()), "random", "least"):
         routed = replace(
             question, asked={**question.asked, "routing": name}, routing=find_routing(name), open_routing=False
         )
+        fleet = solved[min(costs, key=costs.__getitem__)].fleet if solved else None
         if fleet is not None and not routed.routing.affinity and not fleet.routed(routed).holds(fleet.rate):
             failing.append(name)
             continue
         try:
-            solved = find_shape(question.search.shape).solve(routed)
+            solved[name] = _of_shape(routed)
         except InfeasibleError as error:
             errors.append(error)
             if error.idle:
                 break
             continue
-        plans[name] = assemble(routed, solved, question.search.shape)
-        if fleet is None or solved.fleet.cost_usd_per_hour < fleet.cost_usd_per_hour:
-            fleet = solved.fleet
-    if not plans:
+        costs[name] = solved[name].fleet.cost_usd_per_hour
+    if not solved:
         raise errors[0]
-    best = min(plans, key=lambda name: plans[name].cost_usd_per_hour)
-    costs = {name: plan.cost_usd_per_hour for name, plan in plans.items()}
+    best = min(costs, key=costs.__getitem__)
     others = [f"{name} costs {format_usd(cost)}/hour" for name, cost in costs.items() if name != best]
     others += [f"{name} breaks the promises at this size" for name in failing]
-    chosen = plans[best]
-    note = Remark(
-        "routing_chosen",
-        {"routing": best, "others": "; ".join(others) or "no other keeps the promises", "costs": costs},
-    )
-    return noted(chosen, note)
+    told = "; ".join(others) or "no other keeps the promises"
+    return solved[best].noted(Remark("routing_chosen", {"routing": best, "others": told, "costs": costs}))
 
 
 def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
-    """The plan of a solved question."""
-    if question.search.bare:
-        return _numbers(question, solved, shape)
+    """The plan of a solved question, in numbers alone where it is to be `bare`."""
     fleet, traffic = solved.fleet, question.traffic
-    asked = dict(question.asked)
+    sure = None if question.search.bare else sureness_of(fleet)
+    plan = Plan(
+        pools=pool_plans(fleet, sure),
+        baseline=None if solved.baseline is None else pool_plans(solved.baseline),
+        inputs=question.asked,
+        workload=workload_summary(traffic.workload),
+        slo=question.promises.slo,
+        arrival_rate_per_s=traffic.rate_per_s,
+        method=question.method,
+        search=solved.search,
+        version=__version__,
+        shape=shape,
+        remarks={"assumptions": (), "warnings": (), "notes": ()},
+        sureness=sure,
+    )
+    return plan if question.search.bare else _in_words(plan, question, solved)
+
+
+def _in_words(plan: Plan, question: CompiledQuestion, solved: Solved) -> Plan:
+    """The plan with what is said of it."""
+    fleet, sure, asked = solved.fleet, plan.sureness, dict(question.asked)
     if question.engines.profile is not None:
         # a profile by name is of its own GPU and model, whatever the defaults of the others are
         option = fleet.pools[0].option
         asked |= {"gpu": [option.gpu.name], "model": option.model.name}
-    sure = sureness_of(fleet)
-    pools = pool_plans(fleet, sure)
-    explanation = [line for k in range(len(pools)) for line in (explained_size(fleet, k), *fleet.tightness(k))]
+    explanation = [line for k in range(len(plan.pools)) for line in (explained_size(fleet, k), *fleet.tightness(k))]
     explanation += fleet.summary()
     spare = fleet.headroom()
     explanation.append(
         f"The fleet keeps its promises at least up to {format_count(spare * fleet.rate)} requests/s ({spare:.2f}x)."
     )
     method = find_method(question.method)
-    remarks = {
-        "assumptions": _once(assumptions_of(fleet, method.feels_bursts)),
-        "warnings": _once([*warnings_of(fleet, pools), *options_without_effect(question, fleet)]),
-        "notes": _once(
-            note
-            for note in (
-                None if method.caveat is None else Remark("caveat", {"text": method.caveat}),
-                *solved.notes,
-                *notes_of(fleet),
-                *fleet.notes(),
-                None if sure is None else sure_remark(sure),
-                *cliffs_of(fleet),
-                solved.unproven,
-            )
-            if note is not None
-        ),
-    }
-    said = {kind: tuple(map(str, of_kind)) for kind, of_kind in remarks.items()}
-    return Plan(
-        pools=pools,
-        baseline=None if solved.baseline is None else pool_plans(solved.baseline),
-        inputs=asked,
-        workload=workload_summary(traffic.workload),
-        slo=question.promises.slo,
-        arrival_rate_per_s=traffic.rate_per_s,
-        method=question.method,
-        search=solved.search,
-        assumptions=said["assumptions"],
-        warnings=said["warnings"],
-        notes=said["notes"],
-        explanation=tuple(explanation),
-        version=__version__,
-        shape=shape,
-        remarks=remarks,
-        sureness=sure,
-        caches=fleet.caches(),
-        overload=fleet.overload(),
+    notes = (
+        None if method.caveat is None else Remark("caveat", {"text": method.caveat}),
+        *solved.notes,
+        *notes_of(fleet),
+        *fleet.notes(),
+        None if sure is None else sure_remark(sure),
+        *cliffs_of(fleet),
+        solved.unproven,
     )
-
-
-def _numbers(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
-    """The plan that is `bare`."""
-    return Plan(
-        pools=pool_plans(solved.fleet),
-        baseline=None if solved.baseline is None else pool_plans(solved.baseline),
-        inputs=question.asked,
-        workload=workload_summary(question.traffic.workload),
-        slo=question.promises.slo,
-        arrival_rate_per_s=question.traffic.rate_per_s,
-        method=question.method,
-        search=solved.search,
-        version=__version__,
-        shape=shape,
-        remarks={"assumptions": (), "warnings": (), "notes": ()},
+    told = replace(plan, inputs=asked, explanation=tuple(explanation), caches=fleet.caches(), overload=fleet.overload())
+    return told.saying(
+        assumptions=_once(assumptions_of(fleet, method.feels_bursts)),
+        warnings=_once([*warnings_of(fleet, plan.pools), *options_without_effect(question, fleet)]),
+        notes=_once(note for note in notes if note is not None),
     )
 
 

@@ -11,7 +11,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.fleet.pool import MOST_IDLE, Shortfall
 from planner.fleet.problem import FleetProblem
 from planner.fleet.splits import Found
-from planner.fleet.types import ANY
+from planner.fleet.unknowns import ANY
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import CompiledQuestion
 from planner.units import format_count, format_duration, format_percent, round_up
@@ -117,36 +117,18 @@ def _either(what: str, ways: Sequence[str]) -> Iterator[str]:
 
 def unkept(worst: Shortfall, where: str, idle: str, helps: Sequence[str]) -> InfeasibleError:
     """The error about a promise that no number of replicas keeps, or keeps with the confidence asked for."""
-    p = worst.promise
-    if worst.unsure:
-        return _unsure(worst, where, helps)
-    return InfeasibleError(
-        f"{where}{p.told} cannot be kept by any number of replicas: {idle} {p.tell(worst.best_s)}",
-        "What would help:",
-        [*([relaxed(p, round_up(NOT_NEAR * worst.best_s))] if math.isfinite(worst.best_s) else []), *helps],
-        p,
-        worst.best_s,
-    )
-
-
-def _unsure(worst: Shortfall, where: str, helps: Sequence[str]) -> InfeasibleError:
-    """The error about a promise that no number of replicas keeps with the confidence asked for."""
     p, chance = worst.promise, math.floor(100.0 * worst.chance) / 100.0
-    lower = [f"a lower confidence (--confidence {format_percent(chance)})"] if chance >= 0.05 else []
-    return InfeasibleError(
-        f"{where}{p.told} cannot be kept with a chance of more than {format_percent(chance)} by any number of replicas "
-        "(--confidence asks for more): even idle, "
-        f"the best fleet needs {p.tell(worst.best_s)} by iteration times that are not better known",
-        "What would help:",
-        [
-            *([relaxed(p, round_up(NOT_NEAR * worst.best_s))] if math.isfinite(worst.best_s) else []),
-            "iteration times measured on the GPU (fleetopt calibrate), which are better known",
-            *lower,
-            *helps,
-        ],
-        p,
-        worst.best_s,
-    )
+    told = f"{where}{p.told} cannot be kept by any number of replicas: {idle} {p.tell(worst.best_s)}"
+    ways = [relaxed(p, round_up(NOT_NEAR * worst.best_s))] if math.isfinite(worst.best_s) else []
+    if worst.unsure:
+        told = (
+            f"{where}{p.told} cannot be kept with a chance of more than {format_percent(chance)} by any number of replicas "
+            "(--confidence asks for more): even idle, "
+            f"the best fleet needs {p.tell(worst.best_s)} by iteration times that are not better known"
+        )
+        ways.append("iteration times measured on the GPU (fleetopt calibrate), which are better known")
+        ways += [f"a lower confidence (--confidence {format_percent(chance)})"] if chance >= 0.05 else []
+    return InfeasibleError(told, "What would help:", [*ways, *helps], p, worst.best_s)
 
 
 def relaxed(promise: Promise, limit_s: float) -> str:

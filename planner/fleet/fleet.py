@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from planner.errors import InputError
-from planner.fleet.caches import cache_curve, sessions_of
+from planner.fleet.alone import beyond_capacity, cache_curve, cache_lines, overload_at, overload_lines, sessions_of
+from planner.fleet.grid import TAIL_LEVELS
 from planner.fleet.margin import Margin
 from planner.fleet.pool import Pool, PoolSize, Shortfall, smallest_pool
-from planner.fleet.scope import TAIL_LEVELS, tail_at
 from planner.methods.base import Prediction
 from planner.plans import SavedPool, SearchReport
-from planner.promise import PROMISE_METRICS, Promise
+from planner.promise import GOODPUT, PROMISE_METRICS, Promise
 from planner.question.compiled import REPORTED_LEVELS, CompiledQuestion, Promises
 from planner.question.options import GROWTH
 from planner.shared.remarks import Remark
@@ -76,8 +78,8 @@ class Fleet:
 
     # --- what a shape says ----------------------------------------------------------------------------------------
 
-    def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
-        """Every pool at a rate of the fleet [1/s] with these numbers of replicas serving."""
+    def predict(self, fleet_rate_per_s: float, counts: Sequence[int], quick: bool = False) -> list[Prediction]:
+        """Every pool at a rate of the fleet [1/s] with these numbers of replicas serving; of a sample where it is to be `quick`."""
         raise NotImplementedError
 
     def sizes_for(
@@ -160,8 +162,12 @@ class Fleet:
         return None
 
     def summary(self) -> Iterator[str]:
-        """Lines of the explanation about the pools together."""
-        yield from ()
+        """Lines of the explanation: what prefix caches find, with other replicas and routings too, and what is beyond capacity."""
+        for pool in self.pools:
+            if sessions := sessions_of(pool):
+                yield from cache_lines(pool, sessions)
+            if self.question.clients.stated and any(pool is door for door in self.doors):
+                yield from overload_lines(pool, self.question.clients, self.promises)
 
     def caches(self) -> dict[str, object] | None:
         """What prefix caches find in its pools, and by replicas and routing; ``None`` where nothing comes back."""
@@ -177,9 +183,6 @@ class Fleet:
         clients = self.question.clients
         if not clients.stated or not any(pool is p for p in self.doors):
             return None
-        # a plan of which no limit is stated does not pay for its start
-        from planner.fleet.overload import overload_at
-
         return overload_at(pool, clients, arrival_rate_per_s)
 
     def overload(self) -> dict[str, object] | None:
@@ -187,8 +190,6 @@ class Fleet:
         clients = self.question.clients
         if not clients.stated:
             return None
-        from planner.fleet.overload import beyond_capacity
-
         return {pool.name: beyond_capacity(pool, clients, self.promises) for pool in self.doors}
 
     def routed(self, question: CompiledQuestion) -> Fleet:
@@ -229,14 +230,15 @@ class Fleet:
             size.replicas <= n for size, n in zip(sizes, self.counts, strict=True)
         )
 
-    def resized(self, counts: Sequence[int]) -> Fleet:
-        """The same fleet with other numbers of replicas that serve."""
+    def sized(self, sizes: Sequence[PoolSize]) -> Self:
+        """The same fleet with other sizes of its pools."""
         other = copy(self)
-        other.pools = [
-            replace(p, size=replace(p.size, replicas=n), bought=p.option.price.bought(n))
-            for p, n in zip(self.pools, counts, strict=True)
-        ]
+        other.pools = [pool.sized(size) for pool, size in zip(self.pools, sizes, strict=True)]
         return other
+
+    def resized(self, counts: Sequence[int]) -> Self:
+        """The same fleet with other numbers of replicas that serve."""
+        return self.sized([replace(p.size, replicas=n) for p, n in zip(self.pools, counts, strict=True)])
 
     # --- what holds for all ---------------------------------------------------------------------------------------
 
@@ -368,7 +370,7 @@ class Fleet:
 
     def look(self, fleet_rate_per_s: float, counts: Sequence[int] | None = None) -> list[Prediction]:
         """The same as :meth:`predict` from a sample of the requests; `counts` default to the pools as they stand."""
-        return self.predict(fleet_rate_per_s, self.counts if counts is None else counts)
+        return self.predict(fleet_rate_per_s, self.counts if counts is None else counts, quick=True)
 
     def headroom(self, at_most: float = math.inf) -> float:
         """Largest factor on the traffic the fleet as it stands serves within all promises, to a step, rounded down."""
@@ -381,6 +383,30 @@ class Fleet:
             middle = math.sqrt(low * high)
             low, high = (middle, high) if self.holds(middle * self.rate) else (low, middle)
         return low
+
+
+def tail_at(prediction: Prediction, promise: Promise) -> float:
+    """Share beyond the limit of a promise, read off a prediction's quantiles: log-survival linear in the latency between levels.
+
+    >>> p = Prediction((0.5, 0.9, 0.99), (1.0, 2.0, 3.0), (0, 0, 0), (0, 0, 0), 0, 0, 0, 0)
+    >>> [round(tail_at(p, Promise("ttft_s", limit)), 3) for limit in (2.0, 0.5, 9.0)]
+    [0.1, 1.0, 0.01]
+    """
+    if promise.kind == GOODPUT:
+        return 1.0 - prediction.share(promise)
+    metric, limit_s = promise.metric, promise.limit_s
+    values = [prediction.value(metric, q) for q in prediction.quantiles]
+    if math.isinf(values[-1]):
+        return 1.0
+    survival = [1.0 - q for q in prediction.quantiles]
+    if limit_s >= values[-1]:
+        # nothing is claimed beyond the highest level predicted
+        return survival[-1]
+    if limit_s < values[0]:
+        return 1.0
+    k = bisect.bisect_right(values, limit_s)
+    part = (limit_s - values[k - 1]) / (values[k] - values[k - 1])
+    return float(math.exp((1.0 - part) * math.log(survival[k - 1]) + part * math.log(survival[k])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +425,10 @@ class Solved:
         What the search found beside the answer.
     unproven
         What is left unproven.
+    beside
+        What is said of other searches, behind everything else.
+    others
+        Shape -> what was found of it, or why there is nothing, where all shapes were asked about.
     """
 
     fleet: Fleet
@@ -406,6 +436,12 @@ class Solved:
     baseline: Fleet | None = None
     notes: tuple[Remark, ...] = ()
     unproven: Remark | None = None
+    beside: tuple[Remark, ...] = ()
+    others: Mapping[str, Solved | str] = field(default_factory=dict)
+
+    def noted(self, note: Remark) -> Solved:
+        """The same with one note more."""
+        return replace(self, beside=(*self.beside, note))
 
 
 class Shape:
@@ -413,17 +449,12 @@ class Shape:
 
     Attributes
     ----------
-    name
-        Name on the command line.
     divides_roles
-        Whether a pool is named for the part of every request that it does.
-    mixes
-        Whether a replica prefills and decodes, so that its scheduler chooses between the two.
+        Whether a pool is named for the part of every request that it does; without, a replica prefills and decodes, so that its
+        scheduler chooses between the two.
     """
 
-    name: str
     divides_roles = False
-    mixes = False
 
     def solve(self, question: CompiledQuestion) -> Solved:
         """The cheapest fleet.

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.fleet.margin import Margin
-from planner.fleet.scope import TAIL_LEVELS
 from planner.methods import find_method
 from planner.methods.base import Method
 from planner.promise import Promise
@@ -29,6 +28,9 @@ PROMPT_BINS = 40
 WORTH_CUTTING = 0.01
 """Share of the requests, prompt tokens, decodes or contexts below a boundary from which on it is searched: a pool of less frees no
 more of the others than that, and what a split there would save is how the path happens to fall."""
+
+TAIL_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.97, 0.98, 0.985, 0.99, 0.993, 0.996, 0.998, 0.999, 0.9995)
+"""Levels a pool is predicted at when the fleet's tail is mixed from the pools'."""
 
 MAX_BOUNDARIES = 20
 """Boundaries searched when the user names none: the workload's breakpoints, thinned evenly in probability."""
@@ -185,11 +187,9 @@ class SearchGrid:
                 self.option_bounds[k, i[hopeless], j[hopeless]] = np.inf
         self.bounds = np.min(self.option_bounds, axis=0)
 
-    def least_replicas(self, option: EngineOption, sums: FloatArray, traffic: float = 1.0) -> FloatArray:
-        """Replicas below which no pool goes at `traffic` times the rate: the user's minimum, and what the hardware takes."""
-        return np.maximum(
-            least_by_hardware(self.method, option, sums, self.rate * traffic), float(self.kept.min_replicas)
-        )
+    def least_replicas(self, option: EngineOption, sums: FloatArray) -> FloatArray:
+        """Replicas below which no pool goes: the user's minimum, and what the hardware takes."""
+        return np.maximum(least_by_hardware(self.method, option, sums, self.rate), float(self.kept.min_replicas))
 
     def _likely_first(self, options: list[EngineOption]) -> list[EngineOption]:
         """Engines in their order, of those that differ in settings alone the likeliest first.

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 
 from planner.catalog.kv import GIB, adapter_bytes
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
-from planner.fleet.deaths import deaths_of
 from planner.fleet.fleet import Fleet
-from planner.fleet.hours import hours_told
 from planner.fleet.margin import band_of
-from planner.fleet.pool import Pool
+from planner.fleet.pool import Pool, Shortfall
 from planner.methods import find_method
+from planner.methods.replayed import ReplayPool, weighted_quantiles
 from planner.plans import PoolPlan
-from planner.predict.run import kernel_in_use
+from planner.predict.records import Outage, Requests, Run
+from planner.predict.run import kernel_in_use, replay
+from planner.predict.traffic import WHOLE
+from planner.promise import MEAN, Promise
 from planner.question.compiled import CompiledQuestion, Engines, Traffic
 from planner.replica.floor import hardware_floor
 from planner.shared.remarks import Remark
 from planner.units import format_count, format_duration
 from planner.workload import pools as m
 from planner.workload.arrivals import POISSON_ASSUMED
+from planner.workload.trace import Intervals
 
 WIDE_BAND = 0.3
 """Half-width beyond which an estimate is not fit to buy on [1]."""
@@ -214,3 +219,158 @@ def options_without_effect(question: CompiledQuestion, fleet: Fleet) -> Iterator
         yield Remark("spot_without_price")
     if purchase.spot_price and purchase.spot_share == 0.0:
         yield Remark("spot_without_share")
+
+
+# --- findings that take predictions of other fleets ---------------------------------------------------------------
+
+LOOSER, WORTH_TELLING = 1.5, 0.2
+"""A promise this many times as loose that saves more than this share of the cost stands on a cliff [1]."""
+
+NEAR_IDLE = 0.1
+"""So does one that lies within this share of what an idle engine does [1]."""
+
+
+def cliffs_of(fleet: Fleet) -> Iterator[Remark]:
+    """What is said of latency promises that stand on a cliff; engines stay, and a sample of the requests says what is saved."""
+    margins, own = fleet.margins(fleet.promises.confidence), fleet.cost_usd_per_hour
+    for k, p in enumerate(fleet.promises.latency):
+        idle = [pool.model.unloaded(fleet.levels).value(p.metric, p.quantile) for pool in fleet.pools]
+        # a pool that does not decode has no TPOT
+        if any(value <= p.limit_s < (1.0 + NEAR_IDLE) * value for value in idle):
+            least = max(value for value in idle if value <= p.limit_s)
+            yield Remark("near_idle", {"promise": p.told, "idle": p.tell(least)})
+        looser = p.scaled(LOOSER)
+        latency = tuple(looser if j == k else q for j, q in enumerate(fleet.promises.latency))
+        other = copy(fleet)
+        other.question = replace(fleet.question, promises=fleet.promises.only(latency))
+        sizes = other.sizes_for(fleet.rate, margins, fleet.counts, quick=True)
+        if isinstance(sizes, Shortfall):
+            continue
+        then = fleet.sized(sizes)
+        saved = 1.0 - then.cost_usd_per_hour / own if own > 0.0 else 0.0
+        if saved > WORTH_TELLING:
+            gpus, now = (sum(pool.gpus for pool in one.pools) for one in (then, fleet))
+            yield Remark("cliff", {"looser": looser.told, "gpus": gpus, "promise": p.told, "now": now, "saved": saved})
+
+
+HOUR_S = 3600.0
+
+WEEKS = 2
+"""Weeks from which on a trace has a busiest hour of each to compare."""
+
+MOST_HOURS = 0.95
+"""Share of the hours that a smaller fleet is told for."""
+
+
+def hours_told(fleet: Fleet) -> Remark | None:
+    """The hour and the fleets of the others; ``None`` of a shorter trace, or where another rate was asked for."""
+    traffic = fleet.question.traffic
+    workload, trace = traffic.workload, traffic.workload.recorded
+    known = workload.intervals
+    if known is None and trace is not None and trace.stretches is None:
+        known = Intervals.of(trace.times_s)
+    if known is None or not traffic.own_rate or known.width_s > HOUR_S or HOUR_S % known.width_s:
+        return None
+    each = round(HOUR_S / known.width_s)
+    whole = known.counts.size // each
+    counts = known.counts[: whole * each].reshape(whole, each).sum(axis=1)
+    weeks = whole // (7 * 24)
+    if weeks < WEEKS:
+        return None
+    # by the busiest hour of all, which the fleet's rate stands for
+    rates = counts / counts.max() * fleet.rate
+    by_week = rates[: weeks * 7 * 24].reshape(weeks, -1).max(axis=1)
+    asked = {"week": float(np.median(by_week)), "hours": float(np.quantile(rates, MOST_HOURS))}
+    gpus = {name: _gpus(fleet, rate) for name, rate in asked.items()}
+    if None in gpus.values():
+        return None
+    at = int(np.argmax(counts))
+    values = {"day": at // 24 + 1, "hour": at % 24 + 1, "of": whole, "rate": fleet.rate, "share": MOST_HOURS}
+    told = {**{f"{k}_rate": v for k, v in asked.items()}, **{f"{k}_gpus": v for k, v in gpus.items()}}
+    return Remark("hours", {**values, **told, "gpus": sum(p.gpus for p in fleet.pools)})
+
+
+def _gpus(fleet: Fleet, rate_per_s: float) -> int | None:
+    """GPUs that the same pools take at a rate [1/s]; ``None`` where no number of replicas does."""
+    sizes = fleet.size(rate_per_s)
+    if isinstance(sizes, Shortfall):
+        return None
+    return sum(pool.gpus for pool in fleet.sized(sizes).pools)
+
+
+BUSIEST_S = 300.0
+"""Time whose prompt tokens say when a pool is busiest, and whose requests are told of by themselves [s]."""
+
+
+def deaths_of(fleet: Fleet) -> Iterator[Remark]:
+    """For every pool with spares what its promises are when as many replicas as it has spares die together, or a node's.
+
+    They die where the busiest five minutes begin, and are back after the time of a repair; what they held is sent again to those
+    that are left. Nothing is told of pools whose requests are no replay of single replicas: caches of sessions, prefill apart, and
+    of more requests than are replayed whole.
+    """
+    for pool in fleet.pools:
+        spares = pool.bought - pool.size.replicas
+        if not spares or fleet.linked or fleet.shared_promises:
+            continue
+        option = pool.option
+        on_a_node = min(max(option.gpu.gpus_per_node // option.price.gpus_per_replica, 1), pool.bought - 1)
+        for dead in sorted({spares, on_a_node} if on_a_node > spares else {spares}):
+            yield from _after(
+                pool, fleet.own_promises, dead, 3600.0 * fleet.question.purchase.repair_hours, dead > spares
+            )
+
+
+def _after(pool: Pool, promises: tuple[Promise, ...], dead: int, repair_s: float, node: bool) -> Iterator[Remark]:
+    """What so many deaths do to each promise."""
+    copies, model = pool.model.copies, pool.model.single
+    # pools with caches and speculation have requests of their own
+    if type(model) is not ReplayPool or not 0 < dead < pool.bought:
+        return
+    count = pool.bought * copies
+    laid = model.traffic.lay(pool.arrival_rate_per_s, count, model.engine.routing, most=WHOLE)
+    if laid.replicas != count:
+        return
+    requests = model.traffic.requests(laid)
+    begin = _busiest(requests)
+    # the replicas of one node are neighbours: the first are as good as any
+    down = [Outage(k, begin, begin + max(repair_s, 1.0)) for k in range(dead * copies)]
+    run = replay(requests, replace(model.engine, count=count), outages=down)
+    then = (requests.arrival_s >= begin) & (requests.arrival_s < begin + BUSIEST_S)
+    for promise in promises:
+        if promise.limits.keys() != {promise.metric}:
+            continue
+        whole = _quantile(promise, requests, run, model.overhead_s, np.ones(requests.size, dtype=bool))
+        told = {
+            "pool": pool.name, "dead": dead, "bought": pool.bought, "label": promise.label, "limit_s": promise.limit_s,
+            "value_s": whole, "then_s": _quantile(promise, requests, run, model.overhead_s, then), "repair_s": repair_s,
+            "who": "a node" if node else "as many as there are spares",
+        }  # fmt: skip
+        yield Remark("deaths_kept" if whole <= promise.limit_s else "deaths_broken", told)
+
+
+def _busiest(requests: Requests) -> float:
+    """When the busiest minutes begin, by prompt tokens [s]."""
+    minute = (requests.arrival_s / 60.0).astype(np.int64)
+    tokens = np.bincount(minute, requests.input_tokens)
+    width = min(round(BUSIEST_S / 60.0), tokens.size)
+    sums = np.convolve(tokens, np.ones(width), "valid")
+    return 60.0 * float(np.argmax(sums))
+
+
+def _quantile(promise: Promise, requests: Requests, run: Run, overhead_s: float, rows: np.ndarray) -> float:
+    """A promise's quantile of some requests [s]; what is never answered is beyond every limit."""
+    ttft, e2e = (np.nan_to_num(x, nan=math.inf) + overhead_s for x in (run.ttft_s, run.e2e_s))
+    steps = requests.output_tokens - 1.0
+    values = {"ttft_s": ttft, "e2e_s": e2e}.get(promise.metric)
+    if values is None:
+        rows = rows & (steps > 0.0) & np.isfinite(e2e)
+        # what comes before the engine is in both; of what is never answered neither is known
+        values = (run.e2e_s - run.ttft_s) / np.maximum(steps, 1.0)
+    weight = np.ones(requests.size) if requests.weight is None else requests.weight
+    rows = rows & (weight > 0.0)
+    if not rows.any():
+        return math.nan
+    if promise.quantile == MEAN:
+        return float(np.average(values[rows], weights=weight[rows]))
+    return weighted_quantiles(values[rows], weight[rows], (promise.quantile,))[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from planner.catalog.kv import kv_bytes_per_token, window_share
 from planner.catalog.load import full_w
@@ -38,7 +38,7 @@ FLAT, USUAL, STEEP = 0.25, 1.5, 4.0
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
-    """A number of replicas and what it achieves.
+    """A number of replicas and what it achieves; of those that stand as they are, nothing is known.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ class PoolSize:
     """
 
     replicas: int
-    prediction: Prediction
-    binding: Remark
+    prediction: Prediction = field(default_factory=Prediction.unknown)
+    binding: Remark = field(default_factory=lambda: Remark("stands"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +149,10 @@ class Pool:
     def power_w(self) -> float:
         """What its GPUs draw with every batch full, spares among them [W]."""
         return self.gpus * full_w(self.option.gpu.name)
+
+    def sized(self, size: PoolSize) -> Pool:
+        """The same with another size, and as many bought as the price rules say."""
+        return replace(self, size=size, bought=self.option.price.bought(size.replicas))
 
 
 def replica_for(
@@ -320,7 +324,7 @@ def without_luck(pool: Pool, promises: Promises, margin: Margin) -> Pool:
         return pool
     floor = max(_by_cap(pool.model, rate, promises, pool.size.replicas), promises.min_replicas)
     number = _decided(pool.size.replicas, floor, _question(pool.model, slow, rate, promises))
-    return replace(pool, size=replace(pool.size, replicas=number), bought=pool.option.price.bought(number))
+    return pool.sized(replace(pool.size, replicas=number))
 
 
 def unsure(found: Shortfall, model: PoolModel, slow: PoolModel, levels: tuple[float, ...], margin: Margin) -> Shortfall:

@@ -15,15 +15,13 @@ import numpy as np
 from planner.iteration.speculation import Speculation
 from planner.methods.base import Method, Prediction, replica_of
 from planner.methods.replayed import Played, ReplayPool
-from planner.predict.batch import Lengths
-from planner.predict.bounds import max_throughput
-from planner.predict.records import Floats, Limit, Replicas, Requests, keys_of, uniforms
+from planner.predict.records import Floats, Limit, Replicas, Requests, keys_of, supplied, uniforms
 from planner.predict.run import replay
 from planner.predict.traffic import LEAST_OTHERS, LEAST_REPLICAS, SAMPLE, Laid, PoolTraffic
 from planner.promise import Promise
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
-from planner.workload.pools import PoolLaw, images_of
+from planner.workload.pools import PoolLaw
 
 LEAST_CALLS, MOST_CALLS = 40, 4000
 """Requests of each user that are replayed."""
@@ -114,7 +112,7 @@ class PopulationPool(ReplayPool):
             np.concatenate([first, np.full(clients * (calls - 1), math.inf)]),
             inputs,
             np.maximum(np.rint(own.trace.output_tokens[row]), 1.0),
-            np.floor(np.minimum(own.cached_share[row] * inputs, inputs - 1.0)),
+            supplied(inputs, own.cached_share[row]),
             key,
             following=np.where(call < calls - 1, np.arange(user.size) + clients, -1),
             gap_s=gap,
@@ -169,11 +167,10 @@ class SpeculatingPool(ReplayPool):
 
     def capacity_of(self, law: PoolLaw) -> float:
         """See :class:`ReplayPool`: with as many steps as requests take on average."""
-        steps = self.speculation.steps(law.output_tokens - 1.0)
-        lengths = Lengths(
-            law.input_tokens / self.tokens_per_unit, steps + 1.0, law.weight, law.cached_share, images_of(law)
+        steps = self.speculation.steps(law.output_tokens - 1.0) + 1.0
+        return super().capacity_of(
+            replace(law, input_tokens=law.input_tokens / self.tokens_per_unit, output_tokens=steps)
         )
-        return max_throughput(lengths, self._as_told).per_s
 
     def _sent(self, traffic: PoolTraffic, laid: Laid) -> tuple[Requests, Floats]:
         """See :class:`ReplayPool`: prompts in units, outputs in steps, which are drawn."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from planner.deploy.serving import object_name
 from planner.errors import InfeasibleError
-from planner.fleet.caches import sessions_of
+from planner.fleet.alone import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
 from planner.fleet.shapes import standing_fleet

@@ -242,14 +242,10 @@ def idle_latency(lengths: Lengths, replicas: Replicas) -> tuple[Array, Array]:
     full = np.maximum(np.ceil(new / np.maximum(chunk, 1e-300)) - 1.0, 0.0)
     rest = new - full * chunk
     ttft = replicas.request_s + replicas.wake_s + replicas.image_s * lengths.images + np.zeros_like(new)
-    for j in range(int(full.max())):
-        more = full > j
-        begun = past + j * chunk
-        ttft += np.where(
-            more, model.time(0.0, 0.0, chunk, chunk * (begun + 0.5 * (chunk + 1.0)), 0.0, begun + chunk), 0.0
-        )
-    begun = past + full * chunk
-    ttft += model.time(0.0, 0.0, rest, rest * (begun + 0.5 * (rest + 1.0)), 0.0, begun + rest)
+    for j in range(int(full.max()) + 1):
+        begun, size = past + j * chunk, np.where(full > j, chunk, rest)
+        lasts = model.time(0.0, 0.0, size, size * (begun + 0.5 * (size + 1.0)), 0.0, begun + size)
+        ttft += np.where(full >= j, lasts, 0.0)
     decodes = lengths.decodes
     context = lengths.input_tokens + 0.5 * (decodes + 1.0)
     return ttft, np.where(decodes > 0.0, decode_s(replicas, 1.0, context), np.nan)

@@ -34,9 +34,7 @@ class SessionCalls:
     span_s: float
 
 
-def session_calls(
-    sessions: Sessions, calls_per_s: float, calls: int, draw: int = 0, answers: bool = True
-) -> SessionCalls:
+def session_calls(sessions: Sessions, calls_per_s: float, calls: int, draw: int = 0) -> SessionCalls:
     """About so many calls of sessions at a rate of calls [1/s].
 
     Parameters
@@ -47,8 +45,6 @@ def session_calls(
         Rate of calls [1/s], and how many of them.
     draw
         Which draw of sessions and of their beginnings.
-    answers
-        Whether outputs are those recorded; otherwise every answer is one token, as prefill replicas see it.
     """
     span = calls / calls_per_s
     begin = np.flatnonzero(sessions.first)
@@ -79,7 +75,7 @@ def session_calls(
     counts = offset[row + 1] - offset[row]
     pieces, _ = _ranges(offset[row], offset[row + 1])
     inputs = np.maximum(np.rint(sessions.input_tokens), 1.0)
-    outputs = np.maximum(np.rint(sessions.output_tokens), 1.0) if answers else np.ones(sessions.calls)
+    outputs = np.maximum(np.rint(sessions.output_tokens), 1.0)
     repeated = np.rint(np.maximum(sessions.cached_tokens - sessions.shared_tokens, 0.0))
     requests = Requests(
         np.where(first, nominal, math.inf),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 from weakref import WeakSet
@@ -12,7 +12,7 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import InputError
+from planner.errors import refuse
 from planner.iteration.model import IterationModel
 from planner.predict.records import Decoders, Limit, Outage, PrefixCache, Replicas, Requests
 from planner.routing import find_routing
@@ -23,6 +23,7 @@ MOST_TOKENS = 2.0**31
 
 ENGINES = ("mixed", "slots", "slots-shared", "prefill")
 METRICS = ("ttft_s", "tpot_s", "e2e_s")
+_MIXED_ALONE = ("clients", "a cache", "decode replicas", "outages", "priorities", "calls that follow others")
 
 _SOUND: WeakSet[Requests] = WeakSet()
 """Requests that were looked at: many engines are asked about the same."""
@@ -46,9 +47,7 @@ def check(
     """
     problems = []
     if requests not in _SOUND:
-        problems = [*_rows(requests)]
-        if not problems:
-            problems += [*_sessions(requests), *_pieces(requests)]
+        problems = [*_columns(requests)] or [*_rows(requests)] or [*_sessions(requests), *_pieces(requests)]
         if not problems:
             _SOUND.add(requests)
     problems += _replicas(replicas, "")
@@ -57,8 +56,7 @@ def check(
     problems += [*_rules(clients, cache), *_outages(outages, replicas.count), *_limits(limits)]
     if not problems:
         problems += _together(requests, replicas, clients, cache, decoders, outages)
-    if problems:
-        raise InputError.from_problems(problems)
+    refuse(problems)
 
 
 def sound_as(requests: Requests, other: Requests) -> Requests:
@@ -66,11 +64,6 @@ def sound_as(requests: Requests, other: Requests) -> Requests:
     if other in _SOUND:
         _SOUND.add(requests)
     return requests
-
-
-def _first(bad: NDArray[np.bool_]) -> int:
-    """The first row that is marked, -1 = none."""
-    return int(np.argmax(bad)) if bad.any() else -1
 
 
 def _columns(r: Requests) -> Iterator[str]:
@@ -91,10 +84,6 @@ def _columns(r: Requests) -> Iterator[str]:
 
 def _rows(r: Requests) -> Iterator[str]:
     """Each row by itself, and the order of their arrivals."""
-    wrong = [*_columns(r)]
-    yield from wrong
-    if wrong:
-        return
     if not r.size:
         yield "there are no requests to replay"
         return
@@ -105,21 +94,16 @@ def _rows(r: Requests) -> Iterator[str]:
         ("output_tokens", ~((r.output_tokens >= 1.0) & (r.output_tokens < MOST_TOKENS)), "must lie in 1..2^31 - 1"),
         ("output_tokens", r.output_tokens % 1.0 > 0.0, "must be whole"),
         ("cached_tokens", ~((r.cached_tokens >= 0.0) & (r.cached_tokens < r.input_tokens)), "must lie in [0, input)"),
-        *((name, ~(np.isfinite(c) & (c >= 0.0)), "must be finite and >= 0") for name, c in _optional(r)),
     ]
+    for name in ("gap_s", "repeated_tokens", "weight", "images"):
+        if (c := getattr(r, name)) is not None:
+            tests.append((name, ~(np.isfinite(c) & (c >= 0.0)), _AMOUNT))
     for name, bad, words in tests:
-        if (row := _first(bad)) >= 0:
+        if bad.any():
+            row = int(np.argmax(bad))
             yield f"{name} {words}, request {row} has {getattr(r, name)[row]:g}"
     if np.any(np.diff(sent) < 0.0):
         yield "arrival_s: requests must stand in order of arrival"
-
-
-def _optional(r: Requests) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    """Columns that may be absent and hold amounts."""
-    for name in ("gap_s", "repeated_tokens", "weight", "images"):
-        column = getattr(r, name)
-        if column is not None:
-            yield name, column
 
 
 def _sessions(r: Requests) -> Iterator[str]:
@@ -169,36 +153,51 @@ def _pieces(r: Requests) -> Iterator[str]:
         yield "shared_tokens: a prompt has at most its own tokens to share"
 
 
-def _numbers(where: str, tests: Sequence[tuple[str, Any, Callable[[Any], bool], str]]) -> Iterator[str]:
-    """Values that are no numbers, or not those that are asked for."""
-    for name, value, good, words in tests:
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not good(value):
+_RULES: dict[str, Callable[[Any], bool]] = {
+    "must be a whole number >= 1": lambda v: v >= 1 and v == int(v),
+    "must be a whole number >= 0": lambda v: v >= 0 and v == int(v),
+    "must be at least 1": lambda v: v >= 1,
+    "must be positive": lambda v: v > 0,
+    "must be >= 0": lambda v: v >= 0,
+    "must be finite and >= 0": lambda v: 0 <= v < math.inf,
+}
+"""What an error says of a number -> whether it does not have to."""
+
+_COUNT, _SIZE, _AMOUNT = "must be a whole number >= 1", "must be at least 1", "must be finite and >= 0"
+_OF_REPLICAS = {
+    "count": _COUNT,
+    "slots": _SIZE,
+    "token_budget": _SIZE,
+    "kv_tokens": "must be positive",
+    **dict.fromkeys(("block", "gather"), _COUNT),
+    **dict.fromkeys(("request_s", "image_s", "wake_s", "shared_prefix"), _AMOUNT),
+}
+_OF_CLIENTS = {
+    **dict.fromkeys(("max_queue", "max_queued_tokens"), "must be >= 0"),
+    "timeout_s": "must be positive",
+    "retries": "must be a whole number >= 0",
+    "retry_after_s": _AMOUNT,
+    "in_flight": _SIZE,
+}
+_OF_CACHE = {
+    "host_tokens": "must be >= 0",
+    "host_tokens_per_s": "must be positive",
+    **dict.fromkeys(("ttl_s", "windows"), "must be >= 0"),
+}
+"""Field -> the rule for it."""
+
+
+def _numbers(where: str, record: object, rules: Mapping[str, str]) -> Iterator[str]:
+    """Fields that are no numbers, or break their rules."""
+    for name, words in rules.items():
+        value = getattr(record, name)
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not _RULES[words](value):
             yield f"{where}{name} {words}, got {value!r}"
-
-
-def _amount(value: float) -> bool:
-    return 0.0 <= value < math.inf
 
 
 def _replicas(replicas: Replicas, where: str) -> Iterator[str]:
     """Limits of replicas, their engine and iteration-time model."""
-    yield from _numbers(
-        where,
-        [
-            ("count", replicas.count, lambda v: v >= 1 and v == int(v), "must be a whole number >= 1"),
-            ("slots", replicas.slots, lambda v: v >= 1, "must be at least 1"),
-            ("token_budget", replicas.token_budget, lambda v: v >= 1, "must be at least 1"),
-            ("kv_tokens", replicas.kv_tokens, lambda v: v > 0, "must be positive"),
-            *(
-                (n, getattr(replicas, n), lambda v: v >= 1 and v == int(v), "must be a whole number >= 1")
-                for n in ("block", "gather")
-            ),
-            *(
-                (n, getattr(replicas, n), _amount, "must be finite and >= 0")
-                for n in ("request_s", "image_s", "wake_s", "shared_prefix")
-            ),
-        ],
-    )
+    yield from _numbers(where, replicas, _OF_REPLICAS)
     model, engine = replicas.iteration, replicas.engine
     if (find_routing(replicas.routing).candidates or 1) > 2:
         yield f"{where}routing {replicas.routing}: at most two candidates can be drawn"
@@ -209,7 +208,7 @@ def _replicas(replicas: Replicas, where: str) -> Iterator[str]:
             yield f"{where}engine {engine} knows no contexts: g, e, a and m of the iteration model must be 0"
     elif engine != "slots":
         yield f"{where}iteration: a table of durations is for the engine slots only"
-    elif len(model) <= replicas.slots or not all(_amount(t) for t in model[1:]):
+    elif len(model) <= replicas.slots or not all(map(_RULES[_AMOUNT], model[1:])):
         yield f"{where}iteration: a table of durations needs one per number of active slots, 0..slots, none negative"
 
 
@@ -225,37 +224,12 @@ def _decoders(decoders: Decoders, rows: int) -> Iterator[str]:
 
 def _rules(clients: Clients | None, cache: PrefixCache | None) -> Iterator[str]:
     """What clients do and caches keep."""
-
-    def positive(value: float) -> bool:
-        return value > 0.0
-
-    def not_negative(value: float) -> bool:
-        return value >= 0.0
-
     if clients is not None:
-        queues = [(n, getattr(clients, n), not_negative, "must be >= 0") for n in ("max_queue", "max_queued_tokens")]
-        yield from _numbers(
-            "clients: ",
-            [
-                *queues,
-                ("timeout_s", clients.timeout_s, positive, "must be positive"),
-                ("retries", clients.retries, lambda v: v >= 0 and v == int(v), "must be a whole number >= 0"),
-                ("retry_after_s", clients.retry_after_s, _amount, "must be finite and >= 0"),
-                ("in_flight", clients.in_flight, lambda v: v >= 1, "must be at least 1"),
-            ],
-        )
+        yield from _numbers("clients: ", clients, _OF_CLIENTS)
         if clients.leave and clients.retries:
             yield "clients: who is turned away beyond in_flight is answered elsewhere: retries must be 0"
     if cache is not None:
-        yield from _numbers(
-            "cache: ",
-            [
-                ("host_tokens", cache.host_tokens, not_negative, "must be >= 0"),
-                ("host_tokens_per_s", cache.host_tokens_per_s, positive, "must be positive"),
-                ("ttl_s", cache.ttl_s, not_negative, "must be >= 0"),
-                ("windows", cache.windows, not_negative, "must be >= 0"),
-            ],
-        )
+        yield from _numbers("cache: ", cache, _OF_CACHE)
 
 
 def _outages(outages: Sequence[Outage], count: int) -> Iterator[str]:
@@ -291,14 +265,8 @@ def _together(
 ) -> Iterator[str]:
     """What cannot be had together."""
     if replicas.engine.startswith("slots"):
-        given: dict[str, object] = {
-            "clients": clients,
-            "a cache": cache,
-            "decode replicas": decoders,
-            "outages": outages or None,
-        }
-        given |= {"priorities": requests.priority, "calls that follow others": requests.following}
-        for name, value in given.items():
+        given = clients, cache, decoders, outages or None, requests.priority, requests.following
+        for name, value in zip(_MIXED_ALONE, given, strict=True):
             if value is not None:
                 yield f"engine {replicas.engine}: {name} cannot be replayed with it, take mixed"
     if find_routing(replicas.routing).one_queue and (clients is not None or cache is not None):

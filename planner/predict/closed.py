@@ -27,7 +27,7 @@ from planner.errors import InputError
 from planner.predict.backlog import MOST_LOAD, Backlog, PromptSums, solve_backlog
 from planner.predict.batch import BatchCost, Engine, Lengths, Moments, engine_of
 from planner.predict.bounds import MaxThroughput, fluid, idle_latency, saturation
-from planner.predict.fluctuations import LifeSpectra, OperatingPoint
+from planner.predict.fluctuations import LifeSpectra
 from planner.predict.records import Replicas
 from planner.queueing.normal import normal_cdf, normal_quantile
 
@@ -468,12 +468,10 @@ class _State:
         flow = float(chains.mean(chains.prefill)[at])
         # mean cost of a prefill token beside the decodes
         alone = float(cost(self.nodes[at], np.array(0.0)))
-        self.swing = spectra.at(OperatingPoint(
-            count=rate * time, time=time, per_decode=max(self.per_decode - cost.read, 0.0), per_context=cost.g,
-            per_prefill=max((float(self.means[at]) - alone) / flow - cost.alpha, 0.0), per_pair=cost.a,
-            delay=float(chains.mean(np.maximum(chains.grid - chains.room[:, None], 0.0))[at]) / flow,
-            context=law.context, slope=self.slope,
-        ))  # fmt: skip
+        per_prefill = max((float(self.means[at]) - alone) / flow - cost.alpha, 0.0)
+        costs = max(self.per_decode - cost.read, 0.0), cost.g, per_prefill, cost.a
+        delay = float(chains.mean(np.maximum(chains.grid - chains.room[:, None], 0.0))[at]) / flow
+        self.swing = spectra.at(rate * time, time, costs, delay, law.context, self.slope)
         self.relax = max(self.swing.relaxation, 1.0)
         self.stretch = math.sqrt(self.swing.effective / self.swing.decodes) if self.swing.decodes > 0.0 else 1.0
 

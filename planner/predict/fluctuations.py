@@ -19,6 +19,7 @@ is that contexts differ, and that a long prompt delays everybody.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,37 +55,6 @@ class Swing:
     effective: float
     relaxation: float
     covariance: Array
-
-
-@dataclass(frozen=True, slots=True)
-class OperatingPoint:
-    """Where the fluctuations are linearised.
-
-    Parameters
-    ----------
-    count, time
-        Requests per iteration and its mean [s].
-    per_decode, per_context
-        What a decode adds without its context [s], and a token of that [s/token].
-    per_prefill, per_pair
-        What a prefill token adds without attention [s/token], and a query-key pair [s/pair].
-    delay
-        Iterations that prompts wait for budget.
-    context
-        Mean context of a decode [tokens].
-    slope
-        Decodes that a prefill token brings at once: they count with the prompts.
-    """
-
-    count: float
-    time: float
-    per_decode: float
-    per_context: float
-    per_prefill: float
-    per_pair: float
-    delay: float
-    context: float
-    slope: float
 
 
 class LifeSpectra:
@@ -126,26 +96,43 @@ class LifeSpectra:
         found: Array = np.interp(np.log(np.maximum(steps, 1.0)), np.log(self.windows), covariance)
         return found
 
-    def at(self, point: OperatingPoint) -> Swing:
-        """Fluctuations about an operating point."""
+    def at(
+        self, count: float, time: float, costs: Sequence[float], delay: float, context: float, slope: float
+    ) -> Swing:
+        """Fluctuations about an operating point.
+
+        Parameters
+        ----------
+        count, time
+            Requests per iteration and its mean [s].
+        costs
+            What a decode adds without its context [s], and a token of that [s/token]; what a prefill token adds without attention
+            [s/token], and a query-key pair [s/pair].
+        delay
+            Iterations that prompts wait for budget.
+        context
+            Mean context of a decode [tokens].
+        slope
+            Decodes that a prefill token brings at once: they count with the prompts.
+        """
         z = np.exp(1j * self.omega)
-        pulse = np.array([point.per_decode, point.per_context, point.per_prefill, point.per_pair])[:, None]
-        gain = point.count / point.time / (1.0 + point.delay * (1.0 - z.conj()))
+        pulse, (per_decode, per_context, per_prefill, per_pair) = np.array(costs)[:, None], costs
+        gain = count / time / (1.0 + delay * (1.0 - z.conj()))
         back = gain / (1.0 - gain * (pulse[:, 0] @ self.mean))
 
         def power(v: Array) -> Array:
             own: Array = np.einsum("iw,wij,jw->w", v.conj(), self.second, v).real
-            return np.maximum(point.count * own, 0.0)
+            return np.maximum(count * own, 0.0)
 
         def spectrum(signal: Array) -> Array:
             return power(signal + pulse * (back * (signal[:, 0] @ self.mean))[None, :])
 
-        q = max(point.per_decode + point.per_context * point.context, 1e-150)
+        q = max(per_decode + per_context * context, 1e-150)
         decodes = spectrum(np.array([[1.0], [0.0], [0.0], [0.0]]))
-        effective = spectrum(np.array([[point.per_decode], [point.per_context], [0.0], [0.0]])) / q**2
+        effective = spectrum(np.array([[per_decode], [per_context], [0.0], [0.0]])) / q**2
         variance = float(effective @ self.weight)
         # what prompts that come by chance make of the iterations at a fixed number of decodes, and what the decodes make of them
-        prompts = np.array([[0.0], [0.0], [point.per_prefill + point.slope * q], [point.per_pair]])
+        prompts = np.array([[0.0], [0.0], [per_prefill + slope * q], [per_pair]])
         answer = np.abs(1.0 - gain * (prompts[:, 0] @ self.mean)) ** 2
         apart = (power(prompts + 0.0 * z) + spectrum(pulse - prompts)) / answer
         return Swing(

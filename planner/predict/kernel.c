@@ -65,7 +65,7 @@ enum { CACHE_BLOCK = 16, CROWD = 32, GAP_BINS = 1024, GAP_PER_OCTAVE_BITS = 5, G
 
 typedef struct { int32_t first, last; } List;
 typedef struct { int64_t step; int32_t row, order; } End;      /* order: of admission, or what ends (slots) */
-typedef struct { double key; int64_t row; } Length;
+typedef struct { double key; int32_t row; } Length;            /* key: the step less what is held */
 typedef struct { double time; int64_t turn; int32_t row, kind, sending; } Event;
 typedef struct { double least; int64_t ties; } Node;
 typedef struct { Node *at; int64_t leaves; } Tree;             /* least key and how many have it, over replicas */
@@ -83,6 +83,11 @@ static double whole_above(double x) { /* of tokens and blocks: finite, >= 0 */
 }
 static double larger(double x, double y) { return x > y ? x : y; }
 static double smaller(double x, double y) { return x < y ? x : y; }
+static uint64_t bits_of(double time) { /* of times that are not negative: in the same order */
+  uint64_t bits;
+  memcpy(&bits, &time, sizeof bits);
+  return bits;
+}
 
 /* The draw number `ordinal` of a key: splitmix64. */
 static uint64_t mixed(uint64_t z) {
@@ -94,14 +99,16 @@ static double uniform(uint64_t key, uint64_t ordinal) {
   return (double)(mixed(key + (ordinal + 1) * 0x9E3779B97F4A7C15u) >> 11) * (1.0 / 9007199254740992.0);
 }
 
-/* Room for `wanted` items of `size` bytes, at least twice what there was; 0 where there is no memory. */
-static int grow(void **at, int32_t *room, int64_t wanted, size_t size) {
+/* Room for `wanted` items of `size` bytes, at least twice what there was; 0 and `failed` where there is no memory. */
+static int grow(int *failed, void **at, int32_t *room, int64_t wanted, size_t size) {
   if (wanted <= *room) return 1;
   int64_t more = *room * (int64_t)2 > wanted ? *room * (int64_t)2 : wanted;
   if (more < 16) more = 16;
-  if (more > INT32_MAX) return 0;
-  void *new = RESIZE(*at, (size_t)more * size);
-  if (!new) return 0;
+  void *new = more > INT32_MAX ? NULL : RESIZE(*at, (size_t)more * size);
+  if (!new) {
+    *failed = 1;
+    return 0;
+  }
   *at = new;
   *room = (int32_t)more;
   return 1;
@@ -112,6 +119,33 @@ static void *zeros(int64_t count, size_t size) {
   if (at) memset(at, 0, bytes);
   return at;
 }
+
+/* --- heaps, in memory that there is ------------------------------------------------------------------------------------------ */
+
+#define HEAP(Item, Heap, push, take, sooner)                                                                               \
+  typedef struct { Item *at; int32_t size, room; } Heap;                                                                   \
+  static void push(Heap *h, Item e) {                                                                                      \
+    int32_t i = h->size++;                                                                                                 \
+    for (; i && sooner(e, h->at[(i - 1) / 2]); i = (i - 1) / 2) h->at[i] = h->at[(i - 1) / 2];                             \
+    h->at[i] = e;                                                                                                          \
+  }                                                                                                                        \
+  static Item take(Heap *h, int32_t i) {                                                                                   \
+    Item gone = h->at[i], last = h->at[--h->size];                                                                         \
+    for (; i && sooner(last, h->at[(i - 1) / 2]); i = (i - 1) / 2) h->at[i] = h->at[(i - 1) / 2];                          \
+    for (int32_t d; (d = 2 * i + 1) < h->size; i = d) {                                                                    \
+      if (d + 1 < h->size && sooner(h->at[d + 1], h->at[d])) d++;                                                          \
+      if (!sooner(h->at[d], last)) break;                                                                                  \
+      h->at[i] = h->at[d];                                                                                                 \
+    }                                                                                                                      \
+    h->at[i] = last;                                                                                                       \
+    return gone;                                                                                                           \
+  }
+static int ends_sooner(End a, End b) { return a.step != b.step ? a.step < b.step : a.order < b.order; }
+static int is_longer(Length a, Length b) { return a.key < b.key; }
+static int is_earlier(Event a, Event b) { return a.time != b.time ? a.time < b.time : a.turn < b.turn; }
+HEAP(End, Ends, end_push, end_take, ends_sooner)
+HEAP(Length, Lengths, length_push, length_take, is_longer)
+HEAP(Event, Events, event_push, event_take, is_earlier)
 
 /* --- trees over replicas ---------------------------------------------------------------------------------------------------- */
 
@@ -163,8 +197,8 @@ typedef struct {
   int32_t index, state, present, residents, partial, finishing, admissions;
   int8_t takes, prompts, open, dead, listed, odd; /* of the run: decodes take part, prompts do; arrivals cut it */
   List waiting, evicted, residing, at_door, loading;
-  End *ends; int32_t ending, ends_room;
-  Length *lengths; int32_t measured, lengths_room;
+  Ends ends;
+  Lengths lengths;
   int32_t *residues, *tails;   /* decodes by (held - step) mod block; last waiting row by class */
   double arrived, entered, queued_tokens, link_free, mass, tick;
   int64_t queued;
@@ -186,7 +220,7 @@ typedef struct {
   int64_t *mark, *order;       /* mark: of a decode the step after which it ends, of others tokens emitted before */
   double *enter, *last;        /* when through the front end; last token of one that was not in the last iteration */
   uint8_t *where, *flags;
-  Event *events; int32_t coming, events_room;
+  Events events;
   Ghost *ghosts; int32_t haunting, ghosts_room, spare_ghost;
   List stranded, held_back;
   int64_t row, checked[METRICS], turn, spoilt, under_way, work, stop, outage_at;
@@ -194,13 +228,6 @@ typedef struct {
   int clocked, watched, limited, pieces, failed, ended;
 } Sim;
 
-static void append(Sim *p, List *l, int32_t q) {
-  p->prev[q] = l->last;
-  p->next[q] = -1;
-  if (l->last >= 0) p->next[l->last] = q;
-  else l->first = q;
-  l->last = q;
-}
 static void remove_from(Sim *p, List *l, int32_t q) {
   int32_t a = p->prev[q], b = p->next[q];
   if (a >= 0) p->next[a] = b;
@@ -217,6 +244,7 @@ static void insert_after(Sim *p, List *l, int32_t a, int32_t q) { /* a = -1: at 
   if (b >= 0) p->prev[b] = q;
   else l->last = q;
 }
+static void append(Sim *p, List *l, int32_t q) { insert_after(p, l, l->last, q); }
 static int32_t class_of(const Sim *p, int32_t q) { return p->ask.class_of ? p->ask.class_of[q] : 0; }
 static int before(const Sim *p, int32_t a, int32_t b) { /* in order of class, then of coming */
   int32_t x = class_of(p, a), y = class_of(p, b);
@@ -314,18 +342,10 @@ static double linear_time(const Sim *p, const Pool *c, double tokens, double n) 
 }
 /* Longest context among the decodes, before the next claim. */
 static double longest_context(const Sim *p, Replica *r) {
-  while (r->measured) {
-    int32_t q = (int32_t)r->lengths[0].row;
-    double held = (double)r->step - r->lengths[0].key;
+  for (; r->lengths.size; length_take(&r->lengths, 0)) {
+    int32_t q = r->lengths.at[0].row;
+    double held = (double)r->step - r->lengths.at[0].key;
     if (p->where[q] == DECODE && held == held_by(p, r, q)) return held;
-    Length last = r->lengths[--r->measured];
-    int32_t i = 0;
-    for (int32_t d; (d = 2 * i + 1) < r->measured; i = d) {
-      if (d + 1 < r->measured && r->lengths[d + 1].key < r->lengths[d].key) d++;
-      if (r->lengths[d].key >= last.key) break;
-      r->lengths[i] = r->lengths[d];
-    }
-    r->lengths[i] = last;
   }
   return 0;
 }
@@ -396,10 +416,8 @@ static void cut(Replica *r, double time) {
 /* --- gaps between tokens --------------------------------------------------------------------------------------------------------- */
 
 static int gap_bin(double gap) { /* exponent and the first five bits of the mantissa, counted from 2^-20 */
-  uint64_t bits;
   if (!(gap > 0)) return 0;
-  memcpy(&bits, &gap, 8);
-  int64_t bin = (int64_t)(bits >> (52 - GAP_PER_OCTAVE_BITS)) - ((int64_t)(1023 - GAP_OCTAVES_BELOW_1) << GAP_PER_OCTAVE_BITS);
+  int64_t bin = (int64_t)(bits_of(gap) >> (52 - GAP_PER_OCTAVE_BITS)) - ((int64_t)(1023 - GAP_OCTAVES_BELOW_1) << GAP_PER_OCTAVE_BITS);
   return bin < 0 ? 0 : bin >= GAP_BINS ? GAP_BINS - 1 : (int)bin;
 }
 /* The gaps of the first j iterations of a run, bin by bin: they do not become shorter within it. */
@@ -435,67 +453,38 @@ static void present_by(Sim *p, Replica *r, int32_t change) {
   Gate *g = &p->gate[r->pool->supplied];
   if (g->present.at) tree_set(&g->present, r - g->first, r->dead ? INFINITY : (double)r->present);
 }
-static void end_push(Replica *r, End e) {
-  int32_t i = r->ending++;
-  for (int32_t up; i && (r->ends[up = (i - 1) / 2].step > e.step ||
-                         (r->ends[up].step == e.step && r->ends[up].order > e.order)); i = up)
-    r->ends[i] = r->ends[up];
-  r->ends[i] = e;
-}
-static int sooner(End a, End b) { return a.step != b.step ? a.step < b.step : a.order < b.order; }
-static void end_remove(Replica *r, int32_t i) {
-  End last = r->ends[--r->ending];
-  if (i == r->ending) return;
-  while (i && sooner(last, r->ends[(i - 1) / 2])) {
-    r->ends[i] = r->ends[(i - 1) / 2];
-    i = (i - 1) / 2;
-  }
-  for (int32_t d; (d = 2 * i + 1) < r->ending; i = d) {
-    if (d + 1 < r->ending && sooner(r->ends[d + 1], r->ends[d])) d++;
-    if (!sooner(r->ends[d], last)) break;
-    r->ends[i] = r->ends[d];
-  }
-  r->ends[i] = last;
-}
 static int measures(const Pool *c) { return c->e > c->g || c->e_m > 0; }
 /* Memory for one resident more, before anything changes. */
 static int room_for_one(Sim *p, Replica *r) {
   int64_t ends = 2 * (int64_t)r->residents + 2;
-  if (ends <= r->ends_room && (!measures(r->pool) || ends + 64 <= r->lengths_room)) return 1;
-  if (grow((void **)&r->ends, &r->ends_room, r->pool->engine == SLOTS ? ends : ends / 2, sizeof(End)) &&
-      (!measures(r->pool) || grow((void **)&r->lengths, &r->lengths_room, ends + 64, sizeof(Length))))
-    return 1;
-  p->failed = 1;
-  return 0;
+  if (ends <= r->ends.room && (!measures(r->pool) || ends + 64 <= r->lengths.room)) return 1;
+  return grow(&p->failed, (void **)&r->ends.at, &r->ends.room, r->pool->engine == SLOTS ? ends : ends / 2, sizeof(End)) &&
+         (!measures(r->pool) || grow(&p->failed, (void **)&r->lengths.at, &r->lengths.room, ends + 64, sizeof(Length)));
 }
 /* A resident decodes from now on; it holds `held` tokens and emits `left` more. */
 static void begin_decode(Sim *p, Replica *r, int32_t q, double held, int64_t left) {
   p->where[q] = DECODE;
   p->mark[q] = r->step + left;
-  end_push(r, (End){p->mark[q], q, r->admissions++});
+  end_push(&r->ends, (End){p->mark[q], q, r->admissions++});
   r->n++;
   r->contexts += held;
   if (r->pool->block > 1) ++*residue(r, (int64_t)whole_above(held) - r->step);
   if (p->ask.gaps) r->mass += weight(p, q);
   if (!measures(r->pool)) return;
-  if (r->measured > 2 * r->n + 60) { /* drop those that have left, in place */
-    int32_t kept = 0;
-    for (int32_t i = 0; i < r->measured; i++) {
-      int32_t z = (int32_t)r->lengths[i].row;
-      if (z != q && p->where[z] == DECODE && (double)r->step - r->lengths[i].key == held_by(p, r, z)) r->lengths[kept++] = r->lengths[i];
-    }
-    r->measured = 0; /* pushed anew: a heap of what is kept needs no other code */
-    for (int32_t k = 0; k < kept; k++) {
-      Length l = r->lengths[k];
-      int32_t i = r->measured++;
-      for (; i && r->lengths[(i - 1) / 2].key > l.key; i = (i - 1) / 2) r->lengths[i] = r->lengths[(i - 1) / 2];
-      r->lengths[i] = l;
+  Lengths *lengths = &r->lengths;
+  if (lengths->size > 2 * r->n + 60) { /* drop those that have left, in place */
+    int32_t all = lengths->size;
+    lengths->size = 0;
+    for (int32_t i = 0; i < all; i++) {
+      Length l = lengths->at[i];
+      if (l.row != q && p->where[l.row] == DECODE && (double)r->step - l.key == held_by(p, r, l.row)) length_push(lengths, l);
     }
   }
-  Length l = {(double)r->step - held, q};
-  int32_t i = r->measured++;
-  for (; i && r->lengths[(i - 1) / 2].key > l.key; i = (i - 1) / 2) r->lengths[i] = r->lengths[(i - 1) / 2];
-  r->lengths[i] = l;
+  length_push(lengths, (Length){(double)r->step - held, q});
+}
+static void part_ends(Replica *r) { /* no prompt is in its middle */
+  r->partial = -1;
+  r->part_length = r->part_done = 0;
 }
 /* A resident leaves, its memory is free; of a decode the entry in the heap of ends is gone or taken out by the caller. */
 static void leave(Sim *p, Replica *r, int32_t q) {
@@ -506,20 +495,14 @@ static void leave(Sim *p, Replica *r, int32_t q) {
     r->contexts = r->n ? r->contexts - held : 0;
     if (r->pool->block > 1) --*residue(r, (int64_t)whole_above(held) - r->step);
     if (p->ask.gaps) r->mass = r->n ? r->mass - weight(p, q) : 0;
-  } else if (r->partial == q) {
-    r->partial = -1;
-    r->part_length = r->part_done = 0;
-  }
+  } else if (r->partial == q) part_ends(r);
   remove_from(p, &r->residing, q);
   r->residents--;
   p->where[q] = NOWHERE;
 }
 static void ghost_leaves(Sim *p, Replica *r, int32_t g) {
   r->free += p->ghosts[g - p->ask.rows].blocks;
-  if (r->partial == g) {
-    r->partial = -1;
-    r->part_length = r->part_done = 0;
-  }
+  if (r->partial == g) part_ends(r);
   remove_from(p, &r->residing, g);
   r->residents--;
 }
@@ -528,11 +511,9 @@ static void evict(Sim *p, Replica *r, int32_t q) {
   int64_t emitted = p->mark[q];
   if (p->where[q] == DECODE) {
     emitted = tokens_of(p, r, q) - (p->mark[q] - r->step);
-    for (int32_t i = 0; i < r->ending; i++)
-      if (r->ends[i].row == q) {
-        end_remove(r, i);
-        break;
-      }
+    int32_t i = 0;
+    while (r->ends.at[i].row != q) i++;
+    end_take(&r->ends, i);
     if (p->last && p->last[q] != p->last[q]) p->last[q] = r->tick;
   }
   leave(p, r, q);
@@ -552,7 +533,7 @@ static int32_t victim(const Sim *p, const Replica *r) {
 
 /* --- what completions bring: below, with the clients ------------------------------------------------------------------------ */
 
-static void first_token(Sim *p, Replica *r, int32_t q, double now);
+static void first_token(Sim *p, int32_t q, double now);
 static void completed(Sim *p, Replica *r, int32_t q, double now);
 static void ghost_ends(Sim *p, Replica *r, int32_t g, double now);
 static double supply(Sim *p, Replica *r, int32_t q);
@@ -586,9 +567,8 @@ static void effects(Sim *p, Replica *r) {
     return;
   }
   List gone = {-1, -1};
-  while (r->ending && r->ends[0].step <= r->step) {
-    int32_t q = r->ends[0].row;
-    end_remove(r, 0);
+  while (r->ends.size && r->ends.at[0].step <= r->step) {
+    int32_t q = end_take(&r->ends, 0).row;
     leave(p, r, q);
     append(p, &gone, q);
   }
@@ -607,7 +587,7 @@ static void effects(Sim *p, Replica *r) {
       p->last[q] = r->pool->apart ? now : NAN;
       r->odd |= (int8_t)r->pool->apart;
     }
-    if (emitted == 0) first_token(p, r, q, now);
+    if (emitted == 0) first_token(p, q, now);
     if (left > 0) begin_decode(p, r, q, prompt_of(p, r, q) + (double)emitted, left);
     else {
       leave(p, r, q);
@@ -716,8 +696,7 @@ static void decide(Sim *p, Replica *r) {
           r->finishing = q;
           r->finishing_tokens = r->part_length;
           p->where[q] = FINISHING;
-          r->partial = -1;
-          r->part_length = r->part_done = 0;
+          part_ends(r);
         }
       }
     }
@@ -801,7 +780,7 @@ static void decide(Sim *p, Replica *r) {
     rest(p, r);
     return;
   } else {
-    int64_t j = r->ends[0].step - r->step;
+    int64_t j = r->ends.at[0].step - r->step;
     if (evicts) j = 1; /* the queue is looked at again after it */
     else if (j > 1 && r->free < INFINITY) j = iterations_in_memory(r, j);
     if (until && waits && j > until) j = until;
@@ -825,17 +804,16 @@ static void decide(Sim *p, Replica *r) {
 static void slots_effects(Sim *p, Replica *r, double now) {
   for (int32_t q = r->finishing, z; q >= 0; q = z) { /* their prompts shared the chunk */
     z = p->next[q];
-    first_token(p, r, q, now);
+    first_token(p, q, now);
     r->n++;
     r->mass += weight(p, q);
-    end_push(r, (End){r->step + (int64_t)p->ask.output[q] - 1, q, 1});
+    end_push(&r->ends, (End){r->step + (int64_t)p->ask.output[q] - 1, q, 1});
   }
   r->finishing = -1;
-  while (r->ending && r->ends[0].step <= r->step) {
-    End e = r->ends[0];
-    end_remove(r, 0);
+  while (r->ends.size && r->ends.at[0].step <= r->step) {
+    End e = end_take(&r->ends, 0);
     if (e.order == 0) {
-      first_token(p, r, e.row, now);
+      first_token(p, e.row, now);
       r->mass += weight(p, e.row);
       continue;
     }
@@ -864,8 +842,8 @@ static void slots_decide(Sim *p, Replica *r, double now) {
     }
     int64_t chunks = (int64_t)larger(whole_above(left / c->budget), 1);
     r->n++;
-    end_push(r, (End){r->step + chunks + 1, q, 0});
-    end_push(r, (End){r->step + chunks + (int64_t)p->ask.output[q], q, 1});
+    end_push(&r->ends, (End){r->step + chunks + 1, q, 0});
+    end_push(&r->ends, (End){r->step + chunks + (int64_t)p->ask.output[q], q, 1});
   }
   double budget = c->budget, used = 0;
   List finishing = {-1, -1};
@@ -887,7 +865,7 @@ static void slots_decide(Sim *p, Replica *r, double now) {
   }
   double n = (double)r->n, tokens = c->rows * n + used;
   r->base = c->durations ? c->durations[r->n] : linear_time(p, c, tokens, (double)n) + c->h * n + c->x * n * used / tokens;
-  r->run = r->prompts ? 1 : r->ends[0].step - r->step;
+  r->run = r->prompts ? 1 : r->ends.at[0].step - r->step;
   r->open = !r->prompts && r->residents < c->slots;
   r->takes = 1;
   r->one = r->base;
@@ -921,10 +899,7 @@ static int32_t cache_entry(Sim *p, Cache *c, int64_t name) {
   int32_t i = cache_find(c, name), room = c->room;
   if (i >= 0) return i;
   if (c->spare < 0) {
-    if (!grow((void **)&c->at, &room, (int64_t)c->size + 1, sizeof(Kept))) {
-      p->failed = 1;
-      return -1;
-    }
+    if (!grow(&p->failed, (void **)&c->at, &room, (int64_t)c->size + 1, sizeof(Kept))) return -1;
     c->room = room;
     if (!c->buckets || c->size > c->mask) {
       int64_t buckets = c->buckets ? 2 * (c->mask + 1) : 64;
@@ -1025,20 +1000,16 @@ static double found_at(Sim *p, Replica *r, int32_t q, double now, double *missin
   return sum + have;
 }
 static int is_session(const Sim *p, int32_t q) { return p->ask.caches && p->ask.session && p->ask.session[q] >= 0; }
-static double pieces_of(const Sim *p, int32_t q) {
+static double pieces_of(const Sim *p, int32_t q, const Cache *pinned) { /* of a prompt, or those of them that run with others */
   double sum = 0;
-  for (int64_t z = p->ask.shared_offset[q]; z < p->ask.shared_offset[q + 1]; z++) sum += p->ask.shared_tokens[z];
+  for (int64_t z = p->ask.shared_offset[q]; z < p->ask.shared_offset[q + 1]; z++) {
+    int32_t i = pinned ? cache_find(pinned, ~p->ask.shared_name[z]) : -1;
+    if (!pinned || (i >= 0 && pinned->at[i].pins)) sum += p->ask.shared_tokens[z];
+  }
   return sum;
 }
 static double pieces_kept(Sim *p, Replica *r, int32_t q) {
-  double sum = 0;
-  if (!is_session(p, q)) return 0;
-  if (p->flags[q] & PINNED) return pieces_of(p, q);
-  for (int64_t z = p->ask.shared_offset[q]; z < p->ask.shared_offset[q + 1]; z++) {
-    int32_t i = cache_find(&r->cache, ~p->ask.shared_name[z]);
-    if (i >= 0 && r->cache.at[i].pins) sum += p->ask.shared_tokens[z];
-  }
-  return sum;
+  return is_session(p, q) ? pieces_of(p, q, p->flags[q] & PINNED ? NULL : &r->cache) : 0;
 }
 /* What of the prompt of a request that is being admitted need not be computed; what it shares is pinned. */
 static double supply(Sim *p, Replica *r, int32_t q) {
@@ -1089,25 +1060,9 @@ static void release(Sim *p, Replica *r, int32_t q, double now) {
 /* --- what completions bring ------------------------------------------------------------------------------------------------------- */
 
 static void schedule(Sim *p, double time, int32_t kind, int32_t q, int32_t sending) {
-  if (!grow((void **)&p->events, &p->events_room, (int64_t)p->coming + 1, sizeof(Event))) {
-    p->failed = 1;
-    return;
-  }
-  int32_t i = p->coming++;
-  for (; i && p->events[(i - 1) / 2].time > time; i = (i - 1) / 2) p->events[i] = p->events[(i - 1) / 2];
-  p->events[i] = (Event){time, p->turn++, q, kind, sending};
-}
-static int earlier(Event a, Event b) { return a.time != b.time ? a.time < b.time : a.turn < b.turn; }
-static Event next_event(Sim *p) {
-  Event top = p->events[0], last = p->events[--p->coming];
-  int32_t i = 0;
-  for (int32_t d; (d = 2 * i + 1) < p->coming; i = d) {
-    if (d + 1 < p->coming && earlier(p->events[d + 1], p->events[d])) d++;
-    if (!earlier(p->events[d], last)) break;
-    p->events[i] = p->events[d];
-  }
-  p->events[i] = last;
-  return top;
+  Events *h = &p->events;
+  if (grow(&p->failed, (void **)&h->at, &h->room, (int64_t)h->size + 1, sizeof(Event)))
+    event_push(h, (Event){time, p->turn++, q, kind, sending});
 }
 enum { NEXT_CALL, AGAIN, LOADED, GIVE_UP, MOVED };
 
@@ -1116,9 +1071,7 @@ static void settle(Sim *p, Replica *r) {
   if (!p->times.at) return;
   double time = r->dead ? INFINITY : r->next;
   if (!p->clocked && r->state == DUE) {
-    uint64_t bits;
-    memcpy(&bits, &time, sizeof bits);
-    bits++;
+    uint64_t bits = bits_of(time) + 1;
     memcpy(&time, &bits, sizeof bits);
   }
   tree_set(&p->times, r->index, time);
@@ -1210,7 +1163,6 @@ static double value_of(Sim *p, Gate *g, int32_t k, double now) {
   if (!p->clocked && r->next <= now) advance(p, r, now);
   return g->pool->looks == BY_TOKENS ? held_at(r, now) : (double)r->present;
 }
-static double found_at(Sim *p, Replica *r, int32_t q, double now, double *missing);
 
 /* Where a gateway that looks for prefixes sent the last piece of a prompt, to be kept by it: it may not be there yet, or no more. */
 static Kept *sent_before(Sim *p, Gate *g, int32_t q, int add) {
@@ -1306,8 +1258,7 @@ static void follow(Sim *p, int32_t q, double now) { /* the session's next call, 
   int32_t after = p->ask.following ? p->ask.following[q] : -1;
   if (after >= 0) schedule(p, now + p->ask.gap_s[after], NEXT_CALL, after, 0);
 }
-static void first_token(Sim *p, Replica *r, int32_t q, double now) {
-  (void)r;
+static void first_token(Sim *p, int32_t q, double now) {
   p->ask.first[q] = now;
   if (p->flags) p->flags[q] |= ANSWERED;
   /* after an outage there may be another one, of a sending that is not late */
@@ -1320,7 +1271,7 @@ static void completed(Sim *p, Replica *r, int32_t q, double now) {
   if (!c->supplied && a->caches) {
     release(p, r, q, now);
     if (is_session(p, q)) { /* the last token has been sent and not been read */
-      double shared = p->pieces ? pieces_of(p, q) : 0, size = a->input[q] + (double)tokens_of(p, r, q) - 1 - shared;
+      double shared = p->pieces ? pieces_of(p, q, NULL) : 0, size = a->input[q] + (double)tokens_of(p, r, q) - 1 - shared;
       cache_spoil(p, &r->cache, size - larger(a->found[q] - shared, 0), now);
       cache_put(p, &r->cache, a->session[q], in_blocks(size), q, now);
       cache_trim(p, &r->cache, r->free);
@@ -1353,10 +1304,7 @@ static void begin_ghost(Sim *p, Replica *r, int32_t q) {
   int32_t g = p->spare_ghost, after = p->prev[q], room = p->ghosts_room;
   if (g < 0) {
     int64_t size = p->ask.rows + p->haunting + 1;
-    if (!grow((void **)&p->ghosts, &room, p->haunting + 1, sizeof(Ghost))) {
-      p->failed = 1;
-      return;
-    }
+    if (!grow(&p->failed, (void **)&p->ghosts, &room, p->haunting + 1, sizeof(Ghost))) return;
     if (room != p->ghosts_room) { /* the columns that lists run through grow with them */
       int32_t *prev = RESIZE(p->prev, (size_t)(p->ask.rows + room) * sizeof *prev);
       if (prev) p->prev = prev;
@@ -1564,6 +1512,26 @@ static void handle(Sim *p, Event e) {
       deliver(p, p->gate + 1, q, e.time);
   }
 }
+static void clear(const Sim *p, Replica *r) { /* nothing is in it, nothing kept */
+  r->waiting = r->evicted = r->residing = r->at_door = r->loading = (List){-1, -1};
+  r->residents = r->ends.size = r->lengths.size = 0;
+  r->n = r->queued = 0;
+  r->contexts = r->finishing_tokens = r->queued_tokens = r->link_free = r->mass = 0;
+  r->finishing = -1;
+  part_ends(r);
+  r->free = r->pool->blocks - r->pool->shared_blocks;
+  r->arrived = r->entered = -INFINITY;
+  r->odd = r->open = 0;
+  r->state = ASLEEP;
+  r->next = INFINITY;
+  for (int64_t i = 0; r->residues && i < r->pool->block; i++) r->residues[i] = 0;
+  for (int64_t i = 0; r->tails && i < p->ask.classes; i++) r->tails[i] = -1;
+  Cache *c = &r->cache;
+  for (int64_t i = 0; c->buckets && i <= c->mask; i++) c->buckets[i] = -1;
+  c->size = 0;
+  c->spare = c->oldest = c->newest = -1;
+  c->held = 0;
+}
 static int by_row(const void *a, const void *b) {
   int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
   return (x > y) - (x < y);
@@ -1594,26 +1562,10 @@ static void die(Sim *p, Replica *r, double now) {
         ghost_ends(p, r, q, now);
       }
     }
-    *lists[i] = (List){-1, -1};
   }
   qsort(lost, (size_t)count, sizeof(int32_t), by_row);
   present_by(p, r, -r->present);
-  r->residents = r->ending = r->measured = 0;
-  r->n = r->queued = 0;
-  r->contexts = r->part_done = r->part_length = r->finishing_tokens = r->queued_tokens = r->link_free = r->mass = 0;
-  r->partial = r->finishing = -1;
-  r->free = r->pool->blocks - r->pool->shared_blocks;
-  r->arrived = r->entered = -INFINITY;
-  r->odd = r->open = 0;
-  r->state = ASLEEP;
-  r->next = INFINITY;
-  for (int64_t i = 0; r->residues && i < r->pool->block; i++) r->residues[i] = 0;
-  for (int64_t i = 0; r->tails && i < p->ask.classes; i++) r->tails[i] = -1;
-  Cache *c = &r->cache;
-  for (int64_t i = 0; c->buckets && i <= c->mask; i++) c->buckets[i] = -1;
-  c->size = 0;
-  c->spare = c->oldest = c->newest = -1;
-  c->held = 0;
+  clear(p, r);
   r->dead = 1;
   tree_set(&p->gate->present, r->index, INFINITY);
   settle(p, r);
@@ -1655,7 +1607,7 @@ static void together(Sim *p) {
     while (p->row < a->rows && a->arrival[p->row] == INFINITY) p->row++;
     double arrival = p->row < a->rows ? a->arrival[p->row] : INFINITY;
     double now = smaller(p->times.at[1].least, arrival);
-    if (p->coming) now = smaller(now, p->events[0].time);
+    if (p->events.size) now = smaller(now, p->events.at[0].time);
     if (p->outage_at < a->outages) now = smaller(now, a->outage_time[p->outage_at]);
     if (now == INFINITY || (p->limited && broken(p, now))) return;
     while (p->times.at[1].least <= now) { /* effects of what ends */
@@ -1669,7 +1621,7 @@ static void together(Sim *p) {
     for (;;) { /* what clients do */
       while (p->row < a->rows && a->arrival[p->row] == INFINITY) p->row++;
       if (p->row < a->rows && a->arrival[p->row] <= now) arrive(p, (int32_t)p->row++, now);
-      else if (p->coming && p->events[0].time <= now) handle(p, next_event(p));
+      else if (p->events.size && p->events.at[0].time <= now) handle(p, event_take(&p->events, 0));
       else break;
       p->work++;
       hand_out(p, now);
@@ -1697,10 +1649,10 @@ EXPORT void fleetopt_close(Sim *p) {
   if (!p) return;
   for (int32_t k = 0; p->all && k < p->replicas; k++) {
     Replica *r = p->all + k;
-    free(r->ends), free(r->lengths), free(r->residues), free(r->tails), free(r->cache.at), free(r->cache.buckets);
+    free(r->ends.at), free(r->lengths.at), free(r->residues), free(r->tails), free(r->cache.at), free(r->cache.buckets);
   }
   for (Gate *g = p->gate; g < p->gate + 2; g++) free(g->alive), free(g->present.at), free(g->sent.at), free(g->sent.buckets);
-  void *columns[] = {p->all, p->due, p->times.at, p->prev, p->next, p->ordinal, p->tried, p->home, p->mark, p->order, p->enter, p->last, p->where, p->flags, p->events, p->ghosts};
+  void *columns[] = {p->all, p->due, p->times.at, p->prev, p->next, p->ordinal, p->tried, p->home, p->mark, p->order, p->enter, p->last, p->where, p->flags, p->events.at, p->ghosts};
   for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) free(columns[i]);
   free(p);
 }
@@ -1714,16 +1666,11 @@ static int open_pool(Sim *p, int i, Replica *first) {
   if (!g->alive || (whole_pool && !tree_open(&g->present, count))) return 0;
   for (int32_t k = 0; k < count; k++) {
     Replica *r = first + k;
-    List none = {-1, -1};
-    *r = (Replica){.pool = c, .index = (int32_t)(r - p->all), .next = INFINITY, .free = c->blocks - c->shared_blocks};
-    r->partial = r->finishing = -1;
-    r->waiting = r->evicted = r->residing = r->at_door = r->loading = none;
-    r->arrived = r->entered = -INFINITY;
-    r->cache.oldest = r->cache.newest = r->cache.spare = -1;
+    *r = (Replica){.pool = c, .index = (int32_t)(r - p->all)};
     present_by(p, r, 0);
     if (c->block > 1 && !(r->residues = zeros(c->block, sizeof(int32_t)))) return 0;
     if (a->class_of && a->classes <= 64 && !(r->tails = zeros(a->classes, sizeof(int32_t)))) return 0;
-    for (int64_t z = 0; r->tails && z < a->classes; z++) r->tails[z] = -1;
+    clear(p, r);
   }
   count_alive(g);
   return 1;
@@ -1790,11 +1737,6 @@ EXPORT int fleetopt_advance(Sim *p, int64_t work) {
   return 0;
 }
 
-static uint64_t bits_of(double time) { /* of times that are not negative: in the same order */
-  uint64_t bits;
-  memcpy(&bits, &time, sizeof bits);
-  return bits;
-}
 typedef struct { uint64_t time, lane; } Next;
 typedef struct { int64_t at, end, then, last; double offset, later; } Lane; /* a copy's times in a window: those turned over, the others */
 static int64_t not_below(const double *times, int64_t low, int64_t high, double time) { /* the first that is not */

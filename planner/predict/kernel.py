@@ -132,7 +132,8 @@ def replay(
     arrays |= _questions(requests, None if decoders is None else decoders.transfer_s, outages)
     ask = _ask(arrays, clients or Clients(), cache, limits)
     # decodes that bring several tokens leave whole ones of the budget, where prompts are whole
-    floored = [_rows(p) != 1.0 and not np.any(requests.input_tokens % 1.0) for p in pools]
+    rows = [p.iteration.rows if isinstance(p.iteration, IterationModel) else 1.0 for p in pools]
+    floored = [own != 1.0 and not np.any(requests.input_tokens % 1.0) for own in rows]
     given = [_pool(p, cuts, p is not replicas) for p, cuts in zip(pools, floored, strict=True)]
     ask.rows, ask.pools = requests.size, len(pools)
     library = _library()
@@ -329,8 +330,3 @@ def _ask(arrays: _Arrays, clients: Clients, cache: PrefixCache | None, limits: S
         number = _METRICS.index(limit.metric)
         ask.limit_s[number], ask.late[number] = limit.limit_s, limit.late
     return ask
-
-
-def _rows(replicas: Replicas) -> float:
-    """Tokens a decode brings into the batch."""
-    return replicas.iteration.rows if isinstance(replicas.iteration, IterationModel) else 1.0

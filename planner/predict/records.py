@@ -302,6 +302,16 @@ class Run:
         return self.done_s - self.sent_s
 
 
+def supplied(inputs: Floats | NDArray[np.int64], share: Floats) -> Floats:
+    """Whole tokens of prompts, in whole tokens, of which a cache supplies a share [1]; at least one of each is processed.
+
+    >>> supplied(np.array([100.0, 7.0]), np.array([0.29, 1.0])).tolist()
+    [29.0, 6.0]
+    """
+    # a share made of whole tokens gives them back
+    return np.minimum(np.floor(share * inputs + 1e-6), inputs - 1.0)
+
+
 def keys_of(rows: NDArray[np.int64], copies: NDArray[np.int64], kind: int) -> NDArray[np.uint64]:
     """Keys of requests by their row and copy, and by what is drawn; shape as `rows`."""
     with np.errstate(over="ignore"):

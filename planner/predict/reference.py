@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -237,7 +237,7 @@ class _Replay:
         }
         run = Run(**self.out, **totals, gaps=self.gaps)
         broken = any(self.late(run, limit) > limit.late for limit in limits)
-        return Run(**self.out, **totals, gaps=self.gaps, ended_early=self.requests.size) if broken else run
+        return replace(run, ended_early=self.requests.size) if broken else run
 
     def soonest(self) -> float:
         """When something happens next [s]; inf = never."""

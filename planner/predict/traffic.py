@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.predict.checks import sound_as
-from planner.predict.records import Floats, Requests, keys_of, uniforms
+from planner.predict.records import Floats, Requests, keys_of, supplied, uniforms
 from planner.predict.run import overlaid
 from planner.question.compiled import Traffic
 from planner.queueing.order import rising
@@ -450,8 +450,8 @@ class PoolTraffic:
             if self._lengths is None:
                 trace = self.own.trace
                 inputs = np.maximum(np.rint(trace.input_tokens), 1.0)
-                cached = np.floor(np.minimum(self.own.cached_share * inputs, inputs - 1.0))
-                self._lengths = inputs, np.maximum(np.rint(trace.output_tokens), 1.0), cached
+                outputs = np.maximum(np.rint(trace.output_tokens), 1.0)
+                self._lengths = inputs, outputs, supplied(inputs, self.own.cached_share)
             inputs, outputs, cached = (column[laid.row] for column in self._lengths)
             images = None if self.own.images is None else self.own.images[laid.row]
             columns = laid.times_s, inputs, outputs, cached, laid.key

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from planner.errors import InputError
-from planner.fleet.caches import sessions_of
+from planner.fleet.alone import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, traffic_of
 from planner.fleet.shapes.disaggregated import Disaggregated

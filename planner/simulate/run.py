@@ -206,7 +206,6 @@ def _run_disaggregated(
     moving = [r for r in accepted if r.output_tokens > 1]
     for request in moving:
         request.node_arrival = request.first_token_s + (base + per_token * request.input_tokens)
-        request.resident, request.held = False, 0
     moving.sort(key=lambda r: (r.node_arrival, r.arrival, r.index))
     second = Node(policy, iteration, capacity, told("decode"))
     _route([second], moving, "random", None, lambda r: r.node_arrival)

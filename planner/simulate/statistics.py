@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from planner.predict.engine import Request
     from planner.simulate.run import Run
 
+BATCHES = 20
+"""Batches altogether; a run is never split into fewer than 4. With 30 runs or more each run is one batch."""
+
 EXCEEDANCES = 100
 """Observations above a percentile below which a run is called too short for it."""
 
@@ -77,9 +80,7 @@ def too_short(quantile: float, observations: int) -> str:
     )
 
 
-def estimate_of(
-    runs: Sequence[NDArray[np.float64]], quantile: float | None = None, whole: bool = False, batches: int = 20
-) -> Estimate:
+def estimate_of(runs: Sequence[NDArray[np.float64]], quantile: float | None = None, whole: bool = False) -> Estimate:
     """Mean or quantile of all observations in order of arrival, with an interval.
 
     Parameters
@@ -90,9 +91,7 @@ def estimate_of(
         Share in (0, 1), or ``None`` for the mean.
     whole
         Whether runs are draws of the same traffic: then the largest deviation of a run is the half-width; with six of them the
-        median draw lies within their range in 97 of 100. Otherwise a 95% interval from the means of batches.
-    batches
-        Batches altogether; a run is never split into fewer than 4. With 30 runs or more each run is one batch.
+        median draw lies within their range in 97 of 100. Otherwise a 95% interval from the means of :data:`BATCHES`.
 
     Notes
     -----
@@ -110,7 +109,7 @@ def estimate_of(
     enough = quantile is None or enough_for(quantile, sum(r.size for r in runs))
     if whole:
         return Estimate(point, max(abs(value(r) - point) for r in runs), enough)
-    per_run = 1 if len(runs) >= 30 else max(4, batches // len(runs))
+    per_run = 1 if len(runs) >= 30 else max(4, BATCHES // len(runs))
     parts = [p for r in runs for p in np.array_split(r, per_run) if p.size >= 2]
     spread = mean_of_batches(np.array([value(p) for p in parts]))
     return Estimate(point, spread.half_width, spread.enough and enough)

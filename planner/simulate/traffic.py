@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from planner.errors import InputError
-from planner.predict.records import Floats, Requests, keys_of
+from planner.predict.records import Floats, Requests, keys_of, supplied
 from planner.workload.sending import Surge
 
 if TYPE_CHECKING:
@@ -145,8 +145,7 @@ def cached_tokens(inputs: NDArray[np.int64], cached_share: ArrayLike) -> NDArray
         raise InputError(f"cached_share must be one number or one per row ({inputs.size}), got {shares.size}")
     if not (np.all(shares >= 0.0) and np.all(shares < 1.0)):
         raise InputError("cached_share must lie in [0, 1)")
-    # a share made of whole tokens gives them back
-    return np.minimum(np.floor(shares * inputs + 1e-6), inputs - 1).astype(np.int64)
+    return supplied(inputs, shares).astype(np.int64)
 
 
 def sample_rows(weight: ArrayLike | None, rows: int, requests: int, rng: np.random.Generator) -> NDArray[np.int64]:

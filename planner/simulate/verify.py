@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.methods.replayed import weighted_quantiles
 from planner.promise import GOODPUT, MEAN, Promise
 from planner.simulate.measure import Sample, SimulationResult
-from planner.simulate.statistics import Estimate, enough_for, mean_of_batches
+from planner.simulate.statistics import BATCHES, Estimate, enough_for, mean_of_batches
 
 HOLDS, FAILS, CANNOT_TELL = "holds", "fails", "cannot tell"
 
@@ -20,8 +21,6 @@ MAX_REQUESTS = 4_000_000
 
 RUNS = 6
 """Draws of the traffic: the one in the middle of all lies between the least and the most of six in 97 of 100."""
-
-BATCHES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +215,7 @@ def fleet_estimate(results: Sequence[SimulationResult], shares: Sequence[float],
     def value(parts: Sequence[NDArray[np.float64]]) -> float:
         x = np.concatenate(parts)
         w = np.concatenate([np.full(p.size, share / max(p.size, 1)) for p, share in zip(parts, shares, strict=True)])
-        if joint:
-            return float(np.average(x, weights=w))
-        order = np.argsort(x, kind="stable")
-        cumulated = np.cumsum(w[order])
-        return float(x[order][min(int(np.searchsorted(cumulated, quantile * cumulated[-1])), x.size - 1)])
+        return weighted_quantiles(x, w, (MEAN if joint else quantile,))[0]
 
     if not any(p.size for p in pools):
         return Estimate(math.nan, math.inf, False)

@@ -198,8 +198,7 @@ def keeps_at(fleet: Fleet, fleet_rate_per_s: float) -> bool:
     if isinstance(about, Shortfall):
         return False
     # as :meth:`Fleet.size` decides, but for the predictions of other sizes
-    sized = fleet.resized([size.replicas for size in about])
-    return fleet.stands(fleet_rate_per_s, sized.margins_at(fleet_rate_per_s))
+    return fleet.stands(fleet_rate_per_s, fleet.sized(about).margins_at(fleet_rate_per_s))
 
 
 def pool_keeps(pool: Pool, rate_per_s: float, promises: Promises, slow: float = 1.0) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,17 +17,13 @@ from planner.errors import InputError, refuse
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, pool_model, traffic_of
 from planner.plans import HOURS_PER_YEAR
+from planner.predict.records import Floats
 from planner.replica.price import replicas_for_availability
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.studies.peaks import Peak, peaks_of, risks
 from planner.studies.schedule import Schedule, ScheduledPool
 from planner.workload.pools import features
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 STEP = 0.05
 """Relative change of lengths by which the share of a request's time is told apart [1]."""

@@ -16,8 +16,6 @@ from planner.fleet.pool import Pool, PoolSize
 from planner.fleet.problem import FleetProblem
 from planner.fleet.search import Edge, FloatArray, cheapest_within, edges_of
 from planner.fleet.shapes.colocated import Colocated, pool_names
-from planner.methods.base import Prediction
-from planner.shared.remarks import Remark
 
 Refused = dict[tuple[float, Edge], float]
 """Rate [1/s] and pool of an engine (lower state, upper state, engine) -> GPUs that it takes at least."""
@@ -108,7 +106,6 @@ class Fitting:
                 del self._held[edge]
                 return None
             n, rate = option.price.most_within(int(gpus)), self.problem.rate * built[0].share
-            size = PoolSize(n, Prediction.unknown(), Remark("stands"))
-            pool = Pool(built[0], option, *built[1:], rate, size, option.price.bought(n), name)
+            pool = Pool(built[0], option, *built[1:], rate, PoolSize(n), option.price.bought(n), name)
             made.append(self.problem.alike((i, j, k), pool))
         return Colocated(self.problem.question, made)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import calendar
 import datetime
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from planner.errors import InputError
 from planner.fleet.fleet import Fleet
+from planner.fleet.pool import Pool, gpus_by_type
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.studies.schedule import needs_of
@@ -141,17 +141,18 @@ def growth_of(
         raise InputError(f"lead_time: must not be negative, got {lead_time_s:.10g} s")
     tell = progress or (lambda done, total: None)
     held = [*standing] if standing is not None else _bought(fleet, needs_of(fleet, [rate_per_s])[rate_per_s])
-    now = _by_type(fleet, held)
+    gpus = now = gpus_by_type(_with(fleet, held))
     rows = []
     for k in range(months):
         rate = rate_per_s * (1.0 + monthly_growth) ** (k + 1)
         needed = _bought(fleet, needs_of(fleet, [rate])[rate])
-        before, held = _by_type(fleet, held), [max(a, b) for a, b in zip(held, needed, strict=True)]
-        gpus = _by_type(fleet, held)
+        before, held = gpus, [max(a, b) for a, b in zip(held, needed, strict=True)]
+        pools = _with(fleet, held)
+        gpus = gpus_by_type(pools)
         first = _months_after(start, k)
         new = {gpu: n - before.get(gpu, 0) for gpu, n in gpus.items() if n > before.get(gpu, 0)}
         order = first - datetime.timedelta(days=math.ceil(lead_time_s / DAY_S))
-        cost = math.fsum(p.option.price.cost_usd_per_hour(n) for p, n in zip(fleet.pools, held, strict=True))
+        cost = math.fsum(pool.cost_usd_per_hour for pool in pools)
         by = order.isoformat() if new else None
         rows.append(Month(first.isoformat(), rate, gpus, tuple(held), new, by, bool(new) and order < start, cost))
         tell(k + 1, months)
@@ -168,12 +169,9 @@ def _bought(fleet: Fleet, needed: Sequence[int]) -> list[int]:
     return [pool.option.price.bought(n) for pool, n in zip(fleet.pools, needed, strict=True)]
 
 
-def _by_type(fleet: Fleet, replicas: Sequence[int]) -> dict[str, int]:
-    """GPUs of each type."""
-    found = Counter[str]()
-    for pool, n in zip(fleet.pools, replicas, strict=True):
-        found[pool.option.gpu.name] += n * pool.option.price.gpus_per_replica
-    return dict(found)
+def _with(fleet: Fleet, bought: Sequence[int]) -> list[Pool]:
+    """The pools with so many replicas bought."""
+    return [replace(pool, bought=n) for pool, n in zip(fleet.pools, bought, strict=True)]
 
 
 def _months_after(day: datetime.date, months: int) -> datetime.date:

@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,6 +29,15 @@ def key_of(*parts: object) -> str:
     """A point's key: the same for the same question about the same traffic, asked by the same version."""
     text = json.dumps([__version__, *parts], sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """What the system refuses is an error about the file."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{printable(str(path))}: cannot be written ({error.strerror or error})") from None
 
 
 class Journal:
@@ -66,11 +76,8 @@ class Journal:
             raise self._foreign(where, whole.count("\n") + 2 if whole else 1)
         if cut:
             # what was being written when the run was killed
-            try:
-                with self.path.open("r+b") as file:
-                    file.truncate(len(whole.encode()) + (1 if whole else 0))
-            except OSError as error:
-                raise InputError(f"{where}: cannot be written ({error.strerror})") from None
+            with _writing(self.path), self.path.open("r+b") as file:
+                file.truncate(len(whole.encode()) + (1 if whole else 0))
 
     @staticmethod
     def _foreign(where: str, line: int) -> InputError:
@@ -83,13 +90,11 @@ class Journal:
         """Keep a point, on disk before this returns."""
         point = {"kind": _KIND, "key": key, "row": row, "plan": plan, "reason": reason}
         self.points[key] = point
-        try:
+        with _writing(self.path):
             if self._file is None:
                 self._file = self.path.open("a", encoding="utf-8")
             self._file.write(json.dumps(point) + "\n")
             self._file.flush()
-        except OSError as error:
-            raise InputError(f"{printable(str(self.path))}: cannot be written ({error.strerror})") from None
 
     def __enter__(self) -> Journal:
         return self
@@ -130,7 +135,7 @@ class RowFile:
         suffix = path.suffix.lower()
         if suffix not in (".csv", ".parquet"):
             raise InputError(f"{path}: rows are written to .csv or .parquet", "Name the file so.")
-        try:
+        with _writing(path):
             if suffix == ".csv":
                 self._file = path.open("w", encoding="utf-8", newline="")
                 self._csv = csv.DictWriter(self._file, self.columns, lineterminator="\n")
@@ -142,8 +147,6 @@ class RowFile:
                 raise InputError(f"{path}: Parquet cannot be written to a stream", "Name a file, or write .csv.")
             self._beside = partial_of(self.path)
             self._open_parquet(texts)
-        except OSError as error:
-            raise self._unwritten(error) from None
 
     def _open_parquet(self, texts: Collection[str]) -> None:
         """The writer, with a type for each column."""
@@ -159,7 +162,7 @@ class RowFile:
     def add(self, row: Mapping[str, Any]) -> None:
         """A row, on disk before this returns (of Parquet, its group)."""
         kept = {name: row.get(name) for name in self.columns}
-        try:
+        with _writing(self.path):
             if self._file is not None:
                 self._csv.writerow({k: "" if v is None else v for k, v in kept.items()})
                 self._file.flush()
@@ -167,8 +170,6 @@ class RowFile:
                 self._rows.append(kept)
                 if len(self._rows) >= GROUP:
                     self._write_group()
-        except OSError as error:
-            raise self._unwritten(error) from None
 
     def _write_group(self) -> None:
         import pyarrow as arrow
@@ -180,14 +181,11 @@ class RowFile:
         self._parquet.write_table(arrow.Table.from_pylist(self._rows, self._schema))
         self._rows = []
 
-    def _unwritten(self, error: OSError) -> InputError:
-        return InputError(f"{self.path}: cannot be written ({error.strerror or error})")
-
     def __enter__(self) -> RowFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
+        with _writing(self.path):
             if self._file is not None:
                 self._file.close()
                 return
@@ -200,5 +198,3 @@ class RowFile:
                 self._beside.replace(self.path)
             else:
                 self._beside.unlink(missing_ok=True)
-        except OSError as failed:
-            raise self._unwritten(failed) from None

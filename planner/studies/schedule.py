@@ -8,12 +8,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from planner.errors import InfeasibleError, refuse
-from planner.fleet.assemble import fleet_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
-from planner.fleet.shapes import standing_fleet
-from planner.plans import SavedPool
-from planner.question.compiled import CompiledQuestion
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.studies.dwell import cheapest_holding, paid_replicas
@@ -434,14 +430,3 @@ def scheduled_pool(pool: Pool, serving: Sequence[int], perfect: Sequence[int], e
         static_usd_per_hour=price.cost_usd_per_hour(max(replicas)),
         least_usd=math.fsum(price.cost_usd_per_hour(n) for n in needed),
     )
-
-
-def fleet_to_schedule(question: CompiledQuestion, pools: Sequence[SavedPool]) -> Fleet:
-    """The pools of a plan file, or without one those of the cheapest fleet at the question's rate.
-
-    Raises
-    ------
-    InputError, InfeasibleError
-        As :func:`planner.fleet.assemble.make_plan`.
-    """
-    return standing_fleet(question, pools) if pools else fleet_of(question)

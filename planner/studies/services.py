@@ -13,7 +13,7 @@ from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError, refuse
 from planner.fleet.assemble import make_plan
 from planner.fleet.shapes import standing_fleet
-from planner.fleet.types import ANY
+from planner.fleet.unknowns import ANY
 from planner.plans import HOURS_PER_YEAR, Plan
 from planner.question.compiled import compile_question, population_of, rate_of_hours, stated_rate
 from planner.question.files import Question, question_of, saved_pools

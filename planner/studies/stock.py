@@ -20,12 +20,10 @@ from planner.fleet.pool import Pool, PoolSize, gpus_by_type, replica_for, when_i
 from planner.fleet.problem import KEPT_BACK, FleetProblem, held_to
 from planner.fleet.shapes import find_shape, shape_names
 from planner.fleet.shapes.colocated import Colocated
-from planner.methods.base import Prediction
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.replica.engine import EngineOption
 from planner.shared.kept import keeping, once
-from planner.shared.remarks import Remark
 from planner.studies.capacity import PRECISION, Capacity, as_sized, capacity_at, largest, largest_rate, pool_keeps
 from planner.studies.fitting import Fitting, Refused
 from planner.workload.pools import PoolLaw, PoolRequests, State
@@ -42,6 +40,9 @@ LOAD = 0.6
 
 DOWN = 0.7
 """Factor between the rates at which the first plan is looked for where nothing is known of a fleet that bears one [1]."""
+
+TRIALS = 11
+"""Of those rates at most."""
 
 Range = tuple[float, float]
 """Lengths above the first and up to the second [tokens]."""
@@ -124,7 +125,7 @@ class Stock:
     def by_share(self) -> bool:
         """Whether traffic may be cut by share: every pool keeps its own promises, and no request hangs on another."""
         shape = self.question.search.shape
-        mixes = shape in shape_names() and find_shape(shape).mixes
+        mixes = shape in shape_names() and not find_shape(shape).divides_roles
         return mixes and self.question.traffic.sessions is None and not self.question.promises.of_fleet
 
     def ways(self) -> list[tuple[Range, ...]]:
@@ -141,8 +142,8 @@ class Stock:
     def pool(self, option: EngineOption, law: PoolLaw, high: float, replicas: int, name: str = "all") -> Pool | None:
         """A pool of which so many replicas serve; ``None`` where none fits."""
         made = replica_for(self.question, option, law, option.max_model_len if high >= self.moments.top else high)
-        size = PoolSize(replicas, Prediction.unknown(), Remark("stands"))
-        return None if made is None else Pool(law, option, *made, 1.0, size, option.price.bought(replicas), name)
+        bought = option.price.bought(replicas)
+        return None if made is None else Pool(law, option, *made, 1.0, PoolSize(replicas), bought, name)
 
     def _margin(self, option: EngineOption, types: int) -> Margin:
         """How sure an engine has to be in a fleet of so many types."""
@@ -155,11 +156,11 @@ class Stock:
     def cells(self, lengths: Range, near: Mapping[str, Cell], alone: bool = False) -> dict[str, Cell]:
         """The engine of each type that bears most of a range with all GPUs there are; `near` are those of a range like it, which
         are looked at `alone` where they may be."""
-        law, found = self.law(lengths), {}
-        for gpu in self.have if law is not None else ():
-            assert law is not None
-            found[gpu] = self._best(law, lengths[1], gpu, near.get(gpu), alone)
-        return {gpu: cell for gpu, cell in found.items() if cell is not None}
+        law = self.law(lengths)
+        if law is None:
+            return {}
+        best = {gpu: self._best(law, lengths[1], gpu, near.get(gpu), alone) for gpu in self.have}
+        return {gpu: cell for gpu, cell in best.items() if cell is not None}
 
     def _best(self, law: PoolLaw, high: float, gpu: str, near: Cell | None = None, alone: bool = False) -> Cell | None:
         """The likeliest first, then by what its load alone allows, each engine is asked whether it bears more than the best yet."""
@@ -350,9 +351,12 @@ def capacity_of_stock(
         found = _fitted(stock, _by_share(inputs, workload, have, map if executor is None else executor.map))
     else:
         # no fleet is thought of: from what the load alone allows on down
-        found = _planned(stock, [stock.most_per_s() * DOWN**k for k in range(1, 12)])
+        found = _planned(stock)
     if found is None:
-        raise _hopeless(have)
+        raise InfeasibleError(
+            f"no fleet of {' and '.join(f'{n:,} {gpu}' for gpu, n in have.items())} keeps the promises at any rate",
+            "See what binds: fleetopt plan with these GPUs (--gpu); or relax the promise.",
+        )
     return capacity_at(*found, have)
 
 
@@ -410,13 +414,15 @@ def _decided(fleet: Fleet, about_per_s: float) -> Borne | None:
     return (fleet, *rates) if rates[0] > 0.0 else None
 
 
-def _planned(stock: Stock, trials: Sequence[float]) -> Borne | None:
-    """The plan of these GPUs that bears most; ``None`` where none bears any rate of `trials`.
+def _planned(stock: Stock) -> Borne | None:
+    """The plan of these GPUs that bears most; ``None`` where none bears any rate.
 
-    Those are tried until one is borne; then the next above it, and where that is borne too those half way to what is not.
+    Lower and lower ones are tried until one is borne; then the next above it, and where that is borne too those half way to what is
+    not.
     """
     best: Borne | None = None
-    low, high, waiting, first = 0.0, math.inf, list(trials), False
+    low, high, most, first = 0.0, math.inf, stock.most_per_s(), False
+    waiting = [most * DOWN**k for k in range(1, TRIALS + 1)]
     for _ in range(max(SEARCHES, len(waiting))):
         at = low * (1.0 + PRECISION) if first or high == math.inf else math.sqrt(low * high)
         at = waiting.pop(0) if waiting else at
@@ -430,11 +436,3 @@ def _planned(stock: Stock, trials: Sequence[float]) -> Borne | None:
         if not waiting and (low <= 0.0 or high <= low * (1.0 + PRECISION)):
             break
     return best
-
-
-def _hopeless(have: Mapping[str, int]) -> InfeasibleError:
-    """The error where nothing keeps the promises."""
-    return InfeasibleError(
-        f"no fleet of {' and '.join(f'{n:,} {gpu}' for gpu, n in have.items())} keeps the promises at any rate",
-        "See what binds: fleetopt plan with these GPUs (--gpu); or relax the promise.",
-    )

@@ -234,8 +234,8 @@ def sweep(
     cost = _cost_of(base, workloads[base.cdf], standing)
     asked = [
         Asked(
-            dict(change), q, workloads[q.cdf], in_memory and q.cdf == base.cdf, pools if pinned == "pools" else (), plans,
-            cost, pinned,
+            SweepPoint(dict(change), None, base_usd_per_hour=cost, pinned=pinned), q, workloads[q.cdf],
+            in_memory and q.cdf == base.cdf, pools if pinned == "pools" else (), plans,
         )
         for change, (q, pinned) in zip(changes, questions, strict=True)
     ]  # fmt: skip
@@ -245,7 +245,7 @@ def sweep(
         found = None if journal is None else journal.points.get(key)
         # a row without its plan is as good as none where plans are asked for
         if found is not None and not (plans and found["row"]["feasible"] and found["plan"] is None):
-            points[k] = SweepPoint(asked[k].change, None, found["reason"], found)
+            points[k] = replace(asked[k].point, error=found["reason"], told=found)
     open_points = [k for k in range(len(asked)) if k not in points]
     tell = progress or (lambda done, total: None)
     # a bar that counts by itself until then ends here: a process with threads cannot be copied
@@ -304,29 +304,27 @@ def _cost_of(base: PlanInputs, workload: Workload, standing: Sequence[SavedPool]
 class Asked:
     """A point to plan; it can be sent to another process."""
 
-    change: dict[str, Any]
+    point: SweepPoint
     question: PlanInputs
     workload: Workload
     in_memory: bool
     standing: tuple[SavedPool, ...]
     whole: bool = True
-    base_usd_per_hour: float | None = None
-    pinned: str | None = None
 
     def key(self) -> str:
         """What the point is known by in a journal."""
         pools = [asdict(pool) for pool in self.standing]
-        against = self.base_usd_per_hour, self.pinned
-        return key_of(self.change, self.question.to_dict(), self.workload.digest, pools, against)
+        against = self.point.base_usd_per_hour, self.point.pinned
+        return key_of(self.point.changes, self.question.to_dict(), self.workload.digest, pools, against)
 
 
 def _row_file(path: Path, asked: Sequence[Asked]) -> RowFile:
     """A table with every column that the points will have, in the order of :meth:`Sweep.to_rows`."""
-    changed = list(dict.fromkeys(name for point in asked for name in point.change))
-    values = [{k: _plain(v) for k, v in point.change.items()} for point in asked]
+    changed = list(dict.fromkeys(name for one in asked for name in one.point.changes))
+    values = [{k: _plain(v) for k, v in one.point.changes.items()} for one in asked]
     words = [name for name in changed if any(not _is_number(v.get(name, 0.0)) for v in values)]
-    promised = dict.fromkeys(_column(p) for point in asked for p in point.question.promises)
-    pinned = [] if all(point.pinned is None for point in asked) else ["pinned"]
+    promised = dict.fromkeys(_column(p) for one in asked for p in one.question.promises)
+    pinned = [] if all(one.point.pinned is None for one in asked) else ["pinned"]
     columns = [*changed, "feasible", *pinned, *ANSWER, "saving", *promised, "reason"]
     return RowFile(path, columns, [*words, *pinned, "fleet", "reason"])
 
@@ -404,16 +402,15 @@ def _points(asked: Sequence[Asked]) -> list[SweepPoint]:
 
 def _point(asked: Asked) -> SweepPoint:
     """One point."""
-    point = SweepPoint(asked.change, None, None, None, asked.base_usd_per_hour, asked.pinned)
     try:
         plan = make_plan(
             asked.question, asked.workload, asked.in_memory, asked.standing, brief=True, bare=not asked.whole
         )
     except (InfeasibleError, InputError) as error:
         # a model that does not fit one of the GPUs asked about is a row like an infeasible promise
-        return replace(point, error=str(error))
-    point = replace(point, plan=plan)
-    return point if asked.whole else SweepPoint(asked.change, None, told={"row": point.to_row(), "plan": None})
+        return replace(asked.point, error=str(error))
+    point = replace(asked.point, plan=plan)
+    return point if asked.whole else replace(asked.point, told={"row": point.to_row(), "plan": None})
 
 
 def _split(name: str, value: Any) -> Any:

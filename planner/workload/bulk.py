@@ -17,7 +17,7 @@ from planner.workload.formats.base import (
     TraceBuilder,
     packed,
 )
-from planner.workload.formats.rows import found_at, unit_of
+from planner.workload.formats.rows import found_at, quoted, unit_of
 from planner.workload.source import normal_name
 
 if TYPE_CHECKING:
@@ -85,13 +85,13 @@ class _Table:
     """A file as DuckDB sees it: where it is read from, and an SQL expression for each of its fields."""
 
     def __init__(self, engine: Any, source: Source) -> None:
-        head, self._scan = source.head(), _quoted(str(source.path), "'")
+        head, self._scan = source.head(), quoted(str(source.path), "'")
         self.first = head.record if head.kind == "jsonl" else None
         self._paths: dict[str, str] = {}  # of JSON lines: fields asked for, with the type they are read as
         described = []
         if self.first is None:
             options = (
-                f", header=true, all_varchar=true, delim={_quoted(head.delimiter, chr(39))}, quote='\"', escape='\"', "
+                f", header=true, all_varchar=true, delim={quoted(head.delimiter, chr(39))}, quote='\"', escape='\"', "
                 "null_padding=false, strict_mode=true, sample_size=1"
             )
             self._scan = f"read_{head.kind}({self._scan}{options if head.kind == 'csv' else ''})"
@@ -105,10 +105,10 @@ class _Table:
         if self.first is None:
             return self._scan
         if not any("." in path for path in self._paths):
-            types = ", ".join(f"{_quoted(path, chr(39))}: '{kind}'" for path, kind in self._paths.items())
-            names = ", ".join(f"{_quoted(path, chr(34))} AS f{k}" for k, path in enumerate(self._paths))
+            types = ", ".join(f"{quoted(path, chr(39))}: '{kind}'" for path, kind in self._paths.items())
+            names = ", ".join(f"{quoted(path, chr(34))} AS f{k}" for k, path in enumerate(self._paths))
             return f"(SELECT {names} FROM read_ndjson({self._scan}, columns={{{types}}}))"
-        paths = ", ".join(_quoted(_steps(path), "'") for path in self._paths)
+        paths = ", ".join(quoted(_steps(path), "'") for path in self._paths)
         names = ", ".join(f"found[{k + 1}] AS f{k}" for k in range(len(self._paths)))
         found = f"SELECT json_extract_string(json, [{paths}]) AS found FROM read_ndjson_objects({self._scan})"
         return f"(SELECT {names} FROM ({found}))"
@@ -123,7 +123,7 @@ class _Table:
             return (f"coalesce({', '.join(found)}, NULL)", "VARCHAR", "") if found else None
         for name in candidates:
             if (column := self._columns.get(normal_name(name))) is not None:
-                return _quoted(column[0], '"'), column[1], column[0]
+                return quoted(column[0], '"'), column[1], column[0]
         return None
 
     def as_number(self, column: _Field) -> _Field:
@@ -145,10 +145,6 @@ class _Table:
 def _steps(path: str) -> str:
     """JSON path of a dotted one."""
     return "$" + "".join(f'."{part}"' for part in path.split("."))
-
-
-def _quoted(text: str, mark: str) -> str:
-    return mark + text.replace(mark, mark * 2) + mark
 
 
 def _collect(engine: Any, table: _Table, source: Source, form: Format, options: ReadOptions) -> TraceBuilder | None:
@@ -216,7 +212,7 @@ def _where(engine: Any, table: _Table, wanted: Sequence[tuple[str, _Field | None
     keep: list[str] = []
     for name, found, value in wanted:
         assert found is not None
-        here = f"trim(coalesce(CAST({found[0]} AS VARCHAR), '')) = {_quoted(value, chr(39))}"
+        here = f"trim(coalesce(CAST({found[0]} AS VARCHAR), '')) = {quoted(value, chr(39))}"
         others = engine.execute(
             f"SELECT count(*) FROM {table.relation} WHERE NOT ({here})" + "".join(f" AND {k}" for k in keep)
         ).fetchone()[0]
@@ -276,10 +272,10 @@ def _numbered(label: _Field, text: str, names: Sequence[str]) -> str:
     """The place of a row's label, trimmed in `text`, among these names; -1 where it is none of them."""
     if not names:
         return "-1"
-    found = f"coalesce(list_position([{', '.join(_quoted(n, chr(39)) for n in names)}], {text}), 0) - 1"
+    found = f"coalesce(list_position([{', '.join(quoted(n, chr(39)) for n in names)}], {text}), 0) - 1"
     if label[1] == "VARCHAR" and len(names) <= _FEW_LABELS:
         # nearly all are written as they are meant
-        alike = " ".join(f"WHEN {_quoted(n, chr(39))} THEN {k}" for k, n in enumerate(names))
+        alike = " ".join(f"WHEN {quoted(n, chr(39))} THEN {k}" for k, n in enumerate(names))
         found = f"CASE {label[0]} {alike} ELSE {found} END"
     return f"CAST({found} AS INTEGER)"
 

@@ -47,16 +47,12 @@ class PiecewiseLaw:
 
     Parameters
     ----------
-    knots, below
-        Ends of the stretches and the continuous mass below each [1].
-    places, atoms
-        Places of the atoms and the mass of atoms up to each [1].
+    at, below
+        Ends of the stretches and places of the atoms, each twice, and F left and right of each [1].
     """
 
-    knots: Floats
+    at: Floats
     below: Floats
-    places: Floats
-    atoms: Floats
 
     @classmethod
     def of(cls, low: Floats, high: Floats, weight: Floats) -> PiecewiseLaw:
@@ -66,50 +62,38 @@ class PiecewiseLaw:
         >>> law.cdf([2.0, 4.0]).tolist(), law.quantile(0.25), law.quantile(0.9)
         ([0.25, 1.0], 2.0, 4.0)
         """
-        # a stretch that is next to nothing wide would have a density next to infinite: rounding would spoil all others
         if low is high:
             places, mass = summed(high, weight)
-            return cls(high[:0], high[:0], places, np.cumsum(mass))
-        wide = high - low > 1e-6 * (1.0 + np.abs(high))
-        places, mass = summed(high[~wide], weight[~wide])
-        atoms: Floats = np.cumsum(mass)
-        low, high, mass = low[wide], high[wide], weight[wide]
+            low = high = weight = high[:0]
+        else:
+            # a stretch that is next to nothing wide would have a density next to infinite: rounding would spoil all others
+            wide = high - low > 1e-6 * (1.0 + np.abs(high))
+            places, mass = summed(high[~wide], weight[~wide])
+            low, high, weight = low[wide], high[wide], weight[wide]
         knots = np.unique(np.concatenate([low, high]))
+        at = np.union1d(knots, places) if knots.size or places.size else np.zeros(1)
+        smooth = np.zeros(at.size)
         if knots.size:
             change = np.zeros(knots.size)
-            density = mass / (high - low)
+            density = weight / (high - low)
             np.add.at(change, np.searchsorted(knots, low), density)
             np.add.at(change, np.searchsorted(knots, high), -density)
             # rounding must not make F fall where the density is zero
-            below = np.concatenate([[0.0], np.cumsum(np.maximum(np.cumsum(change)[:-1], 0.0) * np.diff(knots))])
-            below *= mass.sum() / below[-1]
-        else:
-            below = np.zeros(0)
-        return cls(knots, below, places, atoms)
+            risen = np.concatenate([[0.0], np.cumsum(np.maximum(np.cumsum(change)[:-1], 0.0) * np.diff(knots))])
+            smooth = np.interp(at, knots, risen * (weight.sum() / risen[-1]))
+        jumps = np.concatenate([[0.0], np.cumsum(mass)])
+        sides = [smooth + jumps[np.searchsorted(places, at, side=side)] for side in ("left", "right")]
+        return cls(np.repeat(at, 2), np.stack(sides, axis=1).ravel())
 
     def cdf(self, at: ArrayLike) -> Any:
         """P(X <= at) [1], shape of `at`."""
-        at = np.asarray(at, dtype=np.float64)
-        continuous = np.interp(at, self.knots, self.below) if self.knots.size else np.zeros(at.shape)
-        jumps = np.concatenate([[0.0], self.atoms])[np.searchsorted(self.places, at, side="right")]
-        result = np.minimum(continuous + jumps, 1.0)
-        return float(result) if at.ndim == 0 else result
+        # of two equal places the right one counts
+        found = np.minimum(np.interp(np.asarray(at, dtype=np.float64), self.at, self.below), 1.0)
+        return float(found) if np.ndim(at) == 0 else found
 
     def quantile(self, q: float) -> float:
         """Smallest x with P(X <= x) >= q."""
-        grid = np.unique(np.concatenate([self.knots, self.places]))
-        after = np.asarray(self.cdf(grid))
-        index = int(np.searchsorted(after, q - 1e-12))
-        if index >= grid.size:
-            return float(grid[-1])
-        if index == 0:
-            return float(grid[0])
-        # between two grid points only the continuous part grows; an atom sits at the right end
-        start = float(after[index - 1])
-        if not self.knots.size:
-            return float(grid[index])
-        left, right = np.interp(grid[index - 1 : index + 1], self.knots, self.below)
-        rise = float(right - left)
-        if rise <= 0.0 or q - start >= rise:
-            return float(grid[index])
-        return float(grid[index - 1] + max(q - start, 0.0) / rise * (grid[index] - grid[index - 1]))
+        index = min(int(np.searchsorted(self.below, q - 1e-12)), self.at.size - 1)
+        (left, start), (right, end) = ((self.at[k], self.below[k]) for k in (max(index - 1, 0), index))
+        part = max(q - start, 0.0) / (end - start) if end > start else 1.0
+        return float(left + part * (right - left)) if part < 1.0 else float(right)

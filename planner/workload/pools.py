@@ -154,7 +154,13 @@ def chances(workload: Workload, p_c: float | Mapping[str, float] | None) -> Floa
     """
     if p_c is None:
         return np.array([0.0 if p is None else float(p) for p in workload.compressible])
-    return np.array([p_c.get(c, 0.0) if isinstance(p_c, Mapping) else p_c for c in workload.categories])
+    return _by_category(workload, p_c)
+
+
+def _by_category(workload: Workload, given: float | Mapping[str, float]) -> Floats:
+    """One number, or by category (others 0), shape (categories,)."""
+    values = [given.get(name, 0.0) if isinstance(given, Mapping) else given for name in workload.categories]
+    return np.array(values, dtype=np.float64)
 
 
 class FleetMoments:
@@ -194,20 +200,16 @@ class FleetMoments:
         images: Mapping[str, int] | None = None,
     ) -> None:
         self.chunk = chunk
-        self._images = np.array([(images or {}).get(name, 0) for name in workload.categories], dtype=np.float64)
+        self._images = _by_category(workload, images or {})
         self._seen = self._images.any()
         self._prefix = shared_prefix
         self._sessions = sessions
         self._workload, self._route_on = workload, route_on
-        shares = [
-            cached_share.get(name, 0.0) if isinstance(cached_share, Mapping) else cached_share
-            for name in workload.categories
-        ]
         order = slice(None) if route_on == "total" else np.argsort(workload.input_tokens, kind="stable")
         self.input = workload.input_tokens[order]
         self.output = workload.output_tokens[order]
         self.weight = workload.weight[order]
-        self._cached_by_category = np.array(shares)
+        self._cached_by_category = _by_category(workload, cached_share)
         self._share = self._cached_by_category[workload.category[order]]
         if sessions is not None:
             self._share = _endless(sessions, self.input)

@@ -149,12 +149,6 @@ class Trace:
         moved = (parts.begin_s - parts.start_s)[place]
         return replace(replace(self, times_s=self.times_s + moved).select(keep), near_s=SHIFT_S, stretches=parts)
 
-    def copies(self, rate_per_s: float) -> float:
-        """How many times this trace a rate [1/s] is [1]; whole where it is to a fifth of a percent."""
-        exact = rate_per_s / self.rate_per_s
-        near = max(round(exact), 1)
-        return float(near) if abs(exact - near) < SAME * near else exact
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Intervals:

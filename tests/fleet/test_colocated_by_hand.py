@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import planner as fo
-from planner.fleet.cliffs import cliffs_of
-from planner.fleet.fleet import Fleet, serving
+from planner.fleet.fleet import Fleet, serving, tail_at
+from planner.fleet.notes import cliffs_of
 from planner.fleet.pool import (
     PoolSize,
     Shortfall,
@@ -22,7 +22,6 @@ from planner.fleet.pool import (
 )
 from planner.fleet.problem import FleetProblem
 from planner.fleet.records import explained_size
-from planner.fleet.scope import tail_at
 from planner.fleet.shapes import colocated as shape
 from planner.fleet.shapes import shape_names, standing_fleet
 from planner.fleet.shapes.colocated import SHAPE, Colocated, decided, pool_names, standing_engines
@@ -369,7 +368,7 @@ def test_a_plan_of_two_pools_is_rebuilt_as_it_was() -> None:
     with pytest.raises(fo.InputError, match=r"pool all: has no replicas that serve \(3 of 3 are spares\)"):
         serving(replace(saved[0], name="all", replicas=3, spares=3))
     assert serving(replace(saved[0], replicas=3, spares=2)) == 1
-    assert SHAPE.stands(saved) and SHAPE.mixes and not SHAPE.divides_roles
+    assert SHAPE.stands(saved) and not SHAPE.divides_roles
 
 
 def test_nothing_of_an_engine_that_stands_is_left_open() -> None:

@@ -264,7 +264,7 @@ def test_sizes_are_those_of_the_pools_alone_where_no_promise_spans_both() -> Non
     planned = fleet(ttft=0.4, tpot="12ms", rate=200.0, counts=tuple(s.replicas for s in sizes))
     own = [planned.size_of(k, rate, planned.promises, 1) for k, rate in ((0, 200.0), (1, 150.0))]
     assert [s.replicas for s in own if isinstance(s, PoolSize)] == [s.replicas for s in sizes]
-    again = model.size(200.0)
+    again = model.with_sizes(quick).size(200.0)
     assert isinstance(again, list) and [s.replicas for s in again] == [s.replicas for s in sizes]
     # a cost that nothing undercuts: as many for the first tokens, and decode replicas full to the cap
     price = model.prefill_option.price.least_usd_per_replica_hour

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import planner as fo
+from planner.fleet.grid import TAIL_LEVELS
 from planner.fleet.pool import Pool, Shortfall
 from planner.fleet.problem import FleetProblem, held_to
-from planner.fleet.scope import TAIL_LEVELS
 from planner.predict.records import Requests
 from planner.predict.run import replay
 from planner.promise import MEAN, Promise
@@ -194,7 +194,6 @@ def test_the_arithmetic_alone_takes_so_many_where_prefill_is_free() -> None:
     floor = hardware_floor(gpu("h100"), model("llama-3.1-8b"), 2000.0, INPUTS.mean(), OUTPUTS.mean(), kv)
     sums = built[0].moments
     assert free.least_replicas(free.options[0], sums) == pytest.approx(math.ceil(floor), abs=1)
-    assert free.least_replicas(free.options[0], sums, 10.0) == pytest.approx(10.0 * floor, rel=0.02)
     assert mixed.least_replicas(mixed.options[0], sums) == 1.0
     assert problem(min_replicas=3).least_replicas(mixed.options[0], sums) == 3.0
 

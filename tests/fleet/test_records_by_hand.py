@@ -13,8 +13,8 @@ import pytest
 
 import planner as fo
 from planner.errors import InfeasibleError
-from planner.fleet import assemble, caches, speculation, splits
-from planner.fleet.fleet import Fleet
+from planner.fleet import alone, assemble, splits
+from planner.fleet.fleet import Fleet, Solved
 from planner.fleet.margin import Margin
 from planner.fleet.pool import Shortfall
 from planner.fleet.problem import FleetProblem
@@ -22,7 +22,7 @@ from planner.fleet.records import pool_plans, workload_summary
 from planner.fleet.sure import Errors
 from planner.methods.base import Prediction
 from planner.methods.sessions import CacheState
-from planner.plans import LatencyValue, Sized
+from planner.plans import LatencyValue, SearchReport, Sized
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
 from tests.fleet.four_requests import FOUR, asked, fleet
@@ -153,22 +153,17 @@ def test_the_cheapest_routing_is_taken(
         assert not question.open_routing and question.asked["routing"] == name
         if name not in costs:
             raise InfeasibleError("none")
-        return SimpleNamespace(fleet=Priced(name, costs[name], holds))
+        return Solved(Priced(name, costs[name], holds), SearchReport(1, 1, 0.0, 0.0, ""))  # type: ignore[arg-type]
 
-    def written(question: CompiledQuestion, solved: Any, shape: str) -> Any:
-        return SimpleNamespace(cost_usd_per_hour=solved.fleet.cost_usd_per_hour, name=solved.fleet.name)
-
-    notes = []
     monkeypatch.setattr(assemble, "find_shape", lambda shape: SimpleNamespace(solve=solve))
-    monkeypatch.setattr(assemble, "assemble", written)
-    monkeypatch.setattr(assemble, "noted", lambda plan, note: notes.append(note) or plan)
     chats = fo.load_workload("turns=4,first=1000,growth=300,osl=100,gap=20s")
     question = asked(chats, cdf="turns=4,first=1000,growth=300,osl=100,gap=20s")
     if shared:
         traffic = SimpleNamespace(sessions=SimpleNamespace(shared=True))
         question = replace(question, traffic=traffic)  # type: ignore[arg-type]
-    assert assemble._cheapest_routing(question).name == best  # type: ignore[attr-defined]
-    (note,) = notes
+    found = assemble._cheapest_routing(question)
+    assert found.fleet.name == best  # type: ignore[attr-defined]
+    (note,) = found.beside
     assert note.code == "routing_chosen" and note.values == {"routing": best, "others": others, "costs": costs}
     assert ("prefix" in searched) == shared and searched[0] == "sticky"
 
@@ -198,7 +193,7 @@ def test_a_fleet_with_host_memory_is_taken_where_it_is_cheaper(
         cost = own if given else bare
         if cost is None:
             raise InfeasibleError("none")
-        return SimpleNamespace(fleet=Priced("one", cost, ()))
+        return Solved(Priced("one", cost, ()), SearchReport(1, 1, cost, 0.0, ""))  # type: ignore[arg-type]
 
     monkeypatch.setattr(assemble, "find_shape", lambda shape: SimpleNamespace(solve=solve))
     chats = "turns=4,first=1000,growth=300,osl=100,gap=20s"
@@ -206,13 +201,11 @@ def test_a_fleet_with_host_memory_is_taken_where_it_is_cheaper(
     question = replace(question, asked={**question.asked, "offload": 64.0})
     assert assemble.fleet_of(question).cost_usd_per_hour == min(own, math.inf if bare is None else bare)
     monkeypatch.setattr(assemble, "_cheaper_of", lambda question, bare: (question, bare.engines.offload_gib))
-    assert assemble.plan_of(question) == (question, 0.0)
+    assert assemble._solved(question) == (question, 0.0)
     # without it, of a routing that is left open the cheapest is taken
     monkeypatch.setattr(assemble, "_cheapest_routing", lambda question: "cheapest routing")
-    monkeypatch.setattr(assemble, "_as_asked", lambda question: "as asked")
     plain = replace(question, engines=replace(question.engines, offload_gib=0.0))
-    assert assemble.plan_of(replace(plain, open_routing=True)) == "cheapest routing"
-    assert assemble.plan_of(replace(plain, open_routing=False)) == "as asked"
+    assert assemble._solved(replace(plain, open_routing=True)) == "cheapest routing"
 
 
 class Straight:
@@ -245,9 +238,9 @@ def test_from_which_load_on_speculation_loses(
         asked_of.append((option.speculation is None, arrivals, setup))
         return plain if option.speculation is None else own
 
-    monkeypatch.setattr(speculation, "pool_model", model)
-    monkeypatch.setattr(speculation, "traffic_of", lambda traffic, law: SimpleNamespace(poisson=lambda: "calm"))
-    monkeypatch.setattr(speculation, "replace", _replaced)
+    monkeypatch.setattr(alone, "pool_model", model)
+    monkeypatch.setattr(alone, "traffic_of", lambda traffic, law: SimpleNamespace(poisson=lambda: "calm"))
+    monkeypatch.setattr(alone, "replace", _replaced)
     option = SimpleNamespace(
         speculation=SimpleNamespace(tokens_per_step=2.5, assumed=True),
         plain="plain profile",
@@ -257,7 +250,7 @@ def test_from_which_load_on_speculation_loses(
         option=option, law=None, name="all", arrival_rate_per_s=24.0, size=SimpleNamespace(replicas=3),
         setup=SimpleNamespace(slots=7, kv_tokens=1.0),
     )  # fmt: skip
-    found = speculation.speculation_remark(SimpleNamespace(traffic=None), pool)  # type: ignore[arg-type]
+    found = alone.speculation_remark(SimpleNamespace(traffic=None), pool)  # type: ignore[arg-type]
     assert found is not None and found.code == ("speculation_gains" if crossing is None else "speculation_crosses")
     values: dict[str, Any] = dict(found.values)
     assert (values["tpot_s"], values["plain_s"]) == (pytest.approx(own.idle + 8.0 * own.steep), pytest.approx(0.024))
@@ -277,11 +270,11 @@ def _replaced(thing: Any, **changes: Any) -> Any:
 
 def test_a_plain_replica_that_does_not_keep_up_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        speculation, "pool_model",
+        alone, "pool_model",
         lambda q, option, *rest: Straight(0.02, 0.0, 7.0) if option.speculation is None else Straight(0.01, 0.0, 40.0),
     )  # fmt: skip
-    monkeypatch.setattr(speculation, "traffic_of", lambda traffic, law: SimpleNamespace(poisson=lambda: None))
-    monkeypatch.setattr(speculation, "replace", _replaced)
+    monkeypatch.setattr(alone, "traffic_of", lambda traffic, law: SimpleNamespace(poisson=lambda: None))
+    monkeypatch.setattr(alone, "replace", _replaced)
     option = SimpleNamespace(
         speculation=SimpleNamespace(tokens_per_step=2.5, assumed=False), plain="p", kv_tokens=lambda n: n
     )
@@ -289,11 +282,11 @@ def test_a_plain_replica_that_does_not_keep_up_never_answers(monkeypatch: pytest
         option=option, law=None, name="all", arrival_rate_per_s=24.0, size=SimpleNamespace(replicas=3),
         setup=SimpleNamespace(slots=7),
     )  # fmt: skip
-    found = speculation.speculation_remark(SimpleNamespace(traffic=None), pool)  # type: ignore[arg-type]
+    found = alone.speculation_remark(SimpleNamespace(traffic=None), pool)  # type: ignore[arg-type]
     assert found is not None and found.code == "speculation_gains"
     assert math.isinf(found.values["plain_s"]) and found.values["assumed"] == ""  # type: ignore[arg-type]
     pool.option = replace_plain(option)
-    assert speculation.speculation_remark(SimpleNamespace(traffic=None), pool) is None  # type: ignore[arg-type]
+    assert alone.speculation_remark(SimpleNamespace(traffic=None), pool) is None  # type: ignore[arg-type]
 
 
 def replace_plain(option: Any) -> Any:
@@ -323,7 +316,7 @@ def test_what_caches_find_by_routing_and_replicas() -> None:
     pool: Any = SimpleNamespace(
         name="all", size=SimpleNamespace(replicas=5), option=SimpleNamespace(copies=2), arrival_rate_per_s=12.0
     )
-    facts = caches.cache_curve(pool, Kept("sticky", False))  # type: ignore[arg-type]
+    facts = alone.cache_curve(pool, Kept("sticky", False))  # type: ignore[arg-type]
     points: Any = facts["curve"]
     # half of five is two; each of two copies has a cache of its own
     assert [(p["routing"], p["replicas"], p["cached_share"]) for p in points] == [
@@ -332,21 +325,21 @@ def test_what_caches_find_by_routing_and_replicas() -> None:
     # 30, 60 and 80 of 400 come again
     assert facts["repeated_share"] == pytest.approx(170.0 / 400.0) and facts["routing"] == "sticky"
     assert facts["cached_share"] == pytest.approx(0.2) and facts["host_share"] == 0.0
-    shared: Any = caches.cache_curve(pool, Kept("prefix", True, 0.125))["curve"]  # type: ignore[arg-type]
+    shared: Any = alone.cache_curve(pool, Kept("prefix", True, 0.125))["curve"]  # type: ignore[arg-type]
     assert {p["routing"] for p in shared} == {"random", "sticky", "prefix"} and {p["host_share"] for p in shared} == {
         0.125
     }
     pool.size.replicas = 1
-    single: Any = caches.cache_curve(pool, Kept("sticky", False))["curve"]  # type: ignore[arg-type]
+    single: Any = alone.cache_curve(pool, Kept("sticky", False))["curve"]  # type: ignore[arg-type]
     assert [p["replicas"] for p in single] == [1, 2, 1, 2]
     pool.size.replicas = 5
-    assert list(caches.cache_lines(pool, Kept("sticky", False, 0.125))) == [  # type: ignore[arg-type]
+    assert list(alone.cache_lines(pool, Kept("sticky", False, 0.125))) == [  # type: ignore[arg-type]
         "all: prefix caches supply 20% of the prompt tokens, host memory 13%; 43% repeat. 30 sessions at a time, calls run 2.5 s, "
         "running requests hold 25% of the KV memory.",
         "all: under routing random caches would supply 17% with 2, 23% with 5, 33% with 10 replicas.",
         "all: under routing sticky caches would supply 21% with 2, 33% with 5, 53% with 10 replicas.",
     ]
-    plain = next(caches.cache_lines(pool, Kept("sticky", False)))  # type: ignore[arg-type]
+    plain = next(alone.cache_lines(pool, Kept("sticky", False)))  # type: ignore[arg-type]
     assert plain.startswith("all: prefix caches supply 20% of the prompt tokens; 43% repeat.")
 
 

@@ -12,12 +12,11 @@ import pytest
 
 import planner as fo
 from planner.fleet import notes
+from planner.fleet.alone import speculation_remark
 from planner.fleet.fleet import Fleet
-from planner.fleet.hours import hours_told
-from planner.fleet.notes import options_without_effect, warnings_of
+from planner.fleet.notes import hours_told, options_without_effect, warnings_of
 from planner.fleet.records import pool_plans, sure_remark
 from planner.fleet.shapes.colocated import SHAPE, Colocated
-from planner.fleet.speculation import speculation_remark
 from planner.plans import Narrowing, Sized, Sureness
 from planner.question.compiled import CompiledQuestion
 from planner.shared.remarks import Remark
@@ -324,8 +323,8 @@ class Linear(Fleet):
         self.question = SimpleNamespace(  # type: ignore[assignment]
             traffic=SimpleNamespace(**{"workload": workload, "own_rate": True, "rate_per_s": 1000.0, **changes})
         )
-        price = SimpleNamespace(bought=lambda n: n + 1, gpus_per_replica=2)
-        self.pools = [SimpleNamespace(option=SimpleNamespace(price=price), gpus=202)]  # type: ignore[list-item]
+        sized = lambda size: SimpleNamespace(gpus=2 * (size.replicas + 1))  # noqa: E731
+        self.pools = [SimpleNamespace(sized=sized, gpus=202)]  # type: ignore[list-item]
 
     def size(self, fleet_rate_per_s: float, near: Any = None) -> Any:
         return [SimpleNamespace(replicas=math.ceil(fleet_rate_per_s / 10.0 - 1e-9))]

@@ -13,7 +13,7 @@ import pytest
 
 import planner as fo
 from planner.errors import InfeasibleError, InputError
-from planner.fleet import deaths, shapes
+from planner.fleet import notes, shapes
 from planner.fleet.assemble import make_plan
 from planner.fleet.fleet import Fleet
 from planner.fleet.margin import Margin
@@ -43,12 +43,12 @@ def test_as_many_die_as_there_are_spares_and_a_node_s(monkeypatch: pytest.Monkey
         seen.append((dead, repair_s, node))
         return ()
 
-    monkeypatch.setattr(deaths, "_after", after)
+    monkeypatch.setattr(notes, "_after", after)
 
     def told(**options: Any) -> list[tuple[int, float, bool]]:
         seen.clear()
         own = fleet(**options)
-        list(deaths.deaths_of(own))
+        list(notes.deaths_of(own))
         return [*seen]
 
     # eight GPUs stand in a node; half an hour goes by
@@ -67,12 +67,12 @@ def test_as_many_die_as_there_are_spares_and_a_node_s(monkeypatch: pytest.Monkey
 def test_what_deaths_do_is_a_replay_with_replicas_that_are_out(limit: float, node: bool) -> None:
     (pool,) = fleet(redundancy=2, rate=60.0).pools
     promise = Promise("ttft_s", limit, 0.9)
-    (told,) = deaths._after(pool, (promise, Promise.joint({"ttft_s": 1.0, "tpot_s": 0.1}, 0.9)), 2, 120.0, node)
+    (told,) = notes._after(pool, (promise, Promise.joint({"ttft_s": 1.0, "tpot_s": 0.1}, 0.9)), 2, 120.0, node)
     model = pool.model
     assert isinstance(model, ReplayPool)
     laid = model.traffic.lay(60.0, pool.bought, model.engine.routing, most=WHOLE)
     requests = model.traffic.requests(laid)
-    begin = deaths._busiest(requests)
+    begin = notes._busiest(requests)
     run = replay(
         requests, replace(model.engine, count=pool.bought), outages=[Outage(k, begin, begin + 120.0) for k in range(2)]
     )
@@ -95,11 +95,11 @@ def test_what_deaths_do_is_a_replay_with_replicas_that_are_out(limit: float, nod
         "who": "a node" if node else "as many as there are spares",
     }  # fmt: skip
     # nobody is left, nobody died, and what is no replay of single replicas
-    assert list(deaths._after(pool, (promise,), pool.bought, 120.0, node)) == []
-    assert list(deaths._after(pool, (promise,), 0, 120.0, node)) == []
-    assert list(deaths._after(fleet(redundancy=2, method="occupancy").pools[0], (promise,), 1, 120.0, node)) == []
+    assert list(notes._after(pool, (promise,), pool.bought, 120.0, node)) == []
+    assert list(notes._after(pool, (promise,), 0, 120.0, node)) == []
+    assert list(notes._after(fleet(redundancy=2, method="occupancy").pools[0], (promise,), 1, 120.0, node)) == []
     both = replace(pool, model=Scaled(model, 2))
-    twice = list(deaths._after(both, (promise,), 1, 120.0, node))
+    twice = list(notes._after(both, (promise,), 1, 120.0, node))
     assert [r.values["dead"] for r in twice] == [1]
 
 

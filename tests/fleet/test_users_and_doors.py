@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from planner.errors import InfeasibleError
-from planner.fleet import deaths, overload, population
+from planner.fleet import alone, notes, unknowns
 from planner.methods.replayed import Answered
 from planner.predict.records import Requests
 from planner.promise import MEAN, Promise
@@ -33,7 +33,7 @@ def test_users_settle_where_their_fleet_is_asked_as_often_as_it_was_sized_for() 
         n = math.ceil(at.traffic.rate_per_s / 10.0 - 1e-9)
         return _asked(at, n)
 
-    found, fleet = population.settled(question, solve)
+    found, fleet = unknowns.settled(question, solve)
     n = fleet.pools[0].size.replicas
     assert found.traffic.rate_per_s == pytest.approx(100.0 * (1.0 - 1.0 / n), rel=0.005)
     sent = found.traffic.sending.population
@@ -41,11 +41,11 @@ def test_users_settle_where_their_fleet_is_asked_as_often_as_it_was_sized_for() 
     # two are asked at 50/s, which takes five, and so on, until nobody need be asked again
     assert rates[1:] == pytest.approx([50.0, 80.0, 87.5, 800.0 / 9.0])
     # nine are asked at 88.9 and are enough for that; eight at 87.5, which takes nine
-    rest = population.at_rest(question, solve)
+    rest = unknowns.at_rest(question, solve)
     told = rest.traffic.changes[0]
     assert told.code == "users" and told.values["rate"] == rest.traffic.rate_per_s == pytest.approx(100.0 * 8.0 / 9.0)
     assert told.values["per_hour"] == pytest.approx(3600.0 * rest.traffic.rate_per_s / 900.0)
-    more = population.with_users(rest, 5000).traffic.sending.population
+    more = unknowns.with_users(rest, 5000).traffic.sending.population
     assert more is not None and (more.users, more.asked_per_s) == (5000, 0.0)
 
     def fails(at: CompiledQuestion) -> Any:
@@ -53,7 +53,7 @@ def test_users_settle_where_their_fleet_is_asked_as_often_as_it_was_sized_for() 
             raise InfeasibleError("none")
         return _asked(at, 10)
 
-    assert population.at_rest(question, fails).traffic.rate_per_s == pytest.approx(90.0)
+    assert unknowns.at_rest(question, fails).traffic.rate_per_s == pytest.approx(90.0)
 
 
 def _asked(at: CompiledQuestion, n: int) -> Any:
@@ -83,7 +83,7 @@ class Doors:
 
 def doors(monkeypatch: pytest.MonkeyPatch, copies: int = 2) -> tuple[Any, Doors]:
     model = Doors()
-    monkeypatch.setattr(overload, "_replayed", lambda pool: model)
+    monkeypatch.setattr(alone, "_replayed", lambda pool: model)
     return SimpleNamespace(
         name="all",
         size=SimpleNamespace(replicas=3),
@@ -96,19 +96,19 @@ def doors(monkeypatch: pytest.MonkeyPatch, copies: int = 2) -> tuple[Any, Doors]
 def test_what_closes_a_door_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, model = doors(monkeypatch)
     clients = Clients(max_queue=7.0, max_queued_tokens=900.0, timeout_s=8.0, retries=2, retry_after_s=3.0)
-    rules = overload._rules(pool, clients)
+    rules = alone._rules(pool, clients)
     assert (rules.max_queue, rules.max_queued_tokens, rules.timeout_s, rules.retries, rules.retry_after_s) == (
         7.0, 900.0, 7.5, 2, 3.0
     )  # fmt: skip
     # half a second goes by before the engine
-    assert overload._rules(pool, replace(clients, timeout_s=0.4)).timeout_s == 1e-3
-    row = overload.overload_at(pool, clients, 120.0)
+    assert alone._rules(pool, replace(clients, timeout_s=0.4)).timeout_s == 1e-3
+    row = alone.overload_at(pool, clients, 120.0)
     # six copies answer 60 of 120/s
     assert row == {
         "demand_per_s": 120.0, "goodput_per_s": 60.0, "answered_share": 0.5, "rejected_share": 0.5, "given_up_share": 0.0,
         "amplification": 1.5, "ttft_mean_s": pytest.approx((0.07 + 0.9) / 2.0),
     }  # fmt: skip
-    facts: dict[str, Any] = overload.beyond_capacity(pool, clients, asked(ttft=2.0, tpot="50ms").promises)
+    facts: dict[str, Any] = alone.beyond_capacity(pool, clients, asked(ttft=2.0, tpot="50ms").promises)
     assert [(r["load"], r["demand_per_s"]) for r in facts["loads"]] == [
         (x, pytest.approx(60.0 * x)) for x in (0.8, 1.0, 1.2, 1.5, 2.0, 3.0)
     ]
@@ -116,7 +116,7 @@ def test_what_closes_a_door_and_for_how_long(monkeypatch: pytest.MonkeyPatch) ->
     assert facts["limits"] == [{"promise": "P99 TTFT", "limit_s": 2.0, "max_queue": 18, "max_queued_tokens": 4500}]
     assert facts["surge"] == {"load": 2.0, "duration_s": 60.0, "recovery_s": 12.5}
     assert model.seen[:4] == (40.0, 6, 120.0, 60.0) and model.seen[4] == rules
-    lines = list(overload.overload_lines(pool, clients, asked(ttft=2.0).promises))
+    lines = list(alone.overload_lines(pool, clients, asked(ttft=2.0).promises))
     assert lines == [
         "all: at these loads of its capacity, 0.8x: 100% answered; 1x: 100% answered; 1.2x: 83% answered, 1.2 attempts each; "
         "1.5x: 67% answered, 1.3 attempts each; 2x: 50% answered, 1.5 attempts each; 3x: 33% answered, 1.7 attempts each.",
@@ -124,17 +124,17 @@ def test_what_closes_a_door_and_for_how_long(monkeypatch: pytest.MonkeyPatch) ->
         "(max_queue, vLLM --max-num-queued-tokens).",
         "all: the queue of a surge to 2x its capacity for 60 s is gone 12.5 s after it ends.",
     ]
-    none = list(overload.overload_lines(pool, clients, asked(ttft=0.25).promises))
+    none = list(alone.overload_lines(pool, clients, asked(ttft=0.25).promises))
     assert len(none) == 3
     assert none[1] == "all: no queue keeps P99 TTFT beyond capacity: a first token alone takes longer."
     monkeypatch.setattr(model, "surged", lambda *given: math.inf)
-    assert list(overload.overload_lines(pool, clients, asked().promises))[-1].endswith("for 60 s is gone never.")
+    assert list(alone.overload_lines(pool, clients, asked().promises))[-1].endswith("for 60 s is gone never.")
     # no limit is looked for from 4,096 on
-    assert overload._longest_queue(model, 3, 60.0, Promise("ttft_s", 1e6)) == 4095  # type: ignore[arg-type]
-    monkeypatch.setattr(overload, "_replayed", lambda pool: None)
-    assert overload.overload_at(pool, clients, 1.0) is None
-    assert overload.beyond_capacity(pool, clients, asked().promises) == {"loads": [], "limits": [], "surge": None}
-    assert list(overload.overload_lines(pool, clients, asked().promises)) == []
+    assert alone._longest_queue(model, 3, 60.0, Promise("ttft_s", 1e6)) == 4095  # type: ignore[arg-type]
+    monkeypatch.setattr(alone, "_replayed", lambda pool: None)
+    assert alone.overload_at(pool, clients, 1.0) is None
+    assert alone.beyond_capacity(pool, clients, asked().promises) == {"loads": [], "limits": [], "surge": None}
+    assert list(alone.overload_lines(pool, clients, asked().promises)) == []
 
 
 def _requests(times: list[float], tokens: list[float], outputs: list[float] | None = None, **more: Any) -> Requests:
@@ -153,14 +153,14 @@ def test_the_busiest_minutes_and_what_becomes_of_their_requests() -> None:
     minutes = [0, 60, 120, 600, 660, 720, 780, 840, 900, 1200]
     tokens = [9.0, 9.0, 9.0, 10.0, 10.0, 30.0, 10.0, 10.0, 10.0, 40.0]
     # 600 to 900 has 70 and 660 to 960 too: the first
-    assert deaths._busiest(_requests([m + 5.0 for m in minutes], tokens)) == 600.0
-    assert deaths._busiest(_requests([1.0, 61.0], [1.0, 5.0])) == 0.0
+    assert notes._busiest(_requests([m + 5.0 for m in minutes], tokens)) == 600.0
+    assert notes._busiest(_requests([1.0, 61.0], [1.0, 5.0])) == 0.0
     run: Any = SimpleNamespace(ttft_s=np.array([0.1, 0.2, 0.3, math.nan]), e2e_s=np.array([1.1, 2.2, 0.3, math.nan]))
     four = _requests([0.0, 1.0, 2.0, 3.0], [5.0] * 4, [11.0, 21.0, 1.0, 5.0])
     every, first = np.ones(4, dtype=bool), np.array([True, True, True, False])
 
     def of(metric: str, quantile: float, rows: Any = first, requests: Any = four) -> float:
-        return deaths._quantile(Promise(metric, 1.0, quantile), requests, run, 0.05, rows)
+        return notes._quantile(Promise(metric, 1.0, quantile), requests, run, 0.05, rows)
 
     assert of("ttft_s", 0.99) == pytest.approx(0.35) and of("e2e_s", 0.99) == pytest.approx(2.25)
     assert of("ttft_s", MEAN) == pytest.approx(0.25) and math.isinf(of("ttft_s", 0.99, every))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import planner as fo
 from planner.catalog import gpu
 from planner.catalog.load import gpus
 from planner.errors import InfeasibleError, InputError
-from planner.fleet import assemble, types
+from planner.fleet import assemble, unknowns
 from planner.fleet.assemble import fleet_of, plan_of
 from planner.fleet.explain import (
     _nearest_engines,
@@ -27,10 +28,12 @@ from planner.fleet.explain import (
     relaxed,
     unkept,
 )
+from planner.fleet.fleet import Solved
 from planner.fleet.pool import Shortfall
 from planner.fleet.problem import FleetProblem
 from planner.fleet.shapes import standing_fleet
 from planner.fleet.splits import _is_unbeatable, _kept, _stock
+from planner.plans import SearchReport
 from planner.promise import Promise
 from planner.question.files import saved_pools
 from planner.shared.remarks import Remark
@@ -183,27 +186,27 @@ def test_types_worth_sizing_are_the_cheapest_that_keep_the_promises(monkeypatch:
     some = {
         name: spec for name, spec in gpus().items() if name.startswith(("h100", "h200", "b200", "l40s", "l4-", "a100"))
     }
-    monkeypatch.setattr(types, "gpus", lambda: some)
+    monkeypatch.setattr(unknowns, "gpus", lambda: some)
     question = asked(gpu="any", rate=200.0)
     costs = {}
     for name in some:
-        bound = types.least_cost(replace(question, engines=replace(question.engines, gpu=(name,), profile=None)))
+        bound = unknowns.least_cost(replace(question, engines=replace(question.engines, gpu=(name,), profile=None)))
         if math.isfinite(bound):
             costs[name] = bound
     ordered = tuple(name for _, name in sorted((c, n) for n, c in costs.items()))
-    assert types.cheapest_types(question, 3) == ordered[:3] and len(types.cheapest_types(question)) == min(
+    assert unknowns.cheapest_types(question, 3) == ordered[:3] and len(unknowns.cheapest_types(question)) == min(
         8, len(ordered)
     )
-    named = types.with_types(replace(question, engines=replace(question.engines, gpu=("h100", "any"))))
+    named = unknowns.with_types(replace(question, engines=replace(question.engines, gpu=("h100", "any"))))
     assert named.engines.gpu == tuple(dict.fromkeys(("h100", *ordered[:8])))
     own = asked()
-    assert types.with_types(own) is own
+    assert unknowns.with_types(own) is own
     # a bound that the pool of the type does not stay below, nor its tenth
     (pool,) = fleet_of(asked(gpu="l40s", rate=200.0)).pools
     assert 0.1 * pool.cost_usd_per_hour < costs[gpu("l40s").name] <= pool.cost_usd_per_hour
     hopeless = asked(gpu="any", ttft=0.001)
-    assert types.cheapest_types(hopeless) == ()
-    peaks = {name: max(gpu(name).flops_per_s.values()) for name in types.with_types(hopeless).engines.gpu}
+    assert unknowns.cheapest_types(hopeless) == ()
+    peaks = {name: max(gpu(name).flops_per_s.values()) for name in unknowns.with_types(hopeless).engines.gpu}
     assert len(peaks) == 3 and list(peaks.values()) == sorted(peaks.values(), reverse=True)
     assert min(peaks.values()) >= max(gpu("h100").flops_per_s.values())
 
@@ -307,13 +310,6 @@ def test_pools_that_stand_are_sized_anew() -> None:
     assert assemble.resized(asked(shape="disaggregated"), two).shape == "disaggregated"
 
 
-class Priced:
-    """A plan of which only the cost matters."""
-
-    def __init__(self, cost: float) -> None:
-        self.cost_usd_per_hour, self.notes, self.remarks = cost, (), {"notes": ()}
-
-
 @pytest.mark.parametrize(("own", "bare", "code"), [
     (5.0, 9.0, None), (9.0, 9.0, None), (9.0, 5.0, "host_memory_loses"), (None, 5.0, "host_memory_fails"), (5.0, None, None),
     (None, None, "none"),
@@ -324,19 +320,17 @@ def test_host_memory_is_used_where_it_pays(
     def told(cost: float | None) -> Any:
         if cost is None:
             raise InfeasibleError("none")
-        return Priced(cost)
+        return Solved(SimpleNamespace(cost_usd_per_hour=cost), SearchReport(1, 1, cost, 0.0, ""))  # type: ignore[arg-type]
 
-    notes: list[Remark] = []
-    monkeypatch.setattr(assemble, "plan_of", lambda question: told(bare))
-    monkeypatch.setattr(assemble, "_as_asked", lambda question: told(own))
-    monkeypatch.setattr(assemble, "noted", lambda plan, note: notes.append(note) or plan)
-    question = asked(offload=64)
+    question, without = asked(offload=64), asked()
+    monkeypatch.setattr(assemble, "_of_shape", lambda asked: told(own if asked is question else bare))
     if code == "none":
         with pytest.raises(InfeasibleError):
-            assemble._cheaper_of(question, question)
+            assemble._cheaper_of(question, without)
         return
-    found = assemble._cheaper_of(question, question)
-    assert found.cost_usd_per_hour == min(x for x in (own, bare) if x is not None)
+    found = assemble._cheaper_of(question, without)
+    assert found.fleet.cost_usd_per_hour == min(x for x in (own, bare) if x is not None)
+    notes = found.beside
     assert [n.code for n in notes] == ([] if code is None else [code]) and all(n.values["gib"] == 64.0 for n in notes)
     assert assemble._without_host_memory(question) is None  # nobody comes back
 

@@ -36,6 +36,6 @@ def standing_fleet(question: CompiledQuestion, pools: Sequence[SavedPool]) -> Fl
     population = question.traffic.sending.population
     if population is None or population.asked_per_s > 0.0:
         return shape.rebuild(question, pools)
-    from planner.fleet.population import settled
+    from planner.fleet.unknowns import settled
 
     return settled(question, lambda at: shape.rebuild(at, pools))[1]

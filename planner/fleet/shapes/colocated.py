@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from planner.errors import InputError
-from planner.fleet.caches import cache_lines, sessions_of
+from planner.fleet.alone import speculation_remark
 from planner.fleet.explain import check_limit, infeasible, name_shortfalls, of_fleet_wide, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
-from planner.fleet.grid import engine_choices, least_by_hardware
+from planner.fleet.grid import TAIL_LEVELS, engine_choices, least_by_hardware
 from planner.fleet.margin import Margin, error_of
 from planner.fleet.pool import (
     Pool,
@@ -24,14 +24,13 @@ from planner.fleet.pool import (
     without_luck,
 )
 from planner.fleet.problem import KEPT_BACK, UNITS, FleetProblem, held_to
-from planner.fleet.scope import TAIL_LEVELS
 from planner.fleet.search import Edge, cheapest_within
-from planner.fleet.speculation import speculation_remark
 from planner.fleet.splits import LATE, Found, solve, tried
 from planner.methods import find_method
 from planner.methods.base import PoolModel, Prediction
 from planner.plans import SavedPool, SearchReport
 from planner.question.compiled import CompiledQuestion, Promises
+from planner.replica.engine import ReplicaSetup
 from planner.routing import find_routing
 from planner.shared.remarks import Remark
 from planner.units import format_percent
@@ -67,18 +66,11 @@ class Colocated(Fleet):
         super().__init__(question, pools, levels)
         self.method = find_method(question.method)
 
-    def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
+    def predict(self, fleet_rate_per_s: float, counts: Sequence[int], quick: bool = False) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.predict`."""
         return [
-            evaluate_pool(p.model, fleet_rate_per_s * p.law.share, n, self.levels)
+            evaluate_pool(p.model, fleet_rate_per_s * p.law.share, n, self.levels, quick)
             for p, n in zip(self.pools, counts, strict=True)
-        ]
-
-    def look(self, fleet_rate_per_s: float, counts: Sequence[int] | None = None) -> list[Prediction]:
-        """See :meth:`planner.fleet.fleet.Fleet.look`."""
-        return [
-            evaluate_pool(p.model, fleet_rate_per_s * p.law.share, n, self.levels, quick=True)
-            for p, n in zip(self.pools, self.counts if counts is None else counts, strict=True)
         ]
 
     def sizes_for(
@@ -202,14 +194,8 @@ class Colocated(Fleet):
     # --- what is said of it ---------------------------------------------------------------------------------------
 
     def summary(self) -> Iterator[str]:
-        """How the fleet-wide promises are kept; and what prefix caches find, with other replicas and routings too."""
-        for pool in self.pools:
-            if sessions := sessions_of(pool):
-                yield from cache_lines(pool, sessions)
-            if self.question.clients.stated:
-                from planner.fleet.overload import overload_lines
-
-                yield from overload_lines(pool, self.question.clients, self.promises)
+        """How the fleet-wide promises are kept, behind what is told of every pool."""
+        yield from super().summary()
         tails = self.tails([p.size.prediction for p in self.pools])
         for p, tail in zip(self.shared_promises, tails, strict=True):
             yield of_fleet_wide(p, tail)
@@ -261,8 +247,7 @@ class Colocated(Fleet):
         for k, pool in enumerate(self.pools):
             if pool.option.speculation is not None or pool.option.profile.iteration.apart:
                 return None
-            top = pool.option.max_model_len if k == len(self.pools) - 1 else pool.law.upper.boundary
-            replica = replica_for(formula, pool.option, pool.law, top)
+            replica = self._replica(formula, k)
             if replica is None:
                 return None
             rate, start = pool.arrival_rate_per_s, pool.size.replicas
@@ -277,22 +262,20 @@ class Colocated(Fleet):
         """See :meth:`planner.fleet.fleet.Fleet.routed`."""
         pools = []
         for k, pool in enumerate(self.pools):
-            top = pool.option.max_model_len if k == len(self.pools) - 1 else pool.law.upper.boundary
-            replica = replica_for(question, pool.option, pool.law, top)
+            replica = self._replica(question, k)
             assert replica is not None
             pools.append(replace(pool, model=replica[1]))
         return Colocated(question, pools)
 
+    def _replica(self, question: CompiledQuestion, k: int) -> tuple[ReplicaSetup, PoolModel] | None:
+        """A replica of pool `k` under another question; ``None`` where none fits."""
+        option, law = self.pools[k].option, self.pools[k].law
+        high = option.max_model_len if k == len(self.pools) - 1 else law.upper.boundary
+        return replica_for(question, option, law, high)
+
     def grown(self, growth: str) -> Colocated | None:
         """See :meth:`planner.fleet.fleet.Fleet.grown`."""
-        return self._with(lambda model: model.grown(growth))
-
-    def _with(self, change: Callable[[PoolModel], PoolModel | None]) -> Colocated | None:
-        """The same pools with other models; ``None`` where one has none."""
-        models = [change(pool.model) for pool in self.pools]
-        pools = [
-            replace(pool, model=model) for pool, model in zip(self.pools, models, strict=True) if model is not None
-        ]
+        pools = [replace(pool, model=model) for pool in self.pools if (model := pool.model.grown(growth)) is not None]
         return Colocated(self.question, pools) if len(pools) == len(self.pools) else None
 
     def assumptions(self) -> Iterator[Remark]:
@@ -312,9 +295,6 @@ class Colocated(Fleet):
 
 class _ColocatedShape(Shape):
     """See the module."""
-
-    name = "colocated"
-    mixes = True
 
     def solve(self, question: CompiledQuestion) -> Solved:
         """See :meth:`planner.fleet.fleet.Shape.solve`."""
@@ -361,8 +341,7 @@ class _ColocatedShape(Shape):
                     f"pool {saved.name}: one request of {upper.boundary:,.0f} tokens does not fit in memory"
                 )
             rate = question.traffic.rate_per_s * law.share
-            size = PoolSize(serving(saved), Prediction.unknown(), Remark("stands"))
-            built.append(Pool(law, option, *replica, rate, size, saved.replicas, saved.name))
+            built.append(Pool(law, option, *replica, rate, PoolSize(serving(saved)), saved.replicas, saved.name))
         return Colocated(question, built)
 
 
@@ -401,7 +380,7 @@ def _by_sample(problem: FleetProblem, pools: Sequence[Pool]) -> list[Pool] | Non
     if fleet.errors == 1 or problem.fleet_promises:
         return None
     sizes = fleet.sizes_for(problem.rate, fleet.margins(fleet.promises.confidence), fleet.counts, quick=True)
-    return None if isinstance(sizes, Shortfall) else fleet.resized([size.replicas for size in sizes]).pools
+    return None if isinstance(sizes, Shortfall) else fleet.sized(sizes).pools
 
 
 def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Colocated:
@@ -430,9 +409,7 @@ def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Coloc
         sizes = fleet.size(problem.rate, fleet.counts)
     if isinstance(sizes, Shortfall):
         raise unkept(sizes, "", "even idle, the best fleet needs", [])
-    for k, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
-        fleet.pools[k] = replace(pool, size=size, bought=pool.option.price.bought(size.replicas))
-    return fleet
+    return fleet.sized(sizes)
 
 
 def standing_engines(question: CompiledQuestion, saved: SavedPool) -> CompiledQuestion:

@@ -9,17 +9,14 @@ from copy import copy
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.catalog.kv import kv_bytes_per_token
 from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.caches import cache_lines, sessions_of
 from planner.fleet.explain import beyond_power, beyond_stock, unkept
 from planner.fleet.fleet import Fleet, Shape, Solved, serving
 from planner.fleet.grid import engine_choices
 from planner.fleet.margin import Margin
-from planner.fleet.overload import overload_lines
 from planner.fleet.pool import (
     Pool,
     PoolSize,
@@ -32,6 +29,7 @@ from planner.fleet.pool import (
     unsure,
     when_idle,
 )
+from planner.fleet.search import FloatArray
 from planner.fleet.shapes.colocated import standing_engines
 from planner.methods.base import PoolModel, Prediction, Scaled, unstable
 from planner.methods.disaggregated import DecodePool
@@ -58,8 +56,6 @@ from planner.replica.engine import (
 from planner.shared.remarks import Remark
 from planner.units import format_percent
 from planner.workload.pools import PoolLaw, State
-
-FloatArray = NDArray[np.float64]
 
 PREFILL, DECODE = "prefill", "decode"
 """Names of the pools of such a fleet, by which a plan file is recognized."""
@@ -128,7 +124,14 @@ class Disaggregated(Fleet):
         self.slots = Slots(0, "")
         self._traffic = traffic_of(question.traffic, replace(self.law, cached_share=cached))
         self.decode: DecodePool | None = None
-        first, capacity = self._prefill_replica(cached)
+        first = Replicas(
+            1,
+            prefill_option.profile.iteration,
+            kv_tokens=math.inf if question.traffic.sessions is None else float(prefill_option.kv_tokens(1)),
+            routing=question.routing.name,
+            engine="prefill",
+        )
+        capacity = self._prompts_per_s(replace(self.law, cached_share=cached))
         if self.decode_share > 0.0:
             moving = self.moving
             self.decode = self._decode_pool(length[moving], output[moving], weight[moving], first, capacity)
@@ -144,19 +147,6 @@ class Disaggregated(Fleet):
             return 0.0
         step = self.decode.unloaded((0.5,)).value("tpot_s", 0.5)
         return float(1.05 ** round(math.log(step) / math.log(1.05)))
-
-    def _prefill_replica(self, cached: FloatArray) -> tuple[Replicas, float]:
-        """A prefill replica, and the prompts it computes at most [1/s]."""
-        option = self.prefill_option
-        sessions = self.question.traffic.sessions is not None
-        first = Replicas(
-            1,
-            option.profile.iteration,
-            kv_tokens=float(option.kv_tokens(1)) if sessions else math.inf,
-            routing=self.question.routing.name,
-            engine="prefill",
-        )
-        return first, self._prompts_per_s(replace(self.law, cached_share=cached))
 
     def _prompts_per_s(self, law: PoolLaw) -> float:
         """Prompts a prefill replica computes at most [1/s]."""
@@ -250,15 +240,9 @@ class Disaggregated(Fleet):
         pool.joint = bool(self.promises.joint)
         return _in_replicas(pool, self.decode_option)
 
-    def look(self, fleet_rate_per_s: float, counts: Sequence[int] | None = None) -> list[Prediction]:
-        """See :meth:`planner.fleet.fleet.Fleet.look`."""
-        counts = self.counts if counts is None else counts
-        first, second = self.pair(fleet_rate_per_s, counts[0], counts[-1], quick=True)
-        return [first] if second is None else [first, second]
-
-    def predict(self, fleet_rate_per_s: float, counts: Sequence[int]) -> list[Prediction]:
+    def predict(self, fleet_rate_per_s: float, counts: Sequence[int], quick: bool = False) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.predict`; E2E of whole requests stands with the decode pool."""
-        first, second = self.pair(fleet_rate_per_s, counts[0], counts[-1])
+        first, second = self.pair(fleet_rate_per_s, counts[0], counts[-1], quick=quick)
         return [first] if second is None else [first, second]
 
     def pair(
@@ -294,8 +278,7 @@ class Disaggregated(Fleet):
     def as_engines_see(self) -> Disaggregated:
         """See :meth:`planner.fleet.fleet.Fleet.as_engines_see`: an engine's clock stands while KV caches travel."""
         engines = replace(self.question.engines, kv_transfer_base_s=0.0, kv_transfer_gbps=math.inf)
-        fleet = Disaggregated(replace(self.question, engines=engines), self.prefill_option, self.decode_option)
-        return fleet.with_sizes([p.size for p in self.pools], [p.bought for p in self.pools])
+        return self.routed(replace(self.question, engines=engines))
 
     def seen_in(self, k: int) -> tuple[str, ...]:
         """See :meth:`planner.fleet.fleet.Fleet.seen_in`: no engine sees a request from first to last."""
@@ -342,13 +325,6 @@ class Disaggregated(Fleet):
         return ()
 
     # --- sizes ----------------------------------------------------------------------------------------------------
-
-    def size(self, fleet_rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
-        """See :meth:`planner.fleet.fleet.Fleet.size`."""
-        if self.pools:
-            return super().size(fleet_rate_per_s, near)
-        found = self.sizes(fleet_rate_per_s, self.promises, quick=True)
-        return found if isinstance(found, Shortfall) else copy(self).with_sizes(found).size(fleet_rate_per_s, near)
 
     def sizes_for(
         self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
@@ -430,11 +406,6 @@ class Disaggregated(Fleet):
             behind = self._behind(prefills).under(margin.slow)
             return behind.keeps(rate * self.decode_share, decodes, promises, sure=not quick)
 
-        def told(prefills: int, decodes: int) -> tuple[Prediction, Prediction]:
-            one, other = self.pair(rate, prefills, decodes)
-            assert other is not None
-            return one, other
-
         n, decodes, why = first.replicas, second.replicas, None
         if promises and not keeps(n, decodes):
             slow = self.decodes.under(margin.slow)
@@ -448,7 +419,7 @@ class Disaggregated(Fleet):
                 return Shortfall(missed, base.value(missed.metric, missed.quantile))
             n, decodes = cheapest
             why = Remark("promise", {"promise": missed.label})
-        predictions = (Prediction.unknown(),) * 2 if quick else told(n, decodes)
+        predictions = [Prediction.unknown()] * 2 if quick else self.predict(rate, (n, decodes))
         return [
             replace(size, prediction=found) if why is None or count == size.replicas else PoolSize(count, found, why)
             for size, count, found in zip((first, second), (n, decodes), predictions, strict=True)
@@ -541,14 +512,12 @@ class Disaggregated(Fleet):
             if model is None:
                 break
             count = option.price.bought(size.replicas) if bought is None else bought[k]
-            law = self.law if k == 0 else self._decode_law(option)
+            law = self.law
+            if k > 0:
+                law = replace(law, share=self.decode_share, upper=State(float(option.max_model_len)))
             setup, name = self._setup(option, first=k == 0), (PREFILL, DECODE)[k]
             self.pools.append(Pool(law, option, setup, model, self.rate * law.share, size, count, name))
         return self
-
-    def _decode_law(self, option: EngineOption) -> PoolLaw:
-        """Requests of the decode pool."""
-        return replace(self.law, share=self.decode_share, upper=State(float(option.max_model_len)))
 
     def _setup(self, option: EngineOption, first: bool) -> ReplicaSetup:
         """Slots, memory and settings of a replica of either pool."""
@@ -612,11 +581,7 @@ class Disaggregated(Fleet):
                 f"P:D is {prefills}:{decodes} ({prefills / decodes:.2f}); "
                 f"{format_percent(self.decode_share)} of the requests decode."
             )
-        for pool in self.pools:
-            if sessions := sessions_of(pool):
-                yield from cache_lines(pool, sessions)
-        if self.question.clients.stated:
-            yield from overload_lines(self.pools[0], self.question.clients, self.promises)
+        yield from super().summary()
 
     def assumptions(self) -> Iterator[Remark]:
         """Transfers, and what a replica takes at a time."""
@@ -678,7 +643,6 @@ def pool_options(question: CompiledQuestion) -> list[EngineOption]:
 class _DisaggregatedShape(Shape):
     """See the module."""
 
-    name = "disaggregated"
     divides_roles = True
 
     def solve(self, question: CompiledQuestion) -> Solved:
@@ -738,8 +702,7 @@ class _DisaggregatedShape(Shape):
             own = standing_engines(question, saved)
             engines.append(pool_options(replace(own, engines=replace(own.engines, token_budget=budget)))[0])
         fleet = Disaggregated(question, engines[0], engines[-1])
-        sizes = [PoolSize(serving(saved), Prediction.unknown(), Remark("stands")) for saved in ordered]
-        return fleet.with_sizes(sizes, [p.replicas for p in ordered])
+        return fleet.with_sizes([PoolSize(serving(saved)) for saved in ordered], [p.replicas for p in ordered])
 
 
 def _infeasible(

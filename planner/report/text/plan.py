@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from planner.catalog.load import full_w, power_curve, price_offers, repository
 from planner.catalog.profiles import engine_of
 from planner.choices import Choice
-from planner.fleet.types import ANY
+from planner.fleet.unknowns import ANY
 from planner.plans import HOURS_PER_YEAR, Plan, Sized, Sureness
 from planner.report.blocks import Block, Text
 from planner.report.pages import pages, usd

@@ -14,8 +14,7 @@ class PrefillNode:
     def schedule(self, node: Node) -> None:
         """The next prompt."""
         for request in list(node.residents.values()):  # its KV cache has left with the transfer
-            del node.residents[request.index]
-            node.held -= request.held
+            node.leave(request)
         if node.waiting:
             node.prefill(node.admit(node.waiting.head))
 

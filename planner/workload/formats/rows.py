@@ -136,12 +136,9 @@ def read_rows(
 
     if missing := [name for name in options.where if place(name) is None]:
         raise InputError(f"{where}: no column {missing[0]!r} (--where) among {among}")
+    asked = drop is not None or bool(options.where)
     for line, row in rows:
-        if options.where and (why := options.others(cell)) is not None:
-            builder.dropped[why] += 1
-            continue
-        if drop is not None and (why := drop(cell)) is not None:
-            builder.dropped[why] += 1
+        if asked and _left_out(builder, drop, cell):
             continue
         if at_time is not None and row[at_time] is None:
             builder.bad(line, "no time")
@@ -150,6 +147,15 @@ def read_rows(
         category = None if at_category is None else str(row[at_category] or "").strip()
         call = {role: row[at] for role, at in calls.items()} if calls else None
         builder.add(line, row[at_input], output, None if at_time is None else row[at_time], category, call)
+
+
+def _left_out(builder: TraceBuilder, drop: Drop | None, value: Callable[[str], Any]) -> bool:
+    """Whether a record is none of those asked for, given a reader of its fields; it is counted."""
+    why = builder.options.others(value)
+    if why is None and drop is not None:
+        why = drop(value)
+    builder.dropped.update(() if why is None else (why,))
+    return why is not None
 
 
 def read_parquet(source: Source, options: ReadOptions, names: CsvColumns) -> TraceBuilder:
@@ -350,18 +356,14 @@ def _read_records(
         for role in ("input", "output", "time", "category")
     )
     of_calls = names.of_calls(options.columns)
-    timed, look_for_time, untimed = False, bool(times), 0
+    timed, look_for_time, untimed, asked = False, bool(times), 0, drop is not None or bool(options.where)
     input_key = output_key = time_key = ""
     for line, outer in iterate_json(source, builder):
         for record in unpack(outer, line, builder) if unpack is not None else (outer,):
             if not isinstance(record, dict):
                 builder.bad(line, "not a JSON object")
                 continue
-            if options.where and (why := options.others(partial(dig, record))) is not None:
-                builder.dropped[why] += 1
-                continue
-            if drop is not None and (why := drop(partial(dig, record))) is not None:
-                builder.dropped[why] += 1
+            if asked and _left_out(builder, drop, partial(dig, record)):
                 continue
             # the path that the first record had is tried first
             sent, got = record.get(input_key), record.get(output_key)
@@ -392,6 +394,11 @@ def _read_records(
             builder.add(line, sent, got, time, category, call)
     if timed and untimed and all_timed:
         builder.notes.append(f"the first {untimed:,} records have no time; the rate is that of the others")
+
+
+def quoted(text: str, mark: str) -> str:
+    """A name or a text as SQL has it, between marks."""
+    return mark + text.replace(mark, mark * 2) + mark
 
 
 def found_at(record: Any, paths: Sequence[str]) -> tuple[str, Any]:

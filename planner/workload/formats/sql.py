@@ -19,6 +19,7 @@ from planner.shared.documents import Rows
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_counts
 from planner.workload.formats.base import MAX_TOKENS, Format, ImportReport, ReadOptions
 from planner.workload.formats.metadata import Metadata
+from planner.workload.formats.rows import quoted
 from planner.workload.formats.totals import law, one_category
 from planner.workload.source import normal_name
 from planner.workload.trace import Intervals
@@ -170,16 +171,14 @@ def _name(dialect: Dialect, name: str) -> str:
     """A name of the table's; plain ones stay bare, for some engines change the case of those."""
     if not name or "\x00" in name:
         raise InputError("a table or column has an empty name")
-    return (
-        name if _PLAIN.fullmatch(name) else dialect.mark + name.replace(dialect.mark, dialect.mark * 2) + dialect.mark
-    )
+    return name if _PLAIN.fullmatch(name) else quoted(name, dialect.mark)
 
 
 def _literal(dialect: Dialect, value: str) -> str:
     """A text value."""
     if dialect.escapes:
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    return "'" + value.replace("'", "''") + "'"
+    return quoted(value, "'")
 
 
 _NAMES = tuple(normal_name(name) for name in RESULT)
