@@ -28,18 +28,21 @@ DERIVED = "computed from the numbers above"
 class GpuList(Listing):
     """GPUs as rows."""
 
+    versioned: ClassVar[bool] = True
     written: ClassVar[tuple[str, ...]] = ("gpus=to_rows",)
 
 
 class ModelList(Listing):
     """Models as rows."""
 
+    versioned: ClassVar[bool] = True
     written: ClassVar[tuple[str, ...]] = ("models=to_rows",)
 
 
 class OfferList(Listing):
     """Offers as rows."""
 
+    versioned: ClassVar[bool] = True
     written: ClassVar[tuple[str, ...]] = ("offers=to_rows",)
 
 
@@ -68,6 +71,8 @@ class CatalogEntry(Listing):
     name: str
     aliases: Sequence[str]
     facts: Mapping[str, Fact]
+
+    versioned: ClassVar[bool] = True
 
 
 def gpu_list(gpus: Sequence[GpuSpec]) -> GpuList:
@@ -170,6 +175,8 @@ class ProfileList(Listing):
     """
 
     profiles: Sequence[Profile]
+
+    versioned: ClassVar[bool] = True
 
 
 class ProfileComparison(ProfileList):
@@ -274,6 +281,8 @@ class WorkloadList(Listing):
 
     workloads: Sequence[Workload]
     profiles: Mapping[str, Arrivals]
+
+    versioned: ClassVar[bool] = True
 
 
 def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals]) -> WorkloadList:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from planner.plans import HOURS_PER_MONTH
 from planner.report.blocks import STYLES, Block, Table, Text, rows_table
@@ -185,8 +185,6 @@ class Listing(Record):
 
     rows: Sequence[dict[str, Any]] = field(repr=False)
     page: Sequence[Table | Text] = field(repr=False)
-
-    versioned: ClassVar[bool] = True
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per thing."""
