@@ -193,7 +193,7 @@ def _keeps(promise: Promise, sample: Sample) -> bool:
 def fleet_estimate(results: Sequence[SimulationResult], shares: Sequence[float], promise: Promise) -> Estimate:
     """What is promised of all requests of a fleet, its pools mixed in the given shares, with an interval from batches.
 
-    A quantile [s]; of a joint promise the share within its limits [1].
+    A quantile or a mean [s]; of a joint promise the share within its limits [1].
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def fleet_estimate(results: Sequence[SimulationResult], shares: Sequence[float],
 
     if not any(p.size for p in pools):
         return Estimate(math.nan, math.inf, False)
-    point, enough = value(pools), enough_for(quantile, sum(p.size for p in pools))
+    point, enough = value(pools), quantile == MEAN or enough_for(quantile, sum(p.size for p in pools))
     if all(r.whole for r in results):
         runs = zip(*(r.samples for r in results), strict=True)
         apart = [value([times(s) for s in samples]) for samples in runs]

@@ -13,7 +13,7 @@ from benchmarks.machines import Exclusive
 from planner.errors import FleetOptError, InputError
 from planner.iteration.model import IterationModel
 from planner.predict.engine import Node, Request
-from planner.promise import Promise
+from planner.promise import MEAN, Promise
 from planner.reproduce.machines import KvLinear
 from planner.simulate.compare import Setting, compare_policies
 from planner.simulate.measure import SimulationResult
@@ -200,6 +200,11 @@ def test_verdicts() -> None:
     assert checks[0].verdict == "fails" and "unstable" in checks[0].reason
     both = fleet_estimate([result, result], [0.3, 0.7], Promise("ttft_s", 1.0, 0.9))
     assert both.value == pytest.approx(result.quantile("ttft_s", 0.9).value, rel=0.01)
+    # of a mean: the sum of shares and means, for which any run is long enough
+    means = [float(np.concatenate([s.ttft_s for s in r.samples]).mean()) for r in (result, short)]
+    mixed = fleet_estimate([result, short], [0.3, 0.7], Promise("ttft_s", 1.0, MEAN))
+    assert mixed.value == pytest.approx(0.3 * means[0] + 0.7 * means[1])
+    assert mixed.enough
 
 
 def test_prefills_of_one_token_outputs_count_in_their_cycle(log) -> None:
