@@ -362,7 +362,7 @@ def _bracketed(
             worst = max(latency, key=lambda p: found.value(p.metric, p.quantile) / p.limit_s)
             return Shortfall(worst, found.value(worst.metric, worst.quantile))
         low, n, rise = n, min(n + max(math.ceil(rise * n), 1), beyond), 2.0 * rise
-    step, steep, over, halved = 1, USUAL, model.excess(rate, high, latency), True
+    step, steep, over, halved = 1, USUAL, math.nan if high - low <= 1 else model.excess(rate, high, latency), True
     while high - low > 1:
         width, middle = high - low, (low + high) // 2
         if not math.isnan(over) and (halved or low < floor):
@@ -372,7 +372,7 @@ def _bracketed(
             # from a start that does, down in growing steps until one does not
             n = middle if low >= floor else max(high - step, middle)
         if keeps(n):
-            now = model.excess(rate, n, latency)
+            now = math.nan if n - low <= 1 else model.excess(rate, n, latency)
             steep = min(max((now - over) / math.log(high / n), FLAT), STEEP) if now > over else steep
             high, step, over = n, 2 * step, now
         else:

@@ -223,7 +223,10 @@ class PoolModel:
         return self.predict(arrival_rate_per_s, replicas, quantiles)
 
     def excess(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
-        """Logarithm of the worst latency over its limit where :meth:`keeps` was answered last by all of a replay [1]; else nan."""
+        """Logarithm of the worst latency over its limit, as engines count both, in the replay by which :meth:`keeps` decides [1].
+
+        nan where there is none.
+        """
         return math.nan
 
     def unloaded(self, quantiles: tuple[float, ...]) -> Prediction:

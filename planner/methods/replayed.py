@@ -261,10 +261,15 @@ class ReplayPool(PoolModel):
 
     def excess(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
         """See :class:`PoolModel`; what is below all of :data:`FAR_BELOW` is told as that."""
-        *last, played = self.traffic.fleet.played or (None,)
-        known = last[:3] == [self._mark, arrival_rate_per_s, replicas] and last[4:] == [self.draw]
-        if not known or self.tokens_per_unit != 1.0 or not self._limits_say_all(promises):
+        if self.tokens_per_unit != 1.0 or not self._limits_say_all(promises):
             return math.nan
+        by_turns = self._is_by_turns(arrival_rate_per_s, replicas, promises)
+        most = WHOLE if not by_turns and self._is_whole(arrival_rate_per_s, replicas) else SAMPLE
+        *last, played = self.traffic.fleet.played or (None,)
+        if last != [self._mark, arrival_rate_per_s, replicas, most, self.draw]:
+            # other questions on the same thread may have answered it: what is asked next must not hang on them
+            played = self._play(arrival_rate_per_s, replicas, most, self.draw, ())
+            self.traffic.fleet.played = (self._mark, arrival_rate_per_s, replicas, most, self.draw, played)
         assert isinstance(played, Played)
         worst, weights, decodes = min(FAR_BELOW), played.requests.weight, played.requests.output_tokens - 1.0
         for limit in self._limits(promises, played.requests):

@@ -162,6 +162,30 @@ def test_the_busiest_episodes_refuse_only_what_all_requests_refuse(monkeypatch: 
     assert sum(asked) > 0.5 * (len(quick) - sum(quick))
 
 
+@pytest.mark.parametrize("rate", [8.0, 120.0])
+def test_how_far_a_latency_is_from_its_limit_hangs_on_nobody_who_asked_before(rate: float) -> None:
+    """Rows of a page share what a thread replayed: which were answered on it must not decide what is asked next."""
+
+    def model() -> ReplayPool:
+        inputs = PlanInputs(promises=TTFT.latency, rate=rate, pools=1)
+        built = FleetProblem(compile_question(inputs, Workload.from_file("azure"))).build(0, 1, 0)
+        assert built is not None and isinstance(built[2], ReplayPool)
+        return built[2]
+
+    n = math.ceil(rate / 2.0)
+    tight, loose = (Promise("ttft_s", limit) for limit in (0.6, 1.5))
+    first = model()
+    assert first.keeps(rate, n, (tight,))
+    told = first.excess(rate, n, (tight,))
+    # what the tighter one counted late answers this one without a replay, and another was the last
+    other = model()
+    assert other.keeps(rate, n, (tight,)) and other.keeps(rate, n + 1, (loose,)) and other.keeps(rate, n, (tight,))
+    assert other.excess(rate, n, (tight,)) == told < 0.0
+    # the order statistic that may just be late, beside an interpolated quantile of the same replay
+    value = first.overhead_s + (tight.limit_s - first.overhead_s) * math.exp(told)
+    assert value == pytest.approx(first.look(rate, n, (0.99,)).value("ttft_s", 0.99), rel=0.005)
+
+
 class Sampled(Curve):
     """A curve whose sample is off by some percent: all of it decides."""
 
