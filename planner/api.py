@@ -1,7 +1,7 @@
 """The verbs: what the command line calls, and what a script imports as ``fo.plan(...)``.
 
 :class:`PlanOptions`, the options that a verb takes beside its own, is written from their table by
-``python benchmarks/signatures.py``.
+``python tools/signatures.py``.
 """
 
 from __future__ import annotations

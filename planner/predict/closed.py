@@ -10,7 +10,7 @@ What it rests on, from the slow to the quick:
    its prompt left it.
 
 TTFT, TPOT and E2E are quadratures over uniform coordinates on a fixed lattice, so that the same question gives the same answer.
-Nothing of it is shared with the replay, which it is held against (benchmarks/accuracy/closed.py): up to load .8 means are within
+Nothing of it is shared with the replay, which it is held against (benchmarks/accuracy/poisson.py): up to load .8 means are within
 2%, P99 TTFT within 1% in the median and 6% at worst, where requests do not wait for slots or memory.
 """
 

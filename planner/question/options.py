@@ -2,7 +2,7 @@
 
 The fields of :class:`PlanInputs` are the table and its docstring says what they are, :data:`OPTIONS` is the same by name. It makes
 the command line, the check of files and of ``--set``, the signature and docstring of :func:`planner.plan`
-(``python benchmarks/signatures.py``) and docs/cli.md (``python benchmarks/cli_docs.py``).
+(``python tools/signatures.py``) and docs/cli.md (``python tools/cli_docs.py``).
 """
 
 from __future__ import annotations

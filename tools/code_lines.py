@@ -1,4 +1,4 @@
-"""Code lines of ``planner/`` by room: ``python benchmarks/code_lines.py [REVISION ...]``, ``--write`` for docs/house.md.
+"""Code lines of ``planner/`` by room: ``python tools/code_lines.py [REVISION ...]``, ``--write`` for docs/house.md.
 
 Lines that hold code, of Python, C and templates: docstrings, comments and blank lines do not count, every line of a statement over
 several lines does. A column per revision, the working tree without any. Lines of data in YAML, without comments and blanks, are
