@@ -66,14 +66,15 @@ MADE_BY = {"array", "log", "exp", "sqrt", "ldexp", "frozenset", "Fraction", "Dec
 
 
 def is_number(node: ast.expr | None) -> bool:
-    """Whether an expression is made of numbers alone."""
+    """Whether an expression is made of numbers, and of other constants' names beside one."""
     match node:
         case ast.Constant(value=int() | float() as value):
             return not isinstance(value, bool)
         case ast.UnaryOp(operand=inner):
             return is_number(inner)
         case ast.BinOp(left=left, right=right):
-            return is_number(left) and is_number(right)
+            several = (left, right)
+            return any(map(is_number, several)) and all(is_number(n) or isinstance(n, ast.Name) for n in several)
         case ast.Tuple(elts=several) | ast.List(elts=several) | ast.Set(elts=several) | ast.Dict(values=several):
             return bool(several) and all(map(is_number, several))
         case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=several):
@@ -81,19 +82,23 @@ def is_number(node: ast.expr | None) -> bool:
     return False
 
 
-def constants(tree: ast.Module) -> Iterator[tuple[ast.stmt, str]]:
-    """Statement and name of every constant of a module and of its classes."""
+def constants(tree: ast.Module) -> Iterator[tuple[list[ast.stmt], ast.stmt, str]]:
+    """Every constant of a module and of its classes: the statements it stands among, its own, and its name."""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     for body in (tree.body, *(node.body for node in classes)):
         for node in body:
-            if isinstance(node, ast.Assign):
-                target, value = node.targets[0], node.value
-                several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
-                pairs = zip(target.elts, value.elts, strict=True) if several else [(target, value)]  # type: ignore[attr-defined]
-                yield from ((node, ast.unparse(name)) for name, one in pairs if is_number(one))
-            # in a class, a plain annotation makes it a field's default
-            elif isinstance(node, ast.AnnAssign) and (body is tree.body or "ClassVar" in ast.unparse(node.annotation)):
-                yield from ((node, ast.unparse(name)) for name in [node.target] if is_number(node.value))
+            match node:
+                case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                    pairs = [*zip(names, values, strict=True)]
+                case ast.Assign(targets=[name], value=value):
+                    pairs = [(name, value)]
+                case ast.AnnAssign(target=name, value=ast.expr() as value):
+                    pairs = [(name, value)]
+                case _:
+                    continue
+            found = [ast.unparse(name) for name, value in pairs if is_number(value)]
+            # in a class, other names are fields with a default, or what a kind of thing says of itself
+            yield from ((body, node, name) for name in found if body is tree.body or name.isupper())
 
 
 def inside(tree: ast.Module) -> int:
