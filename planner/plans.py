@@ -20,7 +20,7 @@ from planner.units import HOUR_S
 
 HOURS_PER_YEAR = 8760.0
 HOURS_PER_MONTH = HOURS_PER_YEAR / 12.0
-"""Hours of a year as the FleetOpt paper and most price sheets count them."""
+"""Hours of a year and of a twelfth of it, as the FleetOpt paper and most price sheets count them."""
 
 POOL_COLUMNS = (
     "low_tokens", "high_tokens", "gamma", "share", "arrival_rate_per_s", "gpu", "tp", "replicas", "gpus", "slots", "load",

@@ -36,13 +36,18 @@ _BYTES = {
     "": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
     "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40,
 }  # fmt: skip
+"""What people write behind a size -> bytes."""
+
 _COUNT = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1024.0, "mi": 1024.0**2}
+"""What people write behind a number of tokens or requests -> its factor."""
+
 _RATE = re.compile(
     r"^\s*((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([kKmM]?)\s*"
     r"(?:(rps|qps|rpm|rph|tps|tpm)|(?:req|reqs|requests?|r|q|queries|tok|toks|tokens?)?\s*(?:/|\bper\b)\s*([A-Za-z]+))?\s*$",
     re.IGNORECASE,
 )
-_PER = {"rpm": 60.0, "tpm": 60.0, "rph": 3600.0}
+_PER = {"rpm": 60.0, "tpm": 60.0, "rph": HOUR_S}
+"""A rate by its abbreviation -> the time it is counted over [s]; others are a second's."""
 
 
 def _parse(text: str | float, table: dict[str, float], what: str, name: str, example: str) -> float:

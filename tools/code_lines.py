@@ -61,7 +61,7 @@ def lines_of(path: str, source: str) -> int:
 PLAIN = {0, 1, 2, 0.5, 10, 100, 1000}
 """Numbers that need no name."""
 
-MADE_BY = {"array", "log", "exp", "sqrt", "ldexp", "frozenset", "Fraction", "Decimal"}
+MADE_BY = {"array", "log", "exp", "sqrt", "ldexp", "frozenset"}
 """Functions that make a number or an array of numbers."""
 
 

@@ -223,6 +223,7 @@ LARGEST_POLICY = 1 << 20
 """Largest file of one [bytes]."""
 
 _MOST_REPLICAS = 1_000_000
+"""More are a slip of whoever wrote the rule."""
 
 _KIND = (
     ("saturation", r"saturation"),

@@ -22,6 +22,7 @@ from planner.iteration.model import IterationModel
 Floats = NDArray[np.float64]
 
 GOLDEN = 0x9E3779B97F4A7C15
+"""2^64 over the golden ratio: the step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), as in kernel.c."""
 
 
 def uniform(key: int, ordinal: int) -> float:

@@ -395,7 +395,7 @@ def _sessions(
     return joined(found), notes, relative
 
 
-_YEAR_S = 365.25 * DAY_S
+_YEAR_S = 365.25 * DAY_S  # of the calendar, leap years too
 _LONGEST_S = 5.0 * _YEAR_S  # nobody has kept requests for longer
 
 
