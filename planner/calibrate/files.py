@@ -17,7 +17,7 @@ from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
 from planner.calibrate.points import UNKNOWN_GPU, Batch, Points, batch_problems, parse_points
 from planner.errors import InputError, did_you_mean, refuse
 from planner.shared.documents import counted, read_text, rows_by_column
-from planner.units import is_measurable, number_of
+from planner.units import SECONDS, TIME_UNITS, is_measurable, number_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def _search(data: Any, key: str) -> Any:
 
 
 TIMES = ("tpot_s", "ttft_s", "e2e_s", "each_s")
-_UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9}
+_UNITS = {unit: SECONDS[unit] for unit in (*TIME_UNITS, "sec")}
 
 
 def _means(data: Mapping[str, Any], usual: str, **places: str) -> dict[str, float | None]:

@@ -18,8 +18,7 @@ from typing import Any
 from planner.errors import InputError, refuse
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
 from planner.shared.record import Record
-
-GIB = 2.0**30
+from planner.units import GIB
 
 BLOCK_TOKENS = 16
 """Tokens of one KV block, vLLM's default [tokens]."""

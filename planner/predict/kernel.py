@@ -40,6 +40,7 @@ _MODEL = [f.name for f in fields(IterationModel) if f.name != "apart"]
 _ENGINES = {"mixed": 0, "prefill": 0, "slots": 1, "slots-shared": 2}
 _LOOKS = {"": 0, "requests": 1, "tokens": 2}
 _AFFINITY = {"": 0, "session": 1, "prefix": 2}
+"""Kind of engine, what a gateway counts, and what it keeps together -> its code in kernel.c."""
 _METRICS = ("ttft_s", "tpot_s", "e2e_s")
 _TIMES = {**dict.fromkeys(("sent", "admitted", "first", "done", "moved"), math.nan), "found": 0.0, "host": 0.0}
 _COUNTS = {"replica": -1, "moved_to": -1, **dict.fromkeys(("preempted", "attempts", "rejected", "given_up"), 0)}

@@ -12,6 +12,7 @@ import numpy as np
 
 from planner.errors import InputError, refuse, unknown
 from planner.shared.documents import printable
+from planner.units import DAY_S
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
 from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ImportReport, ReadOptions, TraceBuilder
@@ -394,7 +395,7 @@ def _sessions(
     return joined(found), notes, relative
 
 
-_YEAR_S = 365.25 * 86_400.0
+_YEAR_S = 365.25 * DAY_S  # of the calendar, leap years too
 _LONGEST_S = 5.0 * _YEAR_S  # nobody has kept requests for longer
 
 

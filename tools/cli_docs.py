@@ -1,5 +1,5 @@
 """Write docs/cli.md, the man page docs/fleetopt.1 and what shells complete, from the command line itself:
-``python benchmarks/cli_docs.py``."""
+``python tools/cli_docs.py``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ change of a fleet that stands, and what needs a new plan.
 
 HEAD = """# Command line
 
-Written by `python benchmarks/cli_docs.py` from the commands themselves; `fleetopt COMMAND --help` says the same.
+Written by `python tools/cli_docs.py` from the commands themselves; `fleetopt COMMAND --help` says the same.
 
 Data goes to stdout, everything else (progress, warnings, assumptions) to stderr. `--format` is table, json, yaml, csv or
 markdown; `-o FILE` is written only after success, atomically. A bare number is seconds and `500ms` is understood. Exit codes:

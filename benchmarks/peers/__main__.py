@@ -1,6 +1,6 @@
 """Plans and what-ifs as whole processes beside `vllm-sr-sim`'s, and a what-if by two processes beside one.
 
-``python benchmarks/peers.py [PATH_OF_VLLM_SR_SIM ITS_CDF_JSON]``. Processor time, so that a busy machine changes little; medians
+``python -m benchmarks.peers [PATH_OF_VLLM_SR_SIM ITS_CDF_JSON]``. Processor time, so that a busy machine changes little; medians
 of three (what-ifs: once). The peer is given its boundary and one GPU type, and simulates the best three fleets.
 """
 
@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from speed import cpu_s
+from benchmarks.speed.__main__ import cpu_s
 
 OURS = [sys.executable, "-m", "planner.cli.main"]
 PLAN = [*OURS, "plan", "--cdf", "azure", "--slo", "0.5", "--no-options"]
@@ -28,7 +28,7 @@ def told(what: str, ours: list[str], theirs: list[str] | None, times: int = 3) -
 
 def main() -> None:
     """Print a markdown table."""
-    compileall.compile_dir(Path(__file__).parents[1] / "planner", quiet=1)
+    compileall.compile_dir(Path(__file__).parents[2] / "planner", quiet=1)
     given = ["--slo", "500", "--gpu-short", "h100", "--gpu-long", "h100", "--b-short", "4096"]
     program = [*sys.argv[1:2], "{}", "--cdf", *sys.argv[2:3], *given] if len(sys.argv) > 2 else []
 

@@ -1,4 +1,4 @@
-"""Write the options of a plan, as types and in the docstring, into planner/api.py: ``python benchmarks/signatures.py``."""
+"""Write the options of a plan, as types and in the docstring, into planner/api.py: ``python tools/signatures.py``."""
 
 from __future__ import annotations
 

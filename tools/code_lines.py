@@ -1,4 +1,4 @@
-"""Code lines of ``planner/`` by room: ``python benchmarks/code_lines.py [REVISION ...]``, ``--write`` for docs/house.md.
+"""Code lines and constants of ``planner/`` by room: ``python tools/code_lines.py [REVISION ...]``, ``--write`` for docs/house.md.
 
 Lines that hold code, of Python, C and templates: docstrings, comments and blank lines do not count, every line of a statement over
 several lines does. A column per revision, the working tree without any. Lines of data in YAML, without comments and blanks, are
@@ -58,6 +58,66 @@ def lines_of(path: str, source: str) -> int:
     return sum(bool(line.strip()) for line in bare.splitlines())
 
 
+PLAIN = {0, 1, 2, 0.5, 10, 100, 1000}
+"""Numbers that need no name."""
+
+MADE_BY = {"array", "log", "exp", "sqrt", "ldexp", "frozenset"}
+"""Functions that make a number or an array of numbers."""
+
+
+def is_number(node: ast.expr | None) -> bool:
+    """Whether an expression is made of numbers, and of other constants' names beside one."""
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return not isinstance(value, bool)
+        case ast.UnaryOp(operand=inner):
+            return is_number(inner)
+        case ast.BinOp(left=left, right=right):
+            several = (left, right)
+            return any(map(is_number, several)) and all(is_number(n) or isinstance(n, ast.Name) for n in several)
+        case ast.Tuple(elts=several) | ast.List(elts=several) | ast.Set(elts=several) | ast.Dict(values=several):
+            return bool(several) and all(map(is_number, several))
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=several):
+            return name in MADE_BY and bool(several) and all(map(is_number, several))
+    return False
+
+
+def constants(tree: ast.Module) -> Iterator[tuple[list[ast.stmt], ast.stmt, str]]:
+    """Every constant of a module and of its classes: the statements it stands among, its own, and its name."""
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    for body in (tree.body, *(node.body for node in classes)):
+        for node in body:
+            match node:
+                case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                    pairs = [*zip(names, values, strict=True)]
+                case ast.Assign(targets=[name], value=value):
+                    pairs = [(name, value)]
+                case ast.AnnAssign(target=name, value=ast.expr() as value):
+                    pairs = [(name, value)]
+                case _:
+                    continue
+            found = [ast.unparse(name) for name, value in pairs if is_number(value)]
+            # in a class, other names are fields with a default, or what a kind of thing says of itself
+            yield from ((body, node, name) for name in found if body is tree.body or name.isupper())
+
+
+def inside(tree: ast.Module) -> int:
+    """Numbers inside functions that are not plain."""
+    functions = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.Lambda))]
+    found = {n for f in functions for n in ast.walk(f) if isinstance(n, ast.Constant) and is_number(n)}
+    return sum(abs(n.value) not in PLAIN for n in found)  # type: ignore[arg-type]
+
+
+def numbers(revision: str | None) -> dict[str, Counter[str]]:
+    """Constants, and numbers inside functions, by room."""
+    found: dict[str, Counter[str]] = {"constants": Counter(), "numbers inside functions": Counter()}
+    for path, source in sources(revision, {".py"}):
+        tree = ast.parse(source)
+        found["constants"][room_of(path)] += len(list(constants(tree)))
+        found["numbers inside functions"][room_of(path)] += inside(tree)
+    return found
+
+
 def sources(revision: str | None, endings: Container[str]) -> Iterator[tuple[str, str]]:
     """Path and text of every file with one of these endings, of a revision or of the working tree."""
     if revision is None:
@@ -103,6 +163,9 @@ def main(words: list[str]) -> None:
     text = "\n\n".join(
         table(head, {name or "today": counted(name, endings) for name in names or [None]})
         for head, endings in (("room", {".py", *COMMENTS}), ("data in YAML", DATA))
+    )
+    text += "".join(
+        f"\n\n{table(f'numbers, {name}' if name else 'numbers', numbers(name))}" for name in names or [None]
     )
     if "--write" not in words:
         print(text)

@@ -1,105 +1,59 @@
-"""Does `check` name what was planted, and nothing else? ``benchmarks/check_drifts.py [apart|scaled] [REQUESTS [SEED]]``
+"""Does `check` name what was planted, and nothing else? ``python -m benchmarks.accuracy drifts [apart|scaled] [REQUESTS [SEED]]``
 
 Three plans; a simulator with other seeds stands in for their fleets and answers as Prometheus would. Six drifts of each (rate x2,
 outputs +30%, iteration time +20%, cached share halved, a replica lost, routing at random) must each be named, and nothing else;
 twenty runs as planned, ten of them of a fourth plan whose gateway does not look, must name nothing.
 
+``apart``: three plans of prefill and decode pools, drifts planted in one pool or the other, and twelve quiet runs.
+
 ``scaled [DAYS [SEED]]``: the rules of a fleet that its derived scaler sizes, over 20 days of traffic, as a fleet that starts and
 ends replicas shows them; nothing may fire. Then one replica fails to come for three hours of the last day, which must.
-
-``apart``: three plans of prefill and decode pools, drifts planted in one pool or the other, and twelve quiet runs.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import planner as fo
 from planner.autoscale.backtest import run_policy, serving_of
 from planner.autoscale.objects import Place, render
 from planner.autoscale.windows import STEP_S as path_step
 from planner.autoscale.windows import hourly_path, signals_of, swings
-from planner.monitor.check import check_fleet
-from planner.question.files import question_of
 from planner.workload.hours import hourly_rates
 from tests.monitor.exporter import exported, exported_pair, fleet_of
 from tests.monitor.fluid import STEP_S, Course, scraped
 from tests.monitor.promql import Store, fired
 
-PLANS = {
+PLANS: dict[str, dict[str, Any]] = {
     "azure, p2c": {"workload": "azure", "rate": 60, "slo": 0.5, "tpot": 0.05, "routing": "p2c", "cached_share": 0.5},
     "lmsys, least": {"workload": "lmsys", "rate": 150, "slo": 0.5, "routing": "least", "cached_share": 0.4},
-    "azure, a100, p2c": {
-        "workload": "azure",
-        "rate": 25,
-        "slo": 1.0,
-        "gpu": "a100",
-        "routing": "p2c",
-        "cached_share": 0.6,
-    },
+    "azure, a100, p2c": {"workload": "azure", "rate": 25, "slo": 1.0, "gpu": "a100", "routing": "p2c", "cached_share": 0.6},
     "azure, random": {"workload": "azure", "rate": 40, "slo": 0.5, "routing": "random"},
-}
-DRIFTS = {
-    "traffic": {"rate": 2.0},
-    "output lengths": {"outputs": 1.3},
-    "iteration time": {"slower": 1.2},
-    "cache": {"cached": 0.5},
-    "replicas": {"lost": 1},
-    "routing": {"routing": "random"},
-}
-
-
-def main(requests: int, first: int) -> int:
-    plans = {name: fo.plan(pools=1, burst="poisson", **options) for name, options in PLANS.items()}
-
-    def named(name: str, seed: int, **drift: object) -> tuple[list[str], str]:
-        plan = plans[name]
-        question = question_of(plan)
-        inputs = question.inputs()
-        series = exported(plan, seed, requests, **drift)
-        found = check_fleet(inputs, question.traffic(inputs.cdf), question.pools, series)
-        return [x.component for _, x in found.moved], found.state
-
-    right = also = quiet = calm = 0
-    for k, name in enumerate([*PLANS][:3]):
-        print(f"{name}: {plans[name]!r}")
-        for j, (component, drift) in enumerate(DRIFTS.items()):
-            found, state = named(name, first + 10 * k + j, **drift)
-            right += component in found
-            also += len(found) - (component in found)
-            print(f"  {component}: {', '.join(found) or 'nothing'} ({state})", flush=True)
-    for k in range(20):
-        name = "azure, random" if k % 2 else [*PLANS][k // 2 % 3]
-        found, state = named(name, first + 100 + k)
-        quiet += not found
-        calm += state == "kept"
-        print(f"  quiet {name}: {', '.join(found) or 'nothing'} ({state})", flush=True)
-    print(
-        f"named {right} of 18, {also} others with them; nothing named in {quiet} of 20 quiet cases, promises kept in {calm}"
-    )
-    return 0 if right == 18 and quiet == 20 else 1
-
-
-APART = {
+}  # fmt: skip
+APART: dict[str, dict[str, Any]] = {
     "azure, p2c": {"workload": "azure", "rate": 60, "slo": 0.5, "tpot": 0.05, "cached_share": 0.5},
     "lmsys, a100": {"workload": "lmsys", "rate": 150, "slo": 0.5, "e2e": 15.0, "gpu": "a100", "cached_share": 0.4},
-    "azure, random": {
-        "workload": "azure",
-        "rate": 100,
-        "slo": 0.5,
-        "tpot": 0.03,
-        "routing": "random",
-        "cached_share": 0.3,
-    },
-}
-DRIFTS_APART = [
+    "azure, random": {"workload": "azure", "rate": 100, "slo": 0.5, "tpot": 0.03, "routing": "random", "cached_share": 0.3},
+}  # fmt: skip
+
+Drift = tuple[str, str, dict[str, Any]]
+"""Pool (none named where there is one), component that must be named (none = quiet), and what happens."""
+
+DRIFTS: tuple[Drift, ...] = (
+    ("", "traffic", {"rate": 2.0}),
+    ("", "output lengths", {"outputs": 1.3}),
+    ("", "iteration time", {"slower": 1.2}),
+    ("", "cache", {"cached": 0.5}),
+    ("", "replicas", {"lost": 1}),
+    ("", "routing", {"routing": "random"}),
+)
+DRIFTS_APART: tuple[Drift, ...] = (
     ("prefill", "traffic", {"rate": 2.0}),
     ("decode", "output lengths", {"outputs": 1.3}),
     ("prefill", "iteration time", {"slower_prefill": 1.2}),
@@ -107,31 +61,51 @@ DRIFTS_APART = [
     ("prefill", "cache", {"cached": 0.5}),
     ("prefill", "replicas", {"lost_prefill": 1}),
     ("decode", "replicas", {"lost_decode": 1}),
-]
+)
+QUIET: Drift = ("", "", {})
+
+Case = tuple[str, int, Drift]
+"""Plan, seed and drift."""
 
 
-def apart(requests: int, first: int) -> int:
-    """Planted drifts and quiet runs of prefill and decode pools."""
-    right = also = quiet = calm = seed = 0
-    plans = {name: fo.plan(shape="disaggregated", burst="poisson", **options) for name, options in APART.items()}
-    for name, plan in plans.items():
-        print(f"{name}: {plan!r}")
-        for pool, component, drift in [*DRIFTS_APART, *[("", "", {})] * 4]:
-            found = fo.check(plan, exported_pair(plan, first + seed, requests, **drift))
-            named = [(p, x.component) for p, x in found.moved]
-            seed += 1
+def one_pool() -> Iterator[Case]:
+    """Drifts of the first three plans, and twenty quiet runs."""
+    names = [*PLANS]
+    for k, name in enumerate(names[:3]):
+        yield from ((name, 10 * k + j, drift) for j, drift in enumerate(DRIFTS))
+    for k in range(20):
+        yield "azure, random" if k % 2 else names[k // 2 % 3], 100 + k, QUIET
+
+
+def two_pools() -> Iterator[Case]:
+    """Drifts of every plan and four quiet runs of it."""
+    several = [(name, drift) for name in APART for drift in (*DRIFTS_APART, *[QUIET] * 4)]
+    yield from ((name, seed, drift) for seed, (name, drift) in enumerate(several))
+
+
+def planted(
+    plans: Mapping[str, fo.Plan], cases: Iterable[Case], export: Callable[..., Any], requests: int, first: int
+) -> int:
+    """What is named of each case; 0 where all that must be is, and in quiet runs nothing."""
+    drifts = right = also = runs = quiet = calm = 0
+    for name, seed, (pool, component, drift) in cases:
+        found = fo.check(plans[name], export(plans[name], first + seed, requests, **drift))
+        named = [(place if pool else "", moved.component) for place, moved in found.moved]
+        if component:
+            drifts += 1
             right += (pool, component) in named
             # a queue that grows in front of the prefill pool is less traffic for the other
-            also += len([x for x in named if x != (pool, component) and x != ("decode", "traffic")]) if component else 0
-            quiet += not component and not named
-            calm += not component and found.state == "kept"
-            told = ", ".join(f"{p} {c}" for p, c in named) or "nothing"
-            print(f"  {f'{pool} {component}'.strip() or 'quiet'}: {told} ({found.state})", flush=True)
-    drifts = len(plans) * len(DRIFTS_APART)
+            also += len([x for x in named if x != (pool, component) and x != ("decode", "traffic")])
+        else:
+            runs += 1
+            quiet += not named
+            calm += found.state == "kept"
+        told = ", ".join(f"{place} {moved}".strip() for place, moved in named) or "nothing"
+        print(f"{name}, {f'{pool} {component}'.strip() or 'quiet'}: {told} ({found.state})", flush=True)
     print(
-        f"named {right} of {drifts}, {also} others with them; nothing named in {quiet} of 12 quiet cases, kept in {calm}"
+        f"named {right} of {drifts}, {also} others with them; nothing named in {quiet} of {runs} quiet cases, kept in {calm}"
     )
-    return 0 if right == drifts and quiet == 12 else 1
+    return 0 if right == drifts and quiet == runs else 1
 
 
 def scaled(days: int, seed: int) -> int:
@@ -176,9 +150,14 @@ def scaled(days: int, seed: int) -> int:
     return 0 if not quiet and set(loud) == {"FleetoptReplicaMissing warning"} else 1
 
 
-if __name__ == "__main__":
-    given = [int(a) for a in sys.argv[1:] if a.isdigit()]
-    if "scaled" in sys.argv:
-        sys.exit(scaled(*(given + [20, 100][len(given) :])))
-    run = apart if "apart" in sys.argv else main
-    sys.exit(run(*(given + [20_000, 100][len(given) :])))
+def main(words: Sequence[str]) -> int:
+    """One of the three."""
+    given = [int(word) for word in words if word.isdigit()]
+    first, second, *_ = [*given, *((20, 100) if "scaled" in words else (20_000, 100))[len(given) :]]
+    if "scaled" in words:
+        return scaled(first, second)
+    if "apart" in words:
+        plans = {name: fo.plan(shape="disaggregated", burst="poisson", **options) for name, options in APART.items()}
+        return planted(plans, two_pools(), exported_pair, first, second)
+    plans = {name: fo.plan(pools=1, burst="poisson", **options) for name, options in PLANS.items()}
+    return planted(plans, one_pool(), exported, first, second)

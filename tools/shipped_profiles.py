@@ -1,6 +1,6 @@
 """Make the shipped profiles from measured kernels and servers: parameters only, the measurements stay where they are.
 
-Run by hand: ``python benchmarks/shipped_profiles.py kernels.csv servers.csv constant_rate_stages.csv``. All points of a
+Run by hand: ``python tools/shipped_profiles.py kernels.csv servers.csv constant_rate_stages.csv``. All points of a
 configuration enter the fit; the error written into the profile is that of leaving out one point, or one shape, at a time.
 Profiles of servers belong to their engine and are chosen by name only; those whose left-out shapes are missed by more than 12%,
 or that are no surer than the estimate they start from, are not shipped. No source says when it measured: the day is that of
@@ -39,7 +39,7 @@ PUBLISHED = {
 }
 """Day on which the data entered their repository, or of the copy that was read where that is not known."""
 DAY_TOLD = "the day is that of publication"
-COMMAND = "benchmarks/shipped_profiles.py kernels.csv servers.csv constant_rate_stages.csv"
+COMMAND = "tools/shipped_profiles.py kernels.csv servers.csv constant_rate_stages.csv"
 MEASURED = ("isl", "osl", "concurrency", "silicon_ttft_ms", "silicon_tpot_ms")
 OPEN_LOOP_SOURCE = (
     "inference-perf, demos/kubecon-na-2025 at commit 7de5ef2 (Apache-2.0): stages at constant rates, none overloaded"

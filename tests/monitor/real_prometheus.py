@@ -1,4 +1,4 @@
-"""A real Prometheus server scrapes a simulated fleet, and `check` reads it: ``python benchmarks/check_prometheus.py [SECONDS]``
+"""A real Prometheus server scrapes a simulated fleet, and `check` reads it: ``python tests/monitor/real_prometheus.py [SECONDS]``
 
 Needs ``prometheus`` and ``promtool`` (Debian package prometheus). Everything listens on the loopback interface and ends by itself.
 promtool reads the rules of four plans, as files and as the objects of a cluster, and evaluates those of one over series in which
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import planner as fo
 from tests.autoscale.test_objects import MODEL, TOGETHER, documents, scaled

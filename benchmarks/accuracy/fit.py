@@ -1,6 +1,6 @@
 """Fit the constants of the estimate (shares of the data sheet, launch times, engine costs) to public measurements.
 
-Run by hand, in some six minutes: ``python -m benchmarks.fit_estimate DATA_FOLDER`` writes ``planner/iteration/constants.yaml``;
+Run by hand, in some six minutes: ``python -m benchmarks.accuracy fit DATA_FOLDER`` writes ``planner/iteration/constants.yaml``;
 ``--check`` prints the fit without writing. The folder has the layout of the project's shared data.
 
 One joint fit: kernels have no engine cost, servers (closed loops, and one vLLM server under open-loop load), MLPerf and mixtures of
@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from benchmarks.accuracy.cases import NO_ALLREDUCE, Case, kernel_cases, open_loop_cases, server_cases
 from benchmarks.accuracy.mixtures import mixture_cases
 from benchmarks.accuracy.mlperf_data import mlperf_cases, rate_cases
+from benchmarks.accuracy.rows import ROOT
 from planner.engines import engine as find_engine
 from planner.iteration.constants import CONSTANTS
 from planner.iteration.roofline import band_kind, known_band, roofline
 
 FloatArray = NDArray[np.float64]
-ROOT = Path(__file__).resolve().parents[1]
 
 START: Mapping[str, tuple[float, str]] = {
     "weights": (0.86, "share of the peak bandwidth when streaming weights"),
@@ -322,13 +322,14 @@ def write(cases: Sequence[Case], constants: Mapping[str, float], widths: Mapping
     target.write_text(text, encoding="utf-8")
 
 
-def main() -> None:
+def main(words: Sequence[str]) -> None:
+    """The command."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("data", type=Path, help="folder of the measurements")
     options.add_argument("--check", action="store_true", help="print, do not write")
     options.add_argument("--everything", action="store_true", help="move the constants of dense models too")
     options.add_argument("--quick", action="store_true", help="without leaving anything out")
-    given = options.parse_args()
+    given = options.parse_args(words)
     # a constant that is new begins where it is thought to be
     constants = {name: CONSTANTS.get(name, begin) for name, (begin, _) in START.items()}
     for _ in range(ROUNDS):
@@ -347,7 +348,3 @@ def main() -> None:
     print({kind: (round(w, 3), n) for kind, (w, n) in sorted(widths.items())})
     if not given.check:
         write(cases, constants, widths)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,4 @@
-"""The scheduling papers' qualitative results on the simulator: ``python benchmarks/simulator_papers.py``.
-
-Prints one table per claim, as quoted in docs/simulator.md. About three minutes on one core.
-"""
+"""The scheduling papers' qualitative results on the simulator, longer than tests/simulate/test_papers.py runs them."""
 
 from __future__ import annotations
 
@@ -9,35 +6,16 @@ import sys
 
 import numpy as np
 
-from benchmarks.machines import Exclusive
 from planner.catalog.kv import kv_capacity
 from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
-from planner.fluid.rad import rad_lambda_max
 from planner.fluid.wait import wait_min_thresholds
-from planner.predict.engine import Request
-from planner.reproduce.machines import KvLinear, Staircase
+from planner.reproduce.machines import KvLinear
 from planner.simulate.compare import Setting, compare_policies
 from planner.simulate.run import run_policy
-from planner.simulate.statistics import mean_of_batches, summarize
+from planner.simulate.statistics import summarize
 from planner.workload.workload import Workload
-
-LINES = {"alpha_p": 0.02, "beta_p": 6e-5, "alpha_d": 0.012, "beta_d": 1.5e-4}
-STRONG = Exclusive(**LINES, alpha_mb=0.02, c0=6e-5, c1=6e-4, c2=-4e-4)
-NONE = Exclusive(**LINES, alpha_mb=0.012, c0=6e-5, c1=9e-5)
-
-
-def backlog(n: int, seed: int) -> list[Request]:
-    """Requests that all wait at time 0: prompts 16..256, geometric outputs of mean 48."""
-    rng = np.random.default_rng(seed)
-    rows = zip(rng.integers(16, 257, n).tolist(), rng.geometric(1 / 48, n).tolist(), strict=True)
-    return [Request(i, 0.0, *row) for i, row in enumerate(rows)]
-
-
-def poisson(n: int, rate: float, lengths: tuple[int, int], seed: int) -> list[Request]:
-    """Requests of one length [1/s]."""
-    times = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, n)).tolist()
-    return [Request(i, t, *lengths) for i, t in enumerate(times)]
+from tests.simulate.test_papers import EXAMPLE_2, NONE, RAD_BOUND, STRONG, poisson, rad_run, throughput
 
 
 def interference(runs: int = 4, n: int = 4000) -> None:
@@ -51,10 +29,7 @@ def interference(runs: int = 4, n: int = 4000) -> None:
             ("eb_star", {"slots": 64, "variant": "mean"}),
             ("eb_plus", {"slots": 64, "variant": "mean"}),
         ):
-            found = [
-                summarize(run_policy(backlog(n, s), policy, lines, parameters))["throughput_per_s"] for s in range(runs)
-            ]
-            e = mean_of_batches(np.array(found))
+            e = throughput(policy, lines, parameters, runs, n)
             row.append(f"{policy} {e.value:.2f} ± {e.half_width:.2f}")
         print(f"  {name:20s} {', '.join(row)}")
 
@@ -103,12 +78,11 @@ def slai(n: int = 2500, runs: int = 3) -> None:
 
 def wait_example(n: int = 4000) -> None:
     """Example 2: greedy first come first served loses a quarter; WAIT keeps the rate within the same memory."""
-    lines = KvLinear(0.4, 0.05)
     print("\nWAIT paper, example 2: C = 12, l = 1, l' = 1, iteration 0.4 + 0.05 KV")
     for rate in (2.0, 2.8, 3.2, 3.6, 4.0):
-        greedy = run_policy(poisson(n, rate, (1, 2), 1), "fcfs_restart", lines, capacity=12)
+        greedy = run_policy(poisson(n, rate, (1, 2), 1), "fcfs_restart", EXAMPLE_2, capacity=12)
         g = summarize(greedy)
-        w = run_policy(poisson(n, rate, (1, 2), 1), "wait", lines, {"thresholds": {0: 4}})
+        w = run_policy(poisson(n, rate, (1, 2), 1), "wait", EXAMPLE_2, {"thresholds": {0: 4}})
         s = summarize(w)
         print(
             f"  rate {rate}: greedy {g['throughput_per_s']:.3f}/s, evictions/1000 {g['evictions_per_1000']:.0f}; "
@@ -120,24 +94,10 @@ def wait_example(n: int = 4000) -> None:
 
 def rad(n: int = 3000) -> None:
     """RAD keeps up below its bound and does not above."""
-    lines = Staircase(0.002, 1e-5, 32, 4096, 2e-9, 2e-9, 32, 16, 8, 32, 16)
-    dist = [(p, d, 1 / (8 * 48)) for p in range(32, 257, 32) for d in range(1, 49)]
-    machine = {
-        "inv_mu_lin": 0.002, "inv_mu_nlin": 1e-5, "N": 32, "d": 4096, "vrow": 32, "vcol": 16, "s": 1, "mu_gemv": 1 / 2e-9,
-        "trow": 32, "tcol": 16, "tred": 8, "mu": 1 / 2e-9,
-    }  # fmt: skip
-    bound = rad_lambda_max(1, dist, machine)
-    print(f"\nRAD: bound {bound:.2f} requests/s")
+    print(f"\nRAD: bound {RAD_BOUND:.2f} requests/s")
     rng = np.random.default_rng(1)
     for load in (0.9, 0.97, 1.03, 1.1):
-        rows = zip(
-            np.cumsum(rng.exponential(1 / (load * bound), n)).tolist(),
-            (32 * rng.integers(1, 9, n)).tolist(),
-            rng.integers(2, 50, n).tolist(),
-            strict=True,
-        )
-        sample = [Request(i, *row) for i, row in enumerate(rows)]
-        run = run_policy(sample, "rad", lines, {"t_col": 16, "chunk": 32, "n": 10_000})
+        run = rad_run(load, n, rng)
         waits = np.array([r.first_token_s - r.arrival for r in run.requests])
         early, late = waits[n // 10 : n // 5].mean(), waits[-n // 10 :].mean()
         print(
@@ -162,13 +122,9 @@ def cascades(n: int = 3000) -> None:
 
 
 def main() -> None:
-    """All of them."""
+    """All of them, a table per claim as docs/simulator.md has them; about three minutes on one core."""
     wait_example()
     rad()
     cascades()
     interference()
     slai()
-
-
-if __name__ == "__main__":
-    main()

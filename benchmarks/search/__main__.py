@@ -1,4 +1,4 @@
-"""Whether a plan is the cheapest that was open to it, and one answer: ``python benchmarks/search.py WHAT [FIRST [LAST [FILE]]]``.
+"""Whether a plan is the cheapest that was open to it: ``python -m benchmarks.search choices|default [FIRST [LAST]]``.
 
 choices: for each of twenty questions, every single choice of routing, pools, compression, precision, engine, measured profile,
 shape and GPU type of ``--gpu any`` is planned by itself, whatever the table proposes; one that is cheaper than the plan by more
@@ -8,28 +8,19 @@ default: forty questions over models of 8B to 70B and a mixture of experts, rate
 TPOT and both. For each the default is planned, then once with every value of ``--tp``, ``--token-budget``, ``--max-num-seqs``,
 ``--kv`` and ``--pools`` fixed; a line per question, with the fixed value that is cheaper by the most and how many were planned.
 
-same: five questions, planned with every row twice on one thread and twice on four, while other processes keep all cores busy:
-the same bytes, or a line that says where they differ.
-
-What cannot be cheaper by the throughput of its engines alone is not planned. FIRST and LAST pick some of the questions; those
-that stand in FILE are passed over, so that a run can be taken up again.
+What cannot be cheaper by the throughput of its engines alone is not planned. FIRST and LAST pick some of the questions.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
-import multiprocessing
 import re
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import planner as fo
-from planner.advice import choices as advised
 from planner.advice.choices import cost_with
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import measured_profiles
@@ -43,7 +34,6 @@ from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.options import PlanInputs
 from planner.routing import ROUTINGS
 from planner.shared import kept
-from planner.shared.cores import cores
 from planner.workload.workload import Workload
 
 MODELS = ("llama-3.1-8b", "qwen3-14b", "qwen3-32b", "llama-3.1-70b", "qwen3-30b-a3b")
@@ -71,17 +61,7 @@ DEFAULTS = [
     }
     for k in range(40)
 ]
-SAME: list[dict[str, Any]] = [
-    {"slo": 0.5},
-    {"slo": 1.0, "tpot": "50ms", "rate": 30.0},
-    {"slo": 0.5, "rate": 60.0, "gpu": ["h100", "l40s"]},
-    {"ttft": "p95=400ms", "rate": 20.0, "model": "llama-3.1-70b"},
-    {"slo": 0.5, "rate": 20.0, "shape": "disaggregated", "routing": "least"},
-]
 TOLERANCE = 0.02
-
-LOOKED_AT = 30
-"""Paths whose bound is made better before the fixed value is planned instead."""
 
 
 def compiled(question: dict[str, Any]) -> CompiledQuestion:
@@ -220,60 +200,19 @@ def of_default(question: dict[str, Any]) -> tuple[bool, str]:
     return loss > TOLERANCE, text
 
 
-def _busy() -> None:
-    """Keep a core busy."""
-    while True:
-        pass
-
-
-def of_same(question: dict[str, Any]) -> tuple[bool, str]:
-    """Whether the plan and its rows are the same bytes on one thread and on four, twice each, and the question told."""
-    found = []
-    for threads in (1, 4, 1, 4):
-        # rows are answered on as many threads as there are cores
-        advised.cores = lambda threads=threads: threads  # type: ignore[assignment]
-        found.append(json.dumps(fo.plan("azure", **question, choices=True).to_dict(), sort_keys=True))
-    told = " ".join(f"{k}={v}" for k, v in question.items())
-    bad = len(set(found)) > 1
-    return (
-        bad,
-        f"{told}: {'DIFFERENT' if bad else 'the same bytes'} on 1, 4, 1 and 4 threads ({len(found[0]):,} characters)",
-    )
-
-
-@contextlib.contextmanager
-def crowded() -> Iterator[None]:
-    """All cores busy with other processes meanwhile."""
-    others = [multiprocessing.Process(target=_busy, daemon=True) for _ in range(cores())]
-    for other in others:
-        other.start()
-    try:
-        yield
-    finally:
-        for other in others:
-            other.kill()
-
-
-def main(what: str, first: int = 1, last: int = 40, done: Path | None = None) -> None:
+def main(what: str, first: int = 1, last: int = 40) -> None:
     """Plan the questions and print a line each."""
-    kinds = {"choices": (CHOICES, of_choices), "default": (DEFAULTS, of_default), "same": (SAME, of_same)}
+    kinds = {"choices": (CHOICES, of_choices), "default": (DEFAULTS, of_default)}
     questions, look = kinds[what]
-    told = done.read_text(encoding="utf-8") if done is not None and done.exists() else ""
-    seen, failed = {int(text.split()[0]) for text in told.splitlines()}, 0
+    failed = 0
     for number, question in enumerate(questions, start=1):
-        if not first <= number <= last or number in seen:
-            continue
-        with crowded() if what == "same" else contextlib.nullcontext():
+        if first <= number <= last:
             bad, text = look(question)
-        failed += bad
-        told += f"{number:2d} {text}\n"
-        print(f"{number:2d} {text}", flush=True)
-        if done is not None:
-            done.write_text(told, encoding="utf-8")
-    wrong_of = "other bytes on other threads" if what == "same" else "a cheaper choice (2%) that is not told"
-    print(f"{failed} questions have {wrong_of}")
+            failed += bad
+            print(f"{number:2d} {text}", flush=True)
+    print(f"{failed} questions have a cheaper choice ({TOLERANCE:.0%}) that is not told")
     sys.exit(min(failed, 1))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:4]), *map(Path, sys.argv[4:5]))
+    main(sys.argv[1], *map(int, sys.argv[2:4]))

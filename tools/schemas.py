@@ -1,4 +1,4 @@
-"""Write planner/schemas/*.json, JSON Schemas of files and results, from the records themselves: ``python benchmarks/schemas.py``.
+"""Write planner/schemas/*.json, JSON Schemas of files and results, from the records themselves: ``python tools/schemas.py``.
 
 One function makes them of a type: what a field may hold is its annotation, what it means is what the record's docstring says. A
 record that writes itself in a way of its own is told by its fields, none of which it must have.

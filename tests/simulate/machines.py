@@ -1,4 +1,4 @@
-"""Iteration times of the scheduling papers by name, for the reference cases of the policies and for benchmarks of the simulator."""
+"""Iteration times of the scheduling papers by name, for the reference cases of the policies and for the papers' claims."""
 
 from __future__ import annotations
 

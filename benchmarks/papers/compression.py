@@ -4,7 +4,7 @@ The paper's prompts (LMSYS-Chat-1M, Azure) are not public as text. Here: documen
 packages (README texts in their metadata, reStructuredText and Markdown files, long docstrings) and of this project, cut into
 prompts that lie in the paper's bands. Licences of the packages used are listed with the result.
 
-    python benchmarks/compress_fidelity.py            # about two minutes
+About two minutes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def documents() -> tuple[list[str], list[str]]:
             used.append(
                 f"{package.metadata['Name']} ({(package.metadata.get('License-Expression') or 'see its metadata')[:20]})"
             )
-    for file in sorted((Path(__file__).parent.parent / "docs").rglob("*.md")):
+    for file in sorted((Path(__file__).parents[2] / "docs").rglob("*.md")):
         texts.append(file.read_text(encoding="utf-8"))
     return texts, sorted(used)
 
@@ -73,6 +73,7 @@ def prompts(texts: list[str], boundary: int, gamma: float, rng: random.Random) -
 
 
 def main() -> None:
+    """Print what each band comes to."""
     texts, used = documents()
     print(f"{len(texts)} documents of {len(used)} packages: {', '.join(used)}\n")
     rng = random.Random(1)
@@ -95,7 +96,3 @@ def main() -> None:
         ratio = 1e3 * total.latency_s["p50"] / PRINTED_P50_MS[name]
         print(f"  {'latency':16s} {times}  (p50 {ratio:.1f} times the paper's {PRINTED_P50_MS[name]} ms)")
         print(f"  left alone: {dict(total.reasons)}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Write docs/page.md, the pages as terminals of 80 to 120 columns show them: ``python benchmarks/pages.py``.
+"""Write docs/page.md, the pages as terminals of 80 to 120 columns show them: ``python tools/pages.py``.
 
 Takes a minute: the choices below a plan are given time until all are sized.
 """
@@ -18,7 +18,7 @@ DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "page.md"
 
 HEAD = """# The page
 
-Written by `python benchmarks/pages.py`, which runs the commands shown; prices and their age are those of that day.
+Written by `python tools/pages.py`, which runs the commands shown; prices and their age are those of that day.
 
 A page fits its terminal (`COLUMNS`, where that is set). Where a table is too wide, columns go in an order stated per table, the
 least wanted first, and the page says which; then words fold (in the table of choices only when the least wanted are gone). Numbers

@@ -1,6 +1,6 @@
 """Write the files of workloads/ from their sources, with the project's own importer.
 
-    python benchmarks/make_shipped_workloads.py FOLDER_WITH_THE_RAW_DATA
+    python tools/shipped_workloads.py FOLDER_WITH_THE_RAW_DATA
 
 The folder holds raw/ (traces), cdf/ (distribution functions) and arrivals/ (rates per ten minutes).
 """
