@@ -85,8 +85,6 @@ class Trace:
         Lengths of the same requests [tokens], shape (requests,).
     category
         Index into the workload's categories, shape (requests,).
-    near_s
-        How far its copies may be shifted [s], where its hours differ; ``None`` = :data:`SHIFT_S` for a trace of hours, else any.
     stretches
         Where these are stretches of a longer trace: they lie one after another on the clock of `times_s`.
     """
@@ -95,15 +93,13 @@ class Trace:
     input_tokens: Floats
     output_tokens: Floats
     category: Ints
-    near_s: float | None = None
     stretches: Stretches | None = None
 
     @property
     def reach_s(self) -> float:
         """How far its copies are shifted at most [s]: more users live by the same clock."""
         span = float(self.times_s[-1])
-        far = span if span <= LONG_S else SHIFT_S
-        return far if self.near_s is None else min(self.near_s, far)
+        return span if span <= LONG_S and self.stretches is None else min(span, SHIFT_S)
 
     @property
     def requests(self) -> int:
@@ -140,14 +136,14 @@ class Trace:
     def select(self, keep: Bools) -> Trace:
         """The requests marked in `keep`, shape (requests,), at their own times."""
         rows = self.times_s[keep], self.input_tokens[keep], self.output_tokens[keep], self.category[keep]
-        return Trace(*rows, self.near_s, self.stretches)
+        return Trace(*rows, self.stretches)
 
     def within(self, parts: Stretches) -> Trace:
         """The requests of some stretches of this trace, laid one after another."""
         place = parts.holding(self.times_s)
         keep = place >= 0
         moved = (parts.begin_s - parts.start_s)[place]
-        return replace(replace(self, times_s=self.times_s + moved).select(keep), near_s=SHIFT_S, stretches=parts)
+        return replace(replace(self, times_s=self.times_s + moved).select(keep), stretches=parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -289,9 +285,7 @@ class Intervals:
         row = np.minimum(np.searchsorted(below, level * below[-1]), below.size - 1)
         if parts is None and times.size:
             times = times - times[0]
-        return Trace(
-            times, input_tokens[row], output_tokens[row], category[row], None if parts is None else SHIFT_S, parts
-        )
+        return Trace(times, input_tokens[row], output_tokens[row], category[row], parts)
 
 
 def _width(last_s: float, least_s: float, most: int) -> float:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -56,23 +56,6 @@ class Provenance(Record):
     notes: tuple[str, ...] = ()
     length_split: str | None = None
     exact: bool = True
-
-
-class Described(TypedDict):
-    """What results and plans say of a workload."""
-
-    schema_version: int
-    name: str
-    digest: str
-    rows: int
-    mean_input_tokens: float
-    mean_output_tokens: float
-    mean_total_tokens: float
-    categories: Sequence[Mapping[str, str | float | None]]
-    arrivals: Mapping[str, object]
-    provenance: Mapping[str, object]
-    sessions: NotRequired[Mapping[str, object]]
-    distribution: NotRequired[Mapping[str, Sequence[float]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -418,9 +401,9 @@ class Workload:
             f"arrival_rate_per_s={'None' if rate is None else format(rate, '.6g')})"
         )
 
-    def to_dict(self, rows: bool = False) -> Described:
+    def to_dict(self, rows: bool = False) -> dict[str, Any]:
         """JSON-ready summary; with `rows` also the distribution itself."""
-        result: Described = {
+        result: dict[str, Any] = {
             "schema_version": 1,
             "name": self.name,
             "digest": self.digest,
