@@ -120,7 +120,7 @@ def import_list(
     name: str | None,
 ) -> None:
     """Take a price list in: plans use its offers before the shipped ones. Importing again replaces it."""
-    from planner.catalog.price_import import read_price_file
+    from planner.catalog.price_files import read_price_file
     from planner.catalog.prices import save_offers
 
     found = read_price_file(file, vendor=vendor, seen=day)

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.compress.gate import PROSE, STRUCTURED, content_type
 from planner.compress.scores import ScoreWeights, sentence_scores
-from planner.compress.segments import Unit, units_of
+from planner.compress.segments import PROSE, STRUCTURED, Unit, content_type, units_of
 from planner.compress.tokens import TokenCounter
 
 TOKENS_PER_MESSAGE = 8
@@ -30,7 +29,7 @@ class CompressorSettings:
     keep_first, keep_last
         Sentences kept whatever their score (primacy and recency).
     content_types
-        Content that may be compressed (:mod:`planner.compress.gate`).
+        Content that may be compressed (:mod:`planner.compress.segments`).
     language
         ISO 639-1 code of the sentence rules; ``None`` = by script.
     """
@@ -107,7 +106,7 @@ def compress(
     settings
         Default: the paper's.
     content
-        Content type where it is known; default by :func:`planner.compress.gate.content_type`.
+        Content type where it is known; default by :func:`planner.compress.segments.content_type`.
     least
         Whether, where what must be kept is more than the budget, that is what is left of it.
 

@@ -15,9 +15,8 @@ from planner.errors import InputError, refuse, unknown
 from planner.queueing.order import ranked
 from planner.shared.record import Record
 from planner.workload.arrivals import Arrivals
-from planner.workload.law import PiecewiseLaw, summed
 from planner.workload.sessions import Sessions
-from planner.workload.trace import Floats, Intervals, Ints, Trace
+from planner.workload.trace import Floats, Intervals, Ints, PiecewiseLaw, Trace, summed
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from planner.catalog.load import gpus, price_offers
-from planner.catalog.price_import import match_gpu, read_price_file
+from planner.catalog.price_files import match_gpu, read_price_file
 from planner.catalog.prices import COLUMNS, STALE_DAYS, Offer, parse_offers, reference_offer, save_offers
 from planner.cli.main import app
 from planner.errors import InputError
