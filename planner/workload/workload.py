@@ -240,17 +240,14 @@ class Workload:
         own = replace(self.arrivals, **{name: getattr(arrivals, name) for name in taken})
         return self._changed(arrivals=own)
 
-    def renamed(
-        self, name: str, source: str | None = None, licence: str | None = None, notes: tuple[str, ...] = ()
-    ) -> Workload:
-        """The same workload under another name, with further provenance."""
+    def renamed(self, name: str, source: str | None = None, licence: str | None = None) -> Workload:
+        """The same workload under another name, from another source."""
         known = self.provenance
         record = replace(
             known,
             name=name,
             source=known.source if source is None else source,
             licence=known.licence if licence is None else licence,
-            notes=(*known.notes, *notes),
         )
         return self._changed(name=name, provenance=record)
 
@@ -400,8 +397,8 @@ class Workload:
             f"arrival_rate_per_s={'None' if rate is None else format(rate, '.6g')})"
         )
 
-    def to_dict(self, rows: bool = False) -> dict[str, Any]:
-        """JSON-ready summary; with `rows` also the distribution itself."""
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready summary."""
         result: dict[str, Any] = {
             "schema_version": 1,
             "name": self.name,
@@ -421,8 +418,6 @@ class Workload:
         }
         if self.sessions is not None:
             result["sessions"] = self.sessions.to_dict()
-        if rows:
-            result["distribution"] = {name: getattr(self, name).tolist() for name in COLUMNS}
         return result
 
     # --------------------------------------------------------------------------------------------------------- moments
