@@ -30,25 +30,6 @@ MEMORY_TOLERANCE = 0.13
 """How far a listed memory size may be from the catalog's: vendors write 80 GB, 81,920 MiB or 79.65 GiB for one part."""
 
 
-@dataclass(frozen=True, slots=True)
-class PriceImport:
-    """What a price file holds.
-
-    Parameters
-    ----------
-    offers
-        The cheapest of each GPU, vendor, region and term.
-    form
-        ``skypilot``, ``gpuhunt`` or ``fleetopt``.
-    skipped
-        GPUs (or accelerators) the catalog does not have, with the number of their rows.
-    """
-
-    offers: tuple[Offer, ...]
-    form: str
-    skipped: Mapping[str, int]
-
-
 def _squashed(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", normalized(name).removeprefix("nvidia-").removeprefix("amd-"))
 
@@ -93,7 +74,9 @@ def match_gpu(name: str, memory_gib: float | None = None, hint: str = "") -> Gpu
     return next((spec for spec in ordered if spec is not None and fits(spec)), None)
 
 
-def read_price_file(path: Path, *, vendor: str | None = None, seen: str | None = None) -> PriceImport:
+def read_price_file(
+    path: Path, *, vendor: str | None = None, seen: str | None = None
+) -> tuple[Sequence[Offer], Mapping[str, int]]:
     """Read a price catalog.
 
     Parameters
@@ -105,6 +88,12 @@ def read_price_file(path: Path, *, vendor: str | None = None, seen: str | None =
     seen
         Day the prices were seen, ISO 8601; default: the day the file was written.
 
+    Returns
+    -------
+    tuple
+        The cheapest offer of each GPU, vendor, region and term; and GPUs (or accelerators) the catalog does not have, with the
+        number of their rows.
+
     Raises
     ------
     InputError
@@ -113,7 +102,7 @@ def read_price_file(path: Path, *, vendor: str | None = None, seen: str | None =
     text = read_text(path)
     header = set(next(Rows(text.splitlines(), str(path)), []))
     if set(COLUMNS) <= header:
-        return PriceImport(tuple(parse_offers(text, str(path), gpus(), own=True)), "fleetopt", {})
+        return parse_offers(text, str(path), gpus(), own=True), {}
     found = next((f for f in _FORMS if f[1] <= header), None)
     if found is None:
         columns = (("SkyPilot", sorted(_SKYPILOT)), ("gpuhunt", sorted(_GPUHUNT)), ("Our own", COLUMNS))
@@ -149,7 +138,7 @@ def read_price_file(path: Path, *, vendor: str | None = None, seen: str | None =
     if not cheapest:
         others = f": it lists {', '.join(sorted(skipped)[:8])}" if skipped else ""
         raise InputError(f"{path}: no GPU of the catalog has a price in it{others}")
-    return PriceImport(tuple(cheapest.values()), form, dict(skipped))
+    return [*cheapest.values()], skipped
 
 
 _Entry = tuple[str, float | None, str, str, str, float]
