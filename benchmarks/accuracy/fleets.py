@@ -96,8 +96,11 @@ def transfer_s(model: ModelSpec, tokens: float, links: int) -> float:
     return kv_bytes_per_token(model) * tokens / (NODE_LINK_BYTES_PER_S * links)
 
 
-def _room(device: GpuSpec, model: ModelSpec, tp: int) -> float:
-    return float(kv_capacity(model, device, Parallelism(tp), max_num_seqs=256, token_budget=8192).tokens)
+def _room(engine: str, device: GpuSpec, model: ModelSpec, tp: int) -> float:
+    pool = find_engine(engine).window_pool
+    return float(
+        kv_capacity(model, device, Parallelism(tp), max_num_seqs=256, token_budget=8192, window_pool=pool).tokens
+    )
 
 
 def disaggregated(data: Path) -> Iterator[Pair]:
@@ -111,7 +114,7 @@ def disaggregated(data: Path) -> Iterator[Pair]:
         profiles = _profiles(engine, device, model, tp, decode_tp)
         pool = PREFILL_KV * (1.0 + windows * (model.sliding_window + CHUNK) / LONGEST)
         cache = PrefixCache(windows=windows if find_engine(engine).keeps_windows else 0.0)
-        first, second = split(profiles, (prefills, decodes), (pool, _room(device, model, decode_tp)), "prefix")
+        first, second = split(profiles, (prefills, decodes), (pool, _room(engine, device, model, decode_tp)), "prefix")
         moves = transfer_s(model, PREFIX + QUESTION, min(tp, decode_tp))
         rates = [float(r["target_qps"]) for r in own]
         stages = climbs(
@@ -134,7 +137,7 @@ def stated_rate(data: Path) -> Iterator[Pair]:
     for row in table(data / "real" / "pd" / "rate45.csv"):
         device, model, _ = served(LADDER[0], "gpt-oss-120b", 1)
         profiles = _profiles(LADDER[1], device, model, 1, 4)
-        first, second = split(profiles, (8, 2), (math.inf, _room(device, model, 4)))
+        first, second = split(profiles, (8, 2), (math.inf, _room(LADDER[1], device, model, 4)))
         count, rate, prompt = int(row["requests"]), float(row["rate"]), float(row["input_tokens"])
         load = Load(np.arange(count) / rate, prompt, float(row["output_tokens"]))
         run = through(load, first, decoders=second, transfer_s=transfer_s(model, prompt, 1))
@@ -148,7 +151,7 @@ def _closed_loop(run: Workers) -> tuple[float, float, float, Profile]:
     """Output tokens/s, mean E2E and mean time of a decode step of a closed loop [s]: the mean of several orders of its answers."""
     device, model, _ = served(RATIO[0], run.row["model_id"].split("/")[-1], run.tp)
     profiles = _profiles(RATIO[1], device, model, run.tp, run.tp)
-    room = _room(device, model, run.tp)
+    room = _room(RATIO[1], device, model, run.tp)
     first, second = split(profiles, (run.prefills, run.decodes), (math.inf, room))
     moves, found = transfer_s(model, run.input_tokens, run.tp), []
     for draw in range(DRAWS):

@@ -38,8 +38,8 @@ MLPERF_BUDGET = 8192
 OF_V60 = "0.14"
 """vLLM of MLPerf Inference v6.0 (AMD's build and Krai's)."""
 ONE_SERVER = "-reference-"
-"""Systems of MLCommons' reference implementation, which asks one vLLM server (``--api_server``): it has all GPUs of its system. Neural
-Magic's README of round v4.1 starts it with ``--tensor-parallel-size=4`` on four H100."""
+"""Systems of MLCommons' reference implementation, which asks one vLLM server (``--api_server``): it has all GPUs of its system.
+Neural Magic's README of round v4.1 starts it with ``--tensor-parallel-size=4`` on four H100."""
 VLLM_SEQUENCES = 256
 """What vLLM takes at most where nobody says (its default, V0 and V1)."""
 
