@@ -251,6 +251,7 @@ def kv_capacity(
     max_num_seqs: int,
     token_budget: int = DEFAULT_TOKEN_BUDGET,
     memory_utilization: float = DEFAULT_MEMORY_UTILIZATION,
+    window_pool: float = 0.0,
 ) -> KvCapacity:
     """KV cache of a replica of `tp` GPUs.
 
@@ -261,8 +262,9 @@ def kv_capacity(
 
     solved for K, the tokens that N sequences may hold together. Layers with full attention keep every token; the
     sliding-window layers of a sequence keep its window, in whole blocks, and of the tokens being prefilled at most the
-    budget (engines with one KV group per kind of layer: vLLM from 0.10 on, SGLang, TensorRT-LLM); a recurrent state is
-    there once per sequence. For models with full attention only this is KV / bytes per token.
+    budget (engines with one KV group per kind of layer: vLLM from 0.10 on, TensorRT-LLM), unless they have a pool of their own
+    for a share of all tokens; a recurrent state is there once per sequence. For models with full attention only this is
+    KV / bytes per token.
 
     Parameters
     ----------
@@ -276,6 +278,9 @@ def kv_capacity(
         Tokens of one iteration [tokens].
     memory_utilization
         Share of the device the engine may take, in (0, 1] [1].
+    window_pool
+        Tokens that the pool of sliding-window layers has room for, over those of the others; 0 = there is none
+        (:attr:`planner.engines.Engine.window_pool`) [1].
 
     Returns
     -------
@@ -310,7 +315,8 @@ def kv_capacity(
     left = room - max_num_seqs * states
     if full > 0.0:
         # short sequences keep all they have in every layer, long ones their windows: the looser of the two bounds holds
-        tokens = max(left / (full + window), (left - window * kept) / full)
+        bounds = (left / (full + window), (left - window * kept) / full)
+        tokens = left / (full + window_pool * window) if window_pool else max(bounds)
     else:
         # nothing grows with the context: the sequences fit whatever their length, or they do not
         tokens = max_num_seqs * model.max_context if left >= window * kept else left / window if window else 0.0
