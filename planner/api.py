@@ -907,7 +907,7 @@ def capacity(
     ----------
     fleet
         A plan or a plan file: its fleet stands, unless `have` says what there is instead. A configuration file or ``None``: the
-        question of what `have` bears.
+        question of what `have` bears. Of users the largest number is told; how many are named does not matter.
     have
         GPUs there are: ``{"h100": 24, "a100": 40}`` or ``["h100=24", "a100=40"]``.
     workload, scenario
@@ -933,9 +933,10 @@ def capacity(
     >>> fo.capacity(p).rate_per_s >= 100
     True
     """
-    from planner.fleet.unknowns import with_users
-    from planner.studies.capacity import MOST_ROUNDS, as_many, capacity_of
+    from planner.studies.capacity import SOME_USERS, capacity_of
 
+    if {options.get("think_time"), options.get("requests_per_hour")} != {None} and options.get("users") is None:
+        options["users"] = SOME_USERS
     hourly = _Hourly(fleet, workload, scenario, options, stated=have is None)
     if have is not None:
         from planner.studies.stock import capacity_of_stock
@@ -952,14 +953,7 @@ def capacity(
         )
     _refuse_bought([k for k, v in options.items() if v is not None])
     question = compile_question(hourly.question, hourly.loaded, hourly.peak)
-    found = capacity_of(standing_fleet(question, hourly.standing), hourly.peak)
-    # more users wait longer and ask less often each: what so many ask is looked up anew until they are those asked about
-    for _ in range(MOST_ROUNDS):
-        if found.users is None or as_many(question, found.users):
-            break
-        question = with_users(question, found.users)
-        found = capacity_of(standing_fleet(question, hourly.standing), found.rate_per_s)
-    return found
+    return capacity_of(standing_fleet(question, hourly.standing), hourly.peak)
 
 
 def _refuse_bought(changes: Collection[str]) -> None:
