@@ -129,12 +129,22 @@ def test_fast_command_lines_run(where: str, arguments: list[str]) -> None:
     assert result.stdout.strip()
 
 
+def _anchors(path: Path) -> set[str]:
+    """What the headings of a document are called in links."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_lead_somewhere() -> None:
     broken = []
     for path in DOCUMENTS:
-        for target in re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
-            if not re.match(r"[a-z]+:", target) and not (path.parent / target).exists():
-                broken.append(f"{path.relative_to(ROOT)}: {target}")
+        for target, anchor in re.findall(r"\]\(([^)\s#]*)(?:#([^)]*))?\)", path.read_text(encoding="utf-8")):
+            file = path.parent / target if target else path
+            if re.match(r"[a-z]+:", target):
+                continue
+            if not file.exists() or (anchor and file.suffix == ".md" and anchor not in _anchors(file)):
+                broken.append(f"{path.relative_to(ROOT)}: {target}#{anchor}")
     assert not broken
 
 
