@@ -698,7 +698,7 @@ def profile(
     """
     if name is not None:
         file = profile_file(name)
-        named = load_profile(file)
+        named = _unchanged(str(file), file.stat().st_mtime_ns) if file.is_file() else load_profile(file)
         trusted = file.parent in (FOLDER / "profiles", user_directory())
         if not trusted and any(outside(f, file.parent) for f in (named.model, f"{named.model}/config.json")):
             raise InputError(

@@ -222,13 +222,16 @@ def overlay(
 def _library() -> ctypes.CDLL:
     """The library, its functions declared."""
     library = load()
-    library.fleetopt_open.argtypes = [ctypes.POINTER(_Ask), ctypes.POINTER(_Pool), ctypes.c_int]
-    library.fleetopt_open.restype = ctypes.c_void_p
+    if library.fleetopt_open.argtypes:
+        return library
     library.fleetopt_advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     library.fleetopt_close.argtypes = [ctypes.c_void_p]
     library.fleetopt_close.restype = None
     library.fleetopt_overlay.argtypes = [*5 * [_ARRAY], _WHOLE, _DOUBLE, _ARRAY, _WHOLE, _WHOLE, *4 * [_ARRAY]]
     library.fleetopt_overlay.restype = _WHOLE
+    library.fleetopt_open.restype = ctypes.c_void_p
+    # the last, by which other threads see that all are
+    library.fleetopt_open.argtypes = [ctypes.POINTER(_Ask), ctypes.POINTER(_Pool), ctypes.c_int]
     return library
 
 
@@ -319,7 +322,7 @@ def _ask(arrays: _Arrays, clients: Clients, cache: PrefixCache | None, limits: S
     ask.leaves = clients.leave
     for name, column in arrays.items():
         if column.strides != (0,):
-            setattr(ask, name, column.ctypes.data)
+            setattr(ask, name, column.__array_interface__["data"][0])
     for name in ("session", "class_of"):
         setattr(ask, _NUMBERS[name], int(arrays[name].max()) + 1 if name in arrays else 0)
     for name in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight"):
