@@ -141,7 +141,6 @@ def _of_users(question: CompiledQuestion) -> CompiledQuestion:
     if question.traffic.sending.population is None or known:
         return question
 
-
     def solve(at: CompiledQuestion) -> Fleet:
         return find_shape(at.search.shape).solve(at).fleet
 
