@@ -220,21 +220,12 @@ class Node:
         Decides how long it takes.
     capacity
         KV memory [tokens]; ``math.inf`` = unlimited.
-    log
-        Called after every iteration with (start, duration, batch, held) if given.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        iteration: IterationTime,
-        capacity: float = math.inf,
-        log: Callable[[float, float, Batch, float], None] | None = None,
-    ) -> None:
+    def __init__(self, policy: Policy, iteration: IterationTime, capacity: float = math.inf) -> None:
         self.policy = policy
         self.iteration = iteration
         self.capacity = capacity
-        self.log = log
         self.waiting = WaitingQueue()
         self.residents: dict[int, Request] = {}  # in admission order
         self.held: float = 0
@@ -420,8 +411,6 @@ class Node:
         """The iteration ends: tokens go out, requests leave, the scheduler learns of both."""
         end, batch = self.end, self.batch
         self.end = math.inf
-        if self.log is not None:
-            self.log(self.now, self._duration, batch, self.held)
         residents = len(self.residents)
         emitted = list(batch.decodes)
         for request, chunk in batch.prefills:

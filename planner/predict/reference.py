@@ -221,15 +221,9 @@ class _Replay(Clock):
 
     def late(self, run: Run, limit: Limit) -> float:
         """Weight of the requests beyond a limit."""
-        r, output = self.requests, self.requests.output_tokens
-        value = {
-            "ttft_s": run.ttft_s,
-            "e2e_s": run.e2e_s,
-            "tpot_s": (run.done_s - run.first_s) / np.maximum(output - 1, 1),
-        }
-        beyond = np.isnan(run.done_s) | (value[limit.metric] > limit.limit_s)
-        if limit.metric == "tpot_s":
-            beyond &= np.isnan(run.done_s) | (output > 1)
+        r = self.requests
+        # what is never answered is beyond every limit
+        beyond = np.isnan(run.done_s) | (run.taken_s(limit.metric, r.output_tokens - 1.0) > limit.limit_s)
         return float(np.sum((np.ones(r.size) if r.weight is None else r.weight)[beyond]))
 
     # --- what replicas do ------------------------------------------------------------------------------------------

@@ -7,21 +7,16 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import FleetOptError, InputError, refuse
-from planner.predict.engine import Batch, Clock, IterationTime, Node, Policy, Request
+from planner.predict.engine import Clock, IterationTime, Node, Policy, Request
 from planner.routing import find_routing
 from planner.simulate.policies.distserve import PrefillNode
 from planner.simulate.policy import find_policy, make_policy
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-Log = Callable[[str, float, float, Batch, float], None]
-"""Told of every iteration: node, start [s], duration [s], batch, memory held [tokens]."""
 
 
 @dataclass(slots=True)
@@ -63,14 +58,13 @@ _MOST_REPLICAS = 10_000
 
 def run_policy(
     requests: Sequence[Request],
-    policy: str | Callable[[], Policy],
+    policy: str,
     iteration: IterationTime,
     parameters: Mapping[str, Any] | None = None,
     capacity: float = math.inf,
     replicas: int = 1,
     routing: str = "random",
     rng: np.random.Generator | None = None,
-    log: Log | None = None,
 ) -> Run:
     """Simulate `policy` until no work is left.
 
@@ -79,11 +73,11 @@ def run_policy(
     requests
         With arrival times [s], in any order; indices are unique.
     policy
-        Name, ``module:Class``, or a function that builds a policy (one per replica).
+        Name, or ``module:Class``; one for each replica is built.
     iteration
         Iteration-time model.
     parameters
-        Parameters of the policy when it is given by name.
+        Parameters of the policy.
     capacity
         KV memory of each replica [tokens].
     replicas
@@ -92,8 +86,6 @@ def run_policy(
         A name of :data:`planner.routing.ROUTINGS`; with one queue for all the policy's ``slots`` say when a replica is full.
     rng
         Generator for random routing and random ties.
-    log
-        Told of every iteration.
 
     Examples
     --------
@@ -112,28 +104,14 @@ def run_policy(
     if len({r.index for r in requests}) != len(requests):
         raise InputError("requests: indices must be unique")
     ordered = sorted(requests, key=lambda r: (r.arrival, r.index))
-    disaggregated, bounded = False, True
-    if isinstance(policy, str):
-        entry, name = find_policy(policy), policy
-        disaggregated, bounded = entry.disaggregated, entry.bounded_memory
-
-    def told(label: str) -> Callable[[float, float, Batch, float], None] | None:
-        return None if log is None else partial(log, label)
-
-    if disaggregated:
+    entry, given = find_policy(policy), dict(parameters or {})
+    if entry.disaggregated:
         if replicas != 1:
             raise InputError("distserve is one prefill and one decode node; replicas must be 1")
-        return _run_disaggregated(ordered, iteration, dict(parameters or {}), capacity, told)
-
-    def build() -> Policy:
-        return make_policy(name, parameters or {}, iteration) if isinstance(policy, str) else policy()
-
-    def can_finish(r: Request) -> bool:
-        return not bounded or r.input_tokens + r.output_tokens - 1 <= capacity
-
-    accepted = [r for r in ordered if can_finish(r)]
-    memory = capacity if bounded else math.inf
-    nodes = [Node(build(), iteration, memory, told(str(i))) for i in range(replicas)]
+        return _run_disaggregated(ordered, iteration, given, capacity)
+    memory = capacity if entry.bounded_memory else math.inf
+    accepted = [r for r in ordered if r.input_tokens + r.output_tokens - 1 <= memory]
+    nodes = [Node(make_policy(policy, given, iteration), iteration, memory) for _ in range(replicas)]
     _Behind(nodes, accepted, routing, rng).go()
     return _collect(ordered, nodes, nodes, len(accepted))
 
@@ -205,11 +183,9 @@ class _Behind(Clock):
 class _Pair(Clock):
     """A prefill node, and a decode node that takes its requests so long after their first tokens [s]."""
 
-    def __init__(self, nodes: Sequence[Node], requests: Sequence[Request], moves_s: Callable[[Request], float]) -> None:
+    def __init__(self, nodes: Sequence[Node], moves_s: Callable[[Request], float]) -> None:
         super().__init__(nodes)
         self.moves_s = moves_s
-        for request in requests:
-            self.schedule(request.arrival, lambda r: nodes[0].enqueue(r, r.arrival), request)
 
     def ended(self, node: Node) -> None:
         """See :class:`Clock`: what is prefilled moves."""
@@ -221,11 +197,7 @@ class _Pair(Clock):
 
 
 def _run_disaggregated(
-    requests: list[Request],
-    iteration: IterationTime,
-    parameters: dict[str, Any],
-    capacity: float,
-    told: Callable[[str], Callable[[float, float, Batch, float], None] | None],
+    requests: list[Request], iteration: IterationTime, parameters: dict[str, Any], capacity: float
 ) -> Run:
     """A prefill node, and a decode node with what it hands over."""
     base = float(parameters.pop("transfer_base", 0.0))
@@ -234,9 +206,11 @@ def _run_disaggregated(
         raise InputError("transfer_base and transfer_per_token must not be negative")
     policy = make_policy("distserve", parameters)
     accepted = [r for r in requests if r.output_tokens == 1 or r.input_tokens + r.output_tokens - 1 <= capacity]
-    first = Node(PrefillNode(), iteration, math.inf, told("prefill"))
-    second = Node(policy, iteration, capacity, told("decode"))
-    _Pair([first, second], accepted, lambda r: base + per_token * r.input_tokens).go()
+    first, second = Node(PrefillNode(), iteration), Node(policy, iteration, capacity)
+    pair = _Pair([first, second], lambda r: base + per_token * r.input_tokens)
+    for request in accepted:
+        pair.schedule(request.arrival, lambda r: first.enqueue(r, r.arrival), request)
+    pair.go()
     return _collect(requests, [second], [first, second], len(accepted))
 
 
