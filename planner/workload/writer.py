@@ -255,7 +255,7 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
                 requests=summary.get("requests"),
                 length_split=summary.get("length_split"),
             ),
-            recorded=None if trace is None else Trace(*(_array(trace, name) for name in TRACE), parts),
+            recorded=None if trace is None else Trace(**{name: _array(trace, name) for name in TRACE}, stretches=parts),
             intervals=None if known is None else Intervals(_array(known, "counts"), float(known.get("width_s", 1.0))),
             sessions=None if sessions is None else Sessions.from_columns(sessions),
             **columns,
