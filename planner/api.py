@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from planner.autoscale.derive import Autoscaling
     from planner.calibrate.launch import Launch
     from planner.calibrate.result import CalibrationSet
-    from planner.catalog.api_prices import ApiPrice
+    from planner.catalog.price_files import ApiPrice
     from planner.deploy import Rendered
     from planner.deploy.acceptance import Acceptance
     from planner.deploy.replay import Requests
@@ -1161,7 +1161,7 @@ def cost(
     >>> found.cheapest.cost_usd_per_hour < p.cost_usd_per_hour
     True
     """
-    from planner.catalog.api_prices import read_api_prices
+    from planner.catalog.price_files import read_api_prices
     from planner.studies.costs import Spot, costs_of, months_of, with_peaks
     from planner.studies.schedule import Elasticity, make_schedule
     from planner.workload.hours import HourlyRates

@@ -281,6 +281,15 @@ def format_count(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else _significant(value)
 
 
+def format_gpus(count: float) -> str:
+    """A number of GPUs.
+
+    >>> format_gpus(1), format_gpus(1024)
+    ('1 GPU', '1,024 GPUs')
+    """
+    return f"{count:,.0f} GPU{'' if count == 1 else 's'}"
+
+
 def format_percent(fraction: float) -> str:
     """One decimal below 10%, none above; a half counts upwards.
 

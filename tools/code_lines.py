@@ -1,4 +1,4 @@
-"""Code lines and constants of ``planner/`` by room: ``python tools/code_lines.py [REVISION ...]``, ``--write`` for docs/house.md.
+"""Code lines and constants of ``planner/`` by room: ``python tools/code_lines.py [REVISION ...]``, ``--write`` for docs/README.md.
 
 Lines that hold code, of Python, C and templates: docstrings, comments and blank lines do not count, every line of a statement over
 several lines does. A column per revision, the working tree without any. Lines of data in YAML, without comments and blanks, are
@@ -158,7 +158,7 @@ def table(head: str, columns: dict[str, Counter[str]]) -> str:
 
 
 def main(words: list[str]) -> None:
-    """Print markdown tables, or write those of today at the end of docs/house.md."""
+    """Print markdown tables, or write those of today at the end of docs/README.md."""
     names: list[str | None] = [word for word in words if word != "--write"]
     text = "\n\n".join(
         table(head, {name or "today": counted(name, endings) for name in names or [None]})
@@ -170,8 +170,8 @@ def main(words: list[str]) -> None:
     if "--write" not in words:
         print(text)
         return
-    house = ROOT / "docs" / "house.md"
-    before, mark, _ = house.read_text(encoding="utf-8").partition("## Today\n")
+    house = ROOT / "docs" / "README.md"
+    before, mark, _ = house.read_text(encoding="utf-8").partition("### Today\n")
     house.write_text(f"{before}{mark}\n{text}\n", encoding="utf-8")
 
 

@@ -4,7 +4,7 @@
     signed, covered}
     python -m benchmarks.accuracy                      # $FLEETOPT_SHARED_DATA, and writes docs/accuracy/public.md, figures.json
     and docs/data/public.csv
-    python -m benchmarks.accuracy PAGE [--print]       # brings docs/accuracy/PAGE.md and its lines in docs/accuracy.md up to
+    python -m benchmarks.accuracy PART [--print]       # brings that part of docs/accuracy.md and its lines in the index up to
     date: fleetopt, memory, occupancy, ... (minutes)
     python -m benchmarks.accuracy STUDY ...            # prints or writes what another page quotes: autoscale, closed, drifts, fit,
     sessions, vllm_cpu, with words of its own (--help)

@@ -13,7 +13,7 @@ import numpy as np
 import planner as fo
 from benchmarks.accuracy.mixtures import LADDER, RATIO, Workers, ratio_runs, served
 from benchmarks.accuracy.rows import SHARED, Pair, write_csv
-from benchmarks.accuracy.serving import Load, completed_per_s, poisson, quantile, random, table, through, tpot_s
+from benchmarks.accuracy.serving import Load, completed_per_s, poisson, quantile, random, table, through
 from planner.catalog.kv import kv_bytes_per_token, kv_capacity, window_share
 from planner.catalog.profiles import Profile, estimated_profile
 from planner.engines import engine as find_engine
@@ -101,8 +101,11 @@ def transfer_s(model: ModelSpec, tokens: float, links: int) -> float:
     return kv_bytes_per_token(model) * tokens / (NODE_LINK_BYTES_PER_S * links)
 
 
-def _room(device: GpuSpec, model: ModelSpec, tp: int) -> float:
-    return float(kv_capacity(model, device, Parallelism(tp), max_num_seqs=256, token_budget=8192).tokens)
+def _room(engine: str, device: GpuSpec, model: ModelSpec, tp: int) -> float:
+    pool = find_engine(engine).window_pool
+    return float(
+        kv_capacity(model, device, Parallelism(tp), max_num_seqs=256, token_budget=8192, window_pool=pool).tokens
+    )
 
 
 def disaggregated(data: Path) -> Iterator[Pair]:
@@ -116,7 +119,7 @@ def disaggregated(data: Path) -> Iterator[Pair]:
         profiles = _profiles(engine, device, model, tp, decode_tp)
         pool = PREFILL_KV * (1.0 + windows * (model.sliding_window + CHUNK) / LONGEST)
         cache = PrefixCache(windows=windows if find_engine(engine).keeps_windows else 0.0)
-        first, second = split(profiles, (prefills, decodes), (pool, _room(device, model, decode_tp)), "prefix")
+        first, second = split(profiles, (prefills, decodes), (pool, _room(engine, device, model, decode_tp)), "prefix")
         moves = transfer_s(model, PREFIX + QUESTION, min(tp, decode_tp))
         rates = [float(r["target_qps"]) for r in own]
         stages = climbs(
@@ -139,7 +142,7 @@ def stated_rate(data: Path) -> Iterator[Pair]:
     for row in table(data / "real" / "pd" / "rate45.csv"):
         device, model, _ = served(LADDER[0], "gpt-oss-120b", 1)
         profiles = _profiles(LADDER[1], device, model, 1, 4)
-        first, second = split(profiles, (8, 2), (math.inf, _room(device, model, 4)))
+        first, second = split(profiles, (8, 2), (math.inf, _room(LADDER[1], device, model, 4)))
         count, rate, prompt = int(row["requests"]), float(row["rate"]), float(row["input_tokens"])
         load = Load(np.arange(count) / rate, prompt, float(row["output_tokens"]))
         run = through(load, first, decoders=second, transfer_s=transfer_s(model, prompt, 1))
@@ -149,15 +152,22 @@ def stated_rate(data: Path) -> Iterator[Pair]:
         yield Pair("pd_e2e", "ttft_p90", name, quantile(run.ttft_s, 0.9) + overhead, float(row["ttft_p90_s"]), band)
 
 
-def _closed_loop(run: Workers) -> tuple[Run, Profile]:
-    """Replay of a closed loop; all answers have its mean length."""
+def _closed_loop(run: Workers) -> tuple[float, float, float, Profile]:
+    """Output tokens/s, mean E2E and mean time of a decode step of a closed loop [s]: the mean of several orders of its answers."""
     device, model, _ = served(RATIO[0], run.row["model_id"].split("/")[-1], run.tp)
     profiles = _profiles(RATIO[1], device, model, run.tp, run.tp)
-    room = _room(device, model, run.tp)
+    room = _room(RATIO[1], device, model, run.tp)
     first, second = split(profiles, (run.prefills, run.decodes), (math.inf, room))
-    load = Load(np.zeros(run.requests), run.input_tokens, run.output_tokens)
-    moves = transfer_s(model, run.input_tokens, run.tp)
-    return through(load, first, in_flight=run.concurrency, decoders=second, transfer_s=moves), profiles[0]
+    moves, found = transfer_s(model, run.input_tokens, run.tp), []
+    for draw in range(DRAWS):
+        answers = random(draw).permutation(run.answers)
+        load = Load(np.zeros(run.requests), run.input_tokens, answers)
+        played = through(load, first, in_flight=run.concurrency, decoders=second, transfer_s=moves)
+        # clients get their first token from the decode worker: the wait for its memory is none between tokens
+        step_s = float(played.decode_s.sum() / (answers - 1.0).sum())
+        found.append((completed_per_s(played) * float(answers.mean()), float(played.e2e_s.mean()), step_s))
+    rate, e2e, step = map(float, np.mean(found, axis=0))
+    return rate, e2e + profiles[0].api_overhead_s, step, profiles[0]
 
 
 def ratios(data: Path) -> Iterator[Pair]:
@@ -166,17 +176,15 @@ def ratios(data: Path) -> Iterator[Pair]:
     for run in ratio_runs(data):
         if run.broken:
             continue
-        replayed, profile = _closed_loop(run)
+        told_per_s, told_e2e, told_step, profile = _closed_loop(run)
         name = f"{run.prefills}P{run.decodes}D {run.cell}"
         measured = run.output_tokens * run.requests / float(run.row["duration"])
-        cells.setdefault(run.cell, []).append((completed_per_s(replayed) * run.output_tokens, measured))
+        cells.setdefault(run.cell, []).append((told_per_s, measured))
         steps_ms = (run.output_tokens - 1.0) * float(run.row["mean_tpot_ms"])
         e2e = 1e-3 * (float(run.row["mean_ttft_ms"]) + steps_ms)
-        yield Pair(
-            "pd_e2e", "loop_e2e_mean", name, float(replayed.e2e_s.mean()) + profile.api_overhead_s, e2e, profile.band
-        )
-        tpot = float(np.mean(tpot_s(replayed, run.output_tokens)))
-        yield Pair("pd_e2e", "loop_tpot_mean", name, tpot, 1e-3 * float(run.row["mean_tpot_ms"]), profile.band)
+        yield Pair("pd_e2e", "loop_e2e_mean", name, told_e2e, e2e, profile.band)
+        tpot = 1e-3 * float(run.row["mean_tpot_ms"])
+        yield Pair("pd_e2e", "loop_tpot_mean", name, told_step, tpot, profile.band)
     hits = 0
     for cell, pairs in cells.items():
         best, chosen = max(m for _, m in pairs), max(pairs)[1]

@@ -24,12 +24,12 @@ Cells = tuple[str, str, str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a script writes into a page of ``docs/accuracy/``.
+    """What a script writes into a part of ``docs/accuracy.md``, or into the page of its own that measured systems have.
 
     Parameters
     ----------
     blocks
-        Name of a mark of the page -> what stands between ``<!-- name -->`` and ``<!-- end -->``.
+        Name of a mark -> what stands between ``<!-- part name -->`` (``<!-- name -->`` in a page of its own), ``<!-- end -->``.
     index
         Its lines in ``docs/accuracy.md``.
     """
@@ -39,14 +39,16 @@ class Page:
 
     def write(self, name: str) -> None:
         """Bring the page and its lines in the index up to date."""
-        page, index = ROOT / "docs" / "accuracy" / f"{name}.md", ROOT / "docs" / "accuracy.md"
+        index, own_page = ROOT / "docs" / "accuracy.md", ROOT / "docs" / "accuracy" / f"{name}.md"
+        alone = own_page.exists()
+        page, link = (own_page, f"](accuracy/{name}.md)") if alone else (index, f"](#{name})")
         text = page.read_text(encoding="utf-8")
         for mark, block in self.blocks.items():
-            text = renewed(text, mark, block)
-        lines, link = index.read_text(encoding="utf-8").splitlines(), f"](accuracy/{name}.md)"
+            text = renewed(text, mark if alone else f"{name} {mark}", block)
+        page.write_text(text, encoding="utf-8")
+        lines = index.read_text(encoding="utf-8").splitlines()
         own = [number for number, line in enumerate(lines) if line.startswith("| ") and link in line]
         lines[own[0] : own[-1] + 1] = [f"| [{part}{link} | {' | '.join(rest)} |" for part, *rest in self.index]
-        page.write_text(text, encoding="utf-8")
         index.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
-from planner.compress.gate import content_type
 from planner.compress.measure import Prompt, measure
+from planner.compress.segments import content_type
 from planner.compress.tokens import ByteCounter
 
 BANDS = {"Azure": (4096, 2.0), "LMSYS": (1536, 2.0), "Agent-heavy": (8192, 1.5)}

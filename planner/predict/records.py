@@ -303,6 +303,12 @@ class Run:
         """Time to the last token [s]."""
         return self.done_s - self.sent_s
 
+    def taken_s(self, metric: str, decodes: Floats) -> Floats:
+        """A latency of every request, TPOT over so many tokens after the first and 0 of none [s]; NaN = never."""
+        if metric == "tpot_s":
+            return np.where(decodes > 0.0, (self.done_s - self.first_s) / np.maximum(decodes, 1.0), 0.0)
+        return self.ttft_s if metric == "ttft_s" else self.e2e_s
+
 
 def supplied(inputs: Floats | NDArray[np.int64], share: Floats) -> Floats:
     """Whole tokens of prompts, in whole tokens, of which a cache supplies a share [1]; at least one of each is processed.

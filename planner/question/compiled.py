@@ -135,7 +135,14 @@ class Traffic:
         """Feature sums of its pools, for prefill chunks of that many tokens."""
         asked = (self.p_c, chunk, self.cached_share, self.route_on)
         kept = self.sessions, self.shared_prefix, self.images
-        key = ("moments", id(self.workload), repr(asked), self.sessions is None, repr(kept[1:]), self.sending)
+        key = (
+            "moments",
+            id(self.workload),
+            repr(asked),
+            self.sessions is None,
+            repr(kept[1:]),
+            self.sending.of_any_rate,
+        )
 
         # a replay takes the requests themselves; formulas need no more than their law
         return once(key, lambda: FleetMoments(self.workload.fewer_rows(LAW_ROWS), *asked, *kept))

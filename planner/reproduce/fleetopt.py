@@ -150,7 +150,7 @@ def _fleets(name: str, reading: sizing.Reading) -> Iterator[Row]:
 
 def _thousand_usd(gpus: int) -> float:
     """A year of nodes, each priced as one GPU [1,000 USD]."""
-    return gpus * USD_PER_HOUR * HOURS_PER_YEAR / 1000.0
+    return float(gpus * USD_PER_HOUR * HOURS_PER_YEAR / 1000.0)
 
 
 def _compressor() -> Iterator[Row]:

@@ -267,12 +267,12 @@ def prefill_s(workload: str, low: int, high: int, slots: int, quantile: float) -
     totals, weight = _exact(workload, low, high)
     chunks = np.ceil(_split(totals)[0] / CHUNK)
     cumulative = np.cumsum(weight) / weight.sum()
-    return float(chunks[np.searchsorted(cumulative, quantile - 1e-12)]) * (W + H * slots)
+    return float(chunks[np.searchsorted(cumulative, quantile - 1e-12)] * (W + H * slots))
 
 
 def lone_prefill_s(workload: str, low: int, high: int) -> float:
     """Mean of ``ceil(L_in/chunk)`` iterations with one slot busy over the program's draws [s]."""
-    return float(np.mean(np.ceil(_split(_draws(workload, low, high))[0] / CHUNK))) * (W + H)
+    return float(np.mean(np.ceil(_split(_draws(workload, low, high))[0] / CHUNK)) * (W + H))
 
 
 def mean_busy_from_empty(workload: str, low: int, high: int, rate_per_s: float, requests: int, slots: int) -> float:

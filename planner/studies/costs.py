@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from planner.catalog.api_prices import ApiPrice
 from planner.catalog.load import PowerCurve, power_curve, price_offers
+from planner.catalog.price_files import ApiPrice
 from planner.catalog.prices import reference_offer
 from planner.errors import InputError, refuse
 from planner.fleet.fleet import Fleet

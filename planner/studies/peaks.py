@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from planner.catalog.api_prices import ApiPrice
+from planner.catalog.price_files import ApiPrice
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.methods.base import Prediction

@@ -29,14 +29,7 @@ if TYPE_CHECKING:
 
 
 def read_workload(
-    path: str | Path,
-    *,
-    input_format: str | None = None,
-    compressible: Mapping[str, float | None] | None = None,
-    baseline: str | Path | None = None,
-    name: str | None = None,
-    progress: Progress | None = None,
-    **options: Any,
+    path: str | Path, *, input_format: str | None = None, progress: Progress | None = None, **options: Any
 ) -> tuple[Workload, ImportReport]:
     """Read one file in any known format.
 
@@ -47,12 +40,6 @@ def read_workload(
         (``turns=10,first=2000,growth=400,osl=300,gap=30s``).
     input_format
         Name of the format; ``None`` = recognised by content.
-    compressible
-        Probability that a prompt can be compressed by category [1].
-    baseline
-        The earlier of two scrapes of a server's histograms.
-    name
-        Name of the workload; ``None`` = of the file.
     progress
         Called with (bytes read, bytes in all).
     **options
@@ -72,15 +59,12 @@ def read_workload(
     >>> report.format
     'fleetopt'
     """
-    said = ReadOptions(baseline=None if baseline is None else Source(resolve_workload(baseline)), **options)
     if (lengths := SyntheticLengths.parse(str(path)) or SyntheticSessions.parse(str(path))) is not None:
         made = lengths.workload()
-        return (made if name is None else made.renamed(name)), ImportReport(
-            lengths.name, "synthetic", made.rows, made.rows
-        )
-    workload, reports = import_files([(None, path)], said, input_format=input_format, name=name, progress=progress)
-    if compressible is not None:
-        workload = workload.with_compressible(compressible)
+        return made, ImportReport(lengths.name, "synthetic", made.rows, made.rows)
+    workload, reports = import_files(
+        [(None, path)], ReadOptions(**options), input_format=input_format, progress=progress
+    )
     return workload, reports[0]
 
 
@@ -101,8 +85,10 @@ def import_files(
         (category or ``None``, path, pattern such as ``logs/*.csv``, address or shipped name).
     options
         What is said about the files; each category overrides the one in it.
-    input_format, name, progress
+    input_format, progress
         As in :func:`read_workload`.
+    name
+        Name of the workload; ``None`` = of the first file.
     most
         Requests kept one by one; of more, whole stretches (:meth:`planner.workload.trace.Intervals.stretches`). ``None`` =
         all.

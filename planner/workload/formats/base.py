@@ -79,14 +79,6 @@ class ReadOptions:
     interval_s: float | None = None
     where: Mapping[str, str] = field(default_factory=dict)
 
-    def others(self, cell: Callable[[str], Any]) -> str | None:
-        """Why a record is none of those asked for, given a reader of its fields; ``None`` where it is one."""
-        for name, wanted in self.where.items():
-            found = cell(name)
-            if str("" if found is None else found).strip() != wanted:
-                return f"not {name}={wanted}"
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class CsvColumns:
