@@ -44,7 +44,6 @@ WIDE = {
     "simulate/plan.py: verify_fleet": FORWARDED,
     "simulate/policies/eb_plus.py: EbPlus.__init__": FIELDS,
     "simulate/pool.py: simulate": SETTINGS,
-    "simulate/run.py: run_policy": SETTINGS,
     "studies/costs.py: costs_of": FORWARDED,
     "studies/what_if.py: sweep": FORWARDED,
     "workload/formats/sql.py: query": FORWARDED,
