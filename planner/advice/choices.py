@@ -23,6 +23,7 @@ from planner.fleet.assemble import fleet_of
 from planner.fleet.explain import relaxed
 from planner.fleet.pool import gpus_by_type
 from planner.fleet.shapes import find_shape, standing_fleet
+from planner.fleet.sure import MEDIAN
 from planner.fleet.unknowns import ANY, MOST_TYPES, cheapest_types, least_cost
 from planner.methods import find_method
 from planner.plans import Plan, PoolPlan
@@ -195,10 +196,6 @@ def ways_out(error: InfeasibleError, inputs: PlanInputs, workload: Workload, pro
         rows = [c for c in rows if c.limit_s is None or c.cost_usd_per_hour is None or c.cost_usd_per_hour <= most]
     # a setting that does not help is no way out
     return replace(table, rows=tuple(row for row in rows if row.cost_usd_per_hour is not None))
-
-
-MEDIAN = 0.5
-"""Confidence at which promises are kept as often as not [1]."""
 
 
 def _size(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Choice:

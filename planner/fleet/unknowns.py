@@ -19,6 +19,7 @@ from planner.fleet.grid import engine_choices
 from planner.fleet.problem import FleetProblem
 from planner.question.compiled import CompiledQuestion
 from planner.shared.remarks import Remark
+from planner.units import HOUR_S
 
 ANY = "any"
 """Stands for a GPU type that the search chooses."""
@@ -164,7 +165,7 @@ def at_rest(
     found = _lowest(question, solve)
     population, rate = found.traffic.sending.population, found.traffic.rate_per_s
     assert population is not None
-    told = Remark("users", {"population": population.told, "rate": rate, "per_hour": 3600.0 * rate / population.users})
+    told = Remark("users", {"population": population.told, "rate": rate, "per_hour": HOUR_S * rate / population.users})
     return replace(found, traffic=replace(found.traffic, changes=(told, *found.traffic.changes)))
 
 

@@ -641,9 +641,8 @@ class ReplayPool(PoolModel):
 
     def _limits(self, promises: Sequence[Promise], requests: Requests) -> list[Limit]:
         """What may be late of the first promise about each latency; :meth:`_keeps_all` sees to all others."""
-        weight, decodes = requests.weight, requests.output_tokens > 1.0
+        weight = requests.weight
         total = float(requests.size if weight is None else weight.sum())
-        several = float(np.count_nonzero(decodes) if weight is None else weight[decodes].sum())
         found: dict[str, Limit] = {}
         # no request alone breaks a mean, nor a promise about windows
         for promise in () if self.windows_s else promises:
@@ -651,7 +650,10 @@ class ReplayPool(PoolModel):
                 continue
             joint = joint_limits(promise.metric) is not None
             for metric, limit in promise.limits.items():
-                counted = several if metric == "tpot_s" and not joint else total
+                counted = total
+                if metric == "tpot_s" and not joint:
+                    decodes = requests.output_tokens > 1.0
+                    counted = float(np.count_nonzero(decodes) if weight is None else weight[decodes].sum())
                 late = (1.0 - promise.quantile) * counted * (1.0 + 1e-12)
                 known = limit if metric == "tpot_s" else max(limit - self.overhead_s, 0.0)
                 found.setdefault(metric, Limit(metric, known, late))  # type: ignore[arg-type]
@@ -682,7 +684,7 @@ class ReplayPool(PoolModel):
             ttft_s=self._levels(ttft, weight, came, quantiles),
             tpot_s=self._levels(tpot[several], weight[several], came[several], quantiles),
             e2e_s=self._levels(e2e, weight, came, quantiles),
-            load=played.rate_per_s / self._capacity_of(played),
+            load=played.rate_per_s / self._capacity_of(played) if played.rate_per_s else 0.0,
             slot_occupancy=min(running / self.engine.slots, 1.0),
             mean_running=running,
             wait_probability=float(weight[waited > self.full_iteration_s].sum() / max(float(weight.sum()), 1e-300)),

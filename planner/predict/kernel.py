@@ -39,6 +39,7 @@ _MODEL = [f.name for f in fields(IterationModel) if f.name != "apart"]
 _ENGINES = {"mixed": 0, "prefill": 0, "slots": 1, "slots-shared": 2}
 _LOOKS = {"": 0, "requests": 1, "tokens": 2}
 _AFFINITY = {"": 0, "session": 1, "prefix": 2}
+"""Kind of engine, what a gateway counts, and what it keeps together -> its code in kernel.c."""
 _METRICS = ("ttft_s", "tpot_s", "e2e_s")
 _TIMES = {
     **dict.fromkeys(("sent_s", "admitted_s", "first_s", "done_s", "moved_s"), math.nan),
@@ -210,13 +211,16 @@ def overlay(
 def _library() -> ctypes.CDLL:
     """The library, its functions declared."""
     library = load()
-    library.fleetopt_open.argtypes = [ctypes.POINTER(_Ask), ctypes.POINTER(_Pool), ctypes.c_int]
-    library.fleetopt_open.restype = ctypes.c_void_p
+    if library.fleetopt_open.argtypes:
+        return library
     library.fleetopt_advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     library.fleetopt_close.argtypes = [ctypes.c_void_p]
     library.fleetopt_close.restype = None
     library.fleetopt_overlay.argtypes = [*5 * [_ARRAY], _WHOLE, _DOUBLE, _ARRAY, _WHOLE, _WHOLE, *4 * [_ARRAY]]
     library.fleetopt_overlay.restype = _WHOLE
+    library.fleetopt_open.restype = ctypes.c_void_p
+    # the last, by which other threads see that all are
+    library.fleetopt_open.argtypes = [ctypes.POINTER(_Ask), ctypes.POINTER(_Pool), ctypes.c_int]
     return library
 
 
@@ -296,7 +300,7 @@ def _ask(arrays: _Arrays, clients: Clients, cache: PrefixCache | None, limits: S
     ask.leaves = clients.leave
     for name, column in arrays.items():
         if column.strides != (0,):
-            setattr(ask, name, column.ctypes.data)
+            setattr(ask, name, column.__array_interface__["data"][0])
     for name in ("session", "priority"):
         setattr(ask, _NUMBERS[name], int(arrays[name].max()) + 1 if name in arrays else 0)
     for name in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight"):

@@ -53,6 +53,7 @@ class Run:
 
 
 _MOST_REPLICAS = 10_000
+"""More are not stepped one by one in Python in a time that anybody waits."""
 
 
 def run_policy(

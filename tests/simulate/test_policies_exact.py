@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.machines import iteration_time
 from planner.predict.engine import Request
 from planner.simulate.run import Run, run_policy
+from tests.simulate.machines import iteration_time
 
 
 def number(value):

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.machines import Exclusive
 from planner.errors import FleetOptError, InputError
 from planner.iteration.model import IterationModel
 from planner.predict.engine import Node, Request
@@ -24,6 +23,7 @@ from planner.simulate.statistics import Estimate
 from planner.simulate.traffic import SampledTraffic
 from planner.simulate.verify import Asked, fleet_estimate, judge, verify_pools
 from tests.simulate.asked import simulate
+from tests.simulate.machines import Exclusive
 
 
 class LongestPromptFirst:

@@ -9,11 +9,11 @@ from planner.report.pages import month, pages
 from planner.report.text.plan import of_plan, unfit
 from planner.studies.classes import TieredPlan
 from planner.studies.costs import Costs
-from planner.studies.growth import DAY_S, Growth
+from planner.studies.growth import Growth
 from planner.studies.peaks import MORE, Peak
 from planner.studies.schedule import Schedule
 from planner.studies.services import ServicePlan, ServicesPlan
-from planner.units import format_count, format_gpus, format_percent, format_usd
+from planner.units import DAY_S, format_count, format_gpus, format_percent, format_usd
 
 _page = pages(__file__)
 
