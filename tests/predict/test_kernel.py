@@ -56,7 +56,7 @@ FEW, CROWDS = (1, 3, 8, 25), (150,)
 @pytest.mark.parametrize("starts", [FEW, CROWDS], ids=["few", "crowds"])
 def test_mixtures_of_features(starts):
     """What a few rows do not fill: heaps, tables and lists that grow, classes by the hundred, ghosts beside each other."""
-    for seed in range(250 if starts is FEW else 30):
+    for seed in range(250 if starts is FEW else 12):
         asked = question(seed, starts)
         if starts is CROWDS:
             asked["limits"] = []
@@ -190,7 +190,7 @@ def test_identities_differ_by_row_copy_and_seed():
     assert np.unique(made).size == made.size
 
 
-@pytest.mark.long
+@pytest.mark.long("2,000 replays by a kernel that stops at what C forbids")
 def test_random_questions_under_sanitizers():
     """Nothing is read or written where it must not be, whatever memory is refused."""
     subprocess.run([sys.executable, ROOT / "tests/fuzz/kernel.py", "--cases", "2000"], check=True)
