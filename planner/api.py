@@ -1,7 +1,7 @@
 """The verbs: what the command line calls, and what a script imports as ``fo.plan(...)``.
 
 :class:`PlanOptions`, the options that a verb takes beside its own, is written from their table by
-``python benchmarks/signatures.py``.
+``python tools/signatures.py``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.arguments import spelled_out, told_types
 from planner.shared.kept import keeping
 from planner.shared.remarks import Remark
-from planner.units import RATE_RULE, is_rate, parse_duration, parse_fraction, parse_number, parse_tokens
+from planner.units import DAY_S, RATE_RULE, WEEK_S, is_rate, parse_duration, parse_fraction, parse_number, parse_tokens
 from planner.workload.resolve import is_passing
 from planner.workload.sending import Surge
 from planner.workload.workload import Workload
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from planner.autoscale.derive import Autoscaling
     from planner.calibrate.launch import Launch
     from planner.calibrate.result import CalibrationSet
-    from planner.catalog.api_prices import ApiPrice
+    from planner.catalog.price_files import ApiPrice
     from planner.deploy import Rendered
     from planner.deploy.acceptance import Acceptance
     from planner.deploy.replay import Requests
@@ -1161,7 +1161,7 @@ def cost(
     >>> found.cheapest.cost_usd_per_hour < p.cost_usd_per_hour
     True
     """
-    from planner.catalog.api_prices import read_api_prices
+    from planner.catalog.price_files import read_api_prices
     from planner.studies.costs import Spot, costs_of, months_of, with_peaks
     from planner.studies.schedule import Elasticity, make_schedule
     from planner.workload.hours import HourlyRates
@@ -1498,7 +1498,7 @@ def _planned_requests(
 
     if not 1 <= requests <= 1_000_000:
         raise InputError(f"--replay-requests: must lie in [1, 1,000,000], got {requests!r}")
-    most_s = _within(seconds, "--replay-for", 1.0, 86_400.0, "1 s and a day")
+    most_s = _within(seconds, "--replay-for", 1.0, DAY_S, "1 s and a day")
     saved = _standing(fleet)
     inputs = saved.inputs()
     question = compile_question(inputs, saved.traffic(inputs.cdf), rate)
@@ -1670,8 +1670,8 @@ def autoscale(
     flat = hours is None and not loaded.arrivals.hourly_profile
     by_hour = HourlyRates((1.0,) * 24, None, "a constant rate") if flat else hourly_rates(hours, loaded, saved.folder)
     rates = by_hour.rates_per_s(by_hour.mean_rate_per_s or built.rate, "mean" if by_hour.mean_rate_per_s else rate_is)
-    seconds = None if startup is None else _within(startup, "--startup", 0.0, 86_400.0, "0 and a day")
-    week = 1.0, 604_800.0, "a second and a week"
+    seconds = None if startup is None else _within(startup, "--startup", 0.0, DAY_S, "0 and a day")
+    week = 1.0, WEEK_S, "a second and a week"
     idle = None if scale_to_zero is None else _within(scale_to_zero, "--scale-to-zero", *week)
     asked = Asked(
         repository(inputs.model) or inputs.model,

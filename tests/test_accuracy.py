@@ -17,9 +17,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.accuracy import judged  # noqa: E402
-from benchmarks.accuracy.__main__ import FIGURES, GATED, slipped  # noqa: E402
-from benchmarks.accuracy.documented import documented  # noqa: E402
+from benchmarks.accuracy.__main__ import FIGURES, GATED, judged, slipped  # noqa: E402
+from benchmarks.accuracy.engines import documented  # noqa: E402
 from benchmarks.accuracy.mixtures import Workers  # noqa: E402
 from benchmarks.accuracy.rows import Pair, rows_of  # noqa: E402
 

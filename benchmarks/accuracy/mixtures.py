@@ -261,9 +261,3 @@ def spread(data: Path) -> Iterator[Pair]:
             if float(row["ttft_median_s"]) <= QUEUED * float(row["e2e_median_s"]):
                 tpot = quantile(tpot_s(run, output), 0.5)
                 yield Pair("experts_spread", "tpot_median", name, tpot, float(row["tpot_median_s"]), profile.band)
-
-
-def every(data: Path) -> Iterator[Pair]:
-    """Both."""
-    yield from decode(data)
-    yield from spread(data)

@@ -17,9 +17,7 @@ from typing import Any
 
 from planner.errors import InputError, refuse
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
-from planner.shared.record import Record
-
-GIB = 2.0**30
+from planner.units import GIB
 
 BLOCK_TOKENS = 16
 """Tokens of one KV block, vLLM's default [tokens]."""
@@ -218,7 +216,7 @@ def overhead_bytes(
 
 
 @dataclass(frozen=True, slots=True)
-class KvCapacity(Record):
+class KvCapacity:
     """KV cache of one replica and where the rest of the memory went (bytes are per GPU).
 
     Parameters
@@ -232,26 +230,17 @@ class KvCapacity(Record):
     bytes_per_sequence
         What a sequence keeps besides, however long it is: its windows in sliding-window layers, its recurrent states
         [bytes per GPU].
-    memory_bytes, usable_bytes, weight_bytes, overhead_bytes
-        Device total, the engine's share of it, weights, engine overhead [bytes per GPU].
-    uncertainty_bytes
-        How far `kv_bytes` may be off: +-0.5 GiB for text models, +-5 GiB for multimodal ones [bytes per GPU].
+    usable_bytes, weight_bytes, overhead_bytes
+        The engine's share of the device, weights, engine overhead [bytes per GPU].
     """
 
     tokens: int
     kv_bytes: float
     bytes_per_token: float
     bytes_per_sequence: float
-    memory_bytes: float
     usable_bytes: float
     weight_bytes: float
     overhead_bytes: float
-    uncertainty_bytes: float
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of 16 tokens."""
-        return self.tokens // BLOCK_TOKENS
 
 
 def kv_capacity(
@@ -332,9 +321,7 @@ def kv_capacity(
         # nothing grows with the context: the sequences fit whatever their length, or they do not
         tokens = max_num_seqs * model.max_context if left >= window * kept else left / window if window else 0.0
     blocks, kept_bytes = math.floor(tokens / BLOCK_TOKENS), window * (model.sliding_window + BLOCK_TOKENS) + states
-    off = (5.0 if model.multimodal else 0.5) * GIB
-    tokens = BLOCK_TOKENS * max(0, blocks)
-    return KvCapacity(tokens, room, full, kept_bytes, gpu.memory_bytes, usable, weights, overhead, off)
+    return KvCapacity(BLOCK_TOKENS * max(0, blocks), room, full, kept_bytes, usable, weights, overhead)
 
 
 def fits(model: ModelSpec, gpu: GpuSpec, tp: int | Parallelism, longest_request_tokens: float, **settings: Any) -> bool:

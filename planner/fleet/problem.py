@@ -148,14 +148,15 @@ class FleetProblem(SearchGrid):
         """How many replicas an engine is asked about before any fleet is known, one number or none: a step beyond those it is
         known to need, so that one which needs many times its bound is left for another before it is sized."""
         i, j, k = key
-        built = self.build(i, j, k // self.units)
         allowed = self.search.max_evaluations
-        if built is None or self.units > 1 or 0 < allowed <= 3 * (self.evaluations + 1):
+        if below < MANY or self.units > 1 or 0 < allowed <= 3 * (self.evaluations + 1):
             # what a search may ask is kept for its answer
+            return []
+        if (built := self.build(i, j, k // self.units)) is None:
             return []
         near = self.search.near_per_s * built[0].share / built[2].capacity_at(1)
         most = math.ceil(max(near if not asked else 0.0, STEP * max(below, asked)))
-        return [most] if below >= MANY and most < MOST_STEPS * below else []
+        return [most] if most < MOST_STEPS * below else []
 
     def _most_gpus(self, option: EngineOption) -> int | None:
         """The most GPUs of an engine that there are or that the power suffices for; ``None`` = any number."""

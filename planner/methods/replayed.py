@@ -273,7 +273,7 @@ class ReplayPool(PoolModel):
         assert isinstance(played, Played)
         worst, weights, decodes = min(FAR_BELOW), played.requests.weight, played.requests.output_tokens - 1.0
         for limit in self._limits(promises, played.requests):
-            taken = _taken(played.run, decodes, limit.metric)
+            taken = played.run.taken_s(limit.metric, decodes)
             for part in FAR_BELOW:
                 near = np.flatnonzero(taken > max(part, worst) * limit.limit_s)
                 near = near[np.argsort(-taken[near], kind="stable")]
@@ -641,9 +641,8 @@ class ReplayPool(PoolModel):
 
     def _limits(self, promises: Sequence[Promise], requests: Requests) -> list[Limit]:
         """What may be late of the first promise about each latency; :meth:`_keeps_all` sees to all others."""
-        weight, decodes = requests.weight, requests.output_tokens > 1.0
+        weight = requests.weight
         total = float(requests.size if weight is None else weight.sum())
-        several = float(np.count_nonzero(decodes) if weight is None else weight[decodes].sum())
         found: dict[str, Limit] = {}
         # no request alone breaks a mean, nor a promise about windows
         for promise in () if self.windows_s else promises:
@@ -651,7 +650,10 @@ class ReplayPool(PoolModel):
                 continue
             joint = joint_limits(promise.metric) is not None
             for metric, limit in promise.limits.items():
-                counted = several if metric == "tpot_s" and not joint else total
+                counted = total
+                if metric == "tpot_s" and not joint:
+                    decodes = requests.output_tokens > 1.0
+                    counted = float(np.count_nonzero(decodes) if weight is None else weight[decodes].sum())
                 late = (1.0 - promise.quantile) * counted * (1.0 + 1e-12)
                 known = limit if metric == "tpot_s" else max(limit - self.overhead_s, 0.0)
                 found.setdefault(metric, Limit(metric, known, late))  # type: ignore[arg-type]
@@ -682,7 +684,7 @@ class ReplayPool(PoolModel):
             ttft_s=self._levels(ttft, weight, came, quantiles),
             tpot_s=self._levels(tpot[several], weight[several], came[several], quantiles),
             e2e_s=self._levels(e2e, weight, came, quantiles),
-            load=played.rate_per_s / self._capacity_of(played),
+            load=played.rate_per_s / self._capacity_of(played) if played.rate_per_s else 0.0,
             slot_occupancy=min(running / self.engine.slots, 1.0),
             mean_running=running,
             wait_probability=float(weight[waited > self.full_iteration_s].sum() / max(float(weight.sum()), 1e-300)),
@@ -766,15 +768,8 @@ class ReplayPool(PoolModel):
 def _beyond(run: Run, requests: Requests, decodes: Floats, limit: Limit) -> float:
     """What requests of a whole replay weigh that are beyond a limit, `decodes` tokens of each after the first."""
     # what is never answered is nan
-    late = ~(_taken(run, decodes, limit.metric) <= limit.limit_s)
+    late = ~(run.taken_s(limit.metric, decodes) <= limit.limit_s)
     return float(np.count_nonzero(late) if requests.weight is None else requests.weight[late].sum())
-
-
-def _taken(run: Run, decodes: Floats, metric: str) -> Floats:
-    """A latency of every request of a replay [s], TPOT 0 of one token."""
-    if metric == "tpot_s":
-        return np.where(decodes > 0.0, (run.done_s - run.first_s) / np.maximum(decodes, 1.0), 0.0)
-    return run.ttft_s if metric == "ttft_s" else run.e2e_s
 
 
 def slowed(engine: Replicas, slow: float) -> Replicas:

@@ -191,7 +191,7 @@ def _numbers(where: str, record: object, rules: Mapping[str, str]) -> Iterator[s
     """Fields that are no numbers, or break their rules."""
     for name, words in rules.items():
         value = getattr(record, name)
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not _RULES[words](value):
+        if isinstance(value, bool) or not isinstance(value, (float, int, numbers.Real)) or not _RULES[words](value):
             yield f"{where}{name} {words}, got {value!r}"
 
 

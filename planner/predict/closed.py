@@ -10,7 +10,7 @@ What it rests on, from the slow to the quick:
    its prompt left it.
 
 TTFT, TPOT and E2E are quadratures over uniform coordinates on a fixed lattice, so that the same question gives the same answer.
-Nothing of it is shared with the replay, which it is held against (benchmarks/accuracy/closed.py): up to load .8 means are within
+Nothing of it is shared with the replay, which it is held against (benchmarks/accuracy/poisson.py): up to load .8 means are within
 2%, P99 TTFT within 1% in the median and 6% at worst, where requests do not wait for slots or memory.
 """
 
@@ -28,10 +28,13 @@ from planner.predict.backlog import MOST_LOAD, Backlog, PromptSums, solve_backlo
 from planner.predict.batch import BatchCost, Engine, Lengths, Moments, engine_of
 from planner.predict.bounds import MaxThroughput, fluid, idle_latency, saturation
 from planner.predict.fluctuations import LifeSpectra
-from planner.predict.records import Replicas
+from planner.predict.records import COLD_AFTER_S, Replicas
 from planner.queueing.normal import normal_cdf, normal_quantile
 
 Array = NDArray[np.float64]
+
+GUIDE = 128
+"""Parts of a row of a chain whose beginnings are looked up, a power of two."""
 
 POINTS = 16384
 """Points of the quadrature, a power of two."""
@@ -50,10 +53,6 @@ FORGOTTEN = 1e-6
 
 SUMMED = 48
 """Prompts that come in a while and are drawn one by one; more have the mean."""
-
-COLD_AFTER_S = 0.1
-"""A request that comes so long after the one before finds the front end of its server cold [s]. One vLLM server: at 1 request/s
-nearly all did, at 18 to 43 none (kubernetes-sigs/inference-perf, kubecon-na-2025)."""
 
 
 @cache
@@ -588,7 +587,9 @@ def _per_token(points: Draws, state: _State, life: Array, start: Array) -> Array
     below = np.cumsum(np.maximum(chains.step, 0.0), axis=2)
     below /= below[:, :, -1:]
     # one increasing table of all rows: row r covers (r, r + 1]
-    table = (below.reshape(-1, size) + np.arange(below.shape[0] * size)[:, None]).ravel()
+    rows = np.arange(below.shape[0] * size)[:, None]
+    table = (below.reshape(-1, size) + rows).ravel()
+    guide = np.searchsorted(table, (rows + np.arange(GUIDE) / GUIDE).ravel())
     duration = chains.duration.ravel()
     row = np.empty(POINTS, dtype=np.int64)
     for k, grid in enumerate(chains.grid):
@@ -600,8 +601,14 @@ def _per_token(points: Draws, state: _State, life: Array, start: Array) -> Array
     for j in range(1, int(min(lengths[0], LAGS))):
         # shortest last: those still decoding come first
         live = int(np.searchsorted(-lengths, -j))
-        at = np.searchsorted(table, row[:live] + points.uniforms[j, :live]) - row[:live] * size
-        row[:live] = row[:live] // size * size + np.minimum(at, size - 1)
+        own, u = row[:live], points.uniforms[j, :live]
+        # most lie a place or two beyond where their part of the row begins
+        wanted, at = own + u, guide[own * GUIDE + (u * GUIDE).astype(np.int64)]
+        for _ in range(3):
+            at += table[at] < wanted
+        far = np.flatnonzero(table[at] < wanted)
+        at[far] = np.searchsorted(table, wanted[far])
+        row[:live] = own // size * size + np.minimum(at - own * size, size - 1)
         total[:live] += duration[row[:live]]
     beyond, mean = np.maximum(lengths - LAGS, 0.0), state.means[chain]
     growth, decay = state.covariance[chain].T

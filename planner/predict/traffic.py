@@ -32,11 +32,10 @@ from planner.predict.run import overlaid
 from planner.question.compiled import Traffic
 from planner.queueing.order import rising
 from planner.routing import find_routing
+from planner.units import HOUR_S
 from planner.workload.pools import PoolLaw, PoolRequests
 from planner.workload.sending import ORDINARY
 from planner.workload.trace import LONG_S, SAME, Trace
-
-HOUR_S = 3600.0
 
 WHOLE = 4_000_000
 """Requests replayed to decide, at most; a sample stands for more."""
@@ -230,11 +229,9 @@ class FleetTraffic:
             place = ((self.trace.times_s[inside] - low) / (high - low) * bins).astype(np.int64)
             tokens = np.bincount(np.minimum(place, bins - 1), self.trace.input_tokens[inside], bins)
             busiest = max(bins // 100, 1)
-            scores = []
-            for draw in range(DRAWS):
-                moves = np.rint(self.shifts(copies, draw) / (high - low) * bins).astype(np.int64)
-                total = rolled(tokens, moves)
-                scores.append(float(np.partition(total, bins - busiest)[-busiest:].sum()))
+            shifts = np.stack([self.shifts(copies, draw) for draw in range(DRAWS)])
+            total = rolled(tokens, np.rint(shifts / (high - low) * bins).astype(np.int64))
+            scores = np.partition(total, bins - busiest, axis=-1)[:, -busiest:].sum(axis=-1)
             self._ranks[copies] = np.argsort(scores, kind="stable")
         return self._ranks[copies]
 
@@ -244,8 +241,12 @@ class FleetTraffic:
 
 
 def rolled(values: NDArray[Any], moves: NDArray[np.int64]) -> Floats:
-    """Sum of circular copies of `values`, the k-th moved by ``moves[k]`` places; by convolution of counts, shape as `values`."""
-    counts = np.bincount(moves % values.size, minlength=values.size).astype(np.float64)
+    """Sum of circular copies of `values`, the k-th moved by ``moves[..., k]`` places; by convolution of counts, shape
+    (..., values)."""
+    each = moves.reshape(-1, moves.shape[-1]) % values.size
+    places = each + values.size * np.arange(len(each))[:, None]
+    counts = np.bincount(places.ravel(), minlength=len(each) * values.size).astype(np.float64)
+    counts = counts.reshape(*moves.shape[:-1], values.size)
     return np.asarray(np.fft.irfft(np.fft.rfft(values) * np.fft.rfft(counts), values.size))
 
 

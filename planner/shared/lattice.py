@@ -46,12 +46,14 @@ def tail_of_sum(values: Floats, probability: Floats, number: float, level: float
 def saddle_point(values: Floats, probability: Floats, target: float) -> tuple[float, float, float]:
     """t at which the law tilted by e^{t value} has the mean `target`, the cumulant generating function there, and its variance."""
 
+    squares = values * values
+
     def cumulants(t: float) -> Any:
         exponent = t * values
         shift = float(exponent[-1] if t > 0.0 else exponent[0])
         tilted = probability * np.exp(exponent - shift)
         total = float(tilted.sum())
-        first, second = (float(tilted @ power) / total for power in (values, values * values))
+        first, second = float(tilted @ values) / total, float(tilted @ squares) / total
         return shift + math.log(total), first, max(second - first * first, 0.0)
 
     # log K' is nearly straight where K' is exponential: Newton on it, held inside the bracket seen so far

@@ -17,6 +17,7 @@ from planner.question.compiled import CompiledQuestion, Promises
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.studies.evaluation import Served, latencies, served_of
+from planner.units import format_gpus
 
 PRECISION = 1.0 / 256.0
 """Share to which a largest rate is known: the first rate that is refused lies no further above it [1]."""
@@ -115,7 +116,7 @@ class Capacity(InNotebooks):
     )  # fmt: skip
 
     def __repr__(self) -> str:
-        return f"<Capacity: {self.rate_per_s:,.4g} requests/s on {self.gpus:,} GPUs, then {self.binding}>"
+        return f"<Capacity: {self.rate_per_s:,.4g} requests/s on {format_gpus(self.gpus)}, then {self.binding}>"
 
     @property
     def gpus(self) -> int:

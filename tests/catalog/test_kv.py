@@ -143,7 +143,9 @@ def test_a_pool_for_windows_takes_its_share_of_every_token() -> None:
     layer = 4 * 64 * 2 * 2
     found = kv_capacity(model("gpt-oss-120b"), gpu("h200"), 2, max_num_seqs=256, window_pool=0.8)
     assert 0.0 <= found.kv_bytes - found.tokens * (18 + 0.8 * 18) * layer < 16 * 36 * layer
-    dense = [kv_capacity(model("llama-3.1-8b"), gpu("h200"), max_num_seqs=256, window_pool=x).tokens for x in (0.0, 0.8)]
+    dense = [
+        kv_capacity(model("llama-3.1-8b"), gpu("h200"), max_num_seqs=256, window_pool=x).tokens for x in (0.0, 0.8)
+    ]
     assert dense[0] == dense[1]
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import planner as fo
-from planner.catalog.api_prices import read_api_prices
 from planner.catalog.load import gpus, power_curve
+from planner.catalog.price_files import read_api_prices
 from planner.errors import InputError
 from planner.plans import HOURS_PER_YEAR
 

@@ -436,11 +436,12 @@ def standing_engines(question: CompiledQuestion, saved: SavedPool) -> CompiledQu
 def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchReport:
     """What was searched and the gap that is left."""
     search, cost = problem.search, fleet.cost_usd_per_hour
-    boundaries = len(problem.boundary_grid)
-    gammas = len(search.gammas) if problem.moments.compressible else 1
-    kinds = f"{len(problem.options)} engine option{'s' if len(problem.options) != 1 else ''}"
-    grid = f"{boundaries} boundar{'y' if boundaries == 1 else 'ies'} x {gammas} gamma{'s' if gammas != 1 else ''}"
-    words = "1 pool" if search.pools == 1 else f"1 to {search.pools} pools, {grid}"
+    kinds, words = f"{len(problem.options)} engine option{'s' if len(problem.options) != 1 else ''}", "1 pool"
+    if search.pools > 1:
+        boundaries = len(problem.boundary_grid)
+        gammas = len(search.gammas) if problem.moments.compressible else 1
+        grid = f"{boundaries} boundar{'y' if boundaries == 1 else 'ies'} x {gammas} gamma{'s' if gammas != 1 else ''}"
+        words = f"1 to {search.pools} pools, {grid}"
     bound = cost if _proven(found, fleet) else min(found.outcome.lower_bound, cost)
     return SearchReport(found.candidates, problem.evaluations, bound, cost - bound, f"{words}, {kinds}")
 
