@@ -49,6 +49,7 @@ _SAME = {
 }
 """Every column as it is where nothing happens."""
 _OF_CLIENTS = ("sent", "moved", "found", "host", "attempts", "given_up", "moved_to")
+_OF_ALL = ("admitted", "first", "done", "replica")
 _NUMBERS = {"session": "sessions", "class_of": "classes"}
 _RUN = {
     **{f"{name}_s": name for name in ("sent", "admitted", "first", "done", "moved", "busy", "resident", "decode")},
@@ -270,8 +271,8 @@ def _answers(requests: Requests, replicas: int, by_clock: bool, gaps: bool) -> _
     for name, same in _SAME.items():
         if name in _OF_CLIENTS and not by_clock:
             made[name] = same[:n]
-        elif same[0] == 0:
-            # memory that nobody has written yet is no work
+        elif same[0] == 0 or (name in _OF_ALL and not by_clock):
+            # memory that nobody has written yet is no work; open arrivals write a row when it comes
             made[name] = np.zeros(n, dtype=same.dtype)
         else:
             made[name] = np.empty(n, dtype=same.dtype)
