@@ -1,7 +1,7 @@
 """The verbs: what the command line calls, and what a script imports as ``fo.plan(...)``.
 
 :class:`PlanOptions`, the options that a verb takes beside its own, is written from their table by
-``python benchmarks/signatures.py``.
+``python tools/signatures.py``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.arguments import spelled_out, told_types
 from planner.shared.kept import keeping
 from planner.shared.remarks import Remark
-from planner.units import RATE_RULE, is_rate, parse_duration, parse_fraction, parse_number, parse_tokens
+from planner.units import DAY_S, RATE_RULE, WEEK_S, is_rate, parse_duration, parse_fraction, parse_number, parse_tokens
 from planner.workload.resolve import is_passing
 from planner.workload.sending import Surge
 from planner.workload.workload import Workload
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from planner.autoscale.derive import Autoscaling
     from planner.calibrate.launch import Launch
     from planner.calibrate.result import CalibrationSet
-    from planner.catalog.api_prices import ApiPrice
+    from planner.catalog.price_files import ApiPrice
     from planner.deploy import Rendered
     from planner.deploy.acceptance import Acceptance
     from planner.deploy.replay import Requests
@@ -907,7 +907,7 @@ def capacity(
     ----------
     fleet
         A plan or a plan file: its fleet stands, unless `have` says what there is instead. A configuration file or ``None``: the
-        question of what `have` bears.
+        question of what `have` bears. Of users the largest number is told; how many are named does not matter.
     have
         GPUs there are: ``{"h100": 24, "a100": 40}`` or ``["h100=24", "a100=40"]``.
     workload, scenario
@@ -933,9 +933,10 @@ def capacity(
     >>> fo.capacity(p).rate_per_s >= 100
     True
     """
-    from planner.fleet.unknowns import with_users
-    from planner.studies.capacity import MOST_ROUNDS, as_many, capacity_of
+    from planner.studies.capacity import SOME_USERS, capacity_of
 
+    if {options.get("think_time"), options.get("requests_per_hour")} != {None} and options.get("users") is None:
+        options["users"] = SOME_USERS
     hourly = _Hourly(fleet, workload, scenario, options, stated=have is None)
     if have is not None:
         from planner.studies.stock import capacity_of_stock
@@ -952,14 +953,7 @@ def capacity(
         )
     _refuse_bought([k for k, v in options.items() if v is not None])
     question = compile_question(hourly.question, hourly.loaded, hourly.peak)
-    found = capacity_of(standing_fleet(question, hourly.standing), hourly.peak)
-    # more users wait longer and ask less often each: what so many ask is looked up anew until they are those asked about
-    for _ in range(MOST_ROUNDS):
-        if found.users is None or as_many(question, found.users):
-            break
-        question = with_users(question, found.users)
-        found = capacity_of(standing_fleet(question, hourly.standing), found.rate_per_s)
-    return found
+    return capacity_of(standing_fleet(question, hourly.standing), hourly.peak)
 
 
 def _refuse_bought(changes: Collection[str]) -> None:
@@ -1167,7 +1161,7 @@ def cost(
     >>> found.cheapest.cost_usd_per_hour < p.cost_usd_per_hour
     True
     """
-    from planner.catalog.api_prices import read_api_prices
+    from planner.catalog.price_files import read_api_prices
     from planner.studies.costs import Spot, costs_of, months_of, with_peaks
     from planner.studies.schedule import Elasticity, make_schedule
     from planner.workload.hours import HourlyRates
@@ -1325,7 +1319,7 @@ def batch(
     Examples
     --------
     >>> import planner as fo
-    >>> room = fo.batch(slo=0.5, cdf="azure", tokens="1M", by="06:00", start="05:00")
+    >>> room = fo.batch(slo=0.5, cdf="azure", tokens="1M", by="06:00", start="05:00", pools=1, tp=1, token_budget=2048)
     >>> room.fits, room.more
     (True, {})
     """
@@ -1504,7 +1498,7 @@ def _planned_requests(
 
     if not 1 <= requests <= 1_000_000:
         raise InputError(f"--replay-requests: must lie in [1, 1,000,000], got {requests!r}")
-    most_s = _within(seconds, "--replay-for", 1.0, 86_400.0, "1 s and a day")
+    most_s = _within(seconds, "--replay-for", 1.0, DAY_S, "1 s and a day")
     saved = _standing(fleet)
     inputs = saved.inputs()
     question = compile_question(inputs, saved.traffic(inputs.cdf), rate)
@@ -1676,8 +1670,8 @@ def autoscale(
     flat = hours is None and not loaded.arrivals.hourly_profile
     by_hour = HourlyRates((1.0,) * 24, None, "a constant rate") if flat else hourly_rates(hours, loaded, saved.folder)
     rates = by_hour.rates_per_s(by_hour.mean_rate_per_s or built.rate, "mean" if by_hour.mean_rate_per_s else rate_is)
-    seconds = None if startup is None else _within(startup, "--startup", 0.0, 86_400.0, "0 and a day")
-    week = 1.0, 604_800.0, "a second and a week"
+    seconds = None if startup is None else _within(startup, "--startup", 0.0, DAY_S, "0 and a day")
+    week = 1.0, WEEK_S, "a second and a week"
     idle = None if scale_to_zero is None else _within(scale_to_zero, "--scale-to-zero", *week)
     asked = Asked(
         repository(inputs.model) or inputs.model,

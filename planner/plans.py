@@ -16,10 +16,11 @@ from planner.shared.documents import load_document
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record, json_number
 from planner.shared.remarks import Remark
+from planner.units import HOUR_S
 
 HOURS_PER_YEAR = 8760.0
 HOURS_PER_MONTH = HOURS_PER_YEAR / 12.0
-"""Hours of a year as the FleetOpt paper and most price sheets count them."""
+"""Hours of a year and of a twelfth of it, as the FleetOpt paper and most price sheets count them."""
 
 POOL_COLUMNS = (
     "low_tokens", "high_tokens", "gamma", "share", "arrival_rate_per_s", "gpu", "tp", "replicas", "gpus", "slots", "load",
@@ -537,7 +538,7 @@ class Plan(InNotebooks):
     def cost_usd_per_million_tokens(self) -> float:
         """Cost per million tokens served, input and output together, at the planned rate [USD]."""
         tokens = math.fsum(p.arrival_rate_per_s * (p.mean_input_tokens + p.mean_output_tokens) for p in self.pools)
-        return self.cost_usd_per_hour / (tokens * 3600.0) * 1e6 if tokens > 0.0 else math.inf
+        return self.cost_usd_per_hour / (tokens * HOUR_S) * 1e6 if tokens > 0.0 else math.inf
 
     @property
     def baseline_cost_usd_per_hour(self) -> float | None:

@@ -7,6 +7,12 @@ import re
 
 from planner.errors import InputError
 
+HOUR_S, DAY_S, WEEK_S = 3600.0, 86_400.0, 604_800.0
+"""An hour, a day and a week [s]."""
+
+GIB = 2.0**30
+"""A GiB [bytes]."""
+
 LEAST_RATE, MOST_RATE = 1e-9, 1e12
 """No rate of requests asked about is smaller or larger [1/s]: the arithmetic would end before the question means anything."""
 
@@ -15,23 +21,33 @@ RATE_RULE = f"must be a positive number, at least {LEAST_RATE:g} requests/s (one
 
 _NUMBER = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ%/]*)\s*$")
 
-_SECONDS = {
+SECONDS = {
     "": 1.0, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0,
     "ms": 1e-3, "msec": 1e-3, "millis": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9,
     "m": 60.0, "min": 60.0, "mins": 60.0, "minute": 60.0, "minutes": 60.0,
     "h": 3600.0, "hr": 3600.0, "hour": 3600.0, "hours": 3600.0, "d": 86400.0, "day": 86400.0, "days": 86400.0,
 }  # fmt: skip
+"""What people write behind a duration -> its length [s]."""
+
+TIME_UNITS = ("s", "ms", "us", "ns")
+"""Those that files of measurements have."""
+
 _BYTES = {
     "": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
     "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40,
 }  # fmt: skip
+"""What people write behind a size -> bytes."""
+
 _COUNT = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1024.0, "mi": 1024.0**2}
+"""What people write behind a number of tokens or requests -> its factor."""
+
 _RATE = re.compile(
     r"^\s*((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([kKmM]?)\s*"
     r"(?:(rps|qps|rpm|rph|tps|tpm)|(?:req|reqs|requests?|r|q|queries|tok|toks|tokens?)?\s*(?:/|\bper\b)\s*([A-Za-z]+))?\s*$",
     re.IGNORECASE,
 )
-_PER = {"rpm": 60.0, "tpm": 60.0, "rph": 3600.0}
+_PER = {"rpm": 60.0, "tpm": 60.0, "rph": HOUR_S}
+"""A rate by its abbreviation -> the time it is counted over [s]; others are a second's."""
 
 
 def _parse(text: str | float, table: dict[str, float], what: str, name: str, example: str) -> float:
@@ -118,7 +134,7 @@ def parse_duration(text: str | float, name: str = "duration") -> float:
     >>> parse_duration("500ms"), parse_duration("2h"), parse_duration(0.25)
     (0.5, 7200.0, 0.25)
     """
-    seconds = _parse(text, _SECONDS, "a duration", name, "0.5, 500ms, 20s or 2h")
+    seconds = _parse(text, SECONDS, "a duration", name, "0.5, 500ms, 20s or 2h")
     if abs(seconds) > MOST_SECONDS:
         raise InputError(f"{name}: {seconds:g} s is longer than 30,000 years")
     return seconds
@@ -165,7 +181,7 @@ def parse_rate(text: str | float, name: str = "rate", example: str = "100, 1k, 1
     if found is None:
         return _parse(text, {"": 1.0}, "a rate", name, example)
     number, thousands, word, per = found.groups()
-    seconds = _PER.get((word or "").lower(), 1.0) if per is None else _SECONDS.get(per.lower())
+    seconds = _PER.get((word or "").lower(), 1.0) if per is None else SECONDS.get(per.lower())
     if seconds is None:
         raise InputError(f"{name}: {text!r} is not a rate", f"Write it as {example}.")
     return _parse(float(number) * _COUNT[thousands.lower()] / seconds, {"": 1.0}, "a rate", name, example)
@@ -263,6 +279,15 @@ def format_count(value: float) -> str:
     if abs(value) < 1e15 and value == int(value):
         return f"{int(value):,}"
     return f"{value:,.0f}" if abs(value) >= 1000 else _significant(value)
+
+
+def format_gpus(count: float) -> str:
+    """A number of GPUs.
+
+    >>> format_gpus(1), format_gpus(1024)
+    ('1 GPU', '1,024 GPUs')
+    """
+    return f"{count:,.0f} GPU{'' if count == 1 else 's'}"
 
 
 def format_percent(fraction: float) -> str:

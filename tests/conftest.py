@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,6 +27,36 @@ os.environ["FLEETOPT_NO_OPTIONS"] = "1"
 
 # a worker of the test runner says its page has 80 columns: pages are of any width where a test does not say so
 os.environ.pop("COLUMNS", None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shipped_workloads_are_parsed_once() -> Iterator[None]:
+    """Hundreds of tests plan from a shipped trace, and in one process its rows are parsed once: each has a workload of its own,
+    that has computed nothing. Files of the tests' own making are read as ever."""
+    from planner.workload import importing, resolve
+
+    read, shipped, kept = importing.import_files, set(resolve.shipped_names()), dict[str, tuple[Any, list[Any]]]()
+
+    def remembered(files: Any, options: Any, **how: Any) -> tuple[Any, list[Any]]:
+        name = str(files[0][1]) if len(files) == 1 else ""
+        plain = options == importing.ReadOptions() and files[0][0] is None and not any(how.values())
+        if not plain or name not in shipped or resolve.resolve_workload(name).parent != resolve.shipped_folder():
+            return read(files, options, **how)
+        if name not in kept:
+            kept[name] = read(files, options, **how)
+        workload, reports = kept[name]
+        return replace(workload), [*reports]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importing, "import_files", remembered)
+        yield
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: the collector of garbage need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
+
 
 SHARED_VARIABLE = "FLEETOPT_SHARED_DATA"
 
@@ -43,20 +77,35 @@ def shared_data() -> Path:
     pytest.skip(f"needs the shared data ({folder} is absent; set {SHARED_VARIABLE})")
 
 
+FEW: dict[str, int] = {
+    "predict.traffic.POOLED": 30_000,
+    "predict.traffic.DRAWN": 12_000,
+    "predict.traffic.DRAWN_EACH": 600,
+    "methods.sessions.FEW_CALLS": 2_500,
+    "methods.sessions.MOST_CALLS": 5_000,
+    "methods.replayed.SAMPLE": 30_000,
+    "methods.mixed.SAMPLE": 15_000,
+}
+AS_MANY: dict[str, int] = {}
+"""Those numbers as plans have them."""
+
+
 @pytest.fixture(scope="module")
 def few_replayed() -> Iterator[None]:
     """A tenth of the requests decide: for what is true of any number of them, as that two commands give one answer."""
-    few = {
-        "predict.traffic": {"POOLED": 30_000, "DRAWN": 12_000, "DRAWN_EACH": 600},
-        "methods.sessions": {"FEW_CALLS": 2_500, "MOST_CALLS": 5_000},
-        "methods.replayed": {"SAMPLE": 30_000},
-        "methods.mixed": {"SAMPLE": 15_000},
-    }
     with pytest.MonkeyPatch.context() as patch:
-        for module, numbers in few.items():
-            for name, number in numbers.items():
-                patch.setattr(f"planner.{module}.{name}", number)
+        for where, number in FEW.items():
+            module, _, name = where.rpartition(".")
+            AS_MANY[where] = getattr(import_module(f"planner.{module}"), name)
+            patch.setattr(f"planner.{where}", number)
         yield
+
+
+@pytest.fixture
+def as_many_replayed(few_replayed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the test of such a module whose values rest on their number."""
+    for where, number in AS_MANY.items():
+        monkeypatch.setattr(f"planner.{where}", number)
 
 
 LONG_LIMIT_S = 1800

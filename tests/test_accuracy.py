@@ -17,9 +17,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.accuracy import judged  # noqa: E402
-from benchmarks.accuracy.__main__ import FIGURES, GATED, slipped  # noqa: E402
-from benchmarks.accuracy.documented import documented  # noqa: E402
+from benchmarks.accuracy.__main__ import FIGURES, GATED, judged, slipped  # noqa: E402
+from benchmarks.accuracy.engines import documented  # noqa: E402
+from benchmarks.accuracy.mixtures import Workers  # noqa: E402
 from benchmarks.accuracy.rows import Pair, rows_of  # noqa: E402
 
 
@@ -37,7 +37,10 @@ SLOW = ("mlperf_server", "mlperf_interactive")
 
 @pytest.mark.parametrize(
     "families",
-    [tuple(f for f in GATED if f not in SLOW), SLOW],
+    [
+        tuple(f for f in GATED if f not in SLOW),
+        pytest.param(SLOW, marks=pytest.mark.long("as long as all other measured systems, which are judged in CI")),
+    ],
     ids=["quick", "MLPerf's servers"],
 )
 def test_measured_systems_have_not_slipped(shared_data: Path, families: tuple[str, ...]) -> None:
@@ -63,3 +66,13 @@ def test_rows_count_cells_once_and_bands_as_shares_of_the_prediction() -> None:
     row = rows_of(pairs)[0]
     assert (row.n, row.covered) == (2, pytest.approx(2 / 3))
     assert (row.median, row.worst) == (pytest.approx(0.2), pytest.approx(0.2))
+
+
+@pytest.mark.parametrize("mean", [600.0, 1024.0, 1500.0])
+def test_answers_have_their_mean_and_the_longest_that_is_allowed(mean: float) -> None:
+    """An exponential cut at 2,048 and of mean 1,024 is even; a running answer of an even law is met at a third of the longest."""
+    run = Workers(1, 1, 1, 8, 4000, 100.0, mean, 2048.0, mean, {})
+    assert run.answers.mean() == pytest.approx(mean, rel=1e-3)  # whole tokens, at least one
+    assert (run.answers >= 1.0).all() and (run.answers <= 2048.0).all()
+    if mean == 1024.0:
+        assert run.context == pytest.approx(100.0 + 2048.0 / 3.0, rel=1e-3)

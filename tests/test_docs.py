@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shlex
 import sys
@@ -19,6 +20,8 @@ from planner.cli.main import app
 from planner.errors import InputError
 from planner.workload.formats.registry import format_names
 from planner.workload.resolve import resolve_workload
+
+pytestmark = pytest.mark.usefixtures("few_replayed")
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
@@ -77,7 +80,7 @@ def _parse(arguments: list[str]) -> list[str]:
 
 
 def _script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", ROOT / "benchmarks" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"tool_{name}", ROOT / "tools" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # dataclasses look their module up while it is being made
@@ -115,7 +118,12 @@ def _runs_here(arguments: list[str]) -> bool:
 
 
 RUNNABLE = [
-    pytest.param(where, arguments, id=where, marks=pytest.mark.long if arguments[0] == "what-if" else ())
+    pytest.param(
+        where,
+        arguments,
+        id=where,
+        marks=pytest.mark.long("command lines of many plans; the others in CI") if arguments[0] == "what-if" else (),
+    )
     for where, arguments in COMMANDS
     if _runs_here(arguments)
 ]
@@ -128,18 +136,28 @@ def test_fast_command_lines_run(where: str, arguments: list[str]) -> None:
     assert result.stdout.strip()
 
 
+def _anchors(path: Path) -> set[str]:
+    """What the headings of a document are called in links."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_lead_somewhere() -> None:
     broken = []
     for path in DOCUMENTS:
-        for target in re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
-            if not re.match(r"[a-z]+:", target) and not (path.parent / target).exists():
-                broken.append(f"{path.relative_to(ROOT)}: {target}")
+        for target, anchor in re.findall(r"\]\(([^)\s#]*)(?:#([^)]*))?\)", path.read_text(encoding="utf-8")):
+            file = path.parent / target if target else path
+            if re.match(r"[a-z]+:", target):
+                continue
+            if not file.exists() or (anchor and file.suffix == ".md" and anchor not in _anchors(file)):
+                broken.append(f"{path.relative_to(ROOT)}: {target}#{anchor}")
     assert not broken
 
 
 def test_named_files_exist() -> None:
     """Scripts, tests and modules that a document names in full."""
-    pattern = re.compile(r"\b((?:benchmarks|tests|examples|planner|docs)/[\w/.-]*\w\.(?:py|md|json|yaml|csv))\b")
+    pattern = re.compile(r"\b((?:benchmarks|tools|tests|examples|planner|docs)/[\w/.-]*\w\.(?:py|md|json|yaml|csv))\b")
     missing = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in DOCUMENTS
@@ -149,10 +167,22 @@ def test_named_files_exist() -> None:
     assert not missing
 
 
+def test_the_map_of_rooms_names_files_that_are_there() -> None:
+    text = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`planner/.*?) \| (.*) \|$", text, re.MULTILINE)
+    missing = [
+        name
+        for where, what in rows
+        for name in re.findall(r"`([\w/]+(?:\.py|\.c|\.yaml|/))`", what)
+        if not any((ROOT / room / name).exists() for room in (*re.findall(r"`(planner/[\w/]*)`", where), "planner"))
+    ]
+    assert rows and not missing
+
+
 def test_command_reference_is_current() -> None:
     written = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     made = _script("cli_docs")
-    assert written == made.document(), "run python benchmarks/cli_docs.py"
+    assert written == made.document(), "run python tools/cli_docs.py"
     assert (made.MAN.read_text(encoding="utf-8"), made.TABLE.read_text(encoding="utf-8")) == (
         made.man(),
         made.completion(),
@@ -161,28 +191,41 @@ def test_command_reference_is_current() -> None:
 
 def test_signatures_are_current() -> None:
     written = (ROOT / "planner" / "api.py").read_text(encoding="utf-8")
-    assert written == _script("signatures").written(written), "run python benchmarks/signatures.py"
+    assert written == _script("signatures").written(written), "run python tools/signatures.py"
 
 
-@pytest.mark.long
+@pytest.mark.long("papers are reproduced")
 def test_papers_are_current() -> None:
     for path, text in _script("papers").written().items():
-        assert path.read_text(encoding="utf-8") == text, "run python benchmarks/papers.py"
+        assert path.read_text(encoding="utf-8") == text, "run python -m benchmarks.papers"
 
 
-def test_every_accuracy_file_is_in_the_index() -> None:
+def test_every_part_of_accuracy_is_in_the_index() -> None:
+    from benchmarks.accuracy.__main__ import PAGES
+
+    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    headings = {line[3:].lower() for line in page.splitlines() if line.startswith("## ")}
+    missing = [name for name in PAGES if f"](#{name}) |" not in page or name not in headings]
+    assert not missing, "a line of it is missing; python -m benchmarks.accuracy PART brings it up to date"
+
+
+def test_the_documents_stay_few() -> None:
+    """24 pages and 55,000 words, those that are generated among them."""
+    pages = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/accuracy/*.md")]
+    assert len(pages) <= 24
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 55_000
+
+
+def test_measured_systems_are_told_as_they_are() -> None:
+    """The page of measured systems and its lines in the index have the figures that are committed."""
+    from benchmarks.accuracy.rows import Row, public, renewed
+
+    rows = json.loads((ROOT / "docs" / "accuracy" / "figures.json").read_text(encoding="utf-8"))["rows"]
+    told = public([Row(**row) for row in rows])
+    page = (ROOT / "docs" / "accuracy" / "public.md").read_text(encoding="utf-8")
     index = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
-    missing = [p.name for p in ROOT.glob("docs/accuracy/*.md") if f"accuracy/{p.name}" not in index]
-    assert not missing, "run python -m benchmarks.accuracy index"
-
-
-def test_accuracy_files_can_be_read() -> None:
-    sys.path.insert(0, str(ROOT))
-    from benchmarks.accuracy.index import page
-
-    assert (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8") == page() + "\n", (
-        "run python -m benchmarks.accuracy index"
-    )
+    assert renewed(page, "figures", told.blocks["figures"]) == page, "run python -m benchmarks.accuracy"
+    assert [part for part, *_ in told.index if f"[{part}](accuracy/public.md)" not in index] == []
 
 
 def test_formats_are_counted() -> None:

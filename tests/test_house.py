@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tools.code_lines import constants, inside
+
 ROOT = Path(__file__).resolve().parents[1] / "planner"
 
 MATHEMATICS = "a published formula, offered to those who read and reuse the mathematics; held by its golden values"
@@ -207,3 +209,36 @@ def test_every_definition_is_reached() -> None:
     lost = {name: module for module, name in every - reached}
     assert sorted(f"{module}: {name}" for name, module in lost.items() if name not in UNREACHED) == []
     assert sorted(UNREACHED.keys() - lost.keys()) == [], "listed, and reached"
+
+
+CONSTANTS, WITHIN = 736, 1533
+"""Constants of planner/ outside of data files, and numbers inside its functions that are not plain (tools/code_lines.py says what
+counts), at most: a hundred and fifty are aimed at, and a number put into a function instead is seen."""
+
+COMMENT = re.compile(r"#(?! (fmt|noqa|type))")
+
+
+def explained(body: list[ast.stmt], node: ast.stmt, own: set[int], lines: list[str]) -> bool:
+    """Whether a constant has a docstring below, or a comment beside or above: its own, or one of those it stands among."""
+    first = last = body.index(node)
+    while first > 0 and id(body[first - 1]) in own:
+        first -= 1
+    while last + 1 < len(body) and id(body[last + 1]) in own:
+        last += 1
+    after = body[last + 1] if last + 1 < len(body) else None
+    if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
+        return True
+    return any(COMMENT.search(line) for line in lines[max(body[first].lineno - 2, 0) : node.end_lineno])
+
+
+def test_constants_do_not_grow_and_say_where_they_come_from() -> None:
+    count, unexplained = 0, []
+    for path, tree in sources().items():
+        lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+        found = list(constants(tree))
+        own = {id(node) for _, node, _ in found}
+        count += len(found)
+        unexplained += [f"{path}: {name}" for body, node, name in found if not explained(body, node, own, lines)]
+    assert not unexplained, "a number of a model has a source, a limit a reason: in a docstring or comment"
+    within = sum(map(inside, sources().values()))
+    assert (count <= CONSTANTS, within <= WITHIN) == (True, True), f"{count} constants, {within} inside functions"

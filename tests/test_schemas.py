@@ -72,7 +72,7 @@ def plan() -> fo.Plan:
 
 def test_they_are_current() -> None:
     made = _script("schemas").documents()
-    assert {p.name: p.read_text(encoding="utf-8") for p in FOLDER.iterdir()} == made, "run python benchmarks/schemas.py"
+    assert {p.name: p.read_text(encoding="utf-8") for p in FOLDER.iterdir()} == made, "run python tools/schemas.py"
     for text in made.values():
         Draft202012Validator.check_schema(json.loads(text))
 

@@ -31,16 +31,14 @@ SOURCES = {
     **{
         f"tasks/{name}.md": f"docs/{name}.md"
         for name in (
-            "questions", "promises", "sessions", "embeddings", "overload", "disaggregated", "services", "batch", "costs", "deploy",
-            "check", "report", "compression", "integrations",
+            "promises", "sessions", "services", "costs", "deploy", "check", "report", "compression",
         )
     },
     "tasks/scaling.md": "docs/autoscale.md",
     "tasks/compare-schedulers.md": "docs/simulator.md",
     **{f"how/{name}.md": f"docs/{name}.md" for name in ("model", "kernel", "search", "confidence")},
     "trust/accuracy.md": "docs/accuracy.md",
-    **{f"trust/accuracy/{path.name}": f"docs/accuracy/{path.name}" for path in ROOT.glob("docs/accuracy/*.md")},
-    "trust/vllm-on-cpus.md": "docs/vllm_cpu.md",
+    "trust/accuracy/public.md": "docs/accuracy/public.md",
     "trust/papers.md": "docs/papers.md",
     "reference/cli.md": "docs/cli.md",
     "reference/fields.md": "docs/glossary.md",
@@ -48,7 +46,6 @@ SOURCES = {
     "reference/workloads.md": "workloads/README.md",
     "reference/extending.md": "CONTRIBUTING.md",
     "reference/house.md": "docs/README.md",
-    "reference/code.md": "docs/house.md",
     "reference/security.md": "SECURITY.md",
     "reference/changes.md": "CHANGELOG.md",
 }  # fmt: skip

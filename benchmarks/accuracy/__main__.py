@@ -4,8 +4,10 @@
     signed, covered}
     python -m benchmarks.accuracy                      # $FLEETOPT_SHARED_DATA, and writes docs/accuracy/public.md, figures.json
     and docs/data/public.csv
-    python -m benchmarks.accuracy PAGE [--print]       # writes docs/accuracy/PAGE.md: fleetopt, memory, occupancy, ... (minutes)
-    python -m benchmarks.accuracy index                # writes docs/accuracy.md from them
+    python -m benchmarks.accuracy PART [--print]       # brings that part of docs/accuracy.md and its lines in the index up to
+    date: fleetopt, memory, occupancy, ... (minutes)
+    python -m benchmarks.accuracy STUDY ...            # prints or writes what another page quotes: autoscale, closed, drifts, fit,
+    sessions, vllm_cpu, with words of its own (--help)
 
 The folder has the layout of the project's shared data; any part of it may be missing. Errors are shares. About two minutes of CPU,
 of which fits to servers take most.
@@ -17,26 +19,84 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy import FAMILIES, judged
-from benchmarks.accuracy.documented import documented
-from benchmarks.accuracy.page import systems, written
-from benchmarks.accuracy.rows import ROOT, SHARED, rows_of
+from benchmarks.accuracy.calibrated import kernels, mixed_batches, servers
+from benchmarks.accuracy.engines import acceptance, documented, open_loop
+from benchmarks.accuracy.fleets import disaggregated, offload
+from benchmarks.accuracy.memory import kv_memory
+from benchmarks.accuracy.mixtures import decode, spread
+from benchmarks.accuracy.mlperf import offline, server, stated
+from benchmarks.accuracy.rows import ROOT, SHARED, Pair, Row, public, rows_of, systems, write_csv
+from planner.errors import FleetOptError
 
-PAGE = ROOT / "docs" / "accuracy" / "public.md"
 FIGURES = ROOT / "docs" / "accuracy" / "figures.json"
-SYSTEMS = ROOT / "docs" / "data" / "public.csv"
 
+PARTS: Mapping[Callable[[Path], Iterator[Pair]], tuple[str, ...]] = {
+    open_loop: ("openloop",),
+    offline: ("mlperf_offline",),
+    server: ("mlperf_server", "mlperf_interactive"),
+    stated: ("moe_rate",),
+    decode: ("moe_decode",),
+    spread: ("experts_spread",),
+    disaggregated: ("pd_knee", "pd_e2e", "pd_ratio"),
+    offload: ("offload_knee", "offload_ttft"),
+    acceptance: ("speculation",),
+    kernels: ("kernels_none", "kernels_fit"),
+    servers: ("servers_loso",),
+    mixed_batches: ("mixed_batches",),
+    kv_memory: ("kv_capacity",),
+}
+"""What judges which families."""
 
-PAGES = ("chance", "fleetopt", "memory", "occupancy", "poisson", "replay", "schedulers")
-"""Pages that are made by the module of their name."""
+FAMILIES = tuple(family for families in PARTS.values() for family in families)
 
 GATED = tuple(family for family in FAMILIES if family != "servers_loso")
 """What the gate judges: fits to servers take longer than all the others together."""
+
+PAGES = {
+    "chance": "plans:chance",
+    "replay": "plans:replays",
+    "poisson": "poisson:page",
+    "occupancy": "slots:occupancy",
+    "fleetopt": "slots:fleetopt",
+    "memory": "memory:page",
+    "schedulers": "schedulers:page",
+}
+"""Page -> the module and function that make its numbers."""
+
+STUDIES = {
+    "autoscale": "autoscale",
+    "closed": "poisson",
+    "drifts": "drifts",
+    "fit": "fit",
+    "sessions": "fleets",
+    "vllm_cpu": "vllm_cpu",
+}
+"""What prints or writes numbers of pages elsewhere -> its module, whose ``main`` takes the words that follow."""
+
+
+def judged(folder: Path, families: Sequence[str] = FAMILIES) -> list[Pair]:
+    """Every prediction beside its measurement, of the parts that the folder has.
+
+    What cannot be judged - a model or GPU that the catalog does not have, a broken file - is named on standard error; a part
+    ends there, what it had judged before counts.
+    """
+    found: list[Pair] = []
+    for part, own in PARTS.items():
+        if not set(own) & set(families):
+            continue
+        try:
+            # one by one: what came before an error stays
+            for pair in part(folder):
+                if pair.family in families:
+                    found.append(pair)
+        except (FleetOptError, KeyError, ValueError) as error:
+            print(f"{', '.join(own)}: ended at {type(error).__name__}: {error}", file=sys.stderr)
+    return found
 
 
 def slipped(rows: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -60,14 +120,17 @@ def slipped(rows: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any
 
 def main() -> None:
     """The command."""
-    if sys.argv[1:2] and sys.argv[1] in (*PAGES, "index"):
-        text = import_module(f"benchmarks.accuracy.{sys.argv[1]}").page() + "\n"
-        target = ROOT / "docs" / ("accuracy.md" if sys.argv[1] == "index" else f"accuracy/{sys.argv[1]}.md")
+    word = sys.argv[1] if len(sys.argv) > 1 else ""
+    if word in STUDIES:
+        module = import_module(f"benchmarks.accuracy.{STUDIES[word]}")
+        sys.exit(getattr(module, "sessions" if word == "sessions" else "main")(sys.argv[2:]))
+    if word in PAGES:
+        module_name, _, function = PAGES[word].partition(":")
+        page = getattr(import_module(f"benchmarks.accuracy.{module_name}"), function)()
         if "--print" in sys.argv:
-            print(text, end="")
-            return
-        target.write_text(text, encoding="utf-8")
-        print(f"wrote {target}")
+            print(*page.blocks.values(), sep="\n\n")
+        else:
+            page.write(word)
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -103,9 +166,10 @@ def main() -> None:
         told = {name: f"{change}: {given.why}" for name, change in worse.items()}
         text = json.dumps({"rows": figures, "why": known["why"] | told}, indent=1)
         FIGURES.write_text(text + "\n", encoding="utf-8")
-        PAGE.write_text(written(pairs, rows), encoding="utf-8")
-        SYSTEMS.write_text(systems(pairs, rows), encoding="utf-8")
-        print(f"wrote {PAGE}, {SYSTEMS} and {FIGURES}", file=sys.stderr)
+        # as the file has them, which a test holds the page to
+        public([Row(**row) for row in figures]).write("public")
+        write_csv("public.csv", systems(pairs, rows))
+        print(f"wrote docs/accuracy/public.md, docs/data/public.csv and {FIGURES}", file=sys.stderr)
 
 
 if __name__ == "__main__":

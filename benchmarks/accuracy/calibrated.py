@@ -1,10 +1,7 @@
-"""Iteration times: the estimate and fits against measured kernels, mixed batches and servers; KV memory against what
-servers printed."""
+"""Iteration times: the estimate and fits against measured kernels, mixed batches and servers."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,16 +18,12 @@ from planner.calibrate.points import Points
 from planner.calibrate.servers import ENOUGH_SHAPES, fit_server
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
-from planner.catalog.kv import kv_capacity
 from planner.iteration.constants import CONSTANTS
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
 
-GIB = 2.0**30
 FIT_POINTS, MIXED_POINTS = 24, 36
 """Points a microbenchmark measures, of kernels and of batches that one attention kernel takes together."""
-ACCOUNTED = ("0.11.0", "0.15.1")
-"""vLLM versions whose accounting of memory is implemented."""
 
 
 def _columns(points: Points) -> tuple[NDArray[np.float64], ...]:
@@ -102,18 +95,3 @@ def servers(data: Path) -> Iterator[Pair]:
         yield Pair("servers_loso", "server_mean", name, 1.0 + every, 1.0)
         for ratios in shapes:
             yield Pair("servers_loso", "shape_mean", name, 1.0 + float(np.abs(ratios - 1.0).mean()), 1.0)
-
-
-def kv_memory(data: Path) -> Iterator[Pair]:
-    """KV memory of a replica against what vLLM printed at its start."""
-    path = data / "memory" / "kv_capacity.json"
-    for row in json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ():
-        spec = find_model(row["m"])
-        if row.get("ver") not in ACCOUNTED or spec.multimodal:
-            continue
-        device = dataclasses.replace(find_gpu(row["gpu"]), memory_bytes=row["gpu_total_gib"] * GIB)
-        found = kv_capacity(
-            spec, device, row["tp"], max_num_seqs=row["seqs"], token_budget=row["bt"], memory_utilization=row["util"]
-        )
-        name = f"{row['m']} {row['gpu']} TP{row['tp']} vLLM {row['ver']}"
-        yield Pair("kv_capacity", "bytes", name, found.kv_bytes / GIB, row["rep_kv_gib"])

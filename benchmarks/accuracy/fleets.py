@@ -1,24 +1,29 @@
-"""Disaggregated fleets (`real/pd`) and prefix caches with host memory behind them (`real/offload`) under load, replayed."""
+"""Disaggregated fleets (`real/pd`) and prefix caches, with host memory behind them (`real/offload`) and of sessions, replayed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+import planner as fo
 from benchmarks.accuracy.mixtures import LADDER, RATIO, Workers, ratio_runs, served
-from benchmarks.accuracy.rows import Pair
-from benchmarks.accuracy.serving import Load, completed_per_s, poisson, quantile, random, table, through, tpot_s
+from benchmarks.accuracy.rows import SHARED, Pair, write_csv
+from benchmarks.accuracy.serving import Load, completed_per_s, poisson, quantile, random, table, through
 from planner.catalog.kv import kv_bytes_per_token, kv_capacity, window_share
 from planner.catalog.profiles import Profile, estimated_profile
 from planner.engines import engine as find_engine
+from planner.iteration.model import IterationModel
 from planner.iteration.roofline import NODE_LINK_BYTES_PER_S
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.predict.calls import session_calls
 from planner.predict.records import PrefixCache, Replicas, Run
+from planner.predict.run import replay
+from planner.workload.importing import read_workload
 
 STAGE_S, APART_S = 60.0, 600.0
 """A stage's length, and how far apart their begins are replayed: each has ended before the next, the cache stays [s]."""
@@ -96,8 +101,11 @@ def transfer_s(model: ModelSpec, tokens: float, links: int) -> float:
     return kv_bytes_per_token(model) * tokens / (NODE_LINK_BYTES_PER_S * links)
 
 
-def _room(device: GpuSpec, model: ModelSpec, tp: int) -> float:
-    return float(kv_capacity(model, device, Parallelism(tp), max_num_seqs=256, token_budget=8192).tokens)
+def _room(engine: str, device: GpuSpec, model: ModelSpec, tp: int) -> float:
+    pool = find_engine(engine).window_pool
+    return float(
+        kv_capacity(model, device, Parallelism(tp), max_num_seqs=256, token_budget=8192, window_pool=pool).tokens
+    )
 
 
 def disaggregated(data: Path) -> Iterator[Pair]:
@@ -111,7 +119,7 @@ def disaggregated(data: Path) -> Iterator[Pair]:
         profiles = _profiles(engine, device, model, tp, decode_tp)
         pool = PREFILL_KV * (1.0 + windows * (model.sliding_window + CHUNK) / LONGEST)
         cache = PrefixCache(windows=windows if find_engine(engine).keeps_windows else 0.0)
-        first, second = split(profiles, (prefills, decodes), (pool, _room(device, model, decode_tp)), "prefix")
+        first, second = split(profiles, (prefills, decodes), (pool, _room(engine, device, model, decode_tp)), "prefix")
         moves = transfer_s(model, PREFIX + QUESTION, min(tp, decode_tp))
         rates = [float(r["target_qps"]) for r in own]
         stages = climbs(
@@ -134,7 +142,7 @@ def stated_rate(data: Path) -> Iterator[Pair]:
     for row in table(data / "real" / "pd" / "rate45.csv"):
         device, model, _ = served(LADDER[0], "gpt-oss-120b", 1)
         profiles = _profiles(LADDER[1], device, model, 1, 4)
-        first, second = split(profiles, (8, 2), (math.inf, _room(device, model, 4)))
+        first, second = split(profiles, (8, 2), (math.inf, _room(LADDER[1], device, model, 4)))
         count, rate, prompt = int(row["requests"]), float(row["rate"]), float(row["input_tokens"])
         load = Load(np.arange(count) / rate, prompt, float(row["output_tokens"]))
         run = through(load, first, decoders=second, transfer_s=transfer_s(model, prompt, 1))
@@ -144,15 +152,22 @@ def stated_rate(data: Path) -> Iterator[Pair]:
         yield Pair("pd_e2e", "ttft_p90", name, quantile(run.ttft_s, 0.9) + overhead, float(row["ttft_p90_s"]), band)
 
 
-def _closed_loop(run: Workers) -> tuple[Run, Profile]:
-    """Replay of a closed loop; all answers have its mean length."""
+def _closed_loop(run: Workers) -> tuple[float, float, float, Profile]:
+    """Output tokens/s, mean E2E and mean time of a decode step of a closed loop [s]: the mean of several orders of its answers."""
     device, model, _ = served(RATIO[0], run.row["model_id"].split("/")[-1], run.tp)
     profiles = _profiles(RATIO[1], device, model, run.tp, run.tp)
-    room = _room(device, model, run.tp)
+    room = _room(RATIO[1], device, model, run.tp)
     first, second = split(profiles, (run.prefills, run.decodes), (math.inf, room))
-    load = Load(np.zeros(run.requests), run.input_tokens, run.output_tokens)
-    moves = transfer_s(model, run.input_tokens, run.tp)
-    return through(load, first, in_flight=run.concurrency, decoders=second, transfer_s=moves), profiles[0]
+    moves, found = transfer_s(model, run.input_tokens, run.tp), []
+    for draw in range(DRAWS):
+        answers = random(draw).permutation(run.answers)
+        load = Load(np.zeros(run.requests), run.input_tokens, answers)
+        played = through(load, first, in_flight=run.concurrency, decoders=second, transfer_s=moves)
+        # clients get their first token from the decode worker: the wait for its memory is none between tokens
+        step_s = float(played.decode_s.sum() / (answers - 1.0).sum())
+        found.append((completed_per_s(played) * float(answers.mean()), float(played.e2e_s.mean()), step_s))
+    rate, e2e, step = map(float, np.mean(found, axis=0))
+    return rate, e2e + profiles[0].api_overhead_s, step, profiles[0]
 
 
 def ratios(data: Path) -> Iterator[Pair]:
@@ -161,17 +176,15 @@ def ratios(data: Path) -> Iterator[Pair]:
     for run in ratio_runs(data):
         if run.broken:
             continue
-        replayed, profile = _closed_loop(run)
+        told_per_s, told_e2e, told_step, profile = _closed_loop(run)
         name = f"{run.prefills}P{run.decodes}D {run.cell}"
         measured = run.output_tokens * run.requests / float(run.row["duration"])
-        cells.setdefault(run.cell, []).append((completed_per_s(replayed) * run.output_tokens, measured))
+        cells.setdefault(run.cell, []).append((told_per_s, measured))
         steps_ms = (run.output_tokens - 1.0) * float(run.row["mean_tpot_ms"])
         e2e = 1e-3 * (float(run.row["mean_ttft_ms"]) + steps_ms)
-        yield Pair(
-            "pd_e2e", "loop_e2e_mean", name, float(replayed.e2e_s.mean()) + profile.api_overhead_s, e2e, profile.band
-        )
-        tpot = float(np.mean(tpot_s(replayed, run.output_tokens)))
-        yield Pair("pd_e2e", "loop_tpot_mean", name, tpot, 1e-3 * float(run.row["mean_tpot_ms"]), profile.band)
+        yield Pair("pd_e2e", "loop_e2e_mean", name, told_e2e, e2e, profile.band)
+        tpot = 1e-3 * float(run.row["mean_tpot_ms"])
+        yield Pair("pd_e2e", "loop_tpot_mean", name, told_step, tpot, profile.band)
     hits = 0
     for cell, pairs in cells.items():
         best, chosen = max(m for _, m in pairs), max(pairs)[1]
@@ -208,3 +221,72 @@ def offload(data: Path) -> Iterator[Pair]:
                 name = f"{arm} {row['target_qps']}/s"
                 yield Pair("offload_ttft", "ttft_p90", name, stage.ttft_p90_s, float(row["ttft_p90_s"]), profile.band)
                 yield Pair("offload_ttft", "e2e_p90", name, stage.e2e_p90_s, float(row["e2e_p90_s"]), profile.band)
+
+
+CALLS, WARM_UP = 150_000, 0.4
+"""As the reference has them."""
+
+SMALL = 500_000
+"""Caches that do not hold the longest prompts are not compared: the reference cuts a prompt that a server would refuse [tokens]."""
+
+
+def cached_shares() -> Iterator[dict[str, object]]:
+    """Share of all prompt tokens found, by replicas, routing and cache."""
+    workload, _ = read_workload(SHARED / "real" / "sessions" / "calls.csv.gz")
+    assert workload.sessions is not None
+    # calls come at their recorded times, each over at once
+    sessions = replace(workload.sessions, duration_s=np.zeros(workload.sessions.calls))
+    for row in table(SHARED / "real" / "sessions" / "lru_reference.csv"):
+        replicas, cache = int(row["replicas"]), float(row["cache_tokens_per_replica"])
+        if cache < SMALL:
+            continue
+        rate = float(row["session_starts_per_s"]) * sessions.turns
+        calls = session_calls(sessions, rate, CALLS)
+        # as good as no service time, which the reference leaves out
+        engine = Replicas(replicas, IterationModel(t0=1e-6), kv_tokens=cache, routing=row["routing"])
+        run, sent = replay(calls.requests, engine, cache=PrefixCache()), calls.requests.input_tokens
+        late = calls.requests.arrival_s > WARM_UP * calls.span_s
+        found = float(run.found_tokens[late].sum() / sent[late].sum())
+        yield {**row, "found": f"{found:.4f}", "error": f"{found - float(row['cached_share']):+.4f}"}
+
+
+def ladders() -> None:
+    """Real fleets behind round robin and behind a prefix-aware router."""
+    rows = list(table(SHARED / "real" / "openloop" / "fleet_ladders.csv"))
+    one = rows[0]
+    text = (
+        f"groups={one['prefix_groups']},prefix={one['prefix_tokens']},prompts={one['prompts_per_group']},"
+        f"question={one['question_tokens']},osl={one['output_tokens']}"
+    )
+    busy = [r for r in rows if 35.0 <= float(r["rate"]) <= 60.0]
+    print("\n| routing | measured output tokens/s, mean of the rows at 35 to 60/s | predicted | error | cached share |")
+    print("|:--|--:|--:|--:|--:|")
+    for routing, column in (("random", "k8s_rr_out_tps"), ("prefix", "llmd_out_tps")):
+        low, high, share = 0.0, 60.0, 0.0
+        while high - low > 0.5:
+            # the most that so many replicas bear, whatever requests wait
+            rate = 0.5 * (low + high)
+            plan = fo.plan(
+                text, rate=rate, slo="3600s", model="qwen3-32b", gpu="h100", tp=int(one["tp"]), pools=1, routing=routing,
+                token_budget=8192, max_num_seqs=256, burst="poisson", utilization_cap=0.99,
+            )  # fmt: skip
+            if plan.replicas > int(one["replicas"]):
+                high = rate
+            else:
+                low, share = rate, plan.caches[plan.pools[0].name]["cached_share"]
+        found = float(np.mean([min(float(r["rate"]), low) * float(one["output_tokens"]) for r in busy]))
+        truth = float(np.mean([float(r[column]) for r in busy]))
+        print(f"| {routing} | {truth:,.0f} | {found:,.0f} | {found / truth - 1.0:+.1%} | {share:.2f} |", flush=True)
+
+
+def sessions(words: Sequence[str]) -> None:
+    """What prefix caches find of sessions, beside simulated caches and real fleets: ``python -m benchmarks.accuracy sessions``.
+
+    Writes docs/data/sessions.csv: shares of recorded sessions found by replay, against a token-wise LRU cache simulated by another
+    program; and prints output tokens/s of eight replicas beyond their capacity. Both references are third-party data.
+    """
+    rows = list(cached_shares())
+    write_csv("sessions.csv", [[*rows[0]], *([*row.values()] for row in rows)])
+    off = [abs(float(str(row["error"]))) for row in rows]
+    print(f"{len(rows)} caches of recorded sessions: mean error {np.mean(off):.4f}, largest {max(off):.4f}")
+    ladders()

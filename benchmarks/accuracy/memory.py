@@ -5,137 +5,131 @@ Needs the shared data. About half a minute.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import statistics
-import sys
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy.rows import ROOT
-from benchmarks.accuracy.rows import SHARED as DATA
-from planner.catalog import gpu, model
+from benchmarks.accuracy.rows import SHARED, Page, Pair, markdown
+from planner.catalog import gpu as find_gpu
+from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity
-from planner.queueing.memory import (
-    overflow_probability,
-    preemption,
-    running_sequences,
-    safe_slots,
-    slot_law,
-)
-
-sys.path.insert(0, str(ROOT / "tests" / "queueing"))
-from test_memory import lengths
+from planner.queueing.memory import overflow_probability, preemption, running_sequences, safe_slots, slot_law
 
 GIB = 2.0**30
+ACCOUNTED = ("0.11.0", "0.15.1")
+"""vLLM versions whose accounting of memory is implemented."""
+
+LEAST_OVERFLOW = 5e-4
+"""Shares below it are too rare for a simulation to tell [1]."""
+
+KEPT = 0.0105
+"""Up to which share, less its half-width, the promise of 1% counts as kept [1]."""
 
 
-def capacity() -> list[str]:
-    """KV cache of the versions whose accounting is implemented, against what the server printed."""
-    rows = []
-    for r in json.loads((DATA / "memory" / "kv_capacity.json").read_text()):
-        if r.get("ver") not in ("0.11.0", "0.15.1") or model(r["m"]).multimodal:
+def kv_memory(data: Path) -> Iterator[Pair]:
+    """KV memory of a replica against what vLLM printed at its start [GiB]."""
+    path = data / "memory" / "kv_capacity.json"
+    for row in json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ():
+        spec = find_model(row["m"])
+        if row.get("ver") not in ACCOUNTED or spec.multimodal:
             continue
-        device = dataclasses.replace(gpu("h100"), memory_bytes=r["gpu_total_gib"] * GIB)
+        device = replace(find_gpu(row["gpu"]), memory_bytes=row["gpu_total_gib"] * GIB)
         found = kv_capacity(
-            model(r["m"]), device, r["tp"], max_num_seqs=r["seqs"], token_budget=r["bt"], memory_utilization=r["util"]
+            spec, device, row["tp"], max_num_seqs=row["seqs"], token_budget=row["bt"], memory_utilization=row["util"]
         )
-        ours = found.kv_bytes / GIB
-        error = 100.0 * (ours / r["rep_kv_gib"] - 1.0)
-        rows.append(f"| {r['m']} | {r['tp']} | vLLM {r['ver']} | {r['rep_kv_gib']:.2f} | {ours:.2f} | {error:+.2f}% |")
-    errors = [abs(float(row.split("|")[-2].strip().rstrip("%"))) for row in rows]
-    return [
-        "## Capacity of a replica",
-        "",
-        f"{len(rows)} servers: median {statistics.median(errors):.2f}%, largest {max(errors):.2f}%.",
-        "",
-        "| model | TP | engine | reported GiB | computed GiB | error |",
-        "|:--|--:|:--|--:|--:|--:|",
-        *rows,
-    ]
+        name = f"{row['m']} {row['gpu']} TP{row['tp']} vLLM {row['ver']}"
+        yield Pair("kv_capacity", "bytes", name, found.kv_bytes / GIB, row["rep_kv_gib"])
 
 
-def simulated() -> list[str]:
-    """Running sequences, overflow and preemptions of full slots."""
-    laws: dict[tuple[str, int], Any] = {}
-    groups: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
-    tails: dict[str, list[float]] = defaultdict(list)
-    promise: dict[tuple[str, int], list[tuple[int, float, float]]] = defaultdict(list)
-    for case in json.loads((DATA / "memory" / "truth.json").read_text()):
-        key = (case["workload"], case["B"])
-        if key not in laws:
-            pair = lengths(DATA / "workloads" / "raw", key[0])
-            laws[key] = None if pair is None else slot_law(*pair, token_budget=key[1])
-        law = laws[key]
-        if law is None:
-            continue
-        sim, n = case["sim"], case["N"]
+def spread(ratios: Sequence[float]) -> str:
+    """Median (smallest, largest)."""
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}, {max(ratios):.2f})"
+
+
+class Simulated:
+    """Full slots of paged memory, predicted over simulated: running sequences, overflow and preemptions by workload, the overflow
+    of few and many slots, and which numbers of slots kept a promise of 1%."""
+
+    def __init__(self) -> None:
+        # a test module: pytest's, which only this needs
+        from tests.queueing.test_memory import lengths
+
+        self.groups: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+        self.tails: dict[str, list[float]] = defaultdict(list)
+        self.runs: dict[tuple[str, int, int], list[tuple[int, float, float]]] = defaultdict(list)
+        self.laws: dict[tuple[str, int], Any] = {}
+        for case in json.loads((SHARED / "memory" / "truth.json").read_text(encoding="utf-8")):
+            key = (case["workload"], case["B"])
+            if key not in self.laws:
+                pair = lengths(SHARED / "workloads" / "raw", key[0])
+                self.laws[key] = None if pair is None else slot_law(*pair, token_budget=key[1])
+            if self.laws[key] is not None:
+                self.add(case, self.laws[key])
+
+    def add(self, case: dict[str, Any], law: Any) -> None:
+        """Judge a case."""
+        sim, slots, blocks = case["sim"], case["N"], case["C_blocks"]
         if case["id"].startswith("tail-"):
-            for blocks, truth in zip(case["C_blocks"], sim["overflow"], strict=True):
-                if truth > 5e-4:
-                    group = "16 slots and more" if n >= 16 else "fewer than 16 slots"
-                    tails[group].append(overflow_probability(law, n, blocks) / truth)
-            continue
-        blocks = case["C_blocks"]
-        cost = preemption(law, n, blocks)
+            group = "16 slots and more" if slots >= 16 else "fewer than 16 slots"
+            pairs = zip(blocks, sim["overflow"], strict=True)
+            self.tails[group] += [
+                overflow_probability(law, slots, b) / true for b, true in pairs if true > LEAST_OVERFLOW
+            ]
+            return
+        cost = preemption(law, slots, blocks)
         name = case["workload"].replace(".csv", "").replace(".jsonl", "").replace(" (rows concatenated)", "")
-        groups[name].append(
+        self.groups[name].append(
             (
-                running_sequences(law, n, blocks) / sim["running"][0],
+                running_sequences(law, slots, blocks) / sim["running"][0],
                 cost.overflow / max(sim["memory_bound_fraction"][0], 1e-9),
                 cost.per_request / max(sim["preemptions_per_request"][0], 1e-9),
             )
         )
-        promise[key[0], blocks].append((n, *sim["memory_bound_fraction"]))
-    lines = [
-        "",
-        "## Full slots against paged simulation",
-        "",
-        "16-token blocks, whole-prompt admission, newest preempted by recomputation. Cells: median (smallest, largest) of",
-        "predicted/simulated; below 1 is optimistic for overflow and preemptions.",
-        "",
-        "| workload | cases | running | share of iterations short of memory | preemptions |",
-        "|:--|--:|--:|--:|--:|",
-    ]
-    for name, values in sorted(groups.items()):
-        cells = [f"{statistics.median(c):.2f} ({min(c):.2f}, {max(c):.2f})" for c in zip(*values, strict=True)]
-        lines.append(f"| {name} | {len(values)} | " + " | ".join(cells) + " |")
-    lines += [
-        "",
-        "## Overflow probability of N busy slots",
-        "",
-        "| slots | points | predicted/simulated |",
-        "|:--|--:|--:|",
-    ]
-    for group, ratios in tails.items():
-        lines.append(
-            f"| {group} | {len(ratios)} | {statistics.median(ratios):.2f} ({min(ratios):.2f}, {max(ratios):.2f}) |"
-        )
-    kept, judged = 0, 0
-    for (workload, blocks), runs in promise.items():
-        law = next(v for (w, _), v in laws.items() if w == workload)
-        chosen = safe_slots(law, blocks, max_slots=4096).slots
-        inside = [share - half <= 0.0105 for n, share, half in runs if n <= chosen]
-        judged += len(inside)
-        kept += sum(inside)
-    lines += [
-        "",
-        f"Slots at or below the chosen number keep the promise of 1% in {kept} of {judged} simulated settings.",
-    ]
-    return lines
+        self.runs[case["workload"], case["B"], blocks].append((slots, *sim["memory_bound_fraction"]))
+
+    def promise(self) -> tuple[int, int]:
+        """Of the settings with no more slots than the planner chooses: in how many 1% was kept, and their number."""
+        kept = []
+        for (workload, budget, blocks), found in self.runs.items():
+            chosen = safe_slots(self.laws[workload, budget], blocks, max_slots=4096).slots
+            kept += [share - half <= KEPT for slots, share, half in found if slots <= chosen]
+        return sum(kept), len(kept)
 
 
-def page() -> str:
+def page() -> Page:
     """The page."""
-    lines = [
-        "# Accuracy of KV memory",
-        "",
-        "Made by `python -m benchmarks.accuracy memory`.",
-        "",
-        *capacity(),
-        *simulated(),
-        "",
-        "Not covered: other engine versions (each accounts for memory in its own way), prefix sharing, swapping, speculation, and",
-        "fixed output lengths, where slots run in step: there the worst case is reserved instead.",
-    ]
-    return "\n".join(lines)
+    pairs, simulated = list(kv_memory(SHARED)), Simulated()
+    sizes, over = sorted(abs(p.error) for p in pairs), max(pairs, key=lambda p: p.error)
+    rows = [(p.system, f"{p.measured:.2f}", f"{p.predicted:.2f}", f"{p.error:+.2%}") for p in pairs]
+    servers = f"{len(pairs)} servers: median {statistics.median(sizes):.2%}, largest {sizes[-1]:.2%}."
+    groups = {name: [*zip(*found, strict=True)] for name, found in sorted(simulated.groups.items())}
+    kept, judged = simulated.promise()
+    blocks = {
+        "capacity": f"{servers}\n\n" + markdown(("server", "reported GiB", "computed GiB", "error"), rows),
+        "simulated": markdown(
+            ("workload", "cases", "running", "share of iterations short of memory", "preemptions"),
+            [(name, len(columns[0]), *map(spread, columns)) for name, columns in groups.items()],
+        ),
+        "overflow": markdown(
+            ("slots", "points", "predicted/simulated"),
+            [(group, len(ratios), spread(ratios)) for group, ratios in simulated.tails.items()],
+        )
+        + f"\n\nSlots at or below the chosen number keep the promise of 1% in {kept} of {judged} simulated settings.",
+    }
+    # of outputs of one length the worst case is reserved instead
+    overflow = {name: columns[1] for name, columns in groups.items() if not name.startswith("input ")}
+    least, middle = min(overflow, key=lambda name: min(overflow[name])), [*map(statistics.median, overflow.values())]
+    return Page(
+        blocks,
+        [
+            ("KV capacity of a replica", "what vLLM servers reported", str(len(pairs)), f"median {statistics.median(sizes):.2%}",
+             f"{over.error:+.2%}", f"{over.system}; largest either side {sizes[-1]:.2%}"),
+            ("memory overflow of full slots", "paged simulation", str(sum(map(len, overflow.values()))),
+             f"medians x{min(middle):.2f} to x{max(middle):.2f}", f"x{min(overflow[least]):.2f}",
+             f"{least}; the promise of 1% was kept in {kept} of {judged}"),
+        ],
+    )  # fmt: skip

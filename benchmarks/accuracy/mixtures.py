@@ -40,7 +40,7 @@ class Workers:
     concurrency, requests
         In flight; of the run.
     input_tokens, output_tokens
-        Means [tokens]; the output longest possible is `most_output`.
+        Means [tokens]; the output longest possible is `most_output`, the median of the means at that shape `usual_output`.
     row
         As published.
     """
@@ -53,6 +53,7 @@ class Workers:
     input_tokens: float
     output_tokens: float
     most_output: float
+    usual_output: float
     row: dict[str, str]
 
     @property
@@ -62,8 +63,28 @@ class Workers:
 
     @property
     def broken(self) -> bool:
-        """Whether most of its requests failed."""
-        return self.output_tokens < SHORTEST * self.most_output
+        """Whether many of its requests failed."""
+        return self.output_tokens < SHORTEST * self.usual_output
+
+    @property
+    def answers(self) -> FloatArray:
+        """Lengths of its answers, rising, shape (requests,) [tokens].
+
+        They end where they end, and at the longest allowed at the latest: of what has that mean the law of the largest entropy, an
+        exponential cut at the longest.
+        """
+        level, low, high = (np.arange(self.requests) + 0.5) / self.requests, -100.0, 700.0
+        for _ in range(60):
+            fall = 0.5 * (low + high) or 1e-9
+            share = -np.log1p(level * np.expm1(-fall)) / fall
+            low, high = (fall, high) if share.mean() * self.most_output > self.output_tokens else (low, fall)
+        return np.maximum(np.rint(share * self.most_output), 1.0)
+
+    @property
+    def context(self) -> float:
+        """Mean context of a sequence that decodes: long answers are met more often [tokens]."""
+        lengths = self.answers
+        return self.input_tokens + 0.5 * float((lengths**2).sum() / lengths.sum())
 
     @property
     def decoding(self) -> float:
@@ -76,17 +97,22 @@ class Workers:
 
 def ratio_runs(data: Path) -> Iterator[Workers]:
     """The runs at several P:D ratios; eight GPUs, so that a worker has all that its ratio leaves it."""
-    for row in table(data / "real" / "pd" / "ratio.csv"):
+    rows = list(table(data / "real" / "pd" / "ratio.csv"))
+    means: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        means.setdefault((row["isl"], row["osl"]), []).append(int(row["total_output_tokens"]) / int(row["completed"]))
+    for row in rows:
         prefills, decodes, done = int(row["prefill"]), int(row["decode"]), int(row["completed"])
         yield Workers(
             prefills, decodes, 8 // (prefills + decodes), int(row["conc"]), done,
-            int(row["total_input_tokens"]) / done, int(row["total_output_tokens"]) / done, float(row["osl"]), row,
+            int(row["total_input_tokens"]) / done, int(row["total_output_tokens"]) / done, float(row["osl"]),
+            float(np.median(means[row["isl"], row["osl"]])), row,
         )  # fmt: skip
 
 
-SHORTEST = 0.01
-"""Mean output over the longest allowed below which a run of the P:D ladder is taken for broken: one of 33, with 36 tokens
-of 32,784."""
+SHORTEST = 0.75
+"""Mean answer of a P:D run, over the median of those to the same prompts, below which many of its requests must have failed: three
+of 33, with 36, 6,728 and 7,275 tokens where five others have 11,035 to 12,136. All others are within .91 and 1.24."""
 PREFILL_TOKENS_PER_S = 33_821.0
 """Prompt tokens/s of a TP1 H200 of the fleet of rate45.csv (README of `real/pd`)."""
 RATIO = ("h200", "sglang")
@@ -135,8 +161,7 @@ def mixture_cases(data: Path) -> Iterator[Case]:
         if run.broken:
             continue
         device, network, parallel = served(RATIO[0], run.row["model_id"].split("/")[-1], run.tp)
-        context = run.input_tokens + 0.5 * run.output_tokens
-        ratio = _ratio(run.decoding, context, 1e-3 * float(run.row["mean_tpot_ms"]))
+        ratio = _ratio(run.decoding, run.context, 1e-3 * float(run.row["mean_tpot_ms"]))
         name = f"{network.name} {device.name} TP{run.tp} {run.prefills}P{run.decodes}D {run.cell}"
         yield Case("mixtures", name, device, network, parallel, RATIO[1], ratio)
     for row in table(data / "real" / "pd" / "rate45.csv"):
@@ -236,9 +261,3 @@ def spread(data: Path) -> Iterator[Pair]:
             if float(row["ttft_median_s"]) <= QUEUED * float(row["e2e_median_s"]):
                 tpot = quantile(tpot_s(run, output), 0.5)
                 yield Pair("experts_spread", "tpot_median", name, tpot, float(row["tpot_median_s"]), profile.band)
-
-
-def every(data: Path) -> Iterator[Pair]:
-    """Both."""
-    yield from decode(data)
-    yield from spread(data)

@@ -28,7 +28,6 @@ from benchmarks.accuracy.mlperf_data import (
 from benchmarks.accuracy.rows import Pair, band_of
 from benchmarks.accuracy.serving import FloatArray, Load, quantile, random, table, through
 from planner.engines import engine as find_engine
-from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
 from planner.machine.hardware import Parallelism
@@ -209,13 +208,3 @@ def _like(row: dict[str, str], name: str, known: Sequence[MlperfRow], folder: Pa
         "samples_per_s": row["completed_per_s"],
     }
     return replace(entry, row=told, gpu=device)
-
-
-def every(data: Path) -> Iterator[Pair]:
-    """All of them."""
-    yield from offline(data)
-    yield from server(data)
-    try:
-        yield from stated(data)
-    except InputError as error:
-        raise InputError(f"real/mlperf61: {error}") from error

@@ -37,6 +37,9 @@ MLPERF_BUDGET = 8192
 """Engine settings of a result whose configuration is not published."""
 OF_V60 = "0.14"
 """vLLM of MLPerf Inference v6.0 (AMD's build and Krai's)."""
+ONE_SERVER = "-reference-"
+"""Systems of MLCommons' reference implementation, which asks one vLLM server (``--api_server``): it has all GPUs of its system.
+Neural Magic's README of round v4.1 starts it with ``--tensor-parallel-size=4`` on four H100."""
 VLLM_SEQUENCES = 256
 """What vLLM takes at most where nobody says (its default, V0 and V1)."""
 
@@ -250,6 +253,8 @@ def _spreads(row: dict[str, str], model: ModelSpec, gpu: GpuSpec) -> Iterator[Pa
         yield Parallelism(1, 1, int(row["tp"]))
     elif row["tp"]:
         yield Parallelism(int(row["tp"]), int(row["pp"] or 1))
+    elif ONE_SERVER in row["system"] and "vllm" in row["engine"].lower():
+        yield Parallelism(gpus)
     else:
         found = False
         for tp in (1, 2, 4, 8):

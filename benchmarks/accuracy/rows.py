@@ -1,22 +1,81 @@
-"""What a comparison with measured systems says: pairs of a prediction and a measurement, and a row of figures per metric."""
+"""What a comparison says: pairs of a prediction and a measurement, a row of figures per metric, and documents that show them."""
 
 from __future__ import annotations
 
+import csv
 import math
 import os
-import sys
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from planner.errors import InputError
 from planner.iteration.roofline import prior_band
 from planner.machine.hardware import GpuSpec, ModelSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("FLEETOPT_SHARED_DATA", ROOT.parent / "shared" / "data"))
+
+Cells = tuple[str, str, str, str, str, str]
+"""A line of the index: part, against what, cases, typical error, worst optimistic one, and where that is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a script writes into a part of ``docs/accuracy.md``, or into the page of its own that measured systems have.
+
+    Parameters
+    ----------
+    blocks
+        Name of a mark -> what stands between ``<!-- part name -->`` (``<!-- name -->`` in a page of its own), ``<!-- end -->``.
+    index
+        Its lines in ``docs/accuracy.md``.
+    """
+
+    blocks: Mapping[str, str]
+    index: Sequence[Cells]
+
+    def write(self, name: str) -> None:
+        """Bring the page and its lines in the index up to date."""
+        index, own_page = ROOT / "docs" / "accuracy.md", ROOT / "docs" / "accuracy" / f"{name}.md"
+        alone = own_page.exists()
+        page, link = (own_page, f"](accuracy/{name}.md)") if alone else (index, f"](#{name})")
+        text = page.read_text(encoding="utf-8")
+        for mark, block in self.blocks.items():
+            text = renewed(text, mark if alone else f"{name} {mark}", block)
+        page.write_text(text, encoding="utf-8")
+        lines = index.read_text(encoding="utf-8").splitlines()
+        own = [number for number, line in enumerate(lines) if line.startswith("| ") and link in line]
+        lines[own[0] : own[-1] + 1] = [f"| [{part}{link} | {' | '.join(rest)} |" for part, *rest in self.index]
+        index.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def renewed(text: str, mark: str, block: str) -> str:
+    """A document with what stands between ``<!-- mark -->`` and ``<!-- end -->`` made anew.
+
+    >>> renewed("a\\n<!-- m -->\\nold\\n<!-- end -->\\nb", "m", "new")
+    'a\\n<!-- m -->\\nnew\\n<!-- end -->\\nb'
+    """
+    begin, end = f"<!-- {mark} -->\n", "\n<!-- end -->"
+    before, _, rest = text.partition(begin)
+    if end not in rest:
+        raise LookupError(f"no <!-- {mark} --> with its end")
+    return before + begin + block.strip() + end + rest.partition(end)[2]
+
+
+def write_csv(name: str, rows: Iterable[Sequence[object]]) -> None:
+    """A table of ``docs/data/``."""
+    with (ROOT / "docs" / "data" / name).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
+    """A table of Markdown whose first `left` columns are words, the others numbers."""
+    rule = [":--" if number < left else "--:" for number in range(len(head))]
+    lines = (" | ".join(map(str, cells)) for cells in (head, rule, *rows))
+    return "\n".join(f"| {line} |" for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +172,41 @@ def band_of(gpu: GpuSpec, model: ModelSpec, engine: str | None) -> float:
     return prior_band(gpu, model, engine)
 
 
-def told(family: str, what: str, pairs: Iterator[Pair]) -> Iterator[Pair]:
-    """The pairs, and on standard error what could not be judged and why: a model or GPU that nobody knows, a broken row."""
-    try:
-        yield from pairs
-    except InputError as error:
-        print(f"{family}: {what} left out: {error}", file=sys.stderr)
+ONE_BY_ONE = 60
+"""Systems of a metric up to which a table names each."""
+
+
+def public(rows: Sequence[Row]) -> Page:
+    """The page of measured systems: figures of every metric; the first one of a family stands in the index."""
+
+    def percent(value: float | None) -> str:
+        return "" if value is None else f"{value:.1%}"
+
+    figures = markdown(
+        ("family", "metric", "n", "median", "mean", "p90", "worst", "signed", "covered"),
+        (
+            (r.family, r.metric, r.n, *map(percent, (r.median, r.mean, r.p90, r.worst)), f"{r.signed:+.1%}", percent(r.covered))
+            for r in rows
+        ),
+        left=2,
+    )  # fmt: skip
+    text = (ROOT / "docs" / "accuracy" / "public.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^- `(\w+)`: (.*)$", text, flags=re.MULTILINE))
+    index: dict[str, Cells] = {}
+    for r in rows:
+        typical = f"{r.metric}: median {percent(r.median)}, p90 {percent(r.p90)}"
+        worst = f"{percent(r.worst)} (either side)"
+        index.setdefault(r.family, (told[r.family], "measured systems", str(r.n), typical, worst, "-"))
+    return Page({"figures": figures}, [*index.values()])
+
+
+def systems(pairs: Sequence[Pair], rows: Sequence[Row]) -> Iterator[Sequence[object]]:
+    """Median error of each system by metric; those of metrics with very many systems are left out."""
+    yield "family", "metric", "system", "error"
+    for row in rows:
+        own: dict[str, list[float]] = {}
+        for pair in pairs:
+            if (pair.family, pair.metric) == (row.family, row.metric):
+                own.setdefault(pair.cell or pair.system, []).append(pair.error)
+        if len(own) <= ONE_BY_ONE and sum(map(len, own.values())) > 1:
+            yield from ((row.family, row.metric, name, f"{np.median(e):.3f}") for name, e in own.items())

@@ -7,13 +7,12 @@ them: about two minutes.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.accuracy.rows import ROOT
+from benchmarks.accuracy.rows import ROOT, Page, markdown
 
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "fluid"), str(ROOT / "tests" / "advice")]
+sys.path[:0] = [str(ROOT / "tests" / "fluid"), str(ROOT / "tests" / "advice")]
 
 import test_exclusive
 import test_exclusive_memory as memory_tests
@@ -33,9 +32,8 @@ from planner.workload.resolve import shipped_names
 from planner.workload.workload import Workload
 
 
-def rounding() -> Iterator[str]:
-    yield "## Rounding"
-    yield ""
+def rounding() -> str:
+    """Formulas against values of 30 digits."""
     exact = doubles = 0.0
     for case in golden.CASES:
         if case["expected"] is None:
@@ -44,20 +42,15 @@ def rounding() -> Iterator[str]:
         if case["quantity"] not in golden.FROM_DOUBLE:
             got = golden.evaluate(case, golden.doubled(case["inputs"]))
             doubles = max(doubles, golden.worst(got, case["expected"]))
-    yield (
+    return (
         f"{len(golden.CASES)} values of 30 digits: largest relative error {exact:.1e} from exact inputs (text, fractions), "
         f"{doubles:.1e} from doubles."
     )
-    yield ""
 
 
-def thresholds() -> Iterator[str]:
-    yield "## Refill threshold of exclusive batching"
-    yield ""
-    yield "Cost (alpha_p/alpha_d + E[M])/E[K] of the chosen k against the best k of the exact death chain, geometric outputs."
-    yield ""
-    yield "| slots | settings | largest extra cost, theta0 | age-aware | largest \\|k*/N - theta0\\| |"
-    yield "|--:|--:|--:|--:|--:|"
+def thresholds() -> str:
+    """Cost (alpha_p/alpha_d + E[M])/E[K] of the chosen refill threshold against the best k of the exact death chain."""
+    found = []
     for slots in (8, 32, 128, 512, 1024):
         rows = []
         for mu_O in (64, 256, 1024):
@@ -75,27 +68,22 @@ def thresholds() -> Iterator[str]:
                     )
                 )
         worst = np.max(rows, axis=0)
-        yield f"| {slots} | {len(rows)} | {worst[0]:.2%} | {worst[1]:.2%} | {worst[2]:.3f} |"
-    yield ""
+        found.append((slots, len(rows), f"{worst[0]:.2%}", f"{worst[1]:.2%}", f"{worst[2]:.3f}"))
+    head = ("slots", "settings", "largest extra cost, theta0", "age-aware", "largest \\|k*/N - theta0\\|")
+    return markdown(head, found, left=0)
 
 
-def slots() -> Iterator[str]:
-    yield "## Slots whose memory promise holds"
-    yield ""
-    settings = len(memory_tests.SETTINGS)
-    yield (
-        f"Share of decode iterations with more than C tokens under EB(theta N) with a backlog, {settings} settings of "
-        "`tests/fluid/test_exclusive_memory.py`; the promise is 1%, kept where the lower end of the 95% interval is at most 1.2%."
-    )
-    yield ""
-    yield "| slots N | settings with none | kept | largest share |"
-    yield "|:--|--:|--:|--:|"
-    ways = (
-        "`exclusive_slots`, from the joint law",
-        "`N_corr`, closed form for constant hazard",
-        "N*, eq. 6 as printed",
-    )
-    shares: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+WAYS = ("`exclusive_slots`, from the joint law", "`N_corr`, closed form for constant hazard", "N*, eq. 6 as printed")
+"""How many slots the memory promise allows."""
+
+KEPT = 0.012
+"""Lower end of the share's interval up to which the promise of 1% counts as kept [1]."""
+
+
+def slots() -> tuple[str, tuple[int, int]]:
+    """Share of decode iterations with more than C tokens under EB(theta N) with a backlog; in how many settings the first way kept
+    its promise, and of how many."""
+    shares: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
     for number, (prompts, outputs, theta, C) in enumerate(memory_tests.SETTINGS):
         rng = np.random.default_rng(1000 + number)
         L, O = prompts(rng), outputs(rng)
@@ -105,24 +93,18 @@ def slots() -> Iterator[str]:
             N_corr(C, 0.01, L.mean(), L.var(), p0, theta).N,
             N_bounds(C, 0.01, L.mean(), p0, theta).N_star,
         )
-        for way, N in zip(ways, sizes, strict=True):
+        for way, N in zip(WAYS, sizes, strict=True):
             if N >= 1:
                 shares[way].append(memory_tests.simulate(N, max(1, int(theta * N)), C, L, O, 4000, rng, 48))
-    kept = {way: sum(low <= 0.012 for _, low in found) for way, found in shares.items()}
-    for way, found in shares.items():
-        yield f"| {way} | {settings - len(found)} | {kept[way]} of {len(found)} | {max(found)[0]:.2%} |"
-    yield ""
-    yield f"`exclusive_slots` kept it in {kept[ways[0]]} of {settings} settings."
-    yield ""
+    settings, kept = len(memory_tests.SETTINGS), {way: sum(low <= KEPT for _, low in of) for way, of in shares.items()}
+    rows = [(way, settings - len(of), f"{kept[way]} of {len(of)}", f"{max(of)[0]:.2%}") for way, of in shares.items()]
+    text = markdown(("slots N", "settings with none", "kept", "largest share"), rows)
+    return f"{text}\n\n`exclusive_slots` kept it in {kept[WAYS[0]]} of {settings} settings.", (kept[WAYS[0]], settings)
 
 
-def throughput() -> Iterator[str]:
-    yield "## Throughput of exclusive batching"
-    yield ""
-    yield "`fleetopt batching` on the shipped workloads against an iteration-level simulation of the same engine."
-    yield ""
-    yield "| workload | GPU | model | N | k | predicted/simulated - 1 | linear form |"
-    yield "|:--|:--|:--|--:|--:|--:|--:|"
+def throughput() -> tuple[str, list[float]]:
+    """`fleetopt batching` on the shipped workloads against an iteration-level simulation of the same engine; its errors."""
+    rows, errors = [], []
     for name in shipped_names():
         for gpu, model in (("h100", "llama-3.1-8b"), ("a100", "llama-3.1-70b"), ("h100", "mixtral-8x7b")):
             try:
@@ -131,50 +113,53 @@ def throughput() -> Iterator[str]:
             except FleetOptError:
                 continue
             truth = advice_tests.exclusive_throughput(r, found["N"], found["k"])
-            yield (
-                f"| {name} | {gpu} | {model} | {found['N']} | {found['k']} | {found['throughput_per_s'] / truth - 1:+.1%} | "
-                f"{found['throughput_linear_form_per_s'] / truth - 1:+.1%} |"
-            )
-    yield ""
+            errors.append(found["throughput_per_s"] / truth - 1)
+            linear = found["throughput_linear_form_per_s"] / truth - 1
+            rows.append((name, gpu, model, found["N"], found["k"], f"{errors[-1]:+.1%}", f"{linear:+.1%}"))
+    head = ("workload", "GPU", "model", "N", "k", "predicted/simulated - 1", "linear form")
+    return markdown(head, rows, left=3), errors
 
 
-def wait_policies() -> Iterator[str]:
-    yield "## WAIT and Nested WAIT"
-    yield ""
-    yield "| WAIT: types | thresholds | M^pi | simulated peak | mean queue / bound |"
-    yield "|--:|:--|--:|--:|:--|"
+def wait_policy() -> str:
+    """WAIT's memory and queues."""
+    rows = []
     for types, d0, d1 in test_wait.INSTANCES:
         found = wait.wait_min_thresholds(types, d0, d1)
         peak, queues, _, _ = test_wait.run(types, found.n, d0, d1, 20_000, 3)
         bounds = wait.wait_bounds(found.n, types, d0, d1)
         pairs = ", ".join(f"{q:.1f}/{b.queue:.1f}" for q, b in zip(queues, bounds, strict=True))
-        yield f"| {len(types)} | {', '.join(map(str, found.n))} | {found.M_pi:,.0f} | {peak:,.0f} | {pairs} |"
-    yield ""
-    yield "Nested WAIT, 200 runs of 1,500 iterations, delta = 0.1: runs in which memory stayed within the bound."
-    yield ""
-    yield "| thresholds | bound | covered | mean peak/bound | with eq. 13 as printed |"
-    yield "|:--|--:|--:|--:|--:|"
+        rows.append((len(types), ", ".join(map(str, found.n)), f"{found.M_pi:,.0f}", f"{peak:,.0f}", pairs))
+    return markdown(("WAIT: types", "thresholds", "M^pi", "simulated peak", "mean queue / bound"), rows, left=0)
+
+
+def nested_wait() -> str:
+    """Runs of Nested WAIT in which memory stayed within the bound."""
+    rows = []
     for number, (n, l, ends, rates, d0, d1) in enumerate(test_nested_wait.SETTINGS):
         need = nested.nested_M_req(n, l, ends, rates, 1500, 0.1)
         peaks = np.array(
             [test_nested_wait.peak_memory(n, l, ends, rates, d0, d1, 1500, 10_000 * number + s) for s in range(200)]
         )
         printed = nested.nested_M_pi(n, l, ends).printed_eq13 + need.det + need.sto
-        yield (
-            f"| {', '.join(map(str, n))} | {need.total:,.0f} | {np.mean(peaks <= need.total):.0%} | "
-            f"{peaks.mean() / need.total:.0%} | {np.mean(peaks <= printed):.0%} |"
-        )
-    yield ""
+        shares = (np.mean(peaks <= need.total), peaks.mean() / need.total, np.mean(peaks <= printed))
+        rows.append((", ".join(map(str, n)), f"{need.total:,.0f}", *(f"{share:.0%}" for share in shares)))
+    return markdown(("thresholds", "bound", "covered", "mean peak/bound", "with eq. 13 as printed"), rows)
 
 
-def page() -> str:
+def page() -> Page:
     """The page."""
-    parts = (rounding, thresholds, slots, throughput, wait_policies)
-    lines = [
-        "# Accuracy of the schedulers' closed forms",
-        "",
-        "Made by `python -m benchmarks.accuracy schedulers`.",
-        "",
-        *(line for part in parts for line in part()),
-    ]
-    return "\n".join(lines).rstrip()
+    promise, (kept, settings) = slots()
+    rates, errors = throughput()
+    middle = sorted(map(abs, errors))[len(errors) // 2]
+    blocks = {
+        "rounding": rounding(), "thresholds": thresholds(), "slots": promise, "throughput": rates, "wait": wait_policy(),
+        "nested": nested_wait(),
+    }  # fmt: skip
+    return Page(
+        blocks,
+        [
+            ("exclusive batching, throughput", "simulation of the engine", str(len(errors)), f"median {middle:.1%}",
+             f"{max(errors):+.1%}", "rate over-stated"),
+            ("exclusive batching, memory promise", "simulation", str(settings), f"kept in {kept}", "-", "-"),
+        ],
+    )  # fmt: skip

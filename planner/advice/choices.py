@@ -23,6 +23,7 @@ from planner.fleet.assemble import fleet_of
 from planner.fleet.explain import relaxed
 from planner.fleet.pool import gpus_by_type
 from planner.fleet.shapes import find_shape, standing_fleet
+from planner.fleet.sure import MEDIAN
 from planner.fleet.unknowns import ANY, MOST_TYPES, cheapest_types, least_cost
 from planner.methods import find_method
 from planner.plans import Plan, PoolPlan
@@ -197,10 +198,6 @@ def ways_out(error: InfeasibleError, inputs: PlanInputs, workload: Workload, pro
     return replace(table, rows=tuple(row for row in rows if row.cost_usd_per_hour is not None))
 
 
-MEDIAN = 0.5
-"""Confidence at which promises are kept as often as not [1]."""
-
-
 def _size(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Choice:
     """One choice with the fleet a plan would take with it, cut where the plan is and decided by a sample of the requests."""
     if choice.kind == "scheduler":
@@ -211,6 +208,9 @@ def _size(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | N
             inputs.override({**_cuts(choice, inputs, workload, plan), **choice.changes}), workload
         )
         near = 0.0 if plan is None else math.fsum(p.arrival_rate_per_s / p.load for p in plan.pools if p.load > 0.0)
+        if plan is not None and question.traffic.sending.population is not None:
+            # what they ask of another fleet is looked for from what they ask of this one on
+            question = question.at(plan.arrival_rate_per_s)
         deviations = None if sure is None else sure.deviations
         search = replace(question.search, explained=False, quick=True, deviations=deviations, near_per_s=near)
         fleet = fleet_of(replace(question, search=search))

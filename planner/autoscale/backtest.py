@@ -19,7 +19,7 @@ from planner.monitor.policy import Policy, Scaler
 from planner.promise import MEAN, Promise
 from planner.shared.record import Record
 from planner.studies.capacity import largest, pool_keeps
-from planner.units import format_count, format_duration, format_percent
+from planner.units import DAY_S, HOUR_S, format_count, format_duration, format_percent
 from planner.workload import pools as m
 
 UTILIZATION = "utilization"
@@ -368,7 +368,7 @@ def perfect_counts(rates: Floats, capacity: Capacity, startup_s: float) -> Ints:
 
 def clock_counts(by_hour: Sequence[int], steps: int, startup_s: float) -> Ints:
     """Paid replicas that the clock alone holds: those of every hour, started ahead, shape (steps,)."""
-    held = np.repeat(np.asarray(by_hour, dtype=np.int64), round(3600.0 / STEP_S))
+    held = np.repeat(np.asarray(by_hour, dtype=np.int64), round(HOUR_S / STEP_S))
     return np.resize(_around(held, after=math.ceil(startup_s / STEP_S), mode="wrap").max(axis=1), steps)
 
 
@@ -378,11 +378,9 @@ def outcome(
     """What a course of paid replicas attains and costs; one that leaves is paid until what it has is done, `drain_s` [s]."""
     came, held = by_window(rates, serving_of(paid, startup_s), capacity)
     steps = np.diff(paid)
-    hours = (float(paid.sum()) * STEP_S + drain_s * float(-steps[steps < 0].sum())) / 3600.0
+    hours = (float(paid.sum()) * STEP_S + drain_s * float(-steps[steps < 0].sum())) / HOUR_S
     return Outcome(name, capacity.attained(came, held), hours, int(paid.max()), int(steps[steps > 0].sum()))
 
-
-DAY_S, HOUR_S = 86_400.0, 3600.0
 
 PLACES = (1, 2, 4, 8)
 """Replicas' worth of GPUs on which models are told to share."""

@@ -28,11 +28,11 @@ from planner.fleet.alone import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.fleet.shapes.disaggregated import Disaggregated
-from planner.monitor.policy import DAY_S, TOLERANCE, Pace, Policy, written
+from planner.monitor.policy import TOLERANCE, Pace, Policy, written
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.studies.schedule import needs_of
-from planner.units import format_count, format_duration, format_percent, format_share
+from planner.units import DAY_S, format_count, format_duration, format_percent, format_share
 
 HEADROOMS = (*(0.2 + 0.025 * k for k in range(53)), 1.6, 1.8, 2.0)
 """Thresholds over what a rule aims at that are tried, ascending [1]."""

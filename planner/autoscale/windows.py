@@ -25,6 +25,7 @@ from planner.promise import MEAN
 from planner.shared.record import Record
 from planner.simulate.plan import pair_engines, pool_engines
 from planner.simulate.traffic import Dispersion, arrival_times, cached_tokens, requests_of, whole_tokens
+from planner.units import HOUR_S
 from planner.workload.arrivals import Arrivals
 from planner.workload.pools import PoolLaw
 
@@ -75,7 +76,7 @@ LAW_LEVELS = (*((k + 0.5) / 20.0 for k in range(19)), 0.96, 0.98, 0.99, 0.995, 0
 def hourly_path(rates_per_s: Sequence[float]) -> Floats:
     """Mean rate of every step of the period, hours joined by lines through their middles [1/s], shape (steps,)."""
     hours = len(rates_per_s)
-    at = (np.arange(round(hours * 3600.0 / STEP_S)) + 0.5) * STEP_S / 3600.0
+    at = (np.arange(round(hours * HOUR_S / STEP_S)) + 0.5) * STEP_S / HOUR_S
     middles = np.arange(-1, hours + 1) + 0.5
     return np.asarray(np.interp(at, middles, np.concatenate(([rates_per_s[-1]], rates_per_s, [rates_per_s[0]]))))
 

@@ -17,7 +17,8 @@ from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
 from planner.calibrate.points import UNKNOWN_GPU, Batch, Points, batch_problems, parse_points
 from planner.errors import InputError, did_you_mean, refuse
 from planner.shared.documents import counted, read_text, rows_by_column
-from planner.units import is_measurable, number_of
+from planner.units import SECONDS, TIME_UNITS, is_measurable, number_of
+from planner.workload.formats.rows import dig
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +38,6 @@ class Assumed:
     concurrency: float | None = None
 
 
-def _dig(data: Any, *paths: str) -> Any:
-    """First value found at one of the dotted paths, else ``None``."""
-    for path in paths:
-        here = data
-        for key in path.split("."):
-            here = here.get(key) if isinstance(here, Mapping) else None
-        if here is not None:
-            return here
-    return None
-
-
 def _search(data: Any, key: str) -> Any:
     """First value of `key` anywhere in nested mappings."""
     if isinstance(data, Mapping):
@@ -61,7 +51,7 @@ def _search(data: Any, key: str) -> Any:
 
 
 TIMES = ("tpot_s", "ttft_s", "e2e_s", "each_s")
-_UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9}
+_UNITS = {unit: SECONDS[unit] for unit in (*TIME_UNITS, "sec")}
 
 
 def _means(data: Mapping[str, Any], usual: str, **places: str) -> dict[str, float | None]:
@@ -73,9 +63,9 @@ def _means(data: Mapping[str, Any], usual: str, **places: str) -> dict[str, floa
     def first(key: str, names: str) -> float | None:
         for name in names.split("|"):
             for statistic in ("", ".successful.mean", ".mean", ".avg"):
-                number = number_of(_dig(data, name + statistic))
+                number = number_of(dig(data, name + statistic))
                 if number is not None:
-                    unit = str(_dig(data, f"{name}.unit"))
+                    unit = str(dig(data, f"{name}.unit"))
                     return number * _UNITS.get(unit, _UNITS[usual]) if key in TIMES else number
         return None
 
@@ -171,7 +161,7 @@ def _guidellm(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator
             ttft_s="time_to_first_token_ms", rate="requests_per_second", concurrency="request_concurrency",
         )  # fmt: skip
         # of a run with a rate `max_concurrency` is a cap that it need not have met
-        streams = 1 if kind == "synchronous" else _dig(strategy, _CLOSED_LOOPS.get(kind, ""))
+        streams = 1 if kind == "synchronous" else dig(strategy, _CLOSED_LOOPS.get(kind, ""))
         yield point(here, assumed, {**found, "concurrency": streams or found["concurrency"]})
 
 
@@ -265,7 +255,7 @@ FORMATS: Mapping[str, Format] = {
     ),
     "vLLM bench serve": (_is_bench, _bench),
     "GuideLLM": (lambda d: isinstance(d.get("benchmarks"), list), _guidellm),
-    "genai-perf": (lambda d: "time_to_first_token" in d and _dig(d, "input_config.perf_analyzer") is not None, _aiperf),
+    "genai-perf": (lambda d: "time_to_first_token" in d and dig(d, "input_config.perf_analyzer") is not None, _aiperf),
     "aiperf": (lambda d: "time_to_first_token" in _records(d), _aiperf),
     "inference-perf": (lambda d: isinstance(d.get("successes"), Mapping), _inference_perf),
     "llm-optimizer": (lambda d: next(_benches(d, {}), None) is not None, _wrapped),

@@ -25,9 +25,7 @@ from planner.errors import InputError
 from planner.shared.documents import check_depth, counted
 
 LARGEST_BODY = 16 * 2**20
-"""Of a page or an answer [bytes]."""
-LARGEST_LINE = 16 * 2**20
-"""Of a stream of events [bytes]."""
+"""Of a page, an answer or a line of a stream of events [bytes]."""
 CHUNK_BYTES = 65536
 """Read at once [bytes]."""
 GRACE_S = 0.5
@@ -271,8 +269,8 @@ class Connection:
             now = time.perf_counter()
             held += piece
             if b"\n" not in piece:
-                if len(held) > LARGEST_LINE:
-                    raise HttpError(f"a line of the stream is longer than {LARGEST_LINE >> 20} MB")
+                if len(held) > LARGEST_BODY:
+                    raise HttpError(f"a line of the stream is longer than {LARGEST_BODY >> 20} MB")
                 continue
             *lines, held = held.split(b"\n")
             for line in lines:

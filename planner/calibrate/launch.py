@@ -126,8 +126,6 @@ class Running:
     ----------
     url
         Where.
-    log
-        File of its output.
     said
         What its log says of it: ``token_budget``, ``slots``, ``kv_tokens``, where it does.
     seconds
@@ -135,7 +133,6 @@ class Running:
     """
 
     url: str
-    log: Path
     said: Mapping[str, int]
     seconds: float
 
@@ -230,7 +227,7 @@ def launched(launch: Launch) -> Iterator[Running]:
         )  # fmt: skip
         try:
             _wait(process, launch, Endpoint.parse(f"http://{HOST}:{port}"), log, started + launch.wait_s)
-            yield Running(f"http://{HOST}:{port}", log, _said(launch.engine, log), time.monotonic() - started)
+            yield Running(f"http://{HOST}:{port}", _said(launch.engine, log), time.monotonic() - started)
         except BaseException:
             _stop(process)
             raise

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -210,31 +211,6 @@ Progress = Callable[[int, int, str], None]
 """Called with (points done, points in all, what is measured)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Measured:
-    """What a run gave.
-
-    Parameters
-    ----------
-    points
-        Times with the order of measuring; sentinels repeat.
-    device
-        As torch names it.
-    versions
-        Of torch and CUDA.
-    seconds
-        Time spent measuring [s].
-    notes
-        What the reader must know.
-    """
-
-    points: Points
-    device: str
-    versions: str
-    seconds: float
-    notes: tuple[str, ...]
-
-
 def _allreduce(device: Device, gpu: GpuSpec, model: ModelSpec, tp: int) -> tuple[Callable[[int], float], str]:
     """Time of one iteration's all-reduces by tokens [s], measured where the GPUs are there, else estimated."""
     if tp == 1:
@@ -316,7 +292,7 @@ def measure(
     sentinels: int = 4,
     max_seconds: float = 60.0,
     progress: Progress | None = None,
-) -> Measured:
+) -> tuple[Points, dict[str, Any]]:
     """Measure the designed batches on this machine.
 
     Parameters
@@ -342,7 +318,9 @@ def measure(
 
     Returns
     -------
-    Measured
+    tuple
+        The times with the order of measuring, sentinels repeated; and what a profile says of it: ``engine_version`` (of torch and
+        CUDA), ``source`` and ``notes``.
 
     Raises
     ------
@@ -390,17 +368,14 @@ def measure(
         took.append(total)
     if progress is not None:
         progress(len(plan), len(plan), "done")
-    seconds = time.monotonic() - begun
-    notes = _notes(layers, reduce_note, skipped, too_large)
     cuda = f", CUDA {torch.version.cuda}" if machine.cuda else ""
+    told = {
+        "notes": _notes(layers, reduce_note, skipped, too_large),
+        "engine_version": f"torch {torch.__version__}{cuda}",
+        "source": f"measured on {machine.name} in {time.monotonic() - begun:.0f} s",
+    }
     apart = layers.joined is None
     del layers
     if machine.cuda:
         torch.cuda.empty_cache()
-    return Measured(
-        points=Points(tuple(measured), np.array(took), np.arange(len(took), dtype=float), machine.name, apart),
-        device=machine.name,
-        versions=f"torch {torch.__version__}{cuda}",
-        seconds=seconds,
-        notes=notes,
-    )
+    return Points(tuple(measured), np.array(took), np.arange(len(took), dtype=float), machine.name, apart), told

@@ -371,19 +371,16 @@ def _device(asked: Asked) -> Calibration:
     model = asked.model or ("tiny" if on_cpu else "llama-3.1-8b")
     network = TINY_MODEL if model.lower() == "tiny" else known_model(model)
     spec = CPU if on_cpu else _named_device(asked)
-    measured = measure(
+    measured, told = measure(
         spec, network, roofline(spec, network, tp), tp=tp, device=asked.device, points=asked.points or 24,
         max_seconds=asked.max_seconds or DEVICE_SECONDS, progress=asked.progress,
     )  # fmt: skip
     state = GpuState() if on_cpu else read_gpu_state()
     seen_then = [line for line in (state.note(), *state.doubts()) if line]
-    one = _of_iterations(
-        measured.points, (spec, network, tp), notes=(*measured.notes, *seen_then),
-        recorded={"gpu_state": state.to_dict()} if state != GpuState() else {},
-        engine="fleetopt microbenchmark", engine_version=measured.versions, command=asked.command,
-        source=f"measured on {measured.device} in {measured.seconds:.0f} s",
-    )  # fmt: skip
-    return one.checked(asked.force)
+    told["notes"] += tuple(seen_then)
+    recorded = {"gpu_state": state.to_dict()} if state != GpuState() else {}
+    details = {"engine": "fleetopt microbenchmark", "command": asked.command, **told}
+    return _of_iterations(measured, (spec, network, tp), recorded=recorded, **details).checked(asked.force)
 
 
 def _named_device(asked: Asked) -> GpuSpec:

@@ -15,6 +15,7 @@ from planner.calibrate.closed_loop import (
     LOWEST_LOG,
     PARAMETERS,
     SCHEDULING,
+    FloatArray,
     Loads,
     Rules,
     ServerPoint,
@@ -31,8 +32,6 @@ from planner.iteration.roofline import PRIOR_LOG_SD
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, shard
 from planner.shared.record import Record
 from planner.shared.remarks import those_that_hold
-
-FloatArray = NDArray[np.float64]
 
 ENOUGH_SHAPES = 6
 """Different (input, output) lengths from which W, H, g and beta_p can be told apart; with fewer the prior is rescaled."""

@@ -17,9 +17,7 @@ from typing import Any
 
 from planner.errors import InputError, refuse
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
-from planner.shared.record import Record
-
-GIB = 2.0**30
+from planner.units import GIB
 
 BLOCK_TOKENS = 16
 """Tokens of one KV block, vLLM's default [tokens]."""
@@ -218,7 +216,7 @@ def overhead_bytes(
 
 
 @dataclass(frozen=True, slots=True)
-class KvCapacity(Record):
+class KvCapacity:
     """KV cache of one replica and where the rest of the memory went (bytes are per GPU).
 
     Parameters
@@ -232,26 +230,17 @@ class KvCapacity(Record):
     bytes_per_sequence
         What a sequence keeps besides, however long it is: its windows in sliding-window layers, its recurrent states
         [bytes per GPU].
-    memory_bytes, usable_bytes, weight_bytes, overhead_bytes
-        Device total, the engine's share of it, weights, engine overhead [bytes per GPU].
-    uncertainty_bytes
-        How far `kv_bytes` may be off: +-0.5 GiB for text models, +-5 GiB for multimodal ones [bytes per GPU].
+    usable_bytes, weight_bytes, overhead_bytes
+        The engine's share of the device, weights, engine overhead [bytes per GPU].
     """
 
     tokens: int
     kv_bytes: float
     bytes_per_token: float
     bytes_per_sequence: float
-    memory_bytes: float
     usable_bytes: float
     weight_bytes: float
     overhead_bytes: float
-    uncertainty_bytes: float
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of 16 tokens."""
-        return self.tokens // BLOCK_TOKENS
 
 
 def kv_capacity(
@@ -262,6 +251,7 @@ def kv_capacity(
     max_num_seqs: int,
     token_budget: int = DEFAULT_TOKEN_BUDGET,
     memory_utilization: float = DEFAULT_MEMORY_UTILIZATION,
+    window_pool: float = 0.0,
 ) -> KvCapacity:
     """KV cache of a replica of `tp` GPUs.
 
@@ -272,8 +262,9 @@ def kv_capacity(
 
     solved for K, the tokens that N sequences may hold together. Layers with full attention keep every token; the
     sliding-window layers of a sequence keep its window, in whole blocks, and of the tokens being prefilled at most the
-    budget (engines with one KV group per kind of layer: vLLM from 0.10 on, SGLang, TensorRT-LLM); a recurrent state is
-    there once per sequence. For models with full attention only this is KV / bytes per token.
+    budget (engines with one KV group per kind of layer: vLLM from 0.10 on, TensorRT-LLM), unless they have a pool of their own
+    for a share of all tokens; a recurrent state is there once per sequence. For models with full attention only this is
+    KV / bytes per token.
 
     Parameters
     ----------
@@ -287,6 +278,9 @@ def kv_capacity(
         Tokens of one iteration [tokens].
     memory_utilization
         Share of the device the engine may take, in (0, 1] [1].
+    window_pool
+        Tokens that the pool of sliding-window layers has room for, over those of the others; 0 = there is none
+        (:attr:`planner.engines.Engine.window_pool`) [1].
 
     Returns
     -------
@@ -321,14 +315,13 @@ def kv_capacity(
     left = room - max_num_seqs * states
     if full > 0.0:
         # short sequences keep all they have in every layer, long ones their windows: the looser of the two bounds holds
-        tokens = max(left / (full + window), (left - window * kept) / full)
+        bounds = (left / (full + window), (left - window * kept) / full)
+        tokens = left / (full + window_pool * window) if window_pool else max(bounds)
     else:
         # nothing grows with the context: the sequences fit whatever their length, or they do not
         tokens = max_num_seqs * model.max_context if left >= window * kept else left / window if window else 0.0
     blocks, kept_bytes = math.floor(tokens / BLOCK_TOKENS), window * (model.sliding_window + BLOCK_TOKENS) + states
-    off = (5.0 if model.multimodal else 0.5) * GIB
-    tokens = BLOCK_TOKENS * max(0, blocks)
-    return KvCapacity(tokens, room, full, kept_bytes, gpu.memory_bytes, usable, weights, overhead, off)
+    return KvCapacity(BLOCK_TOKENS * max(0, blocks), room, full, kept_bytes, usable, weights, overhead)
 
 
 def fits(model: ModelSpec, gpu: GpuSpec, tp: int | Parallelism, longest_request_tokens: float, **settings: Any) -> bool:

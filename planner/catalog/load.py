@@ -17,6 +17,7 @@ from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec
 from planner.shared.documents import shipped
 from planner.shared.paths import at_home
 from planner.shared.templates import refusals
+from planner.units import GIB
 
 FOLDER = Path(__file__).parent
 """Where the package's YAML files lie (importlib.resources would find the same and take 10 ms to import)."""
@@ -35,8 +36,6 @@ def newest_day() -> str:
     )
     return max(found[0] for text in texts for found in re.finditer(r"\b20\d\d-\d\d-\d\d\b", text))
 
-
-GIB = 2.0**30
 
 _refusal = refusals(__file__)
 

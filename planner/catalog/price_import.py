@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.catalog.load import GIB, gpus, normalized
+from planner.catalog.load import gpus, normalized
 from planner.catalog.prices import COLUMNS, Offer, parse_offers
 from planner.errors import InputError, refuse
 from planner.machine.hardware import GpuSpec
 from planner.shared.documents import Rows, read_text, rows_by_column
-from planner.units import LEAST, MOST
+from planner.units import GIB, LEAST, MOST
 
 MEMORY_TOLERANCE = 0.13
 """How far a listed memory size may be from the catalog's: vendors write 80 GB, 81,920 MiB or 79.65 GiB for one part."""

@@ -8,7 +8,7 @@ marked "estimated".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import lru_cache, partial
@@ -217,170 +217,155 @@ COVERED_QUANTITIES = ("decodes", "context_tokens", "context_sum", "prefill_token
 LARGEST_PARAMETER = 1e6
 """Of an iteration's time, in the units of each: no iteration takes twelve days."""
 
-Report = Callable[[str, str], None]
-"""Called with (key path, what is wrong)."""
+Reader = Callable[[Any], Any]
+"""From a value as a file has it to that of a field; raises :class:`_Wrong`."""
 
 
-def _text(value: Any, path: str, report: Report) -> str | None:
-    if not isinstance(value, str) or not value.strip():
-        # YAML turns 2026-11-21 into a date and 0.11 into a number: both were meant as text
-        if value is not None and not isinstance(value, (bool, list, dict, str)):
-            return str(value)
-        report(path, f"expected text, got {value!r}")
+class _Wrong(Exception):
+    """All that is wrong with a value, each as the key path below it and what."""
+
+    def __init__(self, *told: str | tuple[str, str]) -> None:
+        self.told = [("", one) if isinstance(one, str) else one for one in told]
+
+
+def _mapping(readers: Mapping[str, Reader], required: Iterable[str] = ()) -> Callable[[Any], dict[str, Any]]:
+    """A reader of mappings with these keys only, each with a reader of its own."""
+
+    def read(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _Wrong(f"expected a mapping, got {value!r}")
+        found: dict[str, Any] = {}
+        told: list[tuple[str, str]] = []
+        for key, entry in value.items():
+            try:
+                if key not in readers:
+                    # a guess takes a millisecond: none for what nobody is shown
+                    guess = did_you_mean(str(key), readers) if len(told) < MOST_TOLD else ""
+                    raise _Wrong(f"unknown key{guess}")
+                found[key] = readers[key](entry)
+            except _Wrong as wrong:
+                told += [(f"{key}.{below}" if below else str(key), what) for below, what in wrong.told]
+        told += [(key, "missing") for key in required if key not in value]
+        if told:
+            raise _Wrong(*told)
+        return found
+
+    return read
+
+
+def _text(value: Any) -> str:
+    # YAML turns 2026-11-21 into a date and 0.11 into a number: both were meant as text
+    if value is None or isinstance(value, (bool, list, dict)) or not str(value).strip():
+        raise _Wrong(f"expected text, got {value!r}")
     return str(value)
 
 
-def _number(value: Any, path: str, report: Report, low: float = 0.0, high: float = MOST) -> float | None:
-    """A number within bounds; what is wrong with it is reported."""
+def _number(value: Any, low: float = 0.0) -> float:
+    """A number within bounds."""
+    number = value
     if isinstance(value, str):  # YAML 1.1 reads 8e-3 as text
-        try:
-            value = float(value)
-        except ValueError:
-            report(path, f"expected a number, got {value!r}")
-            return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        report(path, f"expected a number, got {value!r}")
-        return None
-    if not low <= value <= high:
-        bounds = f"be >= {low:g}" if high == MOST and value < low else f"lie in [{low:g}, {high:g}]"
-        report(path, f"must {bounds}, got {value!r}")
-        return None
-    return float(value)
+        with suppress(ValueError):
+            number = float(value)
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
+        raise _Wrong(f"expected a number, got {value!r}")
+    if not low <= number <= MOST:
+        bounds = f"be >= {low:g}" if number < low else f"lie in [{low:g}, {MOST:g}]"
+        raise _Wrong(f"must {bounds}, got {number!r}")
+    return float(number)
 
 
-def _whole(value: Any, path: str, report: Report, low: int = 0) -> int | None:
-    number = _number(value, path, report, float(low))
-    if number is not None and number != int(number):
-        report(path, f"expected a whole number, got {value!r}")
-        return None
-    return None if number is None else int(number)
+def _whole(value: Any, low: float = 0.0) -> int:
+    number = _number(value, low)
+    if number != int(number):
+        raise _Wrong(f"expected a whole number, got {value!r}")
+    return int(number)
 
 
-def _mapping(value: Any, path: str, report: Report, known: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Any]:
-    """A mapping with known keys only; unknown ones are reported and dropped."""
-    if not isinstance(value, dict):
-        report(path, f"expected a mapping, got {value!r}")
-        return {}
-    _report_unknown([key for key in value if key not in known], f"{path}.", report, known)
-    return {k: v for k, v in value.items() if k in known}
-
-
-def _report_unknown(keys: Sequence[Any], path: str, report: Report, known: Iterable[str]) -> None:
-    """Keys that are none; a guess takes a millisecond: none for what nobody is shown."""
-    for number, key in enumerate(keys):
-        guess = did_you_mean(str(key), known) if number < MOST_TOLD else ""
-        report(f"{path}{key}", f"unknown key{guess}")
-
-
-def _numbers(
-    value: Any, path: str, report: Report, known: Iterable[str], required: Iterable[str], low: float = 0.0
-) -> dict[str, float] | None:
-    """Numbers by name, or ``None`` with their problems reported."""
-    entries = _mapping(value, path, report, tuple(known))
-    missing = [name for name in required if name not in entries]
-    for name in missing:
-        report(f"{path}.{name}", "missing")
-    read = {name: _number(entry, f"{path}.{name}", report, low) for name, entry in entries.items()}
-    numbers = {name: number for name, number in read.items() if number is not None}
-    return None if missing or len(numbers) < len(read) else numbers
-
-
-def _iteration(value: Any, path: str, report: Report) -> IterationModel | None:
-    """The parameters, or ``None`` with their problems reported."""
-    numbers = _numbers(value, path, report, PARAMETER_UNITS, ("t0",) if isinstance(value, dict) else ())
-    if not numbers:
-        return None
+def _iteration(value: Any) -> IterationModel:
+    """The parameters of an iteration's time."""
+    numbers = _mapping(dict.fromkeys(PARAMETER_UNITS, _number), ("t0",))(value)
     if too_large := [name for name, number in numbers.items() if number > LARGEST_PARAMETER]:
-        report(f"{path}.{too_large[0]}", f"must be at most {LARGEST_PARAMETER:g}")
-        return None
+        raise _Wrong((too_large[0], f"must be at most {LARGEST_PARAMETER:g}"))
     try:
         return IterationModel.from_dict(numbers)
     except InputError as error:
-        report(path, "; ".join(error.problems or (error.message,)))
-        return None
+        raise _Wrong("; ".join(error.problems or (error.message,))) from None
 
 
-def _covered(value: Any, path: str, report: Report) -> dict[str, tuple[float, float]]:
-    """Ranges that were measured, by quantity."""
-    ranges = {}
-    for key, pair in _mapping(value, path, report, COVERED_QUANTITIES).items():
-        here = f"{path}.{key}"
-        if not isinstance(pair, list) or len(pair) != 2:
-            report(here, f"expected [lowest, highest], got {pair!r}")
-        elif None not in (ends := [_number(v, here, report) for v in pair]):
-            if ends[0] > ends[1]:  # type: ignore[operator]
-                report(here, f"lowest above highest: {pair!r}")
-            ranges[key] = (ends[0], ends[1])
-    return ranges  # type: ignore[return-value]
+def _range(pair: Any) -> tuple[float, float]:
+    """What was measured of a quantity, from its lowest to its highest."""
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise _Wrong(f"expected [lowest, highest], got {pair!r}")
+    low, high = map(_number, pair)
+    if low > high:
+        raise _Wrong(f"lowest above highest: {pair!r}")
+    return low, high
 
 
-def _reserved(value: Any, path: str, report: Report) -> ReservedSlots | None:
-    """Slots of an engine that reserves whole contexts."""
-    names = [f.name for f in fields(ReservedSlots)]
-    numbers = _numbers(value, path, report, names, names, 1.0)
-    return None if numbers is None else ReservedSlots(**numbers)
+def _settings(value: Any) -> dict[str, Any]:
+    """Settings of any name."""
+    return _mapping(dict.fromkeys(value if isinstance(value, dict) else (), _setting))(value)
 
 
-def _settings(value: Any, path: str, report: Report) -> dict[str, Any]:
-    entries = _mapping(value, path, report, value)
-    for key, entry in entries.items():
-        if not isinstance(entry, (str, int, float, bool)):
-            report(f"{path}.{key}", f"expected text, a number or true/false, got {entry!r}")
-    return entries
+def _setting(value: Any) -> Any:
+    if not isinstance(value, (str, int, float, bool)):
+        raise _Wrong(f"expected text, a number or true/false, got {value!r}")
+    return value
 
 
-def _list(of: type, told: str) -> Callable[[Any, str, Report], tuple[Any, ...]]:
+def _list(of: type, told: str) -> Reader:
     """A reader of lists of that; of texts one alone is a list too."""
 
-    def check(value: Any, path: str, report: Report) -> tuple[Any, ...]:
+    def read(value: Any) -> tuple[Any, ...]:
         entries = [value] if of is str and isinstance(value, str) else value
         if not isinstance(entries, list) or not all(isinstance(one, of) for one in entries):
-            report(path, told)
-            return ()
+            raise _Wrong(told)
         return tuple(entries)
 
-    return check
+    return read
 
 
-def _choice(known: tuple[str, ...] | Mapping[str, Any]) -> Callable[[Any, str, Report], Any]:
-    def check(value: Any, path: str, report: Report) -> Any:
+def _choice(known: Mapping[str, Any]) -> Reader:
+    def read(value: Any) -> Any:
         if not isinstance(value, str) or value not in known:
-            report(path, f"{value!r} is none of {', '.join(known)}")
+            raise _Wrong(f"{value!r} is none of {', '.join(known)}")
         return value
 
-    return check
+    return read
 
 
-def _flag(value: Any, path: str, report: Report) -> bool:
+def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        report(path, f"expected true or false, got {value!r}")
-    return bool(value)
+        raise _Wrong(f"expected true or false, got {value!r}")
+    return value
 
 
-_OWN: Mapping[str, Callable[[Any, str, Report], Any]] = {
+_SLOTS = dict.fromkeys((f.name for f in fields(ReservedSlots)), partial(_number, low=1.0))
+
+_OWN: Mapping[str, Reader] = {
     **dict.fromkeys(("weight_dtype", "kv_dtype"), _choice(DTYPE_BYTES)),
-    "provenance": _choice(tuple(HOLDS)),
-    "covered": _covered,
+    "provenance": _choice(HOLDS),
+    "covered": _mapping(dict.fromkeys(COVERED_QUANTITIES, _range)),
     "settings": _settings,
     "measurements": _list(dict, "expected a list of mappings, as `profile share` prints it"),
 }
 """Readers of keys whose type does not say all."""
 
-_OF_TYPE: Mapping[str, Callable[[Any, str, Report], Any]] = {
+_OF_TYPE: Mapping[str, Reader] = {
     **dict.fromkeys(("str", "str | None"), _text),
-    "int": partial(_whole, low=1),
+    "int": partial(_whole, low=1.0),
     "int | None": _whole,
     **dict.fromkeys(("float", "float | None"), _number),
     "bool": _flag,
     "IterationModel": _iteration,
-    "ReservedSlots | None": _reserved,
+    "ReservedSlots | None": lambda value: ReservedSlots(**_mapping(_SLOTS, _SLOTS)(value)),
     "tuple[str, ...]": _list(str, "expected a list of lines of text"),
 }
 
+REQUIRED = tuple(f.name for f in fields(Profile) if f.default is MISSING and f.default_factory is MISSING)
+
 READERS = {f.name: _OWN.get(f.name) or _OF_TYPE[str(f.type)] for f in fields(Profile)}
 """Every key of a profile file besides ``schema``: how its value is checked and read."""
-
-REQUIRED = tuple(f.name for f in fields(Profile) if f.default is MISSING and f.default_factory is MISSING)
 
 
 def parse_profile(data: Any, where: str = "profile", lines: Mapping[str, int] | None = None) -> Profile:
@@ -416,27 +401,22 @@ def parse_profile(data: Any, where: str = "profile", lines: Mapping[str, int] | 
       x.yaml: iteration: missing
       x.yaml: band: missing
     """
-    problems: list[tuple[str, str]] = []
-
-    def report(path: str, message: str) -> None:
-        problems.append((path, message))
-
-    values: dict[str, Any] = {}
     if not isinstance(data, dict):
-        report("", f"expected a mapping with the keys {', '.join(f.name for f in fields(Profile))}")
+        told = [("", f"expected a mapping with the keys {', '.join(READERS)}")]
     else:
-        if data.get("schema") != SCHEMA:
-            report("schema", f"expected {SCHEMA!r}, got {data.get('schema')!r}")
-        for key, value in data.items():
-            if key in READERS and (value is not None or key in REQUIRED):
-                values[key] = READERS[key](value, key, report)
-        _report_unknown([key for key in data if key not in READERS and key != "schema"], "", report, READERS)
-        for key in REQUIRED:
-            if key not in data:
-                report(key, "missing")
-    if problems:
-        told = [f"{where}{_line(path, lines)}: {path + ': ' if path else ''}{message}" for path, message in problems]
-        raise InputError.from_problems(told, heading=f"{where}: not a usable profile")
+        schema = data.get("schema")
+        told = [] if schema == SCHEMA else [("schema", f"expected {SCHEMA!r}, got {schema!r}")]
+        # a key that may be left out may also be blank
+        stated = {
+            k: v for k, v in data.items() if k != "schema" and (v is not None or k not in READERS or k in REQUIRED)
+        }
+        try:
+            values = _mapping(READERS, REQUIRED)(stated)
+        except _Wrong as wrong:
+            told += wrong.told
+    if told:
+        problems = [f"{where}{_line(path, lines)}: {path + ': ' if path else ''}{what}" for path, what in told]
+        raise InputError.from_problems(problems, heading=f"{where}: not a usable profile")
     kept = values.get("settings", {}).get("request_s")
     if "request_s" not in values and isinstance(kept, float):
         values["request_s"] = kept  # files of before it was a key of its own

@@ -120,22 +120,22 @@ def import_list(
     name: str | None,
 ) -> None:
     """Take a price list in: plans use its offers before the shipped ones. Importing again replaces it."""
-    from planner.catalog.price_import import read_price_file
+    from planner.catalog.price_files import read_price_file
     from planner.catalog.prices import save_offers
 
-    found = read_price_file(file, vendor=vendor, seen=day)
-    vendors = sorted({offer.vendor for offer in found.offers})
+    found, skipped = read_price_file(file, vendor=vendor, seen=day)
+    vendors = sorted({offer.vendor for offer in found})
     stem = name or (vendors[0] if len(vendors) == 1 else file.stem)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", stem):
         raise InputError(f"--name: {stem!r} cannot name a file", "Use letters, digits, '.', '_' and '-'.")
-    path = save_offers(found.offers, stem)
-    gpus = sorted({offer.gpu for offer in found.offers})
-    say([f"{len(found.offers)} offers of {', '.join(vendors)} for {', '.join(gpus)} -> {path}"])
-    if found.skipped:
-        names = sorted(found.skipped, key=lambda k: (-found.skipped[k], k))
+    path = save_offers(found, stem)
+    gpus = sorted({offer.gpu for offer in found})
+    say([f"{len(found)} offers of {', '.join(vendors)} for {', '.join(gpus)} -> {path}"])
+    if skipped:
+        names = sorted(skipped, key=lambda k: (-skipped[k], k))
         more = f" and {len(names) - 12} more" if len(names) > 12 else ""
         say([f"not in the catalog, left out: {', '.join(names[:12])}{more}"])
-    if old := sorted({offer.date for offer in found.offers if offer.is_stale()}):
+    if old := sorted({offer.date for offer in found if offer.is_stale()}):
         say([f"warning: prices seen {old[0]} are more than 180 days old: plans will call them stale"])
 
 

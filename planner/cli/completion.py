@@ -1,7 +1,7 @@
 """``fleetopt`` as it is started: words that a shell wants completed are told from a table, anything else is a command.
 
 The shell asks as the framework's scripts do (``fleetopt --install-completion``), which load this file alone: no table of options is
-built, no number read. The table is written by ``python benchmarks/cli_docs.py``.
+built, no number read. The table is written by ``python tools/cli_docs.py``.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ SHORTENING: opt.Rows = {
 def _settings(weights: str | None, keep_first: int, keep_last: int, content: str, language: str | None) -> Any:
     """Settings of the compressor from its options, all problems at once."""
     from planner.compress.extract import CompressorSettings
-    from planner.compress.gate import CONTENT_TYPES
     from planner.compress.scores import ScoreWeights
+    from planner.compress.segments import CONTENT_TYPES
 
     kinds = tuple(k.strip() for k in content.split(","))
     problems = [

@@ -27,9 +27,6 @@ EXTRAS = {
 }
 """Extra -> packages."""
 
-OLD_PRICES_DAYS = 180
-"""A price list older than this is worth knowing of [days]."""
-
 SLOW_S = 10.0
 """A plan that takes longer says that the machine is busy or the installation broken [s]."""
 
@@ -167,7 +164,9 @@ def _profiles() -> Iterator[Finding]:
 
 
 def _prices() -> Iterator[Finding]:
+    """How old the newest price is."""
     from planner.catalog.load import price_offers
+    from planner.catalog.prices import STALE_DAYS
 
     days = [date.fromisoformat(str(o.date)) for o in price_offers()]
     if not days:
@@ -175,7 +174,7 @@ def _prices() -> Iterator[Finding]:
         return
     age = (date.today() - max(days)).days
     told = f"{len(days)} offers, the newest seen {age} days ago"
-    yield _known("prices", age <= OLD_PRICES_DAYS, told)
+    yield _known("prices", age <= STALE_DAYS, told)
 
 
 def _plan() -> Iterator[Finding]:

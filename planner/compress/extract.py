@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.compress.gate import PROSE, STRUCTURED, content_type
 from planner.compress.scores import ScoreWeights, sentence_scores
-from planner.compress.segments import Unit, units_of
+from planner.compress.segments import PROSE, STRUCTURED, Unit, content_type, units_of
 from planner.compress.tokens import TokenCounter
 
 TOKENS_PER_MESSAGE = 8
@@ -30,7 +30,7 @@ class CompressorSettings:
     keep_first, keep_last
         Sentences kept whatever their score (primacy and recency).
     content_types
-        Content that may be compressed (:mod:`planner.compress.gate`).
+        Content that may be compressed (:mod:`planner.compress.segments`).
     language
         ISO 639-1 code of the sentence rules; ``None`` = by script.
     """
@@ -107,7 +107,7 @@ def compress(
     settings
         Default: the paper's.
     content
-        Content type where it is known; default by :func:`planner.compress.gate.content_type`.
+        Content type where it is known; default by :func:`planner.compress.segments.content_type`.
     least
         Whether, where what must be kept is more than the budget, that is what is left of it.
 
@@ -225,25 +225,24 @@ def compress_chat(
     Compression
     """
     settings = settings or CompressorSettings()
-    kept = [dict(m) for m in messages]
+    # the caller's own objects stay as they are
+    kept = [deepcopy(dict(m)) for m in messages]
     before = prompt_tokens(messages, count)
-    places = _compressible(messages)
-    largest = max(places, key=lambda p: len(_text(messages, p)), default=None)
-    kind = STRUCTURED if largest is None else content_type(_text(messages, largest))
+    places = sorted(_compressible(kept), key=lambda place: -len(place[0][place[1]]))
+    kind = content_type(places[0][0][places[0][1]]) if places else STRUCTURED
     if before <= budget_tokens:
         return Compression(kept, before, before, kind, False)
-    if largest is None or any(m.get("tool_calls") or m.get("role") == "tool" for m in messages):
+    if not places or any(m.get("tool_calls") or m.get("role") == "tool" for m in messages):
         return Compression(kept, before, before, STRUCTURED, False, "gate")
     now = before
     reason: str | None = "gate"
-    for place in sorted(places, key=lambda p: -len(_text(messages, p))):
-        text = _text(messages, place)
-        budget = max(0, count(text) - (now - budget_tokens))
-        shorter = compress(text, budget, count, settings, least=True)
+    for holder, key in places:
+        budget = max(0, count(holder[key]) - (now - budget_tokens))
+        shorter = compress(holder[key], budget, count, settings, least=True)
         if not shorter.compressed:
             reason = shorter.reason or reason
             continue
-        _put(kept, place, shorter.prompt)
+        holder[key] = shorter.prompt
         now += shorter.tokens_after - shorter.tokens_before
         if now <= budget_tokens:
             after = prompt_tokens(kept, count)
@@ -252,37 +251,13 @@ def compress_chat(
     return Compression([dict(m) for m in messages], before, before, kind, False, reason)
 
 
-_Place = tuple[int, int | None]
-
-
-def _compressible(messages: Sequence[Mapping[str, Any]]) -> list[_Place]:
-    """Where compressible texts stand: message, and part of it when its content is a list."""
-    places: list[_Place] = []
-    for k, message in enumerate(messages):
-        if message.get("role") not in _COMPRESSIBLE_ROLES:
-            continue
-        content = message.get("content")
+def _compressible(messages: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str]]:
+    """What holds each compressible text, and under which key: a message, or a part of one whose content is a list."""
+    for message in messages:
+        content = message.get("content") if message.get("role") in _COMPRESSIBLE_ROLES else None
         if isinstance(content, str):
-            places.append((k, None))
+            yield message, "content"
         elif isinstance(content, Sequence):
-            places += [
-                (k, j) for j, p in enumerate(content) if isinstance(p, Mapping) and isinstance(p.get("text"), str)
-            ]
-    return places
-
-
-def _text(messages: Sequence[Mapping[str, Any]], place: _Place) -> str:
-    k, part = place
-    content = messages[k]["content"]
-    return str(content if part is None else content[part]["text"])
-
-
-def _put(messages: list[dict[str, Any]], place: _Place, text: str) -> None:
-    """Replace one text, leaving the caller's own objects as they are."""
-    k, part = place
-    if part is None:
-        messages[k] = {**messages[k], "content": text}
-    else:
-        parts = list(messages[k]["content"])
-        parts[part] = {**parts[part], "text": text}
-        messages[k] = {**messages[k], "content": parts}
+            yield from (
+                (part, "text") for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+            )

@@ -368,11 +368,8 @@ def _size(texts: Sequence[str]) -> int:
 
 def _output_limit(data: Mapping[str, Any]) -> int | None:
     """Output tokens a request allows itself."""
-    for key in ("max_completion_tokens", "max_tokens"):
-        value = data.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-    return None
+    limits = (data.get(key) for key in ("max_completion_tokens", "max_tokens"))
+    return next((limit for limit in limits if type(limit) is int and limit > 0), None)
 
 
 # --- in the compressing process -----------------------------------------------------------------------------------

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -87,22 +86,16 @@ class TokenizerCounter(TokenCounter):
 
     def __call__(self, text: str) -> int:
         """Tokens of one text, without the special tokens a chat template adds."""
-        with self._told():
-            return len(self._encode.encode(whole(text), add_special_tokens=False).ids)
+        return self.each([text])[0]
 
     def each(self, texts: Sequence[str]) -> list[int]:
         """Tokens of several texts, each by itself."""
-        with self._told():
-            return [len(e.ids) for e in self._encode.encode_batch([whole(t) for t in texts], add_special_tokens=False)]
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """A file may load and yet lack what its model needs (a token for unknown words): only a text shows it."""
         try:
-            yield
-        # a bare Exception here too
+            found = self._encode.encode_batch([whole(t) for t in texts], add_special_tokens=False)
+        # a file may load and yet lack what its model needs (a token for unknown words): only a text shows it, by a bare Exception
         except Exception as error:
             raise InputError(f"{self._path}: this tokenizer cannot read a text: {printable(str(error))}") from None
+        return [len(e.ids) for e in found]
 
 
 class LearnedBytes:

@@ -15,9 +15,7 @@ from planner.deploy import Rendered
 from planner.deploy.serving import COMPONENT, LEAVES_S, NAME, PART_OF, PORT, Serving, ServingPool, note, refusal
 from planner.shared.documents import shipped
 from planner.shared.templates import templates
-from planner.units import format_duration
-
-GIB = 2**30
+from planner.units import GIB, format_duration
 
 _filled: Callable[..., dict[str, Any]] = templates(__file__)
 

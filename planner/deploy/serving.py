@@ -25,7 +25,7 @@ from planner.question.values import SHARES
 from planner.routing import Routing, find_routing
 from planner.shared.documents import printable
 from planner.shared.templates import refusals, templates
-from planner.units import format_duration
+from planner.units import DAY_S, format_duration
 
 PROCESS_S = 16.0
 """From starting the container until the engine reads weights (vllm issue 44881, one RTX 5090) [s]."""
@@ -188,7 +188,7 @@ class DeployOptions:
             for field, known in CHOICES.items()
             if (value := getattr(self, field)) not in known
         ]
-        if self.startup_s is not None and not 0.0 < self.startup_s <= 86_400.0:
+        if self.startup_s is not None and not 0.0 < self.startup_s <= DAY_S:
             wrong.append(f"--startup: must lie between 0 and a day, got {self.startup_s!r} s")
         refuse(wrong)
 

@@ -103,6 +103,9 @@ class Engine:
     api_key
         How its server is told the key that requests must bear: a flag, or the name of an environment variable. Nothing = it asks
         for none.
+    window_pool
+        Tokens that the pool of sliding-window layers has room for, over those of the layers with full attention; 0 = one pool of
+        blocks is for all, and a sequence keeps its windows of it [1].
     frees_windows
         First version whose prefix cache does not keep the blocks of sliding-window layers that no prompt can use again; empty =
         none ever did.
@@ -134,6 +137,7 @@ class Engine:
     quantizes: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()
+    window_pool: float = 0.0
     frees_windows: str = ""
     versions: tuple[Version, ...] = ()
     version: str = ""

@@ -140,7 +140,14 @@ def _of_users(question: CompiledQuestion) -> CompiledQuestion:
     known = any(remark.code == "users" for remark in question.traffic.changes)
     if question.traffic.sending.population is None or known:
         return question
-    return at_rest(question, lambda at: find_shape(at.search.shape).solve(at).fleet)
+
+    def solve(at: CompiledQuestion) -> Fleet:
+        return find_shape(at.search.shape).solve(at).fleet
+
+    def about(at: CompiledQuestion) -> Fleet:
+        return solve(replace(at, search=replace(at.search, explained=False, quick=True)))
+
+    return at_rest(question, solve, None if question.search.quick else about)
 
 
 def _without_host_memory(question: CompiledQuestion) -> CompiledQuestion | None:

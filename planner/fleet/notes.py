@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.catalog.kv import GIB, adapter_bytes
+from planner.catalog.kv import adapter_bytes
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.fleet.fleet import Fleet
@@ -25,7 +25,7 @@ from planner.promise import MEAN, Promise
 from planner.question.compiled import CompiledQuestion, Engines, Traffic
 from planner.replica.floor import hardware_floor
 from planner.shared.remarks import Remark
-from planner.units import format_count, format_duration
+from planner.units import GIB, HOUR_S, format_count, format_duration
 from planner.workload import pools as m
 from planner.workload.arrivals import POISSON_ASSUMED
 from planner.workload.trace import Intervals
@@ -253,8 +253,6 @@ def cliffs_of(fleet: Fleet) -> Iterator[Remark]:
             yield Remark("cliff", {"looser": looser.told, "gpus": gpus, "promise": p.told, "now": now, "saved": saved})
 
 
-HOUR_S = 3600.0
-
 WEEKS = 2
 """Weeks from which on a trace has a busiest hour of each to compare."""
 
@@ -317,7 +315,7 @@ def deaths_of(fleet: Fleet) -> Iterator[Remark]:
         on_a_node = min(max(option.gpu.gpus_per_node // option.price.gpus_per_replica, 1), pool.bought - 1)
         for dead in sorted({spares, on_a_node} if on_a_node > spares else {spares}):
             yield from _after(
-                pool, fleet.own_promises, dead, 3600.0 * fleet.question.purchase.repair_hours, dead > spares
+                pool, fleet.own_promises, dead, HOUR_S * fleet.question.purchase.repair_hours, dead > spares
             )
 
 

@@ -23,6 +23,7 @@ from planner.question.compiled import CompiledQuestion, Promises, Traffic
 from planner.replica.engine import EngineOption, ReplicaSetup, set_up
 from planner.shared.kept import once
 from planner.shared.remarks import Remark
+from planner.units import GIB
 from planner.workload.pools import PoolLaw
 
 MAX_REPLICAS = 10**10
@@ -229,7 +230,7 @@ def prefix_cache(question: CompiledQuestion, option: EngineOption) -> PrefixCach
     engines = question.engines
     bytes_per_token = option.parallel.tp * kv_bytes_per_token(option.model, option.parallel.tp)
     return PrefixCache(
-        engines.offload_gib * 2.0**30 / bytes_per_token,
+        engines.offload_gib * GIB / bytes_per_token,
         option.parallel.tp * engines.offload_gbps * 1e9 / 8.0 / bytes_per_token,
         math.inf if engines.session_ttl_s is None else engines.session_ttl_s,
         window_share(option.model) if find_engine(engines.engine or DEFAULT_ENGINE).keeps_windows else 0.0,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from planner.fleet.grid import engine_choices
 from planner.fleet.problem import FleetProblem
 from planner.question.compiled import CompiledQuestion
 from planner.shared.remarks import Remark
+from planner.units import HOUR_S
 
 ANY = "any"
 """Stands for a GPU type that the search chooses."""
@@ -136,7 +138,11 @@ def with_users(question: CompiledQuestion, users: int | None, asked_per_s: float
     return replace(question, traffic=replace(question.traffic, sending=sending))
 
 
-def at_rest(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Fleet]) -> CompiledQuestion:
+def at_rest(
+    question: CompiledQuestion,
+    solve: Callable[[CompiledQuestion], Fleet],
+    about: Callable[[CompiledQuestion], Fleet] | None = None,
+) -> CompiledQuestion:
     """The question at the rate at which its users ask the cheapest fleet that keeps the promises.
 
     Parameters
@@ -145,12 +151,26 @@ def at_rest(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Flee
         With users (:class:`planner.workload.sending.Population`) and any rate.
     solve
         The cheapest fleet of a question at a rate.
+    about
+        The same, nearly and quicker: from what it finds on fleets are looked for.
 
     Raises
     ------
     InfeasibleError
         No fleet keeps the promises for these users.
     """
+    if about is not None:
+        with suppress(InfeasibleError):
+            question = _lowest(question, about)
+    found = _lowest(question, solve)
+    population, rate = found.traffic.sending.population, found.traffic.rate_per_s
+    assert population is not None
+    told = Remark("users", {"population": population.told, "rate": rate, "per_hour": HOUR_S * rate / population.users})
+    return replace(found, traffic=replace(found.traffic, changes=(told, *found.traffic.changes)))
+
+
+def _lowest(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Fleet]) -> CompiledQuestion:
+    """The question at the lowest rate that is found at which its users ask the fleet of that rate."""
     found, fleet = settled(question, solve)
     while (fewer := fleet.pools[0].size.replicas - 1) > 0:
         # a smaller fleet is asked less, which its own cap on the load may bear
@@ -162,10 +182,7 @@ def at_rest(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Flee
         if instead.cost_usd_per_hour >= fleet.cost_usd_per_hour * (1.0 - 1e-9):
             break
         found, fleet = other, instead
-    population, rate = found.traffic.sending.population, found.traffic.rate_per_s
-    assert population is not None
-    told = Remark("users", {"population": population.told, "rate": rate, "per_hour": 3600.0 * rate / population.users})
-    return replace(found, traffic=replace(found.traffic, changes=(told, *found.traffic.changes)))
+    return found
 
 
 def settled(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Fleet]) -> tuple[CompiledQuestion, Fleet]:

@@ -1,4 +1,4 @@
-"""Constants of the estimate, and the bands around it: fitted by ``python -m benchmarks.fit_estimate``; see constants.yaml."""
+"""Constants of the estimate, and the bands around it: fitted by ``python -m benchmarks.accuracy fit``; see constants.yaml."""
 
 from __future__ import annotations
 

@@ -11,16 +11,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.iteration.speculation import Speculation
-from planner.methods.base import Method, Prediction, replica_of
+from planner.methods.base import METRICS, Method, Prediction, replica_of
 from planner.methods.replayed import Played, ReplayPool
 from planner.predict.records import Floats, Limit, Replicas, Requests, keys_of, supplied, uniforms
 from planner.predict.run import replay
-from planner.predict.traffic import LEAST_OTHERS, LEAST_REPLICAS, SAMPLE, Laid, PoolTraffic
+from planner.predict.traffic import LEAST_OTHERS, LEAST_REPLICAS, SAMPLE, WHOLE, Laid, PoolTraffic
 from planner.promise import Promise
+from planner.question.compiled import JOINT_LEVELS, REPORTED_LEVELS
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
+from planner.shared.kept import once
 from planner.workload.pools import PoolLaw
 
 LEAST_CALLS, MOST_CALLS = 40, 4000
@@ -46,6 +49,14 @@ class PopulationPool(ReplayPool):
         assert population is not None
         return population.users * rate_per_s / population.asked_per_s
 
+    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
+        """Users are drawn, as long as one draw stands for all."""
+        return np.zeros(1, dtype=np.int64)
+
+    def is_short(self, arrival_rate_per_s: float, replicas: int) -> bool:
+        """As many requests are drawn as it takes."""
+        return False
+
     def without_bursts(self) -> None:
         """Users are their own law of arrivals."""
 
@@ -54,17 +65,28 @@ class PopulationPool(ReplayPool):
 
     def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
         """See :class:`planner.methods.base.PoolModel`; nobody knows before the end who counts, so that none ends early."""
-        key = (arrival_rate_per_s, replicas, tuple(promises), sure)
-        if key not in self._kept:
-            played = self._play(arrival_rate_per_s, replicas, 2 * SAMPLE if sure else SAMPLE, None, ())
-            self._kept[key] = self._keeps_all(played, promises)
-        return self._kept[key]
+        levels = tuple(sorted({*JOINT_LEVELS, *(p.quantile for p in promises)}))
+        found = self._at(arrival_rate_per_s, replicas, levels, WHOLE if sure else SAMPLE, self.draw)
+        return all(found.value(p.metric, p.quantile) <= p.limit_s for p in promises)
+
+    def excess(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
+        """See :class:`planner.methods.base.PoolModel`."""
+        found = self.look(arrival_rate_per_s, replicas, tuple(sorted({*JOINT_LEVELS, *(p.quantile for p in promises)})))
+        return math.log(max(found.value(p.metric, p.quantile) / p.limit_s for p in promises))
 
     def _at(self, rate: float, replicas: int, quantiles: tuple[float, ...], most: int, draw: int | None) -> Prediction:
-        key = (rate, replicas, quantiles, most, draw)
-        if key not in self._known:
-            self._known[key] = self._told(self._play(rate, replicas, min(most, 2 * SAMPLE), draw, ()), quantiles)
-        return self._known[key]
+        # what so many users see hangs on no rate that is thought of: told once for all, at all levels that are asked for
+        law, population = self.traffic.law, self.traffic.fleet.sending.of_any_rate.population
+        told: dict[object, Prediction] = once(("users", id(law), population), lambda: (law, {}))[1]
+        of = self._asking(rate, replicas, most)
+        alike = (self.engine, self.slow, self.overhead_s, self.windows_s, self.joint, *of, draw or 0)
+        found = told.get(alike)
+        if found is None or not {*quantiles} <= {*found.quantiles}:
+            levels = tuple(sorted({*REPORTED_LEVELS, *JOINT_LEVELS, *quantiles}))
+            found = told[alike] = self._told(self._play(rate, replicas, most, draw, ()), levels)
+        places = [found.quantiles.index(q) for q in quantiles]
+        own = {name: tuple(getattr(found, name)[k] for k in places) for name in METRICS}
+        return replace(found, quantiles=quantiles, **own)  # type: ignore[arg-type]
 
     def _told(self, played: Played, quantiles: tuple[float, ...]) -> Prediction:
         found = super()._told(played, quantiles)
@@ -78,14 +100,19 @@ class PopulationPool(ReplayPool):
     def _others(self, rate: float) -> list[int]:
         return [1, 2]
 
-    def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
-        """Let the users ask, those of a few replicas where there are many; what came while it was warm counts."""
-        users = self.users(rate)
+    def _asking(self, rate: float, replicas: int, most: int) -> tuple[int, int, int]:
+        """Replicas that are looked at, a few where there are many, users who ask them, and how often each asks."""
+        users, most = self.users(rate), min(most, 2 * SAMPLE)
         least = LEAST_REPLICAS.get(self.engine.routing, LEAST_OTHERS)
         fewer = max(min(math.ceil(users * LEAST_CALLS / most), replicas // least), 1)
         looked_at = max(round(replicas / fewer), 1)
         clients = max(round(users * looked_at / replicas), 1)
-        requests = self._asked_by(clients, max(min(most // clients, MOST_CALLS), LEAST_CALLS), draw or 0)
+        return looked_at, clients, max(min(most // clients, MOST_CALLS), LEAST_CALLS)
+
+    def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
+        """Let the users ask; what came while it was warm counts."""
+        looked_at, clients, calls = self._asking(rate, replicas, most)
+        requests = self._asked_by(clients, calls, draw or 0)
         run = replay(requests, replace(self.engine, count=looked_at))
         last = np.nan_to_num(run.sent_s[-clients:], nan=math.inf)
         end = float(last.min())

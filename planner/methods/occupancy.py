@@ -110,7 +110,7 @@ class OccupancyPool(PoolModel):
             slot_occupancy=at.slot_occupancy,
             mean_running=at.mean_active,
             wait_probability=at.wait_probability,
-            # docs/accuracy/occupancy.md, load <= 0.85: p90 of the absolute error of each quantile
+            # docs/accuracy.md, load <= 0.85: p90 of the absolute error of each quantile
             bands={
                 "ttft_s": same_band(quantiles, *self._ttft_band(at.wait_probability)),
                 "tpot_s": same_band(quantiles, -0.05, 0.08),

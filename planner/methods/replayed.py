@@ -273,7 +273,7 @@ class ReplayPool(PoolModel):
         assert isinstance(played, Played)
         worst, weights, decodes = min(FAR_BELOW), played.requests.weight, played.requests.output_tokens - 1.0
         for limit in self._limits(promises, played.requests):
-            taken = _taken(played.run, decodes, limit.metric)
+            taken = played.run.taken_s(limit.metric, decodes)
             for part in FAR_BELOW:
                 near = np.flatnonzero(taken > max(part, worst) * limit.limit_s)
                 near = near[np.argsort(-taken[near], kind="stable")]
@@ -768,15 +768,8 @@ class ReplayPool(PoolModel):
 def _beyond(run: Run, requests: Requests, decodes: Floats, limit: Limit) -> float:
     """What requests of a whole replay weigh that are beyond a limit, `decodes` tokens of each after the first."""
     # what is never answered is nan
-    late = ~(_taken(run, decodes, limit.metric) <= limit.limit_s)
+    late = ~(run.taken_s(limit.metric, decodes) <= limit.limit_s)
     return float(np.count_nonzero(late) if requests.weight is None else requests.weight[late].sum())
-
-
-def _taken(run: Run, decodes: Floats, metric: str) -> Floats:
-    """A latency of every request of a replay [s], TPOT 0 of one token."""
-    if metric == "tpot_s":
-        return np.where(decodes > 0.0, (run.done_s - run.first_s) / np.maximum(decodes, 1.0), 0.0)
-    return run.ttft_s if metric == "ttft_s" else run.e2e_s
 
 
 def slowed(engine: Replicas, slow: float) -> Replicas:

@@ -13,15 +13,13 @@ from typing import Any, ClassVar
 from planner.errors import InputError, refuse
 from planner.shared.documents import parse_yaml, parse_yaml_all, printable, read_text
 from planner.shared.record import Record
+from planner.units import DAY_S, HOUR_S, SECONDS, WEEK_S
 
 TOLERANCE = 0.1
 """Change of the ratio it ignores unless told otherwise [1]."""
 
 METRICS = ("requests", "tokens", "running", "in_flight", "waiting", "queued", "kv_usage", "saturation", "backlog_s")
 """What a policy may watch; see :class:`planner.autoscale.windows.Signals`."""
-
-DAY_S, WEEK_S = 86_400.0, 7 * 86_400.0
-"""A day and a week [s]."""
 
 MILLI = 1000.0
 """Targets are kept in thousandths, which is what the API server keeps of a number."""
@@ -225,6 +223,7 @@ LARGEST_POLICY = 1 << 20
 """Largest file of one [bytes]."""
 
 _MOST_REPLICAS = 1_000_000
+"""More are a slip of whoever wrote the rule."""
 
 _KIND = (
     ("saturation", r"saturation"),
@@ -237,8 +236,6 @@ _KIND = (
     ("tokens", r"token"),
     ("requests", r"request"),
 )
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def metric_of(text: str) -> str | None:
@@ -295,7 +292,7 @@ def read_policy(document: Mapping[str, Any], source: str, queries: Mapping[str, 
         for n in numbers
         if n % 1.0 or n > _MOST_REPLICAS
     ]
-    problems += [f"{source}: stabilizationWindowSeconds: at most an hour, got {s:g}" for s in windows if s > 3600.0]
+    problems += [f"{source}: stabilizationWindowSeconds: at most an hour, got {s:g}" for s in windows if s > HOUR_S]
     refuse(problems)
     return Policy(
         watched.targets,
@@ -345,7 +342,7 @@ class _Watched:
         if mean and not of_all:
             self.flat.add(about)
         if (window := re.search(r"\[(\d+)([smh])", query)) is not None:
-            self.window_s = float(window[1]) * _UNITS[window[2]]
+            self.window_s = float(window[1]) * SECONDS[window[2]]
         if (plus := re.search(r"\)\s*\+\s*([0-9.eE+-]+)\s*$", query)) is not None:
             self.offset_per_s = float(plus[1])
 
@@ -385,7 +382,7 @@ def _cron(told: Mapping[str, Any], place: str) -> Iterator[tuple[float, float, i
             said = printable(str(told.get(key)), 60)
             raise InputError(f"{place}: {key}: expected minute, hour and at most a day of the week, got {said}")
         day = 0 if found[3] == "*" else (int(found[3]) - 1) % 7
-        ends.append(DAY_S * day + 3600.0 * int(found[2]) + 60.0 * int(found[1]))
+        ends.append(DAY_S * day + HOUR_S * int(found[2]) + 60.0 * int(found[1]))
         daily.append(found[3] == "*")
     replicas = _quantity(told.get("desiredReplicas"))
     if replicas is None or replicas % 1.0 or replicas > _MOST_REPLICAS or daily[0] != daily[1]:

@@ -10,7 +10,7 @@ What it rests on, from the slow to the quick:
    its prompt left it.
 
 TTFT, TPOT and E2E are quadratures over uniform coordinates on a fixed lattice, so that the same question gives the same answer.
-Nothing of it is shared with the replay, which it is held against (benchmarks/accuracy/closed.py): up to load .8 means are within
+Nothing of it is shared with the replay, which it is held against (benchmarks/accuracy/poisson.py): up to load .8 means are within
 2%, P99 TTFT within 1% in the median and 6% at worst, where requests do not wait for slots or memory.
 """
 
@@ -28,7 +28,7 @@ from planner.predict.backlog import MOST_LOAD, Backlog, PromptSums, solve_backlo
 from planner.predict.batch import BatchCost, Engine, Lengths, Moments, engine_of
 from planner.predict.bounds import MaxThroughput, fluid, idle_latency, saturation
 from planner.predict.fluctuations import LifeSpectra
-from planner.predict.records import Replicas
+from planner.predict.records import COLD_AFTER_S, Replicas
 from planner.queueing.normal import normal_cdf, normal_quantile
 
 Array = NDArray[np.float64]
@@ -53,10 +53,6 @@ FORGOTTEN = 1e-6
 
 SUMMED = 48
 """Prompts that come in a while and are drawn one by one; more have the mean."""
-
-COLD_AFTER_S = 0.1
-"""A request that comes so long after the one before finds the front end of its server cold [s]. One vLLM server: at 1 request/s
-nearly all did, at 18 to 43 none (kubernetes-sigs/inference-perf, kubecon-na-2025)."""
 
 
 @cache

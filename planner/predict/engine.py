@@ -12,10 +12,11 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from planner.errors import FleetOptError, refuse
+from planner.errors import FleetOptError
 
 if TYPE_CHECKING:
     from planner.iteration.model import IterationModel
@@ -214,21 +215,12 @@ class Node:
         Decides how long it takes.
     capacity
         KV memory [tokens]; ``math.inf`` = unlimited.
-    log
-        Called after every iteration with (start, duration, batch, held) if given.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        iteration: IterationTime,
-        capacity: float = math.inf,
-        log: Callable[[float, float, Batch, float], None] | None = None,
-    ) -> None:
+    def __init__(self, policy: Policy, iteration: IterationTime, capacity: float = math.inf) -> None:
         self.policy = policy
         self.iteration = iteration
         self.capacity = capacity
-        self.log = log
         self.waiting = WaitingQueue()
         self.residents: dict[int, Request] = {}  # in admission order
         self.held: float = 0
@@ -243,9 +235,9 @@ class Node:
         self.busy_s = 0.0
         self.resident_s = 0.0
         self._decision = 0
-        self.end = math.inf  # end of the running iteration; inf = none is running
         self._duration = 0.0
-        self.asleep = True  # decided to do nothing; wakes at the next arrival
+        self.end = math.inf  # end of the running iteration; inf = none is running
+        self.due = math.inf  # when it is to decide; inf = it sleeps, or an iteration runs
 
     # --- what a policy reads ---------------------------------------------------------------------------------------
 
@@ -370,9 +362,8 @@ class Node:
         """A request arrives at the node; one that sleeps decides at once."""
         self.waiting.push(request)
         self.newcomers.append(request)
-        if self.asleep:
-            self.asleep = False
-            self.now = time
+        if self.end == math.inf:
+            self.due = min(self.due, time)
 
     @property
     def in_system(self) -> int:
@@ -380,23 +371,13 @@ class Node:
         return len(self.residents) + len(self.waiting)
 
     @property
-    def boundary(self) -> float:
-        """End of the running iteration, or the time of the decision that is due [s]."""
-        return self.end if self.end < math.inf else self.now
+    def soonest(self) -> float:
+        """When it does something next [s]; inf = it sleeps."""
+        return min(self.end, self.due)
 
-    def run_until(self, time: float) -> None:
-        """Run until `time`: iterations ending then have had their effect, decisions due then are still to be made."""
-        while True:
-            if self.end < math.inf:
-                if self.end > time:
-                    return
-                self.finish()
-            if self.asleep or self.now >= time:
-                return
-            self.decide()
-
-    def decide(self) -> None:
+    def decide(self, now: float) -> None:
         """Build an iteration and start it, or go to sleep."""
+        self.now, self.due = now, math.inf
         for _ in range(MAX_EMPTY_DECISIONS):
             self._decision += 1
             self.batch = Batch()
@@ -410,7 +391,6 @@ class Node:
                     self.peak_held = self.held
                 return
             if not self.batch.evicted:
-                self.asleep = True
                 return
         raise FleetOptError(f"{type(self.policy).__name__} evicts for ever without building an iteration")
 
@@ -426,8 +406,6 @@ class Node:
         """The iteration ends: tokens go out, requests leave, the scheduler learns of both."""
         end, batch = self.end, self.batch
         self.end = math.inf
-        if self.log is not None:
-            self.log(self.now, self._duration, batch, self.held)
         residents = len(self.residents)
         emitted = list(batch.decodes)
         for request, chunk in batch.prefills:
@@ -450,17 +428,54 @@ class Node:
         self.busy_s += self._duration
         self.resident_s += self._duration * residents
         self.report = Report(self.now, self._duration, residents, emitted, completed)
-        self.now = end
+        self.now = self.due = end
 
 
-def check_requests(requests: Sequence[Request]) -> None:
-    """Refuse lengths that are no lengths and times that are no times."""
-    problems = []
-    for r in requests:
-        if r.input_tokens < 1 or r.output_tokens < 1:
-            problems.append(f"request {r.index}: input and output must be at least 1 token")
-        if not (math.isfinite(r.arrival) and r.arrival >= 0.0):
-            problems.append(f"request {r.index}: arrival {r.arrival!r} is no time")
-        if len(problems) >= 10:
-            break
-    refuse(problems)
+class Clock:
+    """Nodes, moment by moment: their iterations end, what was scheduled happens, and those decide that are due to.
+
+    Parameters
+    ----------
+    nodes
+        The nodes.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes, self.now = nodes, 0.0
+        self.events: list[
+            tuple[float, int, Callable[[Any], None], Any]
+        ] = []  # a heap: time, number, what happens to what
+        self.scheduled = 0
+
+    def schedule(self, time: float, happens: Callable[[Any], None], what: Any) -> None:
+        """Something happens at `time`, after what was scheduled for then before."""
+        heappush(self.events, (time, self.scheduled, happens, what))
+        self.scheduled += 1
+
+    def soonest(self) -> float:
+        """When something happens next [s]; inf = never."""
+        nodes = min(node.soonest for node in self.nodes)
+        return min(nodes, self.events[0][0]) if self.events else nodes
+
+    def ended(self, node: Node) -> None:
+        """An iteration of a node has ended."""
+
+    def settle(self) -> None:
+        """Iterations have ended, or something has happened: what follows from it at once."""
+
+    def go(self) -> None:
+        """Until nothing is left to happen."""
+        while (now := self.soonest()) < math.inf:
+            self.now = now
+            for node in self.nodes:
+                if node.end <= self.now:
+                    node.finish()
+                    self.ended(node)
+            self.settle()
+            while self.events and self.events[0][0] <= self.now:
+                *_, happens, what = heappop(self.events)
+                happens(what)
+                self.settle()
+            for node in self.nodes:
+                if node.due <= self.now:
+                    node.decide(self.now)

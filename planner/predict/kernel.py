@@ -1,13 +1,12 @@
 """The compiled replay: :func:`replay` hands requests and replicas to `kernel.c` by ctypes, which lets other threads run meanwhile.
 
-A call of the library does a bounded amount of work, so that Ctrl-C, or a `stop` set by another thread, ends a replay at once.
+A call of the library does a bounded amount of work, so that Ctrl-C ends a replay at once.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-import threading
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -40,25 +39,23 @@ _MODEL = [f.name for f in fields(IterationModel) if f.name != "apart"]
 _ENGINES = {"mixed": 0, "prefill": 0, "slots": 1, "slots-shared": 2}
 _LOOKS = {"": 0, "requests": 1, "tokens": 2}
 _AFFINITY = {"": 0, "session": 1, "prefix": 2}
+"""Kind of engine, what a gateway counts, and what it keeps together -> its code in kernel.c."""
 _METRICS = ("ttft_s", "tpot_s", "e2e_s")
-_TIMES = {**dict.fromkeys(("sent", "admitted", "first", "done", "moved"), math.nan), "found": 0.0, "host": 0.0}
-_COUNTS = {"replica": -1, "moved_to": -1, **dict.fromkeys(("preempted", "attempts", "rejected", "given_up"), 0)}
+_TIMES = {
+    **dict.fromkeys(("sent_s", "admitted_s", "first_s", "done_s", "moved_s"), math.nan),
+    **dict.fromkeys(("found_tokens", "host_tokens"), 0.0),
+}
+_COUNTS = {"replica": -1, "decode_replica": -1, **dict.fromkeys(("preempted", "attempts", "rejected", "given_up"), 0)}
 _SAME = {
     name: np.broadcast_to((np.float64 if name in _TIMES else np.int32)(fill), 2**31)
     for name, fill in {**_TIMES, **_COUNTS}.items()
 }
 """Every column as it is where nothing happens."""
-_OF_CLIENTS = ("sent", "moved", "found", "host", "attempts", "given_up", "moved_to")
-_OF_ALL = ("admitted", "first", "done", "replica")
-_NUMBERS = {"session": "sessions", "class_of": "classes"}
-_RUN = {
-    **{f"{name}_s": name for name in ("sent", "admitted", "first", "done", "moved", "busy", "resident", "decode")},
-    **{name: name for name in ("replica", "preempted", "attempts", "rejected", "given_up", "iterations")},
-    "found_tokens": "found",
-    "host_tokens": "host",
-    "decode_replica": "moved_to",
-}
-"""Columns of :class:`planner.predict.records.Run` by their names in kernel.c."""
+_OF_CLIENTS = ("sent_s", "moved_s", "found_tokens", "host_tokens", "attempts", "given_up", "decode_replica")
+_OF_ALL = ("admitted_s", "first_s", "done_s", "replica")
+_OF_REPLICAS = ("iterations", "busy_s", "resident_s", "decode_s")
+_NUMBERS = {"session": "sessions", "priority": "classes"}
+_ANSWERED = Run.__match_args__
 
 _Arrays = dict[str, NDArray[Any]]
 
@@ -77,23 +74,23 @@ class _Pool(ctypes.Structure):
 
 
 class _Ask(ctypes.Structure):
-    """`Ask` of kernel.c."""
+    """`Ask` of kernel.c; columns are called as those of :class:`Requests` and of :class:`Run`."""
 
     _fields_ = [
         *((n, _WHOLE) for n in ("rows", "pools", "sessions", "classes", "retries", "caches", "outages", "leaves")),
         *((n, _DOUBLE) for n in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight")),
-        *((n, _DOUBLE) for n in ("host_tokens", "host_tokens_per_s", "ttl_s", "windows")),
+        *((f"cache_{n}", _DOUBLE) for n in PrefixCache.__match_args__),
         ("limit_s", _DOUBLE * 3),
         ("late", _DOUBLE * 3),
         *(
             (n, _ARRAY)
-            for n in ("arrival", "input", "output", "cached", "key", "weight", "images", "gap_s", "repeated")
+            for n in ("arrival_s", "input_tokens", "output_tokens", "cached_tokens", "key", "weight", "images", "gap_s")
         ),
-        *((n, _ARRAY) for n in ("shared_tokens", "transfer_s", "class_of", "session", "following", "shared_offset")),
-        *((n, _ARRAY) for n in ("shared_name", "outage_replica", "outage_ends", "outage_time")),
-        *((n, _ARRAY) for n in ("sent", "admitted", "first", "done", "replica", "preempted", "attempts", "rejected")),
-        *((n, _ARRAY) for n in ("given_up", "moved_to", "found", "host", "moved", "iterations", "busy", "resident")),
-        *((n, _ARRAY) for n in ("decode", "gaps", "totals")),
+        *((n, _ARRAY) for n in ("repeated_tokens", "shared_tokens", "transfer_s", "priority", "session", "following")),
+        *((n, _ARRAY) for n in ("shared_offset", "shared_name", "outage_replica", "outage_ends", "outage_time")),
+        *((n, _ARRAY) for n in ("sent_s", "admitted_s", "first_s", "done_s", "replica", "preempted", "attempts")),
+        *((n, _ARRAY) for n in ("rejected", "given_up", "decode_replica", "found_tokens", "host_tokens", "moved_s")),
+        *((n, _ARRAY) for n in (*_OF_REPLICAS, "gaps", "totals")),
     ]
 
 
@@ -106,7 +103,6 @@ def replay(
     outages: Sequence[Outage] = (),
     limits: Sequence[Limit] = (),
     gaps: bool = False,
-    stop: threading.Event | None = None,
 ) -> Run:
     """Requests taken one by one through replicas: what became of each. Arguments are not checked, see :mod:`planner.predict.run`.
 
@@ -116,15 +112,11 @@ def replay(
         See :mod:`planner.predict.records`; a limit that is broken ends the replay.
     gaps
         Whether the gaps between tokens are counted.
-    stop
-        Set by another thread it ends the replay with a KeyboardInterrupt.
 
     Raises
     ------
     FleetOptError
         There is not enough memory.
-    KeyboardInterrupt
-        `stop` was set.
     """
     pools = [replicas] if decoders is None else [replicas, decoders.replicas]
     by_clock = bool(clients or cache or decoders or outages or requests.following is not None)
@@ -143,15 +135,13 @@ def replay(
     try:
         while more > 0:
             more = library.fleetopt_advance(state, WORK)
-            if stop is not None and stop.is_set():
-                raise KeyboardInterrupt
     finally:
         library.fleetopt_close(state)
     if more < 0:
         raise FleetOptError(f"a replay of {requests.size:,} requests does not fit into this machine's memory")
     recomputed, ended = arrays.pop("totals")
-    answers = {name: arrays[column] for name, column in _RUN.items()}
-    return Run(**answers, recomputed_tokens=float(recomputed), gaps=arrays.get("gaps"), ended_early=int(ended))
+    answers = {name: arrays[name] for name in _ANSWERED if name in arrays}
+    return Run(**answers, recomputed_tokens=float(recomputed), ended_early=int(ended))
 
 
 def overlay(
@@ -278,33 +268,22 @@ def _answers(requests: Requests, replicas: int, by_clock: bool, gaps: bool) -> _
             made[name] = np.empty(n, dtype=same.dtype)
             made[name].fill(same[0])
     if not by_clock:
-        made["sent"] = np.ascontiguousarray(requests.arrival_s)
+        made["sent_s"] = np.ascontiguousarray(requests.arrival_s)
         made["attempts"] = np.broadcast_to(np.int32(1), n)
-    made |= {name: np.zeros(replicas) for name in ("iterations", "busy", "resident", "decode")}
+    made |= {name: np.zeros(replicas) for name in _OF_REPLICAS}
     made["totals"] = np.zeros(2)
     return made | ({"gaps": np.zeros(GAP_BINS)} if gaps else {})
 
 
 def _questions(r: Requests, transfer_s: Floats | None, outages: Sequence[Outage]) -> _Arrays:
     """The columns that kernel.c reads."""
-    made: dict[str, NDArray[Any] | None] = {
-        "arrival": r.arrival_s,
-        "input": r.input_tokens,
-        "output": r.output_tokens,
-        "cached": r.cached_tokens,
-        "key": r.key,
-        "weight": r.weight,
-        "images": r.images,
-        "gap_s": r.gap_s,
-        "repeated": r.repeated_tokens,
-        "transfer_s": transfer_s,
-        "shared_tokens": r.shared_tokens,
-    }
+    made: dict[str, NDArray[Any] | None] = {name: getattr(r, name) for name in Requests.__match_args__}
+    made |= {"transfer_s": transfer_s, "priority": None}
     for name, kind in (("following", np.int32), ("shared_offset", np.int64), ("shared_name", np.int64)):
-        column = getattr(r, name)
-        made[name] = None if column is None else column.astype(kind)
+        if (column := made[name]) is not None:
+            made[name] = column.astype(kind)
     if r.priority is not None and np.any(r.priority != r.priority[0]):
-        made["class_of"] = np.unique(r.priority, return_inverse=True)[1].astype(np.int32)
+        made["priority"] = np.unique(r.priority, return_inverse=True)[1].astype(np.int32)
     if r.session is not None:
         names, number = np.unique(r.session, return_inverse=True)
         made["session"] = (number - int(names[0] < 0)).astype(np.int32)
@@ -323,12 +302,12 @@ def _ask(arrays: _Arrays, clients: Clients, cache: PrefixCache | None, limits: S
     for name, column in arrays.items():
         if column.strides != (0,):
             setattr(ask, name, column.__array_interface__["data"][0])
-    for name in ("session", "class_of"):
+    for name in ("session", "priority"):
         setattr(ask, _NUMBERS[name], int(arrays[name].max()) + 1 if name in arrays else 0)
     for name in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight"):
         setattr(ask, name, getattr(clients, name))
-    for name in ("host_tokens", "host_tokens_per_s", "ttl_s", "windows") if cache is not None else ():
-        setattr(ask, name, getattr(cache, name))
+    for name in PrefixCache.__match_args__ if cache is not None else ():
+        setattr(ask, f"cache_{name}", getattr(cache, name))
     ask.limit_s[:] = ask.late[:] = [math.inf] * len(_METRICS)
     for limit in limits:
         number = _METRICS.index(limit.metric)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from planner.predict.engine import Node, Request, by_arrival
 
 
+@dataclass(slots=True)
 class Mixed:
     """Decodes first, then the prompt in progress, then new prompts, cut by what is left of the budget.
 
@@ -31,19 +33,14 @@ class Mixed:
         Waiting requests begin only in every so many-th iteration while anything decodes.
     """
 
-    def __init__(
-        self,
-        slots: float = math.inf,
-        token_budget: float = math.inf,
-        key: Callable[[Request], tuple[float, ...]] = by_arrival,
-        restart: bool = False,
-        rows: float = 1.0,
-        floored: bool = False,
-        apart: bool = False,
-        gather: int = 1,
-    ) -> None:
-        self.slots, self.token_budget, self.key, self.restart = slots, token_budget, key, restart
-        self.rows, self.floored, self.apart, self.gather = rows, floored, apart, gather
+    slots: float = math.inf
+    token_budget: float = math.inf
+    key: Callable[[Request], tuple[float, ...]] = by_arrival
+    restart: bool = False
+    rows: float = 1.0
+    floored: bool = False
+    apart: bool = False
+    gather: int = 1
 
     def schedule(self, node: Node) -> None:
         """(a) all decodes, (b) unfinished prefills, (c) new requests unless somebody was evicted."""

@@ -7,11 +7,9 @@ are the engine of the policies of ``simulate`` with the rules of mixed batching.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -19,17 +17,12 @@ import numpy as np
 from planner.iteration.model import IterationModel
 from planner.predict import records
 from planner.predict.checks import check
+from planner.predict.engine import Clock, Node
 from planner.predict.records import Decoders, Limit, Outage, PrefixCache, Replicas, Requests, Run, uniform
 from planner.predict.reference_cache import PrefixMemory
 from planner.predict.reference_replica import Replica, Sending
 from planner.routing import find_routing
 from planner.workload.sending import Clients
-
-STOP_EVERY = 256
-"""Moments of a replay between two looks at whether it is to stop."""
-
-FIRST, RETRY, GIVE_UP, LOADED, MOVED = range(5)
-"""What a client event is: a request's first sending, another one, its time-out, a loaded prefix, a KV cache that arrived."""
 
 
 def replay(
@@ -41,7 +34,6 @@ def replay(
     outages: Sequence[Outage] = (),
     limits: Sequence[Limit] = (),
     gaps: bool = False,
-    stop: threading.Event | None = None,
 ) -> Run:
     """Requests taken one by one through replicas: what became of each.
 
@@ -51,15 +43,11 @@ def replay(
         See :mod:`planner.predict.records`; no limit ends this replay early, but it says whether one was broken.
     gaps
         Whether the gaps between tokens are counted.
-    stop
-        Set by another thread it ends the replay with a KeyboardInterrupt.
 
     Raises
     ------
     InputError
         The question makes no sense, see :func:`planner.predict.checks.check`.
-    KeyboardInterrupt
-        `stop` was set.
 
     Examples
     --------
@@ -70,7 +58,7 @@ def replay(
     [1.0, 2.0]
     """
     check(requests, replicas, clients, cache, decoders, outages, limits)
-    return _Replay(requests, replicas, clients or Clients(), cache, decoders, outages, gaps).run(limits, stop)
+    return _Replay(requests, replicas, clients or Clients(), cache, decoders, outages, gaps).run(limits)
 
 
 @dataclass(slots=True)
@@ -147,7 +135,7 @@ class _Gateway:
         return alive[i] if value(alive[i]) <= value(alive[j]) else alive[j]
 
 
-class _Replay:
+class _Replay(Clock):
     """A replay in progress; the rules are those of the module's documentation."""
 
     def __init__(
@@ -187,12 +175,11 @@ class _Replay:
             ]
             self.gateways.append(_Gateway(everyone, given, keys, 2 * len(self.gateways)))
         self.everyone = [r for gateway in self.gateways for r in gateway.replicas]
+        super().__init__(self.everyone)
         self.front = self.gateways[0]
         self.calls = [_Call() for _ in range(n)]
-        self.events: list[tuple[float, int, int, int, Any]] = []  # heap of (time, 0 = original, number, kind, what)
-        self.scheduled = 0
         for row in np.flatnonzero(np.isfinite(requests.arrival_s)).tolist():
-            heappush(self.events, (float(requests.arrival_s[row]), 0, row, FIRST, row))
+            self.schedule(float(requests.arrival_s[row]), self.first_sending, row)
         self.outages = sorted(
             [(o.end_s, 0, k, o.replica) for k, o in enumerate(outages) if o.end_s < math.inf]
             + [(o.start_s, 1, k, o.replica) for k, o in enumerate(outages)]
@@ -202,7 +189,6 @@ class _Replay:
         self.stranded: dict[int, None] = {}  # rows that wait until a replica is up
         self.homes: dict[int, Replica] = {}
         self.sent: dict[int, Replica] = {}  # where prompts that end with a piece were sent last
-        self.now = 0.0
         self.out: dict[str, Any] = {
             **{k: np.full(n, math.nan) for k in ("sent_s", "admitted_s", "first_s", "done_s", "moved_s")},
             **{k: np.zeros(n, dtype=np.int32) for k in ("preempted", "attempts", "rejected", "given_up")},
@@ -211,25 +197,9 @@ class _Replay:
         }
         self.gaps = np.zeros(records.GAP_BINS) if gaps else None
 
-    def run(self, limits: Sequence[Limit], stop: threading.Event | None) -> Run:
+    def run(self, limits: Sequence[Limit]) -> Run:
         """Until nothing is left to happen."""
-        for moments in count():
-            self.now = self.soonest()
-            if self.now == math.inf:
-                break
-            if moments % STOP_EVERY == 0 and stop is not None and stop.is_set():
-                raise KeyboardInterrupt
-            self.iterations_end()
-            self.outages_change()
-            self.let_go()
-            while self.events and self.events[0][0] <= self.now:
-                _, _, _, kind, what = heappop(self.events)
-                (self.first_sending, self.send_again, self.time_out, self.prefix_loaded, self.moved)[kind](what)
-                self.let_go()
-            for replica in self.everyone:
-                if replica.due <= self.now:
-                    replica.now = self.now
-                    replica.decide()
+        self.go()
         totals: dict[str, Any] = {
             "iterations": np.array([r.iterations for r in self.everyone], dtype=np.float64),
             **{k: np.array([getattr(r, k) for r in self.everyone]) for k in ("busy_s", "resident_s", "decode_s")},
@@ -240,42 +210,27 @@ class _Replay:
         return replace(run, ended_early=self.requests.size) if broken else run
 
     def soonest(self) -> float:
-        """When something happens next [s]; inf = never."""
-        replicas = min(min(r.end, r.due) for r in self.everyone)
-        events = self.events[0][0] if self.events else math.inf
-        return min(replicas, events, self.outages[-1][0] if self.outages else math.inf)
+        """See :class:`Clock`: or a replica dies or comes back."""
+        return min(super().soonest(), self.outages[-1][0]) if self.outages else super().soonest()
 
     def late(self, run: Run, limit: Limit) -> float:
         """Weight of the requests beyond a limit."""
-        r, output = self.requests, self.requests.output_tokens
-        value = {
-            "ttft_s": run.ttft_s,
-            "e2e_s": run.e2e_s,
-            "tpot_s": (run.done_s - run.first_s) / np.maximum(output - 1, 1),
-        }
-        beyond = np.isnan(run.done_s) | (value[limit.metric] > limit.limit_s)
-        if limit.metric == "tpot_s":
-            beyond &= np.isnan(run.done_s) | (output > 1)
+        r = self.requests
+        # what is never answered is beyond every limit
+        beyond = np.isnan(run.done_s) | (run.taken_s(limit.metric, r.output_tokens - 1.0) > limit.limit_s)
         return float(np.sum((np.ones(r.size) if r.weight is None else r.weight)[beyond]))
 
     # --- what replicas do ------------------------------------------------------------------------------------------
 
-    def iterations_end(self) -> None:
-        """Effects of every iteration that ends now; then those leave whose clients are gone."""
-        for replica in self.everyone:
-            if replica.end <= self.now:
-                replica.finish()
-                assert replica.report is not None
-                for request in replica.report.completed:
-                    assert isinstance(request, Sending)
-                    self.complete(replica, request)
-                replica.completed.clear()
-                self.sweep(replica)
-
-    def sweep(self, replica: Replica) -> None:
-        """Residents whose clients are gone leave."""
-        for request in [r for r in replica.residents.values() if isinstance(r, Sending) and r.doomed]:
-            replica.drop(request)
+    def ended(self, node: Node) -> None:
+        """Those who are complete leave; then those whose clients are gone."""
+        assert isinstance(node, Replica)
+        for request in node.completed:
+            assert isinstance(request, Sending)
+            self.complete(node, request)
+        node.completed.clear()
+        for request in [r for r in node.residents.values() if isinstance(r, Sending) and r.doomed]:
+            node.drop(request)
 
     def token(self, sending: Sending, now: float) -> None:
         """A client sees a token."""
@@ -307,7 +262,7 @@ class _Replay:
         if replica.cache is not None and replica.cache.knows(row):
             replica.cache.keep(row, sending.output_tokens, sending.found, replica.capacity - replica.held, self.now)
         if self.decoders is not None and not replica.decodes_only and self.outputs[row] > 1:
-            self.schedule(self.now + float(self.decoders.transfer_s[row]), MOVED, sending)
+            self.schedule(self.now + float(self.decoders.transfer_s[row]), self.moved, sending)
             return
         self.out["done_s"][row] = self.now
         self.calls[row].open = False
@@ -359,13 +314,9 @@ class _Replay:
 
     # --- what clients do -------------------------------------------------------------------------------------------
 
-    def schedule(self, time: float, kind: int, what: Any) -> None:
-        """Something happens to a client at `time`."""
-        heappush(self.events, (time, 1, self.scheduled, kind, what))
-        self.scheduled += 1
-
-    def let_go(self) -> None:
-        """Send what clients and common queues hold, as long as there is room."""
+    def settle(self) -> None:
+        """Replicas die or come back; what clients and common queues hold is sent as long as there is room."""
+        self.outages_change()
         while self.held_back and self.under_way < self.clients.in_flight:
             self.begin(heappop(self.held_back)[1])
         for pool in self.gateways:
@@ -405,7 +356,7 @@ class _Replay:
         self.out["sent_s"][row] = self.now
         call.started, call.open = False, True
         if self.clients.timeout_s < math.inf:
-            self.schedule(self.now + self.clients.timeout_s, GIVE_UP, (row, call.tried))
+            self.schedule(self.now + self.clients.timeout_s, self.time_out, (row, call.tried))
         self.send(row)
 
     def send(self, row: int) -> None:
@@ -469,7 +420,7 @@ class _Replay:
         if replica.cache is not None:
             sending.from_host, ready = replica.cache.loaded(row, replica.capacity - replica.held, self.now)
         if ready > self.now:
-            self.schedule(ready, LOADED, (replica, sending))
+            self.schedule(ready, self.prefix_loaded, (replica, sending))
         replica.take(sending, self.now, ready)
 
     def prefix_loaded(self, what: tuple[Replica, Sending]) -> None:
@@ -544,7 +495,7 @@ class _Replay:
         call = self.calls[row]
         call.open = False
         if call.tried < self.clients.retries:
-            self.schedule(self.now + self.clients.retry_after_s, RETRY, row)
+            self.schedule(self.now + self.clients.retry_after_s, self.send_again, row)
         else:
             self.over(row)
 
@@ -555,7 +506,7 @@ class _Replay:
         if following is not None and following[row] >= 0:
             assert self.requests.gap_s is not None
             after = int(following[row])
-            self.schedule(self.now + float(self.requests.gap_s[after]), FIRST, after)
+            self.schedule(self.now + float(self.requests.gap_s[after]), self.first_sending, after)
 
 
 def gap_bin(gap_s: float) -> int:

@@ -305,14 +305,14 @@ class Replica(Node):
         if self.end == math.inf:
             self.due = min(self.due, request.ready)
 
-    def decide(self) -> None:
+    def decide(self, now: float) -> None:
         """Begin an iteration, or wait for who comes through the front end next."""
         self.admissions, self.seen = 0, 0.0
-        while self.coming and self.coming[0].ready <= self.now:
+        while self.coming and self.coming[0].ready <= now:
             self.waiting.push(self.coming.popleft())
-        self.asleep = False
-        super().decide()
-        self.due = self.coming[0].ready if self.asleep and self.coming else math.inf
+        super().decide(now)
+        if self.end == math.inf and self.coming:
+            self.due = self.coming[0].ready
 
     def duration(self, decodes: Sequence[Request], prefills: Sequence[tuple[Request, float]]) -> float:
         """Time of an iteration [s]."""
@@ -331,7 +331,6 @@ class Replica(Node):
         decoding = len(self.batch.decodes) + (len(self.batch.prefills) if self.given.engine == "slots" else 0)
         self.decode_s += self._duration * decoding
         super().finish()
-        self.due = self.now
 
     def emit(self, request: Request, end: float) -> None:
         """A token."""

@@ -32,11 +32,10 @@ from planner.predict.run import overlaid
 from planner.question.compiled import Traffic
 from planner.queueing.order import rising
 from planner.routing import find_routing
+from planner.units import HOUR_S
 from planner.workload.pools import PoolLaw, PoolRequests
 from planner.workload.sending import ORDINARY
 from planner.workload.trace import LONG_S, SAME, Trace
-
-HOUR_S = 3600.0
 
 WHOLE = 4_000_000
 """Requests replayed to decide, at most; a sample stands for more."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from planner.catalog.images import parse_size
+from planner.catalog.kv import BLOCK_TOKENS
 from planner.engines import DEFAULT_ENGINE
 from planner.engines import engine as find_engine
 from planner.errors import InputError, refuse
@@ -24,16 +25,13 @@ from planner.question.values import category_shares
 from planner.routing import DEFAULT_ROUTING, Routing, find_routing
 from planner.shared.kept import once
 from planner.shared.remarks import Remark
-from planner.units import RATE_RULE, is_rate
+from planner.units import HOUR_S, RATE_RULE, is_rate
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import scaled, without_longer
 from planner.workload.pools import FleetMoments
 from planner.workload.sending import ORDINARY, PATIENT, Clients, Population, Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
-
-KV_BLOCK = 16
-"""Tokens of a block of the KV cache: what of a prefix fills none is not shared [tokens]."""
 
 LAW_ROWS = 3000
 """Rows of a workload's law as closed forms take it: their quantiles are then within a few parts in ten thousand."""
@@ -137,7 +135,14 @@ class Traffic:
         """Feature sums of its pools, for prefill chunks of that many tokens."""
         asked = (self.p_c, chunk, self.cached_share, self.route_on)
         kept = self.sessions, self.shared_prefix, self.images
-        key = ("moments", id(self.workload), repr(asked), self.sessions is None, repr(kept[1:]), self.sending)
+        key = (
+            "moments",
+            id(self.workload),
+            repr(asked),
+            self.sessions is None,
+            repr(kept[1:]),
+            self.sending.of_any_rate,
+        )
 
         # a replay takes the requests themselves; formulas need no more than their law
         return once(key, lambda: FleetMoments(self.workload.fewer_rows(LAW_ROWS), *asked, *kept))
@@ -383,7 +388,7 @@ def population_of(inputs: PlanInputs) -> Population | None:
     if inputs.users is None:
         return None
     if inputs.requests_per_hour is not None:
-        return Population(inputs.users, 3600.0 / inputs.requests_per_hour)
+        return Population(inputs.users, HOUR_S / inputs.requests_per_hour)
     return Population.parse(inputs.users, inputs.think_time or "0")
 
 
@@ -451,7 +456,8 @@ def _rate_remarks(inputs: PlanInputs, workload: Workload, rate: float) -> Iterat
 
 def _shared_prefix(inputs: PlanInputs, workload: Workload) -> tuple[float, tuple[Remark, ...]]:
     """What every longer prompt begins with, in whole blocks of the KV cache [tokens]; and what that assumes."""
-    tokens = KV_BLOCK * (inputs.shared_prefix // KV_BLOCK)
+    # what of a prefix fills no block is not shared
+    tokens = BLOCK_TOKENS * (inputs.shared_prefix // BLOCK_TOKENS)
     if not inputs.shared_prefix:
         return 0.0, ()
     problems = []
@@ -462,7 +468,7 @@ def _shared_prefix(inputs: PlanInputs, workload: Workload) -> tuple[float, tuple
     longest = workload.quantile(1.0, "input")
     if not 0 < tokens < longest:
         problems.append(
-            f"shared_prefix: {inputs.shared_prefix:,} tokens are no whole block of {KV_BLOCK} that a prompt begins with; "
+            f"shared_prefix: {inputs.shared_prefix:,} tokens are no whole block of {BLOCK_TOKENS} that a prompt begins with; "
             f"the longest prompt has {longest:,.0f}"
         )
     refuse(problems)

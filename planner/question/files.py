@@ -115,8 +115,20 @@ class Question:
         given = {canonical(name) for name in (*(changes or ()), *told)}
         self.refuse_untold(dict(item for layer, _ in layers for item in layer.items()), given)
         # a table is read with the options: not one that another takes the place of
-        layers = [({k: v for k, v in layer.items() if k != "compress" or k not in given}, at) for layer, at in layers]
+        gone = {"compress"} & given | {k for name in given for k in INSTEAD.get(name, ())} - given
+        layers = [({k: v for k, v in layer.items() if k not in gone}, at) for layer, at in layers]
         return PlanInputs.layered([*layers, (changes or {}, "")])
+
+
+_BY_RATE, _BY_USERS = ("rate", "throughput", "rate_is"), ("users", "think_time", "requests_per_hour")
+INSTEAD: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_BY_RATE[:2], (*_BY_USERS, "concurrency")),
+    "users": (*_BY_RATE, "concurrency"),
+    "think_time": (*_BY_RATE, "concurrency", "requests_per_hour"),
+    "requests_per_hour": (*_BY_RATE, "concurrency", "think_time"),
+    "concurrency": (*_BY_RATE, *_BY_USERS),
+}
+"""What says how often requests come -> what a file says of that, whose place it takes."""
 
 
 def _read(path: str) -> Workload:

@@ -2,7 +2,7 @@
 
 The fields of :class:`PlanInputs` are the table and its docstring says what they are, :data:`OPTIONS` is the same by name. It makes
 the command line, the check of files and of ``--set``, the signature and docstring of :func:`planner.plan`
-(``python benchmarks/signatures.py``) and docs/cli.md (``python benchmarks/cli_docs.py``).
+(``python tools/signatures.py``) and docs/cli.md (``python tools/cli_docs.py``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from planner.question import values as of
 from planner.question.values import Check, Kind, each, parse_goodput, parse_promise, rule
 from planner.routing import DEFAULT_ROUTING, ROUTINGS
 from planner.shared.arguments import told_sections
-from planner.units import RATE_RULE, is_rate, parse_fraction
+from planner.units import DAY_S, RATE_RULE, is_rate, parse_fraction
 
 GROWTH = ("users", "use")
 """More users, each like those there are, or the same users asking more often."""
@@ -39,9 +39,6 @@ AT_RANDOM: Mapping[str, Mapping[str, tuple[str | None, ...]]] = {
     }
 }
 """Methods for one replica alone, whose requests come to it at random, and what their options may be."""
-
-A_DAY_S = 86400.0
-"""Within which an answer is promised where only a throughput is."""
 
 DEFAULT_GAMMAS = tuple(round(1.0 + 0.1 * k, 1) for k in range(11))
 """Compression bands searched: FleetOpt Algorithm 1, gamma in {1.0, 1.1, ..., 2.0}."""
@@ -507,7 +504,7 @@ class PlanInputs:
     def __post_init__(self) -> None:
         if self.throughput is not None and not self.promises:
             # work that nobody waits for is wanted within a day, as batch APIs promise it
-            object.__setattr__(self, "promises", (Promise("e2e_s", A_DAY_S),))
+            object.__setattr__(self, "promises", (Promise("e2e_s", DAY_S),))
         problems = [line for name, option in OPTIONS.items() for line in option.problems(getattr(self, name, None))]
         if not self.gpu:
             problems.append("gpu: name at least one")

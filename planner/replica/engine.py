@@ -16,6 +16,7 @@ from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile
 from planner.catalog.profiles import profile as find_profile
 from planner.engines import DEFAULT_ENGINE
+from planner.engines import engine as find_engine
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.iteration.speculation import Speculation
@@ -150,6 +151,7 @@ class EngineOption:
             max_num_seqs=max_num_seqs,
             token_budget=self.token_budget,
             memory_utilization=self.memory_utilization,
+            window_pool=find_engine(self.profile.engine or DEFAULT_ENGINE).window_pool,
         )
         if (self.draft is None and not adapted) or room.kv_bytes <= 0.0:
             return room.tokens
@@ -344,8 +346,10 @@ def _longest_admitted(
 def _spreads(engines: Engines, model: ModelSpec, gpu: GpuSpec, max_len: int, budget: int) -> tuple[Parallelism, ...]:
     """Ways to spread the model that the question leaves open."""
     asked = {"tp": engines.tp, "pp": engines.pp, "dp": engines.dp, "ep": engines.ep}
-    share = engines.memory_utilization
-    return spreads(model, gpu, max_len, asked, engines.tp_options, token_budget=budget, memory_utilization=share)
+    share, pool = engines.memory_utilization, find_engine(engines.engine or DEFAULT_ENGINE).window_pool
+    return spreads(
+        model, gpu, max_len, asked, engines.tp_options, token_budget=budget, memory_utilization=share, window_pool=pool
+    )
 
 
 def _price_of(gpu: GpuSpec, prices: Mapping[str, float]) -> float | None:

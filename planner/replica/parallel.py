@@ -78,6 +78,7 @@ def spreads(
     *,
     token_budget: int,
     memory_utilization: float,
+    window_pool: float = 0.0,
 ) -> tuple[Parallelism, ...]:
     """The ways a search compares: what was asked for, else what the model needs.
 
@@ -95,7 +96,7 @@ def spreads(
         ``tp``, ``pp``, ``dp``, ``ep`` as given, ``None`` = open.
     tp_options
         Sizes of the tensor-parallel group to choose from; empty = any.
-    token_budget, memory_utilization
+    token_budget, memory_utilization, window_pool
         Engine settings, see :func:`planner.catalog.kv.kv_capacity`.
 
     Raises
@@ -104,7 +105,7 @@ def spreads(
         What was asked for is not possible, or does not fit; nothing fits.
     """
 
-    settings = {"token_budget": token_budget, "memory_utilization": memory_utilization}
+    settings = {"token_budget": token_budget, "memory_utilization": memory_utilization, "window_pool": window_pool}
     smallest = partial(smallest_tp, model, gpu, longest_request_tokens, **settings)
 
     def holds(spread: Parallelism) -> bool:

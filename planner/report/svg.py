@@ -352,6 +352,7 @@ def _text(x: float, y: float, text: str, anchor: str, style: str = "") -> str:
 
 
 DOTS_PER_INCH = 150
+"""Of pictures that are no drawings: sharp on a page that is printed."""
 
 
 def rastered(charts: Sequence[Chart], path: Path) -> Path:

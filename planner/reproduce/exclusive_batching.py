@@ -22,11 +22,9 @@ from planner.reproduce.papers import DIFFERS, SAME, SAME_UNDER, Row, compare, nu
 PRINTED, _row = printed_by(__file__)
 WORKLOADS = ("ShareGPT", "LongBench", "WildChat", "NuminaMath")
 FIRST_ROW = fmean(PRINTED["table10"][64][0])
-TABLE11_SLOTS, TABLE11_OUTPUT = 128, 64
-FIGURE1_TOKENS, FIGURE1_CONTEXT = 4096, 16
-NUMINA_TPOT_S = 0.08175  # section 4.3.3, v1 on the RTX PRO 6000
-CFR_OPTIMUM, IFR_OPTIMUM = 0.16, 0.36  # appendix E.3, Gamma of shape 1 and 2 at one mean
-E3_MEAN = 256
+TABLE11_SLOTS, TABLE11_OUTPUT = PRINTED["table11_setting"]
+FIGURE1_TOKENS, FIGURE1_CONTEXT = PRINTED["figure1_setting"]
+CFR_OPTIMUM, IFR_OPTIMUM = PRINTED["optima"]
 
 
 def _ratio(theta: float) -> float:
@@ -157,7 +155,7 @@ def _throughput() -> Iterator[Row]:
             )
             reason = f"formula with {slots:,.0f} slots, the mean lengths of table 9 and kernels added up"
             if workload == "NuminaMath" and name == "rtx-pro-6000":
-                running = mixed[i] * output * NUMINA_TPOT_S
+                running = mixed[i] * output * PRINTED["numina_tpot_s"]
                 reason += f"; by Little's law the printed rate and TPOT leave {running:.0f} requests running of 256"
             for scheduler, printed, ours in (("v1", mixed[i], tp_mb), ("EB", exclusive[i], tp_eb)):
                 words = {"of": of, "workload": workload, "scheduler": scheduler, "printed": printed, "why": reason}
@@ -198,17 +196,17 @@ def _increasing_hazard() -> Iterator[Row]:
     uniform = eb.hazard_fit(range(256, 769))
     yield _row("uniform", f"{uniform.p0:.2e}")
     quantiles = (np.arange(20_000) + 0.5) / 20_000
-    ages = np.arange(0, 12 * E3_MEAN)
-    lengths = np.interp(quantiles, 1.0 - _gamma2_survival(E3_MEAN, ages.size), ages)
+    ages = np.arange(0, 12 * PRINTED["optima_mean"])
+    lengths = np.interp(quantiles, 1.0 - _gamma2_survival(PRINTED["optima_mean"], ages.size), ages)
     fit = eb.hazard_fit([int(v) for v in np.maximum(np.ceil(lengths), 1.0)])
     implied = 2.8e-4 / 0.15
     yield _row("gamma", f"{fit.p0:.2e}", compare(implied, fit.p0, 5), printed=implied)
-    ratio = E3_MEAN * _ratio(CFR_OPTIMUM)
+    ratio = PRINTED["optima_mean"] * _ratio(CFR_OPTIMUM)
     base = float(eb.theta0_of_costs(ratio, 1.0, p0=fit.p0).theta0)
     first_order = base + float(eb.dtheta_first_order(fit.p0, fit.eta, base, 0.0))
-    survival = _gamma2_survival(E3_MEAN, 12 * E3_MEAN)
+    survival = _gamma2_survival(PRINTED["optima_mean"], 12 * PRINTED["optima_mean"])
     aware = eb.theta_age_aware(survival=survival, alpha_ratio=ratio)
-    phases = np.arange(1, 3 * E3_MEAN)
+    phases = np.arange(1, 3 * PRINTED["optima_mean"])
     started = np.array([survival[::t].sum() for t in phases])
     at_printed = float(np.interp(IFR_OPTIMUM, 1.0 / started, (ratio + phases) * started)) / float(aware.cost) - 1.0
     reset = float(eb.theta_fluid_reset(fit.p0, fit.eta, ratio, 0.0))

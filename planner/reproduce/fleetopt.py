@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_bytes_per_token
+from planner.plans import HOURS_PER_YEAR
 from planner.reproduce import fleetopt_sizing as sizing
 from planner.reproduce.papers import SAME, Row, compare, numbers, printed_by
 from planner.workload.pools import KV, PAIRS, FleetMoments, State
@@ -21,14 +22,11 @@ ARRIVING = sizing.Reading("what each pool really gets", arriving=True)
 PAIRS_READING = sizing.Reading("the trace's own lengths", pairs=True)
 PAIRS_LITERAL = sizing.Reading("the trace's own lengths, eq. 3", pairs=True, scaled=False)
 
-RATE = 1000.0
-USD_PER_HOUR, HOURS = 2.21, 8760.0
-
 PRINTED, _row = printed_by(__file__)
 TABLE3 = PRINTED["table3"]
 TABLE2 = PRINTED["table2"]
-TABLE1_BOUNDARY = 8192
-DES_REQUESTS = 30_000
+RATE, USD_PER_HOUR = float(PRINTED["rate_per_s"]), float(PRINTED["usd_per_hour"])
+TABLE1_BOUNDARY, DES_REQUESTS = PRINTED["table1_boundary"], PRINTED["simulated_requests"]
 
 
 WHY = PRINTED["why"]
@@ -152,7 +150,7 @@ def _fleets(name: str, reading: sizing.Reading) -> Iterator[Row]:
 
 def _thousand_usd(gpus: int) -> float:
     """A year of nodes, each priced as one GPU [1,000 USD]."""
-    return gpus * USD_PER_HOUR * HOURS / 1000.0
+    return float(gpus * USD_PER_HOUR * HOURS_PER_YEAR / 1000.0)
 
 
 def _compressor() -> Iterator[Row]:

@@ -13,24 +13,25 @@ import random
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.queueing.mgc import min_replicas
+from planner.shared.documents import load_document
 from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
 
 FloatArray = NDArray[np.float64]
 
-W, H, CHUNK, CALIBRATION_TOKENS = 8e-3, 0.65e-3, 512, 8192
-"""Section 7.1: iteration time [s], cost per slot [s], prefill chunk [tokens]; H belongs to slots of 8,192 tokens."""
-LONG_TOKENS, LONG_SLOTS, UTILIZATION_CAP, TTFT_S = 65536, 16, 0.85, 0.5
+PRINTED = load_document(Path(__file__).with_name("fleetopt.yaml"))
+W, H = float(PRINTED["iteration"]["w_s"]), float(PRINTED["iteration"]["h_s"])
+CHUNK, CALIBRATION_TOKENS = PRINTED["iteration"]["chunk"], PRINTED["iteration"]["calibration_tokens"]
+LONG_TOKENS, LONG_SLOTS = PRINTED["long"].values()
+UTILIZATION_CAP, TTFT_S = float(PRINTED["utilization_cap"]), float(PRINTED["ttft_s"])
 GAMMAS = tuple(round(1.0 + 0.1 * k, 1) for k in range(11))
-SAMPLES, SEED = 3000, 42
-POINTS = np.array([64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
-                   49152, 65536])  # fmt: skip
-"""Where the published program tabulates the distribution of totals [tokens]."""
+SAMPLES, SEED, POINTS = PRINTED["samples"], PRINTED["seed"], np.array(PRINTED["tabulated"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,7 @@ class Paper:
     p_c: float
 
 
-SETTINGS = {
-    "Azure": Paper("azure", 4096, 256, 1.0),
-    "LMSYS": Paper("lmsys", 1536, 682, 1.0),
-    "Agent-heavy": Paper("agent-heavy", 8192, 128, 0.75),
-}
+SETTINGS = {name: Paper(*of) for name, of in PRINTED["settings"].items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,12 +267,12 @@ def prefill_s(workload: str, low: int, high: int, slots: int, quantile: float) -
     totals, weight = _exact(workload, low, high)
     chunks = np.ceil(_split(totals)[0] / CHUNK)
     cumulative = np.cumsum(weight) / weight.sum()
-    return float(chunks[np.searchsorted(cumulative, quantile - 1e-12)]) * (W + H * slots)
+    return float(chunks[np.searchsorted(cumulative, quantile - 1e-12)] * (W + H * slots))
 
 
 def lone_prefill_s(workload: str, low: int, high: int) -> float:
     """Mean of ``ceil(L_in/chunk)`` iterations with one slot busy over the program's draws [s]."""
-    return float(np.mean(np.ceil(_split(_draws(workload, low, high))[0] / CHUNK))) * (W + H)
+    return float(np.mean(np.ceil(_split(_draws(workload, low, high))[0] / CHUNK)) * (W + H))
 
 
 def mean_busy_from_empty(workload: str, low: int, high: int, rate_per_s: float, requests: int, slots: int) -> float:

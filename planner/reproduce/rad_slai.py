@@ -29,11 +29,8 @@ MACHINE = {
 RUNS, STABILITY_REQUESTS, SLAI_REQUESTS = 4, 2000, 1200
 """Simulations of each claim, and requests of each."""
 
-HIGH_LOAD = 0.9  # of the capacity: where Sarathi-Serve's median TTFT is what the paper calls high load
-A100_TILE, EQUAL_TILE = (256, 128, 32), (128, 128, 64)
-"""Rows, columns and depth of a tile: one whose sides differ, as the paper's own, and one of equal sides."""
-
 PRINTED, _row = printed_by(__file__, runs=RUNS)
+HIGH_LOAD, A100_TILE, EQUAL_TILE = PRINTED["high_load"], PRINTED["tile"], PRINTED["equal_tile"]
 
 
 def _machine(tile: tuple[int, int, int]) -> RadParameters:

@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.shared.documents import shipped
 from planner.shared.record import Record
-from planner.units import format_count, format_duration, format_percent, format_usd
+from planner.units import format_count, format_duration, format_gpus, format_percent, format_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class Writer(string.Formatter):
     units: Mapping[str, Callable[[float], str]] = {
         "count": format_count,
         "duration": format_duration,
+        "gpus": format_gpus,
         "percent": format_percent,
         "usd": format_usd,
         "s": lambda n: "" if n == 1 else "s",

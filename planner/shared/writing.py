@@ -26,6 +26,7 @@ _IN_PLACE = {errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.EROFS}
 
 _STREAM = re.compile(r"/dev/(stdin|stdout|stderr)|/(?:dev|proc/self)/fd/(\d{1,6})")
 _NAMED = {"stdin": 0, "stdout": 1, "stderr": 2}
+"""Stream -> its file descriptor."""
 
 
 def write_text(path: str | Path, text: str, inputs: Iterable[str | Path] = ()) -> Path:

@@ -7,21 +7,16 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import FleetOptError, InputError
-from planner.predict.engine import Batch, IterationTime, Node, Policy, Request, check_requests
+from planner.errors import FleetOptError, InputError, refuse
+from planner.predict.engine import Clock, IterationTime, Node, Policy, Request
 from planner.routing import find_routing
-from planner.simulate.policies.distserve import DecodeNode, PrefillNode
+from planner.simulate.policies.distserve import PrefillNode
 from planner.simulate.policy import find_policy, make_policy
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-Log = Callable[[str, float, float, Batch, float], None]
-"""Told of every iteration: node, start [s], duration [s], batch, memory held [tokens]."""
 
 
 @dataclass(slots=True)
@@ -58,18 +53,18 @@ class Run:
 
 
 _MOST_REPLICAS = 10_000
+"""More are not stepped one by one in Python in a time that anybody waits."""
 
 
 def run_policy(
     requests: Sequence[Request],
-    policy: str | Callable[[], Policy],
+    policy: str,
     iteration: IterationTime,
     parameters: Mapping[str, Any] | None = None,
     capacity: float = math.inf,
     replicas: int = 1,
     routing: str = "random",
     rng: np.random.Generator | None = None,
-    log: Log | None = None,
 ) -> Run:
     """Simulate `policy` until no work is left.
 
@@ -78,11 +73,11 @@ def run_policy(
     requests
         With arrival times [s], in any order; indices are unique.
     policy
-        Name, ``module:Class``, or a function that builds a policy (one per replica).
+        Name, or ``module:Class``; one for each replica is built.
     iteration
         Iteration-time model.
     parameters
-        Parameters of the policy when it is given by name.
+        Parameters of the policy.
     capacity
         KV memory of each replica [tokens].
     replicas
@@ -91,8 +86,6 @@ def run_policy(
         A name of :data:`planner.routing.ROUTINGS`; with one queue for all the policy's ``slots`` say when a replica is full.
     rng
         Generator for random routing and random ties.
-    log
-        Told of every iteration.
 
     Examples
     --------
@@ -103,7 +96,7 @@ def run_policy(
     >>> run.requests[0].first_token_s, run.requests[0].done_s
     (1.0, 2.0)
     """
-    check_requests(requests)
+    _check(requests)
     if not 1 <= replicas <= _MOST_REPLICAS:
         raise InputError(f"replicas must lie in 1..{_MOST_REPLICAS:,} to be simulated one by one, got {replicas!r}")
     if not capacity > 0:
@@ -111,107 +104,114 @@ def run_policy(
     if len({r.index for r in requests}) != len(requests):
         raise InputError("requests: indices must be unique")
     ordered = sorted(requests, key=lambda r: (r.arrival, r.index))
-    disaggregated, bounded = False, True
-    if isinstance(policy, str):
-        entry, name = find_policy(policy), policy
-        disaggregated, bounded = entry.disaggregated, entry.bounded_memory
-
-    def told(label: str) -> Callable[[float, float, Batch, float], None] | None:
-        return None if log is None else partial(log, label)
-
-    if disaggregated:
+    entry, given = find_policy(policy), dict(parameters or {})
+    if entry.disaggregated:
         if replicas != 1:
             raise InputError("distserve is one prefill and one decode node; replicas must be 1")
-        return _run_disaggregated(ordered, iteration, dict(parameters or {}), capacity, told)
-
-    def build() -> Policy:
-        return make_policy(name, parameters or {}, iteration) if isinstance(policy, str) else policy()
-
-    def can_finish(r: Request) -> bool:
-        return not bounded or r.input_tokens + r.output_tokens - 1 <= capacity
-
-    accepted = [r for r in ordered if can_finish(r)]
-    memory = capacity if bounded else math.inf
-    nodes = [Node(build(), iteration, memory, told(str(i))) for i in range(replicas)]
-    _route(nodes, accepted, routing, rng)
+        return _run_disaggregated(ordered, iteration, given, capacity)
+    memory = capacity if entry.bounded_memory else math.inf
+    accepted = [r for r in ordered if r.input_tokens + r.output_tokens - 1 <= memory]
+    nodes = [Node(make_policy(policy, given, iteration), iteration, memory) for _ in range(replicas)]
+    _Behind(nodes, accepted, routing, rng).go()
     return _collect(ordered, nodes, nodes, len(accepted))
 
 
-def _route(
-    nodes: Sequence[Node],
-    requests: Sequence[Request],
-    routing: str,
-    rng: np.random.Generator | None,
-    comes: Callable[[Request], float] = lambda r: r.arrival,
-) -> None:
-    """Send requests in order of coming to nodes as a routing of :mod:`planner.routing` says, and run until no work is left."""
-    rule, turn = find_routing(routing), itertools.count()
-    if rng is None and len(nodes) > 1 and not rule.in_turn:
-        raise InputError(f"routing {rule.name!r} needs a random generator")
-    waiting: deque[Request] = deque()
-    slots = getattr(nodes[0].policy, "slots", math.inf) if rule.one_queue and len(nodes) > 1 else math.inf
+def _check(requests: Sequence[Request]) -> None:
+    """Refuse lengths that are no lengths and times that are no times."""
+    problems = []
+    for r in requests:
+        if r.input_tokens < 1 or r.output_tokens < 1:
+            problems.append(f"request {r.index}: input and output must be at least 1 token")
+        if not (math.isfinite(r.arrival) and r.arrival >= 0.0):
+            problems.append(f"request {r.index}: arrival {r.arrival!r} is no time")
+        if len(problems) >= 10:
+            break
+    refuse(problems)
 
-    def chosen() -> Node:
-        if rng is None or rule.in_turn:
-            return nodes[next(turn) % len(nodes)]
+
+class _Behind(Clock):
+    """Nodes behind a gateway that sends requests to them as a routing of :mod:`planner.routing` says."""
+
+    def __init__(
+        self, nodes: Sequence[Node], requests: Sequence[Request], routing: str, rng: np.random.Generator | None
+    ) -> None:
+        super().__init__(nodes)
+        self.rule, self.rng, self.turn = find_routing(routing), rng, itertools.count()
+        if rng is None and len(nodes) > 1 and not self.rule.in_turn:
+            raise InputError(f"routing {self.rule.name!r} needs a random generator")
+        one_queue = self.rule.one_queue and len(nodes) > 1
+        self.slots = getattr(nodes[0].policy, "slots", math.inf) if one_queue else math.inf
+        self.waiting: deque[Request] = deque()
+        for request in requests:
+            self.schedule(request.arrival, self.arrives, request)
+
+    def arrives(self, request: Request) -> None:
+        """A request comes to the gateway."""
+        if self.waiting or min(node.in_system for node in self.nodes) >= self.slots:
+            self.waiting.append(request)
+        else:
+            self.chosen().enqueue(request, self.now)
+
+    def chosen(self) -> Node:
+        """The node that takes a request."""
+        nodes, rule = self.nodes, self.rule
+        if self.rng is None or rule.in_turn:
+            return nodes[next(self.turn) % len(nodes)]
         drawn = min(rule.candidates or len(nodes), len(nodes))
-        seen = nodes if drawn == len(nodes) else [nodes[int(k)] for k in rng.choice(len(nodes), drawn, replace=False)]
+        seen = nodes
+        if drawn < len(nodes):
+            seen = [nodes[int(k)] for k in self.rng.choice(len(nodes), drawn, replace=False)]
         values = [node.held if rule.least == "tokens" else node.in_system for node in seen]
         best = [node for node, value in zip(seen, values, strict=True) if value == min(values)]
-        return best[int(rng.random() * len(best))]
+        return best[int(self.rng.random() * len(best))]
 
-    def hand_out(until: float) -> None:
-        """Those in the common queue go to the replicas that give slots back; where all sleep with full batches, to any."""
-        while waiting:
-            awake = [node for node in nodes if not node.asleep]
-            node = min(awake or nodes, key=lambda node: node.boundary)
-            time = node.boundary if awake else max(node.now, waiting[0].arrival)
-            if time > until:
-                return
-            node.run_until(time)  # effects only
-            while waiting and (node.in_system < slots or not awake):
-                node.enqueue(waiting.popleft(), time)
-            node.run_until(math.nextafter(time, math.inf))  # and the decision
+    def settle(self) -> None:
+        """Those in the common queue go to the nodes that are about to decide and have slots left."""
+        for node in self.nodes:
+            while self.waiting and node.due <= self.now and node.in_system < self.slots:
+                node.enqueue(self.waiting.popleft(), self.now)
 
-    for request in requests:
-        hand_out(comes(request))
-        for node in nodes:
-            node.run_until(comes(request))
-        if waiting or min(node.in_system for node in nodes) >= slots:
-            waiting.append(request)
-        else:
-            chosen().enqueue(request, comes(request))
-    hand_out(math.inf)
-    for node in nodes:
-        node.run_until(math.inf)
+    def soonest(self) -> float:
+        """See :class:`Clock`: where all nodes sleep with full batches, one of them takes who is in the common queue."""
+        if self.waiting and all(node.soonest == math.inf for node in self.nodes):
+            first = min(self.nodes, key=lambda node: node.now)
+            while self.waiting:
+                first.enqueue(self.waiting.popleft(), self.now)
+        return super().soonest()
+
+
+class _Pair(Clock):
+    """A prefill node, and a decode node that takes its requests so long after their first tokens [s]."""
+
+    def __init__(self, nodes: Sequence[Node], moves_s: Callable[[Request], float]) -> None:
+        super().__init__(nodes)
+        self.moves_s = moves_s
+
+    def ended(self, node: Node) -> None:
+        """See :class:`Clock`: what is prefilled moves."""
+        first, second = self.nodes
+        for request in node.report.emitted if node is first and node.report else ():
+            if request.output_tokens > 1:
+                request.node_arrival = request.first_token_s + self.moves_s(request)
+                self.schedule(request.node_arrival, lambda r: second.enqueue(r, r.node_arrival), request)
 
 
 def _run_disaggregated(
-    requests: list[Request],
-    iteration: IterationTime,
-    parameters: dict[str, Any],
-    capacity: float,
-    told: Callable[[str], Callable[[float, float, Batch, float], None] | None],
+    requests: list[Request], iteration: IterationTime, parameters: dict[str, Any], capacity: float
 ) -> Run:
-    """Prefill nodes first, then decode nodes with what they hand over."""
+    """A prefill node, and a decode node with what it hands over."""
     base = float(parameters.pop("transfer_base", 0.0))
     per_token = float(parameters.pop("transfer_per_token", 0.0))
     if not (base >= 0.0 and per_token >= 0.0):
         raise InputError("transfer_base and transfer_per_token must not be negative")
     policy = make_policy("distserve", parameters)
-    assert isinstance(policy, DecodeNode)
     accepted = [r for r in requests if r.output_tokens == 1 or r.input_tokens + r.output_tokens - 1 <= capacity]
-    first = Node(PrefillNode(), iteration, math.inf, told("prefill"))
-    _route([first], accepted, "random", None)
-    moving = [r for r in accepted if r.output_tokens > 1]
-    for request in moving:
-        request.node_arrival = request.first_token_s + (base + per_token * request.input_tokens)
-    moving.sort(key=lambda r: (r.node_arrival, r.arrival, r.index))
-    second = Node(policy, iteration, capacity, told("decode"))
-    _route([second], moving, "random", None, lambda r: r.node_arrival)
-    run = _collect(requests, [second], [first, second], len(accepted))
-    run.policies = [policy]
-    return run
+    first, second = Node(PrefillNode(), iteration), Node(policy, iteration, capacity)
+    pair = _Pair([first, second], lambda r: base + per_token * r.input_tokens)
+    for request in accepted:
+        pair.schedule(request.arrival, lambda r: first.enqueue(r, r.arrival), request)
+    pair.go()
+    return _collect(requests, [second], [first, second], len(accepted))
 
 
 def _collect(requests: list[Request], nodes: list[Node], all_nodes: list[Node], accepted: int) -> Run:

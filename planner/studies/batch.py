@@ -27,8 +27,8 @@ from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.studies.capacity import largest
 from planner.studies.evaluation import Served, latencies, refuse_linked, replayed, served_of
-from planner.studies.schedule import DAYS, HOUR_S
-from planner.units import format_count
+from planner.studies.schedule import DAYS
+from planner.units import HOUR_S, format_count
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
 from planner.workload.workload import Workload
 

@@ -12,10 +12,12 @@ from typing import ClassVar
 from planner.errors import InfeasibleError
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
+from planner.fleet.unknowns import settled, with_users
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.studies.evaluation import Served, latencies, served_of
+from planner.units import format_gpus
 
 PRECISION = 1.0 / 256.0
 """Share to which a largest rate is known: the first rate that is refused lies no further above it [1]."""
@@ -28,6 +30,9 @@ MOST_STEPS = 40
 
 MOST_ROUNDS = 8
 """Numbers of users whose rate is looked up for one answer at most."""
+
+SOME_USERS = 100
+"""Users from whom on the largest number is looked for, where nobody says about how many it is."""
 
 LEAST_PART = 1e-4
 """A fleet that keeps its promises below this share of the rate its load alone allows keeps them at none [1]."""
@@ -111,7 +116,7 @@ class Capacity(InNotebooks):
     )  # fmt: skip
 
     def __repr__(self) -> str:
-        return f"<Capacity: {self.rate_per_s:,.4g} requests/s on {self.gpus:,} GPUs, then {self.binding}>"
+        return f"<Capacity: {self.rate_per_s:,.4g} requests/s on {format_gpus(self.gpus)}, then {self.binding}>"
 
     @property
     def gpus(self) -> int:
@@ -249,7 +254,17 @@ def capacity_of(fleet: Fleet, start_per_s: float) -> Capacity:
         raise InfeasibleError(
             "this fleet keeps its promises at no rate", "What breaks them:", [_binding(fleet, refused)]
         )
-    return capacity_at(fleet, rate, refused)
+    return with_its_users(fleet, capacity_at(fleet, rate, refused))
+
+
+def with_its_users(fleet: Fleet, found: Capacity) -> Capacity:
+    """The largest number of users: more of them wait longer and ask less often each, which is looked up anew."""
+    for _ in range(MOST_ROUNDS):
+        if found.users is None or as_many(fleet.question, found.users):
+            break
+        fleet = settled(with_users(fleet.question, found.users), fleet.routed)[1]
+        found = capacity_at(fleet, *largest_rate(fleet, found.rate_per_s), found.have)
+    return found
 
 
 def as_many(question: CompiledQuestion, users: int) -> bool:

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from planner.catalog.api_prices import ApiPrice
 from planner.catalog.load import PowerCurve, power_curve, price_offers
+from planner.catalog.price_files import ApiPrice
 from planner.catalog.prices import reference_offer
 from planner.errors import InputError, refuse
 from planner.fleet.fleet import Fleet
@@ -23,6 +23,7 @@ from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.studies.peaks import Peak, peaks_of, risks
 from planner.studies.schedule import Schedule, ScheduledPool
+from planner.units import HOUR_S
 from planner.workload.pools import features
 
 STEP = 0.05
@@ -324,8 +325,8 @@ def costs_of(
     compared = []
     for api in apis:
         each = api.usd_per_request(workload.input_tokens, workload.output_tokens, shares_cached, weight)
-        cost = 3600.0 * rate * each
-        even = best / (3600.0 * each) if each > 0.0 else math.inf
+        cost = HOUR_S * rate * each
+        even = best / (HOUR_S * each) if each > 0.0 else math.inf
         compared.append(ApiComparison(api.name, cost, cost / best, even, even / rate))
     compared.sort(key=lambda a: a.cost_usd_per_hour)
     energy = _energy(fleet, schedule, pue, usd_per_kwh, co2_g_per_kwh, 3600e-6 * rate * sum(lengths))

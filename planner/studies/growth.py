@@ -15,8 +15,7 @@ from planner.fleet.pool import Pool, gpus_by_type
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.studies.schedule import needs_of
-
-DAY_S = 86400.0
+from planner.units import DAY_S
 
 
 @dataclass(frozen=True, slots=True)

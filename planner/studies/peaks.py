@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from planner.catalog.api_prices import ApiPrice
+from planner.catalog.price_files import ApiPrice
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.methods.base import Prediction
@@ -19,8 +19,8 @@ from planner.question.compiled import JOINT_LEVELS
 from planner.shared.record import Record
 from planner.studies.capacity import largest, pool_keeps
 from planner.studies.evaluation import latencies, refuse_linked, replayed
-from planner.studies.schedule import HOUR_S, Elasticity, Schedule, ScheduledPool, scheduled_pool
-from planner.units import format_duration, format_percent
+from planner.studies.schedule import Elasticity, Schedule, ScheduledPool, scheduled_pool
+from planner.units import HOUR_S, format_duration, format_percent
 
 ON_DEMAND = "GPUs on demand"
 

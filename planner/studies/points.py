@@ -23,6 +23,7 @@ from planner.shared.writing import is_stream, partial_of
 
 _KIND = "fleetopt-what-if-points"
 _LARGEST = 1 << 30
+"""Largest file of points that is read again [bytes]."""
 
 
 def key_of(*parts: object) -> str:

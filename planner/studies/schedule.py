@@ -13,10 +13,8 @@ from planner.fleet.pool import Pool, Shortfall
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.studies.dwell import cheapest_holding, paid_replicas
-from planner.units import LEAST_RATE, format_count, format_duration, format_percent
+from planner.units import HOUR_S, LEAST_RATE, format_count, format_duration, format_percent
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
-
-HOUR_S = 3600.0
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 

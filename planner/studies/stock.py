@@ -20,11 +20,22 @@ from planner.fleet.pool import Pool, PoolSize, gpus_by_type, replica_for, when_i
 from planner.fleet.problem import KEPT_BACK, FleetProblem, held_to
 from planner.fleet.shapes import find_shape, shape_names
 from planner.fleet.shapes.colocated import Colocated
-from planner.question.compiled import compile_question
+from planner.fleet.unknowns import with_users
+from planner.question.compiled import compile_question, population_of, stated_rate
 from planner.question.options import PlanInputs
 from planner.replica.engine import EngineOption
 from planner.shared.kept import keeping, once
-from planner.studies.capacity import PRECISION, Capacity, as_sized, capacity_at, largest, largest_rate, pool_keeps
+from planner.studies.capacity import (
+    MOST_ROUNDS,
+    PRECISION,
+    Capacity,
+    as_sized,
+    capacity_at,
+    largest,
+    largest_rate,
+    pool_keeps,
+    with_its_users,
+)
 from planner.studies.fitting import Fitting, Refused
 from planner.workload.pools import PoolLaw, PoolRequests, State
 from planner.workload.workload import Workload
@@ -107,11 +118,15 @@ class Stock:
         The question; the GPU types it names do not matter.
     have
         GPU -> how many there are.
+    every_s
+        Time from one request of a user to the next, where the traffic is of users [s].
     """
 
-    def __init__(self, inputs: PlanInputs, workload: Workload, have: Mapping[str, int]) -> None:
+    def __init__(self, inputs: PlanInputs, workload: Workload, have: Mapping[str, int], every_s: float = 0.0) -> None:
         inputs = replace(inputs, gpu=tuple(have), inventory=dict(have))
         self.question = compile_question(inputs, workload, 1.0)
+        if (population := self.question.traffic.sending.population) is not None:
+            self.question = with_users(self.question, None, population.users / every_s)
         self.have, self.options = have, engine_choices(self.question)
         self.moments = self.question.traffic.moments(self.question.engines.chunk)
         self.promises = self.question.promises
@@ -310,18 +325,19 @@ def _cells(
     inputs: PlanInputs,
     workload: Workload,
     have: Mapping[str, int],
+    every_s: float,
     lengths: Range,
     near: Mapping[str, Cell],
     alone: bool = False,
 ) -> dict[str, Cell]:
     """:meth:`Stock.cells`, in another thread or process."""
-    return _stock_of(inputs, workload, have).cells(lengths, near, alone)
+    return _stock_of(inputs, workload, have, every_s).cells(lengths, near, alone)
 
 
-def _stock_of(inputs: PlanInputs, workload: Workload, have: Mapping[str, int]) -> Stock:
+def _stock_of(inputs: PlanInputs, workload: Workload, have: Mapping[str, int], every_s: float) -> Stock:
     """The stock, made once."""
-    key = ("stock", id(inputs), id(workload), repr(have))
-    return once(key, lambda: (inputs, workload, Stock(inputs, workload, have)))[2]
+    key = ("stock", id(inputs), id(workload), repr(have), every_s)
+    return once(key, lambda: (inputs, workload, Stock(inputs, workload, have, every_s)))[2]
 
 
 @keeping()
@@ -346,9 +362,34 @@ def capacity_of_stock(
     InfeasibleError
         No fleet of these GPUs keeps the promises at any rate.
     """
-    stock = _stock_of(inputs, workload, have)
+    run = map if executor is None else executor.map
+    population, best = population_of(inputs), None
+    if population is None:
+        return _capacity(inputs, workload, have, run)
+    # how often users ask hangs on the fleet that they ask
+    every_s = population.users / stated_rate(inputs, workload)
+    for _ in range(MOST_ROUNDS):
+        found = _capacity(inputs, workload, have, run, every_s)
+        if best is not None and (found.users or 0) <= (best.users or 0):
+            break
+        best, before, every_s = found, every_s, found.served.users_per_rate or every_s
+        if abs(every_s / before - 1.0) <= NEARLY:
+            break
+    assert best is not None
+    return best
+
+
+def _capacity(
+    inputs: PlanInputs,
+    workload: Workload,
+    have: Mapping[str, int],
+    run: Callable[..., Iterable[dict[str, Cell]]],
+    every_s: float = 0.0,
+) -> Capacity:
+    """See :func:`capacity_of_stock`; engines and cuts are those of users who ask every so often [s], their number is exact."""
+    stock = _stock_of(inputs, workload, have, every_s)
     if stock.by_share:
-        found = _fitted(stock, _by_share(inputs, workload, have, map if executor is None else executor.map))
+        found = _fitted(stock, _by_share(stock, partial(_cells, inputs, workload, have, every_s), run))
     else:
         # no fleet is thought of: from what the load alone allows on down
         found = _planned(stock)
@@ -357,14 +398,13 @@ def capacity_of_stock(
             f"no fleet of {' and '.join(f'{n:,} {gpu}' for gpu, n in have.items())} keeps the promises at any rate",
             "See what binds: fleetopt plan with these GPUs (--gpu); or relax the promise.",
         )
-    return capacity_at(*found, have)
+    return with_its_users(found[0], capacity_at(*found, have))
 
 
 def _by_share(
-    inputs: PlanInputs, workload: Workload, have: Mapping[str, int], run: Callable[..., Iterable[dict[str, Cell]]]
+    stock: Stock, ask: Callable[..., dict[str, Cell]], run: Callable[..., Iterable[dict[str, Cell]]]
 ) -> Borne | None:
-    """The fleet of traffic cut by length and by share that bears most, and what it bears."""
-    stock, ask = _stock_of(inputs, workload, have), partial(_cells, inputs, workload, have)
+    """The fleet of traffic cut by length and by share that bears most, and what it bears; `run` asks cells elsewhere."""
     ways = stock.ways()
     whole: tuple[Range, ...] = ((0.0, stock.moments.top),)
     cells = [*run(ask, whole, [{}])]

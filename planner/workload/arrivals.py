@@ -10,13 +10,11 @@ import numpy as np
 
 from planner.errors import refuse
 from planner.shared.record import Record
-from planner.units import LEAST, MOST, MOST_RATE, MOST_SECONDS
+from planner.units import DAY_S, HOUR_S, LEAST, MOST, MOST_RATE, MOST_SECONDS
 from planner.workload.trace import Floats, Ints
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-HOUR_S = 3600.0
 
 DISPERSION_WINDOWS_S = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0)
 """Windows over which counts are taken [s]: two at least in an hour, whose mean they vary about."""
@@ -27,8 +25,7 @@ SCV_WINDOW_S = 60.0
 _MIN_WINDOWS = 8  # fewer windows say little about a variance
 _PEAK_WINDOW_S = 60.0
 """Busiest minute over the mean one [s]."""
-_DAY_S = 86_400.0
-UNSEEN_S = 0.01 * _DAY_S
+UNSEEN_S = 0.01 * DAY_S
 """What a trace may lack of a day or a week at its ends and still hold it [s]: its first request comes after midnight."""
 _LONGEST_PROFILE_S = 3.2e9  # a century: beyond it the clock is broken, not the traffic
 
@@ -300,18 +297,18 @@ def count_dispersion(
 def _profile(times: Floats, absolute: bool) -> tuple[float, ...]:
     """Rates by hour of day or week over their mean; empty where the trace is too short for one."""
     span = float(times[-1] - times[0])
-    if not _DAY_S - UNSEEN_S <= span <= _LONGEST_PROFILE_S:
+    if not DAY_S - UNSEEN_S <= span <= _LONGEST_PROFILE_S:
         return ()
-    hours = 168 if span >= 7 * _DAY_S - UNSEEN_S else 24
+    hours = 168 if span >= 7 * DAY_S - UNSEEN_S else 24
     # 1970-01-01 was a Thursday; Monday 00:00 is the origin of the hour of week. Relative clocks start at hour 0.
-    origin = float(times[0]) if not absolute else 0.0 if hours == 24 else -3 * _DAY_S
+    origin = float(times[0]) if not absolute else 0.0 if hours == 24 else -3 * DAY_S
     start = times[0] - origin
-    begun, hour = _windows(times, origin, 3600.0)
+    begun, hour = _windows(times, origin, HOUR_S)
     counts = np.bincount(hour.astype(np.int64) % hours, np.diff(begun, append=times.size), minlength=hours)
     # seconds the trace spent in each hour, partial first and last hours included
-    edges = np.arange(math.floor(start / 3600.0), math.floor((start + span) / 3600.0) + 2) * 3600.0
+    edges = np.arange(math.floor(start / HOUR_S), math.floor((start + span) / HOUR_S) + 2) * HOUR_S
     seconds = np.minimum(edges[1:], start + span) - np.maximum(edges[:-1], start)
-    exposure = np.bincount((edges[:-1] / 3600.0).astype(np.int64) % hours, np.maximum(seconds, 0.0), minlength=hours)
+    exposure = np.bincount((edges[:-1] / HOUR_S).astype(np.int64) % hours, np.maximum(seconds, 0.0), minlength=hours)
     rates = counts / np.maximum(exposure, 1e-9)
     return tuple(float(x) for x in np.round(rates / rates.mean(), 4))
 
@@ -319,7 +316,7 @@ def _profile(times: Floats, absolute: bool) -> tuple[float, ...]:
 def _peak_hour(times: Floats, absolute: bool) -> float | None:
     """The busiest whole hour of several days over the mean one [1]; ``None`` of a trace of less than two days."""
     span = float(times[-1] - times[0])
-    if not 2.0 * _DAY_S - UNSEEN_S <= span <= _LONGEST_PROFILE_S:
+    if not 2.0 * DAY_S - UNSEEN_S <= span <= _LONGEST_PROFILE_S:
         return None
     begun, hour = _windows(times, 0.0 if absolute else float(times[0]), HOUR_S)
     counts = np.diff(begun, append=times.size)

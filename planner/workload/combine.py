@@ -12,7 +12,8 @@ import numpy as np
 from planner.errors import InputError
 from planner.shared.record import Record
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
-from planner.workload.trace import Ints
+from planner.workload.sessions import Sessions
+from planner.workload.trace import Bools, Ints, Trace
 from planner.workload.workload import COLUMNS, Provenance, Workload
 
 
@@ -113,9 +114,7 @@ def _superposed(parts: Sequence[tuple[Arrivals, float]], rates: Sequence[float |
     )
 
 
-def scaled(
-    workload: Workload, input_factor: float = 1.0, output_factor: float = 1.0, category: str | None = None
-) -> Workload:
+def scaled(workload: Workload, input_factor: float = 1.0, output_factor: float = 1.0) -> Workload:
     """The same requests with longer or shorter prompts and outputs ("outputs grow 30%": ``output_factor=1.3``).
 
     Parameters
@@ -124,8 +123,6 @@ def scaled(
         The requests.
     input_factor, output_factor
         Factors > 0 [1].
-    category
-        Scale only this category; ``None`` = all.
 
     Returns
     -------
@@ -138,30 +135,21 @@ def scaled(
     """
     if not (input_factor > 0.0 and output_factor > 0.0 and math.isfinite(input_factor * output_factor)):
         raise InputError(f"factors must be positive and finite, got {input_factor!r} and {output_factor!r}")
-    if category is not None:
-        workload.of_category(category)
-    chosen = [category in (None, name) for name in workload.categories]
-    factors = np.where(chosen, np.array([[input_factor], [output_factor]]), 1.0)
-    inputs, outputs = factors[:, workload.category] * np.stack((workload.input_tokens, workload.output_tokens))
+    inputs, outputs = input_factor * workload.input_tokens, output_factor * workload.output_tokens
     before = workload.input_tokens + workload.output_tokens
     ratio = (inputs + outputs) / np.where(before > 0.0, before, 1.0)
     exact = workload.lower_tokens == workload.total_tokens
     totals = np.where(exact & (workload.total_tokens == before), inputs + outputs, workload.total_tokens * ratio)
-    note = f"lengths scaled: input x {input_factor:g}, output x {output_factor:g}" + (
-        f" ({category})" if category else ""
-    )
     columns = workload.columns() | {"input_tokens": inputs, "output_tokens": outputs, "total_tokens": totals}
     columns["lower_tokens"] = np.where(exact, totals, workload.lower_tokens * ratio)
-    own, calls = workload.recorded, workload.sessions if category is None else None
+    own, calls = workload.recorded, workload.sessions
+    if own is not None:
+        longer = input_factor * own.input_tokens, output_factor * own.output_tokens
+        own = replace(own, input_tokens=longer[0], output_tokens=longer[1])
     return workload.rebuilt(
         columns,
-        note,
-        recorded=own
-        and replace(
-            own,
-            input_tokens=own.input_tokens * factors[0][own.category],
-            output_tokens=own.output_tokens * factors[1][own.category],
-        ),
+        f"lengths scaled: input x {input_factor:g}, output x {output_factor:g}",
+        recorded=own,
         intervals=workload.intervals,
         sessions=calls and calls.scaled(input_factor, output_factor),
     )
@@ -200,12 +188,18 @@ def without_longer(workload: Workload, longest_tokens: float) -> tuple[Workload,
         raise InputError(
             f"no request of {workload.name} has at most {longest_tokens:,.0f} tokens; the shortest has {shortest:,.0f}"
         )
-    kept = float(workload.weight[keep].sum())
-    left, _ = workload.selected(
+    kept, own, calls = float(workload.weight[keep].sum()), workload.recorded, workload.sessions
+
+    def short(one: Trace | Sessions) -> Bools:
+        return one.input_tokens + one.output_tokens <= longest_tokens
+
+    left = workload.rebuilt(
         workload.columns(keep),
-        lambda one: one.input_tokens + one.output_tokens <= longest_tokens,
         f"requests of more than {longest_tokens:,.0f} tokens dropped: {1.0 - kept:.3g} of all",
-        None if workload.intervals is None else workload.intervals.times(kept),
+        kept,
+        recorded=own and own.select(short(own)),
+        sessions=calls and calls.select(short(calls)),
+        intervals=workload.intervals and workload.intervals.times(kept),
     )
     return left, 1.0 - kept
 

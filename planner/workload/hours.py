@@ -16,6 +16,7 @@ from planner.workload.resolve import shipped_folder
 from planner.workload.workload import Workload
 
 HOURS_PER_DAY, HOURS_PER_WEEK = 24, 168
+"""Rates of a profile: one an hour of a day, or of a week."""
 
 
 def profile_names() -> tuple[str, ...]:

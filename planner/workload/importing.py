@@ -12,6 +12,7 @@ import numpy as np
 
 from planner.errors import InputError, refuse, unknown
 from planner.shared.documents import printable
+from planner.units import DAY_S
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
 from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ImportReport, ReadOptions, TraceBuilder
@@ -28,14 +29,7 @@ if TYPE_CHECKING:
 
 
 def read_workload(
-    path: str | Path,
-    *,
-    input_format: str | None = None,
-    compressible: Mapping[str, float | None] | None = None,
-    baseline: str | Path | None = None,
-    name: str | None = None,
-    progress: Progress | None = None,
-    **options: Any,
+    path: str | Path, *, input_format: str | None = None, progress: Progress | None = None, **options: Any
 ) -> tuple[Workload, ImportReport]:
     """Read one file in any known format.
 
@@ -46,12 +40,6 @@ def read_workload(
         (``turns=10,first=2000,growth=400,osl=300,gap=30s``).
     input_format
         Name of the format; ``None`` = recognised by content.
-    compressible
-        Probability that a prompt can be compressed by category [1].
-    baseline
-        The earlier of two scrapes of a server's histograms.
-    name
-        Name of the workload; ``None`` = of the file.
     progress
         Called with (bytes read, bytes in all).
     **options
@@ -71,15 +59,12 @@ def read_workload(
     >>> report.format
     'fleetopt'
     """
-    said = ReadOptions(baseline=None if baseline is None else Source(resolve_workload(baseline)), **options)
     if (lengths := SyntheticLengths.parse(str(path)) or SyntheticSessions.parse(str(path))) is not None:
         made = lengths.workload()
-        return (made if name is None else made.renamed(name)), ImportReport(
-            lengths.name, "synthetic", made.rows, made.rows
-        )
-    workload, reports = import_files([(None, path)], said, input_format=input_format, name=name, progress=progress)
-    if compressible is not None:
-        workload = workload.with_compressible(compressible)
+        return made, ImportReport(lengths.name, "synthetic", made.rows, made.rows)
+    workload, reports = import_files(
+        [(None, path)], ReadOptions(**options), input_format=input_format, progress=progress
+    )
     return workload, reports[0]
 
 
@@ -100,8 +85,10 @@ def import_files(
         (category or ``None``, path, pattern such as ``logs/*.csv``, address or shipped name).
     options
         What is said about the files; each category overrides the one in it.
-    input_format, name, progress
+    input_format, progress
         As in :func:`read_workload`.
+    name
+        Name of the workload; ``None`` = of the first file.
     most
         Requests kept one by one; of more, whole stretches (:meth:`planner.workload.trace.Intervals.stretches`). ``None`` =
         all.
@@ -394,7 +381,7 @@ def _sessions(
     return joined(found), notes, relative
 
 
-_YEAR_S = 365.25 * 86_400.0
+_YEAR_S = 365.25 * DAY_S  # of the calendar, leap years too
 _LONGEST_S = 5.0 * _YEAR_S  # nobody has kept requests for longer
 
 

@@ -390,7 +390,7 @@ class FleetMoments:
         if np.count_nonzero(keep) < FEWEST_REQUESTS:
             return None
         lengths = np.where(received, np.maximum(upper.boundary - outputs, 0.0), inputs) if received.any() else inputs
-        own = Trace(trace.times_s, lengths, outputs, trace.category, trace.near_s).select(keep)
+        own = Trace(trace.times_s, lengths, outputs, trace.category).select(keep)
         found = self._found(own.input_tokens, self._cached_by_category[own.category])
         return PoolRequests(own, found, self._prefix, self._images[own.category] if self._seen else None)
 

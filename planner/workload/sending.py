@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -212,6 +212,11 @@ class Sending:
     def ordinary(self) -> bool:
         """Whether a trace or Poisson arrivals tell everything."""
         return self.paced is None and self.in_flight == math.inf and self.surge is None and self.population is None
+
+    @property
+    def of_any_rate(self) -> Sending:
+        """The same, however often users ask."""
+        return self if self.population is None else replace(self, population=replace(self.population, asked_per_s=0.0))
 
 
 ORDINARY = Sending()

@@ -163,21 +163,17 @@ class Source:
         return found
 
     def _beginning(self, size: int) -> bytes:
+        """The first bytes, unpacked; of a damaged archive as many as there are: reading on will say what is wrong."""
+        found = b""
         with self._raw() as raw:
+            unpacked = self._unpacked(raw)
             try:
-                beginning: bytes = self._unpacked(raw).read(size)
-                return beginning
-            except _DAMAGED:
-                # a truncated archive may still show its beginning; reading on will say what is wrong
-                return self._salvage(size)
-
-    def _salvage(self, size: int) -> bytes:
-        with self._raw() as raw:
-            decoder = zlib.decompressobj(31)
-            try:
-                return decoder.decompress(raw.read(size), size)
-            except zlib.error as error:
-                raise InputError(f"{self.name}: not a readable packed file: {error}") from error
+                while len(found) < size and (piece := unpacked.read1(size - len(found))):
+                    found += piece
+            except _DAMAGED as error:
+                if not found:
+                    raise InputError(f"{self.name}: not a readable packed file: {error}") from error
+        return found
 
     @contextmanager
     def open_text(self, pieces: bool = False) -> Iterator[Iterator[str]]:

@@ -1,13 +1,16 @@
-"""The requests of a trace one by one, each with its time and lengths; or by interval of time, and stretches that stand for all."""
+"""The requests of a trace one by one, each with its time and lengths; or by interval of time, and stretches that stand for all; or
+their lengths alone, a law of uniform stretches and atoms."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from planner.errors import InputError
+from planner.queueing.order import ranked
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -85,8 +88,6 @@ class Trace:
         Lengths of the same requests [tokens], shape (requests,).
     category
         Index into the workload's categories, shape (requests,).
-    near_s
-        How far its copies may be shifted [s], where its hours differ; ``None`` = :data:`SHIFT_S` for a trace of hours, else any.
     stretches
         Where these are stretches of a longer trace: they lie one after another on the clock of `times_s`.
     """
@@ -95,15 +96,13 @@ class Trace:
     input_tokens: Floats
     output_tokens: Floats
     category: Ints
-    near_s: float | None = None
     stretches: Stretches | None = None
 
     @property
     def reach_s(self) -> float:
         """How far its copies are shifted at most [s]: more users live by the same clock."""
         span = float(self.times_s[-1])
-        far = span if span <= LONG_S else SHIFT_S
-        return far if self.near_s is None else min(self.near_s, far)
+        return span if span <= LONG_S and self.stretches is None else min(span, SHIFT_S)
 
     @property
     def requests(self) -> int:
@@ -140,14 +139,14 @@ class Trace:
     def select(self, keep: Bools) -> Trace:
         """The requests marked in `keep`, shape (requests,), at their own times."""
         rows = self.times_s[keep], self.input_tokens[keep], self.output_tokens[keep], self.category[keep]
-        return Trace(*rows, self.near_s, self.stretches)
+        return Trace(*rows, self.stretches)
 
     def within(self, parts: Stretches) -> Trace:
         """The requests of some stretches of this trace, laid one after another."""
         place = parts.holding(self.times_s)
         keep = place >= 0
         moved = (parts.begin_s - parts.start_s)[place]
-        return replace(replace(self, times_s=self.times_s + moved).select(keep), near_s=SHIFT_S, stretches=parts)
+        return replace(replace(self, times_s=self.times_s + moved).select(keep), stretches=parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -289,9 +288,7 @@ class Intervals:
         row = np.minimum(np.searchsorted(below, level * below[-1]), below.size - 1)
         if parts is None and times.size:
             times = times - times[0]
-        return Trace(
-            times, input_tokens[row], output_tokens[row], category[row], None if parts is None else SHIFT_S, parts
-        )
+        return Trace(times, input_tokens[row], output_tokens[row], category[row], parts)
 
 
 def _width(last_s: float, least_s: float, most: int) -> float:
@@ -300,3 +297,88 @@ def _width(last_s: float, least_s: float, most: int) -> float:
         if width >= least_s and last_s // width + 1 <= most:
             return width
     return float(np.ceil(last_s / most))
+
+
+_TABLE = 1 << 22
+"""Lengths up to this are looked up in a table instead of sorted [tokens]."""
+
+
+def summed(values: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """Distinct values, increasing, and the weight of each; in linear time for counts.
+
+    >>> [part.tolist() for part in summed(np.array([5.0, 2.0, 5.0]), np.array([1.0, 2.0, 3.0]))]
+    [[2.0, 5.0], [2.0, 4.0]]
+    """
+    if (whole := _counts(values)) is not None:
+        there = np.zeros(int(whole.max()) + 1, dtype=bool)
+        there[whole] = True
+        found = np.flatnonzero(there)
+        return found.astype(np.float64), np.bincount(whole, weight)[found].astype(np.float64)
+    places, inverse = ranked(values)
+    return places, np.bincount(inverse, weight, places.size).astype(np.float64)
+
+
+def _counts(values: Floats) -> Ints | None:
+    """Values as whole numbers; ``None`` where a table of them would not do."""
+    if not (values.size and values.min() >= 0 and values.max() < min(_TABLE, 16 * values.size)):
+        return None
+    whole: Ints = values.astype(np.int64)
+    return whole if np.array_equal(whole, values) else None
+
+
+@dataclass(frozen=True, slots=True)
+class PiecewiseLaw:
+    """A mixture of uniform stretches (continuous, piecewise linear F) and atoms.
+
+    Parameters
+    ----------
+    at, below
+        Ends of the stretches and places of the atoms, each twice, and F left and right of each [1].
+    """
+
+    at: Floats
+    below: Floats
+
+    @classmethod
+    def of(cls, low: Floats, high: Floats, weight: Floats) -> PiecewiseLaw:
+        """The law of rows uniform on (low, high], an atom where both are equal; weights sum to 1.
+
+        >>> law = PiecewiseLaw.of(np.array([0.0, 4.0]), np.array([4.0, 4.0]), np.array([0.5, 0.5]))
+        >>> law.cdf([2.0, 4.0]).tolist(), law.quantile(0.25), law.quantile(0.9)
+        ([0.25, 1.0], 2.0, 4.0)
+        """
+        if low is high:
+            places, mass = summed(high, weight)
+            low = high = weight = high[:0]
+        else:
+            # a stretch that is next to nothing wide would have a density next to infinite: rounding would spoil all others
+            wide = high - low > 1e-6 * (1.0 + np.abs(high))
+            places, mass = summed(high[~wide], weight[~wide])
+            low, high, weight = low[wide], high[wide], weight[wide]
+        knots = np.unique(np.concatenate([low, high]))
+        at = np.union1d(knots, places) if knots.size or places.size else np.zeros(1)
+        smooth = np.zeros(at.size)
+        if knots.size:
+            change = np.zeros(knots.size)
+            density = weight / (high - low)
+            np.add.at(change, np.searchsorted(knots, low), density)
+            np.add.at(change, np.searchsorted(knots, high), -density)
+            # rounding must not make F fall where the density is zero
+            risen = np.concatenate([[0.0], np.cumsum(np.maximum(np.cumsum(change)[:-1], 0.0) * np.diff(knots))])
+            smooth = np.interp(at, knots, risen * (weight.sum() / risen[-1]))
+        jumps = np.concatenate([[0.0], np.cumsum(mass)])
+        sides = [smooth + jumps[np.searchsorted(places, at, side=side)] for side in ("left", "right")]
+        return cls(np.repeat(at, 2), np.stack(sides, axis=1).ravel())
+
+    def cdf(self, at: ArrayLike) -> Any:
+        """P(X <= at) [1], shape of `at`."""
+        # of two equal places the right one counts
+        found = np.minimum(np.interp(np.asarray(at, dtype=np.float64), self.at, self.below), 1.0)
+        return float(found) if np.ndim(at) == 0 else found
+
+    def quantile(self, q: float) -> float:
+        """Smallest x with P(X <= x) >= q."""
+        index = min(int(np.searchsorted(self.below, q - 1e-12)), self.at.size - 1)
+        (left, start), (right, end) = ((self.at[k], self.below[k]) for k in (max(index - 1, 0), index))
+        part = max(q - start, 0.0) / (end - start) if end > start else 1.0
+        return float(left + part * (right - left)) if part < 1.0 else float(right)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -15,9 +15,8 @@ from planner.errors import InputError, refuse, unknown
 from planner.queueing.order import ranked
 from planner.shared.record import Record
 from planner.workload.arrivals import Arrivals
-from planner.workload.law import PiecewiseLaw, summed
 from planner.workload.sessions import Sessions
-from planner.workload.trace import Bools, Floats, Intervals, Ints, Trace
+from planner.workload.trace import Floats, Intervals, Ints, PiecewiseLaw, Trace, summed
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -56,23 +55,6 @@ class Provenance(Record):
     notes: tuple[str, ...] = ()
     length_split: str | None = None
     exact: bool = True
-
-
-class Described(TypedDict):
-    """What results and plans say of a workload."""
-
-    schema_version: int
-    name: str
-    digest: str
-    rows: int
-    mean_input_tokens: float
-    mean_output_tokens: float
-    mean_total_tokens: float
-    categories: Sequence[Mapping[str, str | float | None]]
-    arrivals: Mapping[str, object]
-    provenance: Mapping[str, object]
-    sessions: NotRequired[Mapping[str, object]]
-    distribution: NotRequired[Mapping[str, Sequence[float]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -258,25 +240,16 @@ class Workload:
         own = replace(self.arrivals, **{name: getattr(arrivals, name) for name in taken})
         return self._changed(arrivals=own)
 
-    def renamed(
-        self, name: str, source: str | None = None, licence: str | None = None, notes: tuple[str, ...] = ()
-    ) -> Workload:
-        """The same workload under another name, with further provenance."""
+    def renamed(self, name: str, source: str | None = None, licence: str | None = None) -> Workload:
+        """The same workload under another name, from another source."""
         known = self.provenance
         record = replace(
             known,
             name=name,
             source=known.source if source is None else source,
             licence=known.licence if licence is None else licence,
-            notes=(*known.notes, *notes),
         )
         return self._changed(name=name, provenance=record)
-
-    def thinned(self, share: float) -> Workload:
-        """Each request kept independently with probability `share` [1]: the same law, a thinner arrival process."""
-        if not 0.0 < share <= 1.0:
-            raise InputError(f"share must lie in (0, 1], got {share!r}")
-        return self._changed(arrivals=self.arrivals.thinned(share))
 
     def columns(self, rows: Any = slice(None)) -> dict[str, Any]:
         """Columns of these rows by name, as :meth:`from_arrays` and :meth:`rebuilt` take them."""
@@ -424,9 +397,9 @@ class Workload:
             f"arrival_rate_per_s={'None' if rate is None else format(rate, '.6g')})"
         )
 
-    def to_dict(self, rows: bool = False) -> Described:
-        """JSON-ready summary; with `rows` also the distribution itself."""
-        result: Described = {
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready summary."""
+        result: dict[str, Any] = {
             "schema_version": 1,
             "name": self.name,
             "digest": self.digest,
@@ -445,8 +418,6 @@ class Workload:
         }
         if self.sessions is not None:
             result["sessions"] = self.sessions.to_dict()
-        if rows:
-            result["distribution"] = {name: getattr(self, name).tolist() for name in COLUMNS}
         return result
 
     # --------------------------------------------------------------------------------------------------------- moments
@@ -639,87 +610,6 @@ class Workload:
         """Totals at which F is known without interpolation [tokens], increasing."""
         edges = np.unique(np.concatenate([self.lower_tokens, self.total_tokens]))
         return edges[edges > 0.0]
-
-    def fraction_below(self, tokens: float) -> Floats:
-        """Share of each row with total <= `tokens` [1], shape (rows,)."""
-        width = self.total_tokens - self.lower_tokens
-        wide = width > 0.0
-        inside = np.clip((tokens - self.lower_tokens) / np.where(wide, width, 1.0), 0.0, 1.0)
-        return np.where(wide, inside, self.total_tokens <= tokens)
-
-    def between(self, low: float, high: float) -> tuple[Workload, float]:
-        """The requests with low < total <= high, and their share.
-
-        Parameters
-        ----------
-        low, high
-            Range of the total [tokens]; ``0`` and ``math.inf`` for open ends.
-
-        Returns
-        -------
-        tuple
-            Conditional workload (its arrivals thinned by the share) and the share [1]. Exact for recorded requests and
-            at breakpoints; a bin that the range cuts keeps its points and the linear part of its weight.
-
-        Raises
-        ------
-        InputError
-            No request lies in the range.
-        """
-        share = self.fraction_below(high) - self.fraction_below(low)
-        keep = share > 0.0
-        if not keep.any():
-            raise InputError(f"{self.name}: no request has {low:g} < total tokens <= {high:g}")
-        columns = self.columns(keep)
-        columns |= {
-            "weight": columns["weight"] * share[keep],
-            "total_tokens": np.minimum(columns["total_tokens"], high),
-            "lower_tokens": np.maximum(columns["lower_tokens"], np.minimum(low, columns["total_tokens"])),
-        }
-
-        def holds(one: Trace | Sessions) -> Bools:
-            total = one.input_tokens + one.output_tokens
-            return (low < total) & (total <= high)
-
-        return self.selected(columns, holds, f"only {low:g} < total <= {high:g}")
-
-    def of_category(self, name: str) -> tuple[Workload, float]:
-        """The requests of one category and their share [1]."""
-        if name not in self.categories:
-            raise unknown(f"{self.name}: no category {name!r}", name, filter(None, self.categories))
-        index = self.categories.index(name)
-        if not self.weight[self.category == index].sum() > 0.0:
-            raise InputError(f"{self.name}: category {name!r} has no requests")
-        return self.selected(
-            self.columns(self.category == index), lambda one: one.category == index, f"only category {name}"
-        )
-
-    def selected(
-        self,
-        columns: Mapping[str, Any],
-        holds: Callable[[Trace | Sessions], Bools],
-        note: str,
-        intervals: Intervals | None = None,
-    ) -> tuple[Workload, float]:
-        """Rows that are kept and their share [1]; of requests one by one, and of calls, those for which the same holds.
-
-        Parameters
-        ----------
-        columns
-            The rows as from :meth:`columns`, with the weight each has left.
-        holds
-            The same, of columns of requests or calls.
-        note, intervals
-            As in :meth:`rebuilt`.
-        """
-        share = float(columns["weight"].sum())
-        own, calls = self.recorded, self.sessions
-        known: dict[str, Any] = {
-            "recorded": None if own is None else own.select(holds(own)),
-            "sessions": None if calls is None else calls.select(holds(calls)),
-            "intervals": intervals,
-        }
-        return self.rebuilt(columns, note, share, **known), share
 
     def band_fractions(self, boundary: float, gamma: float) -> dict[str, float]:
         """Share of all requests with boundary < total <= gamma boundary, by category [1]."""

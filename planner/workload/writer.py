@@ -12,7 +12,7 @@ import numpy as np
 from planner.errors import InputError, refuse
 from planner.workload.arrivals import Arrivals
 from planner.workload.sessions import Sessions
-from planner.workload.trace import Floats, Intervals, Ints, Stretches, Trace
+from planner.workload.trace import SHIFT_S, Floats, Intervals, Ints, Stretches, Trace
 from planner.workload.workload import COLUMNS, Provenance, Workload
 
 STATED_QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
@@ -195,8 +195,10 @@ def rows_to_carry(workload: Workload) -> dict[str, object]:
     rows |= {"categories": list(workload.categories), "compressible": list(workload.compressible)}
     rows["digest_of"] = DIGESTS
     if (trace := workload.recorded) is not None:
-        rows["trace"] = {name: getattr(trace, name).tolist() for name in TRACE} | {"near_s": trace.near_s}
-        if (parts := trace.stretches) is not None:
+        parts = trace.stretches
+        columns = {name: getattr(trace, name).tolist() for name in TRACE}
+        rows["trace"] = columns | {"near_s": None if parts is None else SHIFT_S}
+        if parts is not None:
             rows["stretches"] = {name: getattr(parts, name).tolist() for name in STRETCHES}
     if (known := workload.intervals) is not None:
         rows["intervals"] = {"counts": known.counts.tolist(), "width_s": known.width_s}
@@ -211,14 +213,6 @@ def rows_to_carry(workload: Workload) -> dict[str, object]:
 def _array(rows: Mapping[str, Any], name: str) -> Any:
     """A column; categories are indices, all else are numbers."""
     return np.array(rows[name], dtype=np.int64 if name == "category" else np.float64)
-
-
-def _trace(columns: Mapping[str, Any], stretches: Mapping[str, Any] | None) -> Trace:
-    """The requests one by one."""
-    near = columns.get("near_s")
-    times, inputs, outputs, category = (_array(columns, name) for name in TRACE)
-    parts = None if stretches is None else Stretches(*(_array(stretches, name) for name in STRETCHES))
-    return Trace(times, inputs, outputs, category, None if near is None else float(near), parts)
 
 
 def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Workload:
@@ -245,7 +239,8 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
         arrivals, name = dict(summary.get("arrivals") or {}), str(summary.get("name", "workload"))
         arrivals["dispersion"] = tuple((float(w), float(i)) for w, i in arrivals.get("dispersion") or ())
         arrivals["hourly_profile"] = tuple(float(x) for x in arrivals.get("hourly_profile") or ())
-        trace, sessions = rows.get("trace"), rows.get("sessions")
+        trace, stretches, sessions = (rows.get(key) for key in ("trace", "stretches", "sessions"))
+        parts = None if stretches is None else Stretches(*(_array(stretches, name) for name in STRETCHES))
         # plans until 0.1 carry sums by the second under another name
         known = rows.get("intervals") or rows.get("path")
         found = Workload(
@@ -260,7 +255,7 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
                 requests=summary.get("requests"),
                 length_split=summary.get("length_split"),
             ),
-            recorded=None if trace is None else _trace(trace, rows.get("stretches")),
+            recorded=None if trace is None else Trace(**{name: _array(trace, name) for name in TRACE}, stretches=parts),
             intervals=None if known is None else Intervals(_array(known, "counts"), float(known.get("width_s", 1.0))),
             sessions=None if sessions is None else Sessions.from_columns(sessions),
             **columns,

@@ -65,7 +65,7 @@ class Serving:
     @property
     def now(self) -> float:
         """When something happens here next [s]."""
-        return min(self.replica.end, self.replica.due)
+        return self.replica.soonest
 
     @property
     def asleep(self) -> bool:
@@ -101,8 +101,7 @@ class Serving:
             if replica.end < math.inf and replica.end <= min(until, replica.due):
                 replica.finish()
             elif replica.due < until:
-                replica.now = replica.due
-                replica.decide()
+                replica.decide(replica.due)
             else:
                 return
 

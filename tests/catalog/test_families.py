@@ -47,7 +47,7 @@ def test_a_family_has_an_estimate_and_a_place(name: str, tmp_path: Path) -> None
     assert 0.0 < times.time(8, 8000.0) < times.time(512, 512 * 1000.0) < 1.0
     # every GPU of a group holds at least its share, and what is copied besides
     assert spec.parameters_total > 0.0 and weight_bytes(spec, tp) >= weight_bytes(spec, 1) / tp * 0.999
-    assert kv_capacity(spec, gpu("b200"), tp, max_num_seqs=64).uncertainty_bytes > 0.0
+    assert kv_capacity(spec, gpu("b200"), tp, max_num_seqs=64).usable_bytes > 0.0
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -138,6 +138,17 @@ def test_layers_with_and_without_a_window() -> None:
     assert (part.full_bytes_per_token, part.window_bytes_per_token) == (10 * layer, 52 * layer)
 
 
+def test_a_pool_for_windows_takes_its_share_of_every_token() -> None:
+    """gpt-oss-120b on two GPUs: 18 + 18 layers of 4 heads x 64 values, keys and values in 16 bits; SGLang's ratio is .8."""
+    layer = 4 * 64 * 2 * 2
+    found = kv_capacity(model("gpt-oss-120b"), gpu("h200"), 2, max_num_seqs=256, window_pool=0.8)
+    assert 0.0 <= found.kv_bytes - found.tokens * (18 + 0.8 * 18) * layer < 16 * 36 * layer
+    dense = [
+        kv_capacity(model("llama-3.1-8b"), gpu("h200"), max_num_seqs=256, window_pool=x).tokens for x in (0.0, 0.8)
+    ]
+    assert dense[0] == dense[1]
+
+
 def test_more_of_anything_leaves_less() -> None:
     spec, device = model("llama-3.1-8b"), gpu("l40s")
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from planner.catalog.load import gpus, price_offers
-from planner.catalog.price_import import match_gpu, read_price_file
+from planner.catalog.price_files import match_gpu, read_price_file
 from planner.catalog.prices import COLUMNS, STALE_DAYS, Offer, parse_offers, reference_offer, save_offers
 from planner.cli.main import app
 from planner.errors import InputError
@@ -49,9 +49,8 @@ def test_skypilot(tmp_path: Path) -> None:
     path = tmp_path / "nebius" / "vms.csv"
     path.parent.mkdir()
     path.write_text(SKYPILOT)
-    found = read_price_file(path, seen="2026-10-01")
-    assert found.form == "skypilot"
-    prices = {(o.gpu, o.region, o.term): o.usd_per_gpu_hour for o in found.offers}
+    found, skipped = read_price_file(path, seen="2026-10-01")
+    prices = {(o.gpu, o.region, o.term): o.usd_per_gpu_hour for o in found}
     assert prices == {
         ("h100-80gb", "eu-north1", "on-demand"): 2.95,
         ("h100-80gb", "eu-north1", "spot"): 1.25,
@@ -61,23 +60,22 @@ def test_skypilot(tmp_path: Path) -> None:
         ("a100-40gb", "us-central1", "on-demand"): 3.67,
         ("a100-40gb", "us-central1", "spot"): 1.1,
     }
-    assert {o.vendor for o in found.offers} == {"nebius"}
-    assert {o.date for o in found.offers} == {"2026-10-01"}
-    assert found.skipped == {"V100": 1}
+    assert {o.vendor for o in found} == {"nebius"}
+    assert {o.date for o in found} == {"2026-10-01"}
+    assert skipped == {"V100": 1}
 
 
 def test_gpuhunt(tmp_path: Path) -> None:
     path = tmp_path / "aws.csv"
     path.write_text(GPUHUNT)
-    found = read_price_file(path)
-    assert found.form == "gpuhunt"
-    prices = {(o.gpu, o.vendor, o.term): o.usd_per_gpu_hour for o in found.offers}
+    found, _ = read_price_file(path)
+    prices = {(o.gpu, o.vendor, o.term): o.usd_per_gpu_hour for o in found}
     assert prices == {
         ("h100-80gb", "aws", "on-demand"): 6.88,
         ("h100-80gb", "aws", "spot"): 3.75,
         ("l4-24gb", "aws", "on-demand"): 0.8048,
     }
-    assert {o.date for o in found.offers} == {date.fromtimestamp(path.stat().st_mtime).isoformat()}
+    assert {o.date for o in found} == {date.fromtimestamp(path.stat().st_mtime).isoformat()}
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from planner.compress.extract import CompressorSettings, compress, compress_chat, prompt_tokens
-from planner.compress.gate import content_type
 from planner.compress.measure import TfidfCosine, measure, read_prompts, rouge_l_recall, wilson_interval
 from planner.compress.scores import ScoreWeights, position, sentence_scores, textrank
-from planner.compress.segments import units_of
+from planner.compress.segments import content_type, units_of
 from planner.compress.tokens import ByteCounter, LearnedBytes, TokenizerCounter, counter_from
 from planner.errors import InputError
 

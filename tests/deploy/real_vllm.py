@@ -2,7 +2,8 @@
 
     FLEETOPT_ENVOY=.../envoy python tests/deploy/real_vllm.py FOLDER [RATE]
 
-FOLDER is what ``benchmarks/vllm_cpu.py install`` makes: vLLM for CPUs and a small model. Run as root, ``prometheus`` on the path.
+FOLDER is what ``python -m tests.deploy.cpu_server FOLDER`` makes: vLLM for CPUs and a small model. Run as root, ``prometheus`` on
+the path.
 
 1. vLLM is calibrated for two minutes on a core of its own (``FOLDER/fleet.yaml``; one that is there is taken).
 2. Two replicas are planned from that profile, one of them spare. The planned rate is RATE (4/s), or what the plan says that one
@@ -33,11 +34,11 @@ from pathlib import Path
 import yaml
 
 import planner as fo
-from benchmarks.vllm_cpu import BUDGET, CORES, PRIORITIES, QUIET, SLOTS, calibrate, put_first, serving
 from planner.calibrate.closed_loop import Stream
 from planner.calibrate.http import HttpError
 from planner.calibrate.live import Client, Dialect, Server
 from planner.deploy.targets.systemd import FOLDER as INSTALLED
+from tests.deploy.cpu_server import BUDGET, CORES, PRIORITIES, QUIET, SLOTS, calibrate, put_first, serving
 
 RATE_PER_S = 4.0
 LENGTHS = (100, 20)

@@ -292,8 +292,12 @@ def test_how_sure_is_told_with_what_would_narrow_it() -> None:
             Sureness(0.8, 0.83, 0.2, 8, 0.9, Sized(0.5, (5,), 5, 9.0), *ends, steps=(), most=1.0, narrowing=narrowing)
         )
 
-    assert sure(4, 1200).values == {"share": 0.83, "low": "4", "high": "1,200", "narrow": "", "draws": 8}
-    assert sure(None, None).values["high"] == sure(None, None).values["low"] == "no number"
+    several = "4 GPUs hold them with a chance of 10%, 1,200 with 90%"
+    assert sure(4, 1200).values == {"share": 0.83, "sizes": several, "narrow": "", "draws": 8}
+    assert sure(1, None).values["sizes"] == "1 GPU holds them with a chance of 10%, no number with 90%"
+    assert sure(None, None).values["sizes"] == "no number of GPUs holds them with a chance of 10%"
+    assert sure(1, 1).values["sizes"] == "1 GPU holds them with a chance of 90%"
+    assert sure(40, 40).values["sizes"] == "40 GPUs hold them with a chance of 90%, fewer with less than 10%"
     trace, times = Narrowing("trace", 0.1, 0, 0.0), Narrowing("calibration", 0.05, 3, 9.0)
     assert sure(4, 8, trace, times).values["narrow"] == (
         "; iteration times measured on this GPU (fleetopt calibrate) would take 3 GPUs less"

@@ -57,7 +57,7 @@ def checked(**drift: Any) -> fo.FleetCheck:
     ],
 )
 def test_a_planted_drift_is_named_alone(component: str, drift: dict[str, Any]) -> None:
-    """The other 12 of 18 cases: benchmarks/check_drifts.py."""
+    """The other 12 of 18 cases: benchmarks/accuracy/drifts.py."""
     found = checked(**drift)
     assert [x.component for _, x in found.moved] == [component]
     (moved,) = (x for _, x in found.moved)

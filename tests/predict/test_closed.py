@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from dataclasses import replace
-from functools import cache
 from itertools import pairwise
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -17,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import planner as fo
+from benchmarks.accuracy.poisson import poisson, replayed
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict.batch import Lengths
@@ -36,16 +32,6 @@ METRICS = ("ttft_s", "tpot_s", "e2e_s")
 LEVELS = (0.5, 0.9, 0.99)
 
 
-@cache
-def script() -> ModuleType:
-    path = Path(__file__).resolve().parents[2] / "benchmarks" / "accuracy" / "closed.py"
-    spec = importlib.util.spec_from_file_location("benchmark_closed_form", path)
-    assert spec is not None and spec.loader is not None
-    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def at_load(replica: ClosedReplica, load: float):
     return replica.at(load * replica.limit.per_s)
 
@@ -59,7 +45,7 @@ def test_a_replay_agrees(budget: float, load: float) -> None:
     engine = replace(ONE, token_budget=budget)
     replica = ClosedReplica(LAW, engine)
     found = at_load(replica, load)
-    ttft, tpot = script().replayed(script().poisson(LAW, load * replica.limit.per_s, 40_000, 2), engine)
+    ttft, tpot = replayed(poisson(LAW, load * replica.limit.per_s, 40_000, 2), engine)
     assert found.mean("ttft_s") == pytest.approx(ttft[4000:].mean(), rel=0.04)
     assert found.quantiles("ttft_s", (0.99,))[0] == pytest.approx(np.quantile(ttft[4000:], 0.99), rel=0.1)
     assert found.mean("tpot_s") == pytest.approx(np.nanmean(tpot[4000:]), rel=0.025)

@@ -21,6 +21,8 @@ from planner.promise import Promise, Slo
 from planner.question.files import load_question
 from planner.question.options import OPTIONS, PANELS, PlanInputs, canonical
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 # one value per option that is not its default, as a person would write it in a file
 WRITTEN: dict[str, Any] = {
     "cdf": "lmsys", "rate": 12.5, "rate_is": "peak", "headroom": "20%", "osl_scale": 1.3, "drop_longer_than": "16Ki",
@@ -295,3 +297,22 @@ def test_a_broken_plan_file_is_told_with_its_place(tmp_path: Path, key: str, val
     with pytest.raises(InputError) as caught:
         load_question(tmp_path / "plan.yaml")
     assert str(caught.value).endswith(f"plan.yaml: {told}")
+
+
+@pytest.mark.parametrize(
+    ("told", "given", "left"),
+    [
+        ("rate: 5\nrate_is: mean", {"users": 40, "think_time": "20s"}, {"rate": None, "rate_is": None, "users": 40}),
+        ("throughput: 5k", {"concurrency": 4}, {"throughput": None, "concurrency": 4}),
+        ("users: 40\nthink_time: 20s", {"rate": 5}, {"users": None, "think_time": None, "rate": 5.0}),
+        ("users: 40\nthink_time: 20s", {"requests_per_hour": 9.0}, {"users": 40, "think_time": None}),
+        ("users: 40\nthink_time: 20s", {"users": 50}, {"users": 50, "think_time": "20s"}),
+        ("rate: 5\nrate_is: mean", {"rate": 7}, {"rate": 7.0, "rate_is": "mean"}),
+    ],
+)
+def test_what_a_file_says_of_how_often_requests_come_gives_way_to_the_call(
+    told: str, given: dict[str, object], left: dict[str, object], tmp_path: Path
+) -> None:
+    file = tmp_path / "asked.yaml"
+    file.write_text(f"slo: 1\n{told}\n", encoding="utf-8")
+    assert load_question(file).inputs(changes=given).to_dict().items() >= left.items()

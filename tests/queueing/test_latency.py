@@ -322,7 +322,7 @@ def test_shared_truth_within_the_bars(shared_data: Path) -> None:
     assert (shared_data / "queueing" / "truth.json").is_file()
     sys.path.insert(0, str(ROOT))
     try:
-        from benchmarks.accuracy.occupancy import independent
+        from benchmarks.accuracy.slots import independent
     finally:
         sys.path.pop(0)
     per_slot = np.array([served.predicted()[1] for served in independent() if served.truth[0] <= 0.85])

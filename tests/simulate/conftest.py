@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from planner.predict.engine import Batch
+from planner.predict.engine import Node
+from planner.simulate import run
 
 
 @pytest.fixture(scope="session")
@@ -43,9 +44,9 @@ def lengths(shared_data: Path) -> Callable[[str], np.ndarray]:
 
 
 class LogEntry(NamedTuple):
-    """One iteration: node, start [s], duration [s], who decoded, (request, chunk) prefills, who was evicted, memory [tokens]."""
+    """One iteration: scheduler, start and duration [s], who decoded, (request, chunk) prefills, who was evicted, memory."""
 
-    node: str
+    scheduler: str
     start: float
     duration: float
     decode: tuple[int, ...]
@@ -55,13 +56,18 @@ class LogEntry(NamedTuple):
 
 
 @pytest.fixture
-def log() -> tuple[list[LogEntry], Callable[..., None]]:
-    """A list, and what to give ``run_policy`` to fill it."""
+def log(monkeypatch: pytest.MonkeyPatch) -> list[LogEntry]:
+    """Every iteration of every ``run_policy``."""
     entries: list[LogEntry] = []
 
-    def record(node: str, start: float, duration: float, batch: Batch, held: int) -> None:
-        prefill = tuple((r.index, chunk) for r, chunk in batch.prefills)
-        decode, evicted = tuple(r.index for r in batch.decodes), tuple(r.index for r in batch.evicted)
-        entries.append(LogEntry(node, start, duration, decode, prefill, evicted, held))
+    class Logged(Node):
+        def finish(self) -> None:
+            batch, start = self.batch, self.now
+            prefill = tuple((r.index, chunk) for r, chunk in batch.prefills)
+            decode, evicted = tuple(r.index for r in batch.decodes), tuple(r.index for r in batch.evicted)
+            name = type(self.policy).__name__
+            entries.append(LogEntry(name, start, self.end - start, decode, prefill, evicted, self.held))
+            super().finish()
 
-    return entries, record
+    monkeypatch.setattr(run, "Node", Logged)
+    return entries

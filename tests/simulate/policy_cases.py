@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.machines import iteration_time
 from planner.predict.engine import Request
 from planner.simulate.run import Run, run_policy
 from planner.simulate.statistics import summarize
+from tests.simulate.machines import iteration_time
 
 
 def lengths(spec: dict, n: int, rng: np.random.Generator) -> np.ndarray:

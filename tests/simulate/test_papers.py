@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.machines import Exclusive
 from planner.fluid.rad import rad_lambda_max
 from planner.predict.engine import Request
 from planner.reproduce.machines import KvLinear, Staircase
-from planner.simulate.run import run_policy
-from planner.simulate.statistics import mean_of_batches, summarize
+from planner.simulate.run import Run, run_policy
+from planner.simulate.statistics import Estimate, mean_of_batches, summarize
+from tests.simulate.machines import Exclusive
 
 
 def poisson(n: int, rate: float, lengths: tuple[int, int], seed: int = 1) -> list[Request]:
@@ -59,29 +59,34 @@ def test_wait_memory_bound_with_two_classes() -> None:
 STAIRS = Staircase(0.002, 1e-5, 32, 4096, 2e-9, 2e-9, 32, 16, 8, 32, 16)
 
 
+RAD_SIZES = [(p, d, 1 / (8 * 48)) for p in range(32, 257, 32) for d in range(1, 49)]
+RAD_MACHINE = {
+    "inv_mu_lin": 0.002, "inv_mu_nlin": 1e-5, "N": 32, "d": 4096, "vrow": 32, "vcol": 16, "s": 1, "mu_gemv": 1 / 2e-9,
+    "trow": 32, "tcol": 16, "tred": 8, "mu": 1 / 2e-9,
+}  # fmt: skip
+RAD_BOUND = rad_lambda_max(1, RAD_SIZES, RAD_MACHINE)
+
+
+def rad_run(load: float, n: int, rng: np.random.Generator) -> Run:
+    """Requests of those sizes at a share of the bound."""
+    rows = zip(
+        np.cumsum(rng.exponential(1 / (load * RAD_BOUND), n)).tolist(),
+        (32 * rng.integers(1, 9, n)).tolist(),
+        rng.integers(2, 50, n).tolist(),
+        strict=True,
+    )
+    parameters = {"t_col": 16, "chunk": 32, "n": 10_000}
+    return run_policy([Request(i, *row) for i, row in enumerate(rows)], "rad", STAIRS, parameters)
+
+
 def test_rad_is_stable_below_its_bound_and_unstable_above() -> None:
-    dist = [(p, d, 1 / (8 * 48)) for p in range(32, 257, 32) for d in range(1, 49)]
-    machine = {
-        "inv_mu_lin": 0.002, "inv_mu_nlin": 1e-5, "N": 32, "d": 4096, "vrow": 32, "vcol": 16, "s": 1, "mu_gemv": 1 / 2e-9,
-        "trow": 32, "tcol": 16, "tred": 8, "mu": 1 / 2e-9,
-    }  # fmt: skip
-    bound = rad_lambda_max(1, dist, machine)
     late = {}
     for load in (0.92, 1.08):
-        n = 3000
-        rng = np.random.default_rng(5)
-        rows = zip(
-            np.cumsum(rng.exponential(1 / (load * bound), n)).tolist(),
-            (32 * rng.integers(1, 9, n)).tolist(),
-            rng.integers(2, 50, n).tolist(),
-            strict=True,
-        )
-        parameters = {"t_col": 16, "chunk": 32, "n": 10_000}
-        run = run_policy([Request(i, *row) for i, row in enumerate(rows)], "rad", STAIRS, parameters)
-        late[load] = float(np.mean([r.first_token_s - r.arrival for r in run.requests[-n // 10 :]]))
+        run = rad_run(load, 3000, np.random.default_rng(5))
+        late[load] = float(np.mean([r.first_token_s - r.arrival for r in run.requests[-300:]]))
     assert late[0.92] < 0.5
     # above: the backlog grows by (1 - 1/load) of the arrivals, so the last wait about that share of the run
-    expected = 0.95 * 3000 / (1.08 * bound) * (1.08 - 1.0)
+    expected = 0.95 * 3000 / (1.08 * RAD_BOUND) * (1.08 - 1.0)
     assert late[1.08] == pytest.approx(expected, rel=0.25)
 
 
@@ -90,25 +95,26 @@ STRONG = Exclusive(**LINES, alpha_mb=0.02, c0=6e-5, c1=6e-4, c2=-4e-4)
 NONE = Exclusive(**LINES, alpha_mb=0.012, c0=6e-5, c1=9e-5)
 
 
+def throughput(policy: str, lines: Exclusive, parameters: dict, runs: int = 3, n: int = 2000) -> Estimate:
+    """Requests/s of backlogs: all wait at time 0, prompts of 16 to 256 tokens, geometric outputs of mean 48."""
+    found = []
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        rows = zip(rng.integers(16, 257, n).tolist(), rng.geometric(1 / 48, n).tolist(), strict=True)
+        run = run_policy([Request(i, 0.0, *row) for i, row in enumerate(rows)], policy, lines, parameters)
+        found.append(summarize(run)["throughput_per_s"])
+    return mean_of_batches(np.array(found))
+
+
 @pytest.mark.slow
 def test_exclusive_beats_mixed_under_interference_only() -> None:
-    def throughput(policy: str, lines: Exclusive, parameters: dict) -> tuple[float, float]:
-        found = []
-        for seed in range(3):
-            rng = np.random.default_rng(seed)
-            rows = zip(rng.integers(16, 257, 2000).tolist(), rng.geometric(1 / 48, 2000).tolist(), strict=True)
-            run = run_policy([Request(i, 0.0, *row) for i, row in enumerate(rows)], policy, lines, parameters)
-            found.append(summarize(run)["throughput_per_s"])
-        estimate = mean_of_batches(np.array(found))
-        return estimate.low, estimate.high
-
     mixed, eb = {"slots": 64, "token_budget": 512}, {"slots": 64, "k": 8}
     plus = {"slots": 64, "variant": "mean"}
-    assert throughput("eb", STRONG, eb)[0] > throughput("mixed", STRONG, mixed)[1]
-    assert throughput("mixed", NONE, mixed)[0] > throughput("eb", NONE, eb)[1]
+    assert throughput("eb", STRONG, eb).low > throughput("mixed", STRONG, mixed).high
+    assert throughput("mixed", NONE, mixed).low > throughput("eb", NONE, eb).high
     # EB+ is with the winner both times
-    assert throughput("eb_plus", STRONG, plus)[0] > throughput("mixed", STRONG, mixed)[1]
-    assert throughput("eb_plus", NONE, plus)[0] > throughput("eb", NONE, eb)[1]
+    assert throughput("eb_plus", STRONG, plus).low > throughput("mixed", STRONG, mixed).high
+    assert throughput("eb_plus", NONE, plus).low > throughput("eb", NONE, eb).high
 
 
 def test_evictions_cascade_under_greedy_admission() -> None:

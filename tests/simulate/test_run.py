@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.machines import Exclusive
 from planner.errors import FleetOptError, InputError
 from planner.iteration.model import IterationModel
 from planner.predict.engine import Node, Request
@@ -24,6 +23,7 @@ from planner.simulate.statistics import Estimate
 from planner.simulate.traffic import SampledTraffic
 from planner.simulate.verify import Asked, fleet_estimate, judge, verify_pools
 from tests.simulate.asked import simulate
+from tests.simulate.machines import Exclusive
 
 
 class LongestPromptFirst:
@@ -46,6 +46,16 @@ def longest_first(r: Request) -> tuple[float, ...]:
     return (-r.input_tokens, r.arrival, r.index)
 
 
+class Thrash:
+    """Evicts whom it admits."""
+
+    def schedule(self, node: Node) -> None:
+        if node.waiting:
+            request = node.waiting.head
+            node.admit(request)
+            node.evict(request)
+
+
 class Idle:
     """Does nothing."""
 
@@ -60,12 +70,12 @@ def sample(n: int = 30, seed: int = 0) -> list[Request]:
 
 
 def test_own_policy_by_module_and_class(log) -> None:
-    entries, record = log
     run = run_policy(sample(), f"{__name__}:LongestPromptFirst", KvLinear(0.01, 1e-4), {"slots": 3})
     assert not run.unfinished and len(run.requests) == 30
+    log.clear()
     backlog = [Request(i, 0.0, n, 2) for i, n in enumerate((3, 9, 5))]
-    run_policy(backlog, f"{__name__}:LongestPromptFirst", KvLinear(1.0, 0.0), log=record)
-    assert [i for i, _ in entries[0].prefill] == [1, 2, 0]
+    run_policy(backlog, f"{__name__}:LongestPromptFirst", KvLinear(1.0, 0.0))
+    assert [i for i, _ in log[0].prefill] == [1, 2, 0]
 
 
 def test_the_guide_lists_every_policy_with_its_summary_and_names() -> None:
@@ -143,15 +153,8 @@ def test_bad_requests_and_models_are_refused() -> None:
 
 
 def test_a_policy_that_only_evicts_is_stopped() -> None:
-    class Thrash:
-        def schedule(self, node: Node) -> None:
-            if node.waiting:
-                request = node.waiting.head
-                node.admit(request)
-                node.evict(request)
-
     with pytest.raises(FleetOptError, match="evicts for ever"):
-        run_policy([Request(0, 0.0, 1, 1)], Thrash, KvLinear(1.0, 0.0))
+        run_policy([Request(0, 0.0, 1, 1)], f"{__name__}:Thrash", KvLinear(1.0, 0.0))
 
 
 MODEL = IterationModel(t0=2e-3, w=5e-3, b=2.4e-5, c=5e-6, g=5e-8, h=1e-6, a=7e-10)
@@ -208,11 +211,10 @@ def test_verdicts() -> None:
 
 
 def test_prefills_of_one_token_outputs_count_in_their_cycle(log) -> None:
-    entries, record = log
     # n = 2: the first cycle ends after requests 0 and 1, though 0 is complete when its prefill ends
     sample = [Request(0, 0.0, 4, 1), Request(1, 0.0, 4, 2), Request(2, 0.0, 4, 2)]
-    run_policy(sample, "cycle_prefill_all", KvLinear(1.0, 0.0), {"t_col": 2, "chunk": 4, "n": 2}, log=record)
-    assert [(e.decode, tuple(i for i, _ in e.prefill)) for e in entries] == [
+    run_policy(sample, "cycle_prefill_all", KvLinear(1.0, 0.0), {"t_col": 2, "chunk": 4, "n": 2})
+    assert [(e.decode, tuple(i for i, _ in e.prefill)) for e in log] == [
         ((), (0,)), ((), (1,)), ((1,), ()), ((), (2,)), ((2,), ())
     ]  # fmt: skip
     ones = [Request(i, 0.0, 4, 1) for i in range(3)]

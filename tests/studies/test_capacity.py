@@ -148,6 +148,10 @@ def test_users_a_fleet_bears() -> None:
     more = fo.plan(few, users=math.ceil(1.02 * found.users), **asked)
     assert more.gpus > standing.gpus
     assert found.to_dict()["users"] == found.users
+    # the GPUs of that fleet bear as many, whatever number is named or none
+    had = fo.capacity(have={"h100": standing.gpus}, workload=few, **asked)
+    assert had.users is not None and had.users == pytest.approx(found.users, rel=2.0 * PRECISION)
+    assert fo.capacity(standing, users=7, think_time="20s").users == pytest.approx(found.users, rel=2.0 * PRECISION)
 
 
 @pytest.mark.parametrize("have", [{"h200": 2, "l40s": 3}, {"h200": 3}], ids=["two types", "one type"])

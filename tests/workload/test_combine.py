@@ -63,13 +63,6 @@ def test_outputs_grow_by_thirty_percent(name: str) -> None:
         scaled(w, input_factor=0.0)
 
 
-def test_scaling_one_category() -> None:
-    w = Workload.from_file("azure")
-    grown = scaled(w, 2.0, 1.0, category="code")
-    assert grown.of_category("code")[0].mean_input == pytest.approx(2.0 * w.of_category("code")[0].mean_input)
-    assert grown.of_category("conv")[0].mean_input == pytest.approx(w.of_category("conv")[0].mean_input)
-
-
 def test_drift_is_zero_only_for_the_same_and_grows() -> None:
     w = Workload.from_file("azure")
     none, little, much = drift(w, w), drift(w, scaled(w, 1.2, 1.0)), drift(w, scaled(w, 4.0, 4.0))

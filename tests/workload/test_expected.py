@@ -12,6 +12,7 @@ import pytest
 from planner.workload.arrivals import gap_spread
 from planner.workload.formats.base import ReadOptions, TraceBuilder
 from planner.workload.importing import import_files, read_trace, read_workload
+from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
 
 TRACES = {
@@ -69,7 +70,9 @@ def check(w: Workload, truth: dict[str, Any], tolerance: float) -> None:
                 band = sum(w.band_fractions(boundary, gamma).values())
                 assert band == pytest.approx(facts[f"beta_{gamma}"], rel=2 * tolerance, abs=1e-9)
         for side, ends in (("short", (0.0, boundary)), ("long", (boundary, np.inf))):
-            part, _ = w.between(*ends)
+            law = FleetMoments(w).law(*map(State, ends))
+            assert law is not None
+            part = Workload.from_arrays(law.input_tokens, law.output_tokens, weight=law.weight)
             same(f"{side} {text} iterations", part.iterations(512)[0], facts[side]["mean"])
             same(f"{side} {text} scv", part.iterations(512)[1], facts[side]["cs2"])
             same(f"{side} {text} p99 chunks", p99_chunks(part), facts[side]["p99_prefill_chunks"])

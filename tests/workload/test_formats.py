@@ -225,9 +225,8 @@ def test_own_names_and_categories(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("when,p,c,app\n0,10,1,chat\n1,20,2,code\n2,30,3,chat\n")
     columns = {"input": "p", "output": "c", "time": "when", "category": "app"}
-    workload, report = read_workload(
-        path, columns=columns, input_format="generic", compressible={"chat": 1.0, "code": 0.0}
-    )
+    workload, report = read_workload(path, columns=columns, input_format="generic")
+    workload = workload.with_compressible({"chat": 1.0, "code": 0.0})
     assert workload.categories == ("chat", "code")
     assert workload.compressible == (1.0, 0.0)
     assert workload.category_shares() == pytest.approx([2 / 3, 1 / 3])
@@ -432,7 +431,7 @@ def test_fixtures_hold_the_same_requests(shared_data: Path) -> None:
         if path.name in ("expected.json", "sharegpt.json", "vllm_metrics_t0.txt"):
             continue
         baseline = folder / "vllm_metrics_t0.txt" if path.name == "vllm_metrics_t1.txt" else None
-        workload, report = read_workload(path, baseline=baseline)
+        workload, report = read_workload(path, baseline=baseline and Source(baseline))
         assert workload.provenance.requests == expected["n"], path.name
         assert workload.mean_input * expected["n"] == pytest.approx(expected["input_sum"], rel=1e-9), path.name
         assert workload.mean_output * expected["n"] == pytest.approx(expected["output_sum"], rel=1e-9), path.name

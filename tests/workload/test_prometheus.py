@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from planner.errors import InputError
 from planner.workload.formats.prometheus import reshape
 from planner.workload.importing import read_workload
+from planner.workload.source import Source
 
 BOUNDS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
 
@@ -51,7 +52,7 @@ def test_difference_of_two_scrapes(tmp_path: Path) -> None:
     before, after = tmp_path / "t0.txt", tmp_path / "t1.txt"
     before.write_text(scrape([10, 4000], [5, 5]))
     after.write_text(scrape([10, 4000, 300, 700, 900], [5, 5, 40, 60, 80]))
-    workload, report = read_workload(after, baseline=before, interval_s=30.0)
+    workload, report = read_workload(after, baseline=Source(before), interval_s=30.0)
     assert workload.provenance.requests == 3
     assert workload.mean_input == pytest.approx(1900 / 3, rel=1e-9)
     assert workload.mean_output == pytest.approx(60.0, rel=1e-9)
@@ -59,7 +60,7 @@ def test_difference_of_two_scrapes(tmp_path: Path) -> None:
     assert any("independent" in note for note in report.notes)
     assert workload.correlation == pytest.approx(0.0, abs=1e-9)
     with pytest.raises(InputError, match="restarted"):
-        read_workload(before, baseline=after)
+        read_workload(before, baseline=Source(after))
 
 
 def test_replicas_add_up_and_exemplars_are_ignored(tmp_path: Path) -> None:

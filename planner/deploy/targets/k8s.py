@@ -15,6 +15,7 @@ ENVOY_USER = 101
 """User of Envoy's image."""
 
 ENVOYS = 2
+"""Copies of the router, so that one may fail."""
 
 _filled: Callable[..., k.Object] = templates(__file__)
 

@@ -10,7 +10,7 @@ from planner.plans import HOURS_PER_MONTH, HOURS_PER_YEAR
 from planner.promise import GOODPUT
 from planner.report.blocks import Block, Table, Text, rows_table
 from planner.report.pages import month, pages, usd
-from planner.units import format_count, format_duration, format_percent, format_usd
+from planner.units import format_count, format_duration, format_gpus, format_percent, format_usd
 
 if TYPE_CHECKING:
     from planner.errors import InfeasibleError
@@ -70,11 +70,6 @@ def change(share: float) -> str:
     return "same" if abs(share) < 5e-4 else f"{'+' if share > 0.0 else '-'}{format_percent(abs(share))}"
 
 
-def gpus_told(gpus: int | None) -> str:
-    """``1 GPU``, ``1,024 GPUs``."""
-    return f"{gpus or 0:,} GPU{'' if gpus == 1 else 's'}"
-
-
 def _too_dear(choice: Choice, choices: Choices) -> bool:
     base = choices.cost_usd_per_hour
     return base is not None and (choice.cost_usd_per_hour or 0.0) > TOO_DEAR * base
@@ -123,7 +118,7 @@ def _without(choices: Choices) -> Sequence[str]:
         if choice.reason is not None:
             told.append(f"{choice.name}: {choice.reason}")
         elif choice.cost_usd_per_hour is not None and _too_dear(choice, choices):
-            told.append(f"{choice.name}: more than {TOO_DEAR:g} times the plan ({gpus_told(choice.gpus)})")
+            told.append(f"{choice.name}: more than {TOO_DEAR:g} times the plan ({format_gpus(choice.gpus or 0)})")
     return told
 
 

@@ -9,11 +9,11 @@ from planner.report.pages import month, pages
 from planner.report.text.plan import of_plan, unfit
 from planner.studies.classes import TieredPlan
 from planner.studies.costs import Costs
-from planner.studies.growth import DAY_S, Growth
+from planner.studies.growth import Growth
 from planner.studies.peaks import MORE, Peak
 from planner.studies.schedule import Schedule
 from planner.studies.services import ServicePlan, ServicesPlan
-from planner.units import format_count, format_percent, format_usd
+from planner.units import DAY_S, format_count, format_gpus, format_percent, format_usd
 
 _page = pages(__file__)
 
@@ -184,7 +184,7 @@ def _time(hour: int) -> str:
 
 def of_tiered_plan(found: TieredPlan) -> list[Block]:
     """Classes of requests: the whole, then the plan of every group that shares a fleet."""
-    page: list[Block] = [Text([f"{found.gpus:,} GPUs, {format_usd(found.cost_usd_per_hour)}/hour in all"])]
+    page: list[Block] = [Text([f"{format_gpus(found.gpus)}, {format_usd(found.cost_usd_per_hour)}/hour in all"])]
     for group, plan in zip(found.groups, found.plans, strict=True):
         first, *others = of_plan(plan)
         assert isinstance(first, Text)

@@ -17,9 +17,9 @@ from planner.fleet.unknowns import ANY
 from planner.plans import HOURS_PER_YEAR, Plan, Sized, Sureness
 from planner.report.blocks import Block, Text
 from planner.report.pages import pages, usd
-from planner.report.text.choices import TOO_DEAR, WORTH_TELLING, change, gpus_told
+from planner.report.text.choices import TOO_DEAR, WORTH_TELLING, change
 from planner.shared.remarks import Remark
-from planner.units import format_count, format_duration, format_share
+from planner.units import format_count, format_duration, format_gpus, format_share
 from planner.workload.resolve import shipped_names
 
 _page = pages(__file__)
@@ -113,7 +113,9 @@ def answer(plan: Plan) -> list[str]:
     keeps = "" if sure is None else f"   keeps {promise} with {told_chance(sure.chance)} confidence"
     if sure is not None and sure.chance < sure.confidence - 0.005:
         enough = [s.gpus for s in (*sure.steps, sure.high) if s.gpus and s.chance >= sure.confidence]
-        does = f"{min(enough):,} GPUs do" if enough else "no number of GPUs does"
+        does = (
+            f"{format_gpus(min(enough))} {'does' if min(enough) == 1 else 'do'}" if enough else "no number of GPUs does"
+        )
         keeps += f", not {100.0 * sure.confidence:.6g}%: {does}"
     lines = [f"{_gpus(plan)}   {usd(plan.cost_usd_per_year)} a year{keeps}"]
     if sure is not None and (sure.median.gpus, sure.high.gpus) != (plan.gpus, plan.gpus):
@@ -217,7 +219,7 @@ def otherwise(plan: Plan) -> list[str]:
     shapes = [
         f"{a.shape}: no fleet"
         if a.cost_usd_per_hour is None
-        else f"{a.shape}: {gpus_told(sum(p.gpus for p in a.pools))} ({change(a.cost_usd_per_hour / base - 1.0)})"
+        else f"{a.shape}: {format_gpus(sum(p.gpus for p in a.pools))} ({change(a.cost_usd_per_hour / base - 1.0)})"
         for a in plan.alternatives
     ]
     if plan.choices is None or plan.choices.promise is None:
@@ -239,7 +241,7 @@ def types(plan: Plan) -> list[str]:
         return []
     rows = [(c.cost_usd_per_hour, c) for c in plan.choices.rows if c.kind == "gpu" and c.cost_usd_per_hour is not None]
     return [
-        f"{c.name.removesuffix(' alone')}: {gpus_told(c.gpus)} ({change(cost / plan.cost_usd_per_hour - 1.0)}"
+        f"{c.name.removesuffix(' alone')}: {format_gpus(c.gpus or 0)} ({change(cost / plan.cost_usd_per_hour - 1.0)}"
         + (f", {format_duration(c.ttft_p99_s)})" if c.ttft_p99_s else ")")
         for cost, c in sorted(rows, key=lambda row: row[0])[:MOST_CHEAPER]
     ]
@@ -255,7 +257,7 @@ def _other(choice: Choice, base: float, cliff: bool) -> str:
     if cost is None:
         return f"{choice.name}: no fleet" if choice.reason else ""
     told = f"over {TOO_DEAR:g} times as dear" if cost > TOO_DEAR * base else change(cost / base - 1.0)
-    return f"{choice.name}: {gpus_told(choice.gpus)} ({told}{', a cliff' if cliff else ''})"
+    return f"{choice.name}: {format_gpus(choice.gpus or 0)} ({told}{', a cliff' if cliff else ''})"
 
 
 def before_signing(plan: Plan) -> list[str]:

@@ -9,7 +9,7 @@ from planner.iteration.derived import exclusive_parameters, interference_paramet
 from planner.predict.engine import Node
 from planner.simulate.policies.eb_star import AdaptiveExclusiveBatching
 from planner.simulate.policies.eb_star import defaults as exclusive_defaults
-from planner.simulate.policies.mixed import Mixed
+from planner.simulate.policies.mixed import mixed
 from planner.simulate.policy import PolicyEntry, Situation, at_least, fraction
 
 
@@ -49,7 +49,7 @@ class EbPlus:
         **exclusive: float,
     ) -> None:
         self.exclusive = AdaptiveExclusiveBatching(slots, alpha_p, alpha_d, beta_d, **exclusive)  # type: ignore[arg-type]
-        self.mixed = Mixed(slots, at_least("token_budget_mixed", token_budget_mixed, 1))
+        self.mixed = mixed(slots, at_least("token_budget_mixed", token_budget_mixed, 1))
         self.beta_p, self.alpha_mb, self.c0, self.c1, self.c2 = beta_p, alpha_mb, c0, c1, c2
         self.delta = delta
         self.ema = fraction("ema", ema)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 
-from planner.predict.mixed import Mixed as Scheduler
+from planner.predict.mixed import Mixed
 from planner.simulate.policy import PolicyEntry, as_engine, at_least, queue_order
 
 
-class Mixed(Scheduler):
+def mixed(
+    slots: float = math.inf,
+    token_budget: float = math.inf,
+    order: str = "fcfs",
+    class_priority: bool = False,
+    restart: bool = False,
+) -> Mixed:
     """The rules of :class:`planner.predict.mixed.Mixed`, with the parameters of `simulate`.
 
     Parameters
@@ -24,19 +30,10 @@ class Mixed(Scheduler):
     restart
         Evicted requests lose their output too (the benchmark of the WAIT paper).
     """
-
-    def __init__(
-        self,
-        slots: float = math.inf,
-        token_budget: float = math.inf,
-        order: str = "fcfs",
-        class_priority: bool = False,
-        restart: bool = False,
-    ) -> None:
-        slots, token_budget = at_least("slots", slots, 1), at_least("token_budget", token_budget, 1)
-        super().__init__(slots, token_budget, queue_order(order, class_priority), restart)
+    slots, token_budget = at_least("slots", slots, 1), at_least("token_budget", token_budget, 1)
+    return Mixed(slots, token_budget, queue_order(order, class_priority), restart)
 
 
 LIMITS = as_engine(slots="slots", token_budget="token_budget")
 NAMES = ("sarathi", "vllm", "vllm_v1")
-POLICY = PolicyEntry("mixed batching with a token budget (vLLM v1, Sarathi-Serve)", Mixed, LIMITS, NAMES)
+POLICY = PolicyEntry("mixed batching with a token budget (vLLM v1, Sarathi-Serve)", mixed, LIMITS, NAMES)

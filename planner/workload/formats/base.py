@@ -15,6 +15,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.shared.record import Record
+from planner.units import SECONDS, TIME_UNITS
 from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled
 
 if TYPE_CHECKING:
@@ -77,14 +78,6 @@ class ReadOptions:
     baseline: Source | None = None
     interval_s: float | None = None
     where: Mapping[str, str] = field(default_factory=dict)
-
-    def others(self, cell: Callable[[str], Any]) -> str | None:
-        """Why a record is none of those asked for, given a reader of its fields; ``None`` where it is one."""
-        for name, wanted in self.where.items():
-            found = cell(name)
-            if str("" if found is None else found).strip() != wanted:
-                return f"not {name}={wanted}"
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +238,6 @@ _LATEST = 1e11  # the year 5138 [s]
 _SECONDS = re.compile(r":(\d{1,2}(?:\.\d*)?)\s*(?:Z|z|UTC|([+-])(\d\d):?(\d\d)?)?", re.ASCII)
 """What follows the minute of a date: seconds and a zone."""
 
-_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-
 
 @dataclass(slots=True)
 class Clock:
@@ -305,9 +296,9 @@ class Clock:
         size = abs(number)
         guess = next((u for limit, u in ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (5e8, "s")) if size >= limit), None)
         unit = self.unit or guess or "s"
-        if unit not in _UNITS:
-            raise InputError(f"time unit {unit!r} is none of {', '.join(_UNITS)}")
-        self.scale = _UNITS[unit]
+        if unit not in TIME_UNITS:
+            raise InputError(f"time unit {unit!r} is none of {', '.join(TIME_UNITS)}")
+        self.scale = SECONDS[unit]
         if self.absolute is None:
             self.absolute = size * self.scale >= 5e8
 

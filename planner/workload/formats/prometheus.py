@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.errors import InputError
-from planner.units import MOST, as_number, is_measurable
+from planner.units import DAY_S, HOUR_S, MOST, as_number, is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, UNSEEN_S, Arrivals
 from planner.workload.formats.base import JSON, Format, ImportReport, ReadOptions
 from planner.workload.formats.totals import law, one_category
@@ -221,8 +221,8 @@ def _arrivals(scrape: _Scrape, count: float, span: float | None) -> Arrivals:
     dispersion = ((scrape.step_s, float(steps.var() / steps.mean())),)
     peak = float(steps.max() / steps.mean()) if scrape.step_s <= 60.0 else None
     profile: tuple[float, ...] = ()
-    if span >= 86_400.0 - UNSEEN_S and scrape.step_s <= 3600.0:
-        hours = (np.floor((scrape.start_s + scrape.step_s * (np.arange(steps.size) + 0.5)) / 3600.0) % 24).astype(int)
+    if span >= DAY_S - UNSEEN_S and scrape.step_s <= HOUR_S:
+        hours = (np.floor((scrape.start_s + scrape.step_s * (np.arange(steps.size) + 0.5)) / HOUR_S) % 24).astype(int)
         seen = np.bincount(hours, minlength=24)
         if np.all(seen > 0):
             rates = np.bincount(hours, steps, minlength=24) / seen

@@ -151,9 +151,14 @@ def read_rows(
 
 def _left_out(builder: TraceBuilder, drop: Drop | None, value: Callable[[str], Any]) -> bool:
     """Whether a record is none of those asked for, given a reader of its fields; it is counted."""
-    why = builder.options.others(value)
-    if why is None and drop is not None:
-        why = drop(value)
+    why: str | None
+    for name, wanted in builder.options.where.items():
+        found = value(name)
+        if str("" if found is None else found).strip() != wanted:
+            why = f"not {name}={wanted}"
+            break
+    else:
+        why = None if drop is None else drop(value)
     builder.dropped.update(() if why is None else (why,))
     return why is not None
 

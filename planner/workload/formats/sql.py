@@ -16,6 +16,7 @@ import numpy as np
 
 from planner.errors import InputError, unknown
 from planner.shared.documents import Rows
+from planner.units import SECONDS, TIME_UNITS
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_counts
 from planner.workload.formats.base import MAX_TOKENS, Format, ImportReport, ReadOptions
 from planner.workload.formats.metadata import Metadata
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 RESULT = ("part", "second_utc", "category", "requests", "input_sum", "output_sum", "longest_input", "longest_total")
 """Columns of the result. ``part`` is ``law`` (a cell of lengths) or ``second`` (what came in one)."""
 
-_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -127,15 +127,15 @@ def query(
     """
     if not 0.0 < resolution < 1.0:
         raise InputError(f"--resolution: must be within 0 and 100%, got {resolution:g}")
-    if time_unit is not None and time_unit not in _UNITS:
-        raise InputError(f"--time-unit: {time_unit!r} is none of {', '.join(_UNITS)}")
+    if time_unit is not None and time_unit not in TIME_UNITS:
+        raise InputError(f"--time-unit: {time_unit!r} is none of {', '.join(TIME_UNITS)}")
     sent, got = (_name(dialect, c) for c in (input_tokens, output_tokens))
     second = "0"
     if time is not None:
         moment = _name(dialect, time)
         second = dialect.epoch.format(moment)
         if time_unit is not None:
-            second = f"CAST(FLOOR({moment} / {_UNITS[time_unit]}) AS {dialect.integer})"
+            second = f"CAST(FLOOR({moment} / {round(1.0 / SECONDS[time_unit])}) AS {dialect.integer})"
     label = "''" if category is None else f"COALESCE(CAST({_name(dialect, category)} AS {dialect.text}), '')"
     kept = [f"{sent} >= 0", f"{got} >= 0", f"{sent} + {got} > 0"]
     kept += [f"CAST({_name(dialect, c)} AS {dialect.text}) = {_literal(dialect, v)}" for c, v in (where or {}).items()]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from planner.deploy.serving import object_name
-from planner.studies.schedule import HOUR_S, Schedule, ScheduledPool, cron_time
+from planner.studies.schedule import Schedule, ScheduledPool, cron_time
+from planner.units import HOUR_S
 
 
 def running(pool: ScheduledPool, startup_s: float) -> list[tuple[float, int]]:
