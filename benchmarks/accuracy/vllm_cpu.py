@@ -8,7 +8,7 @@ that ``python -m tests.deploy.cpu_server DIR`` makes:
 
 `run` takes about 35 minutes: two length laws, saturated and at three rates up to 80% of what was measured there (`vllm bench
 serve`, Poisson arrivals), everything twice. What is measured lies in DIR/runs as it comes, and a run that was interrupted goes
-on where it stopped. `--short` tries the path in three minutes; `--priority nice` puts engine and client before other work.
+on where it stopped. `--priority nice` puts engine and client before other work.
 """
 
 from __future__ import annotations
@@ -71,17 +71,16 @@ def bench(
         raise SystemExit(f"the run {name} failed: see {folder / 'bench.log'}")
 
 
-def measure(folder: Path, seconds: float, short: bool, priority: str) -> None:
+def measure(folder: Path, seconds: float, priority: str) -> None:
     """Whatever is not there yet."""
     runs = folder / "runs"
     runs.mkdir(exist_ok=True)
     profile = runs / "profile.yaml"
-    laws, shares, seeds = (LENGTHS[:1], SHARES[1:2], (1,)) if short else (LENGTHS, SHARES, (1, 2))
     open_ones = [
         (law, share, seed)
-        for seed in seeds
-        for law in laws
-        for share in (None, *shares)
+        for seed in (1, 2)
+        for law in LENGTHS
+        for share in (None, *SHARES)
         if not (runs / run_name(law, share, seed)).exists()
     ]
     if profile.exists() and not open_ones:
@@ -91,8 +90,7 @@ def measure(folder: Path, seconds: float, short: bool, priority: str) -> None:
             calibrate(url, profile, seconds)
         for law, share, seed in open_ones:
             rate = None if share is None else share * capacity(runs, law)
-            length = 20.0 if short else RUN_S.get(share or 0.0, 0.0)
-            count = max(30, round(length * rate)) if rate else SATURATING // (2 if short else 1)
+            count = SATURATING if share is None else max(30, round(RUN_S[share] * rate))
             name, before = run_name(law, share, seed), time.monotonic()
             bench(folder, url, name, law, count, rate, 1000 * seed + round(100 * (share or 0.0)))
             print(f"{name}: {time.monotonic() - before:.0f} s", flush=True)
@@ -282,7 +280,7 @@ def report(folder: Path, again: bool = False) -> None:
     lines: list[Line] = []
     for law, share in ((law, share) for law in LENGTHS for share in (None, *SHARES)):
         files = [runs / run_name(law, share, seed) for seed in (1, 2)]
-        # a run that was tried alone has nothing beside it
+        # a run that is not there yet has nothing beside it
         lines += of_law(profile, law, share, files) if all(f.exists() for f in files) else []
     write_csv("vllm_cpu.csv", [HEAD, *(line.cells() for line in lines)])
     print("| within the bar | predicted | on the run's own arrivals |\n|:--|--:|--:|")
@@ -301,11 +299,10 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("what", choices=("run", "report"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=300.0)
-    parser.add_argument("--short", action="store_true")
     parser.add_argument("--refit", action="store_true")
     parser.add_argument("--priority", choices=PRIORITIES, default="normal")
     given = parser.parse_args(words)
     where = given.folder.resolve()
     if given.what == "run":
-        measure(where, 45.0 if given.short else given.seconds, given.short, given.priority)
+        measure(where, given.seconds, given.priority)
     report(where, given.refit)

@@ -75,7 +75,7 @@ class PopulationPool(ReplayPool):
         return math.log(max(found.value(p.metric, p.quantile) / p.limit_s for p in promises))
 
     def _at(self, rate: float, replicas: int, quantiles: tuple[float, ...], most: int, draw: int | None) -> Prediction:
-        """See :class:`ReplayPool`."""
+        """Of calls of the users that come at that rate, at most so many, under one draw."""
         # what so many users see hangs on no rate that is thought of: told once for all, at all levels that are asked for
         law, population = self.traffic.law, self.traffic.fleet.sending.of_any_rate.population
         told: dict[object, Prediction] = once(("users", id(law), population), lambda: (law, {}))[1]

@@ -25,7 +25,7 @@ from planner.promise import Promise
 from planner.question.compiled import JOINT_LEVELS
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
-from planner.studies.capacity import largest
+from planner.studies.capacity import COARSE, largest
 from planner.studies.evaluation import Served, latencies, refuse_linked, replayed, served_of
 from planner.studies.schedule import DAYS
 from planner.units import HOUR_S, format_count
@@ -47,8 +47,8 @@ MOST_REPLICAS = 64
 LEAST = 0.01
 """Share of what engines do of jobs alone below which they take none [1]."""
 
-STEP, PRECISION = 1.1, 1.0 / 32.0
-"""Factor of the first step to the largest number of jobs, and the share to which it is known: jobs wait, nobody else does [1]."""
+STEP = 1.1
+"""Factor of the first step to the largest number of jobs [1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ class _Room:
         alone = replicas * self.model.jobs_alone_per_s(self.jobs)
         start = self._start or max(1.0 - rate / (replicas * self.model.capacity_per_s), LEAST)
         kept = partial(self._kept, rate, replicas)
-        low, _ = largest(lambda n: kept(n) is not None, start * alone, step=STEP, precision=PRECISION)
+        low, _ = largest(lambda n: kept(n) is not None, start * alone, step=STEP, precision=COARSE)
         self._start = low / alone
         return low
 

@@ -19,8 +19,9 @@ from planner.shared.record import Record
 from planner.studies.evaluation import Served, latencies, served_of
 from planner.units import format_gpus
 
-PRECISION = 1.0 / 256.0
-"""Share to which a largest rate is known: the first rate that is refused lies no further above it [1]."""
+PRECISION, COARSE = 1.0 / 256.0, 1.0 / 32.0
+"""Share to which a largest rate is known: the first rate that is refused lies no further above it; and to which largest numbers of
+jobs and of requests under way are, as jobs wait and nobody else does [1]."""
 
 STEP = 1.04
 """Factor of the first step away from where a largest rate is thought to lie."""

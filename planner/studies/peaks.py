@@ -17,7 +17,7 @@ from planner.methods.base import Prediction
 from planner.predict.records import Floats
 from planner.question.compiled import JOINT_LEVELS
 from planner.shared.record import Record
-from planner.studies.capacity import largest, pool_keeps
+from planner.studies.capacity import COARSE, largest, pool_keeps
 from planner.studies.evaluation import latencies, refuse_linked, replayed
 from planner.studies.schedule import Elasticity, Schedule, ScheduledPool, scheduled_pool
 from planner.units import HOUR_S, format_duration, format_percent
@@ -36,8 +36,8 @@ MORE = 0.2
 START = 64.0
 """Requests under way at a replica, about, where their number has not been looked for yet."""
 
-STEP, PRECISION = 1.5, 1.0 / 32.0
-"""Factor of the first step to the largest number of requests under way, and the share to which it is known [1]."""
+STEP = 1.5
+"""Factor of the first step to the largest number of requests under way [1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class _Owned:
             start = math.sqrt(low * high) if 0.0 < low <= high < math.inf else low or high / 2.0
             standing = replace(self.pool, size=replace(self.pool.size, replicas=replicas))
             keeps = partial(pool_keeps, standing, promises=self.fleet.promises, slow=self.slow)
-            self._carried[replicas] = largest(keeps, start, low, high, precision=PRECISION)[0] if replicas else 0.0
+            self._carried[replicas] = largest(keeps, start, low, high, precision=COARSE)[0] if replicas else 0.0
         return self._carried[replicas]
 
     # --- to an API --------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class _Owned:
             for k, rate in enumerate(((1.0 + MORE) * self.levels[-1], *self.levels[::-1])):
                 if k == 0 or not self._kept(rate, replicas, at):
                     keeps = partial(self._kept, rate, replicas)
-                    at, _ = largest(keeps, max(at, 1.0), step=STEP, precision=PRECISION)
+                    at, _ = largest(keeps, max(at, 1.0), step=STEP, precision=COARSE)
             self._limits[replicas] = int(at)
         return self._limits[replicas]
 
