@@ -232,6 +232,7 @@ def _mapping(readers: Mapping[str, Reader], required: Iterable[str] = ()) -> Cal
     """A reader of mappings with these keys only, each with a reader of its own."""
 
     def read(value: Any) -> dict[str, Any]:
+        """What the readers make of a mapping, or all that is wrong with it."""
         if not isinstance(value, dict):
             raise _Wrong(f"expected a mapping, got {value!r}")
         found: dict[str, Any] = {}
