@@ -1319,7 +1319,7 @@ def batch(
     Examples
     --------
     >>> import planner as fo
-    >>> room = fo.batch(slo=0.5, cdf="azure", tokens="1M", by="06:00", start="05:00")
+    >>> room = fo.batch(slo=0.5, cdf="azure", tokens="1M", by="06:00", start="05:00", pools=1, tp=1, token_budget=2048)
     >>> room.fits, room.more
     (True, {})
     """

@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -76,20 +77,35 @@ def shared_data() -> Path:
     pytest.skip(f"needs the shared data ({folder} is absent; set {SHARED_VARIABLE})")
 
 
+FEW: dict[str, int] = {
+    "predict.traffic.POOLED": 30_000,
+    "predict.traffic.DRAWN": 12_000,
+    "predict.traffic.DRAWN_EACH": 600,
+    "methods.sessions.FEW_CALLS": 2_500,
+    "methods.sessions.MOST_CALLS": 5_000,
+    "methods.replayed.SAMPLE": 30_000,
+    "methods.mixed.SAMPLE": 15_000,
+}
+AS_MANY: dict[str, int] = {}
+"""Those numbers as plans have them."""
+
+
 @pytest.fixture(scope="module")
 def few_replayed() -> Iterator[None]:
     """A tenth of the requests decide: for what is true of any number of them, as that two commands give one answer."""
-    few = {
-        "predict.traffic": {"POOLED": 30_000, "DRAWN": 12_000, "DRAWN_EACH": 600},
-        "methods.sessions": {"FEW_CALLS": 2_500, "MOST_CALLS": 5_000},
-        "methods.replayed": {"SAMPLE": 30_000},
-        "methods.mixed": {"SAMPLE": 15_000},
-    }
     with pytest.MonkeyPatch.context() as patch:
-        for module, numbers in few.items():
-            for name, number in numbers.items():
-                patch.setattr(f"planner.{module}.{name}", number)
+        for where, number in FEW.items():
+            module, _, name = where.rpartition(".")
+            AS_MANY[where] = getattr(import_module(f"planner.{module}"), name)
+            patch.setattr(f"planner.{where}", number)
         yield
+
+
+@pytest.fixture
+def as_many_replayed(few_replayed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the test of such a module whose values rest on their number."""
+    for where, number in AS_MANY.items():
+        monkeypatch.setattr(f"planner.{where}", number)
 
 
 LONG_LIMIT_S = 1800

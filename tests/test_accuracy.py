@@ -37,7 +37,10 @@ SLOW = ("mlperf_server", "mlperf_interactive")
 
 @pytest.mark.parametrize(
     "families",
-    [tuple(f for f in GATED if f not in SLOW), SLOW],
+    [
+        tuple(f for f in GATED if f not in SLOW),
+        pytest.param(SLOW, marks=pytest.mark.long("as long as all other measured systems, which are judged in CI")),
+    ],
     ids=["quick", "MLPerf's servers"],
 )
 def test_measured_systems_have_not_slipped(shared_data: Path, families: tuple[str, ...]) -> None:

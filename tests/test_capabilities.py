@@ -41,7 +41,7 @@ def test_everything_is_still_there(listed: dict[str, Any], script: ModuleType) -
     assert sorted(needless) == [], "has a successor, and is there"
 
 
-@pytest.mark.long
+@pytest.mark.long("every number of the papers is computed")
 @pytest.mark.parametrize("paper", ("fleetopt", "rad-slai", "exclusive-batching", "wait"))
 def test_numbers_of_papers(paper: str, listed: dict[str, Any], script: ModuleType) -> None:
     gone = {*script.missing(listed[script.PRINTED][paper], script.printed(paper), f"{script.PRINTED}: {paper}")}

@@ -21,6 +21,8 @@ from planner.errors import InputError
 from planner.workload.formats.registry import format_names
 from planner.workload.resolve import resolve_workload
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")]
@@ -116,7 +118,12 @@ def _runs_here(arguments: list[str]) -> bool:
 
 
 RUNNABLE = [
-    pytest.param(where, arguments, id=where, marks=pytest.mark.long if arguments[0] == "what-if" else ())
+    pytest.param(
+        where,
+        arguments,
+        id=where,
+        marks=pytest.mark.long("command lines of many plans; the others in CI") if arguments[0] == "what-if" else (),
+    )
     for where, arguments in COMMANDS
     if _runs_here(arguments)
 ]
@@ -187,7 +194,7 @@ def test_signatures_are_current() -> None:
     assert written == _script("signatures").written(written), "run python tools/signatures.py"
 
 
-@pytest.mark.long
+@pytest.mark.long("papers are reproduced")
 def test_papers_are_current() -> None:
     for path, text in _script("papers").written().items():
         assert path.read_text(encoding="utf-8") == text, "run python -m benchmarks.papers"

@@ -164,6 +164,7 @@ def _profiles() -> Iterator[Finding]:
 
 
 def _prices() -> Iterator[Finding]:
+    """How old the newest price is."""
     from planner.catalog.load import price_offers
     from planner.catalog.prices import STALE_DAYS
 

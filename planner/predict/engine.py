@@ -9,12 +9,10 @@ and applies its effects at its end. The rules (what holds memory when, who is ev
 from __future__ import annotations
 
 import math
-import threading
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
 
 MAX_EMPTY_DECISIONS = 100_000
 """Decisions in a row that evict somebody and build nothing, after which a policy is declared stuck."""
-
-STOP_EVERY = 256
-"""Moments between two looks at whether to stop."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -468,14 +463,10 @@ class Clock:
     def settle(self) -> None:
         """Iterations have ended, or something has happened: what follows from it at once."""
 
-    def go(self, stop: threading.Event | None = None) -> None:
-        """Until nothing is left to happen, or with a KeyboardInterrupt until `stop` is set."""
-        for moments in count():
-            self.now = self.soonest()
-            if self.now == math.inf:
-                return
-            if moments % STOP_EVERY == 0 and stop is not None and stop.is_set():
-                raise KeyboardInterrupt
+    def go(self) -> None:
+        """Until nothing is left to happen."""
+        while (now := self.soonest()) < math.inf:
+            self.now = now
             for node in self.nodes:
                 if node.end <= self.now:
                     node.finish()

@@ -1,13 +1,12 @@
 """The compiled replay: :func:`replay` hands requests and replicas to `kernel.c` by ctypes, which lets other threads run meanwhile.
 
-A call of the library does a bounded amount of work, so that Ctrl-C, or a `stop` set by another thread, ends a replay at once.
+A call of the library does a bounded amount of work, so that Ctrl-C ends a replay at once.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-import threading
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -103,7 +102,6 @@ def replay(
     outages: Sequence[Outage] = (),
     limits: Sequence[Limit] = (),
     gaps: bool = False,
-    stop: threading.Event | None = None,
 ) -> Run:
     """Requests taken one by one through replicas: what became of each. Arguments are not checked, see :mod:`planner.predict.run`.
 
@@ -113,15 +111,11 @@ def replay(
         See :mod:`planner.predict.records`; a limit that is broken ends the replay.
     gaps
         Whether the gaps between tokens are counted.
-    stop
-        Set by another thread it ends the replay with a KeyboardInterrupt.
 
     Raises
     ------
     FleetOptError
         There is not enough memory.
-    KeyboardInterrupt
-        `stop` was set.
     """
     pools = [replicas] if decoders is None else [replicas, decoders.replicas]
     by_clock = bool(clients or cache or decoders or outages or requests.following is not None)
@@ -140,8 +134,6 @@ def replay(
     try:
         while more > 0:
             more = library.fleetopt_advance(state, WORK)
-            if stop is not None and stop.is_set():
-                raise KeyboardInterrupt
     finally:
         library.fleetopt_close(state)
     if more < 0:

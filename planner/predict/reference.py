@@ -7,7 +7,6 @@ are the engine of the policies of ``simulate`` with the rules of mixed batching.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -35,7 +34,6 @@ def replay(
     outages: Sequence[Outage] = (),
     limits: Sequence[Limit] = (),
     gaps: bool = False,
-    stop: threading.Event | None = None,
 ) -> Run:
     """Requests taken one by one through replicas: what became of each.
 
@@ -45,15 +43,11 @@ def replay(
         See :mod:`planner.predict.records`; no limit ends this replay early, but it says whether one was broken.
     gaps
         Whether the gaps between tokens are counted.
-    stop
-        Set by another thread it ends the replay with a KeyboardInterrupt.
 
     Raises
     ------
     InputError
         The question makes no sense, see :func:`planner.predict.checks.check`.
-    KeyboardInterrupt
-        `stop` was set.
 
     Examples
     --------
@@ -64,7 +58,7 @@ def replay(
     [1.0, 2.0]
     """
     check(requests, replicas, clients, cache, decoders, outages, limits)
-    return _Replay(requests, replicas, clients or Clients(), cache, decoders, outages, gaps).run(limits, stop)
+    return _Replay(requests, replicas, clients or Clients(), cache, decoders, outages, gaps).run(limits)
 
 
 @dataclass(slots=True)
@@ -203,9 +197,9 @@ class _Replay(Clock):
         }
         self.gaps = np.zeros(records.GAP_BINS) if gaps else None
 
-    def run(self, limits: Sequence[Limit], stop: threading.Event | None) -> Run:
+    def run(self, limits: Sequence[Limit]) -> Run:
         """Until nothing is left to happen."""
-        self.go(stop)
+        self.go()
         totals: dict[str, Any] = {
             "iterations": np.array([r.iterations for r in self.everyone], dtype=np.float64),
             **{k: np.array([getattr(r, k) for r in self.everyone]) for k in ("busy_s", "resident_s", "decode_s")},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,7 +39,6 @@ def replay(
     outages: Sequence[Outage] = (),
     limits: Sequence[Limit] = (),
     gaps: bool = False,
-    stop: threading.Event | None = None,
 ) -> Run:
     """Requests taken one by one through replicas: what became of each.
 
@@ -50,24 +48,20 @@ def replay(
         See :mod:`planner.predict.records`.
     gaps
         Whether the gaps between tokens are counted.
-    stop
-        Set by another thread it ends the replay with a KeyboardInterrupt.
 
     Raises
     ------
     InputError
         The question makes no sense.
-    KeyboardInterrupt
-        `stop` was set.
     """
     if kernel_in_use():
         from planner.predict.reference import replay as by_python
 
-        return by_python(requests, replicas, clients, cache, decoders, outages, limits, gaps, stop)
+        return by_python(requests, replicas, clients, cache, decoders, outages, limits, gaps)
     from planner.predict.kernel import replay as by_kernel
 
     check(requests, replicas, clients, cache, decoders, outages, limits)
-    return by_kernel(requests, replicas, clients, cache, decoders, outages, limits, gaps, stop)
+    return by_kernel(requests, replicas, clients, cache, decoders, outages, limits, gaps)
 
 
 def overlaid(

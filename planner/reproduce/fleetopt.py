@@ -25,7 +25,7 @@ PAIRS_LITERAL = sizing.Reading("the trace's own lengths, eq. 3", pairs=True, sca
 PRINTED, _row = printed_by(__file__)
 TABLE3 = PRINTED["table3"]
 TABLE2 = PRINTED["table2"]
-RATE, USD_PER_HOUR = PRINTED["rate_per_s"], PRINTED["usd_per_hour"]
+RATE, USD_PER_HOUR = float(PRINTED["rate_per_s"]), float(PRINTED["usd_per_hour"])
 TABLE1_BOUNDARY, DES_REQUESTS = PRINTED["table1_boundary"], PRINTED["simulated_requests"]
 
 

@@ -26,9 +26,10 @@ from planner.workload.workload import Workload
 FloatArray = NDArray[np.float64]
 
 PRINTED = load_document(Path(__file__).with_name("fleetopt.yaml"))
-W, H, CHUNK, CALIBRATION_TOKENS = PRINTED["iteration"].values()
+W, H = float(PRINTED["iteration"]["w_s"]), float(PRINTED["iteration"]["h_s"])
+CHUNK, CALIBRATION_TOKENS = PRINTED["iteration"]["chunk"], PRINTED["iteration"]["calibration_tokens"]
 LONG_TOKENS, LONG_SLOTS = PRINTED["long"].values()
-UTILIZATION_CAP, TTFT_S = PRINTED["utilization_cap"], PRINTED["ttft_s"]
+UTILIZATION_CAP, TTFT_S = float(PRINTED["utilization_cap"]), float(PRINTED["ttft_s"])
 GAMMAS = tuple(round(1.0 + 0.1 * k, 1) for k in range(11))
 SAMPLES, SEED, POINTS = PRINTED["samples"], PRINTED["seed"], np.array(PRINTED["tabulated"])
 

@@ -36,7 +36,7 @@ from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import MOST_RUNS, SampledTraffic, Sent, Traffic, seeds_of
 from planner.units import RATE_RULE, is_rate
 from planner.workload.pools import DECODE, FEWEST_REQUESTS, KV, PoolLaw
-from planner.workload.sending import Clients, Sending, Surge, paced_clients
+from planner.workload.sending import Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
 
@@ -136,7 +136,7 @@ class Load:
 
 
 class FleetSource:
-    """The requests of every pool of a fleet.
+    """The requests of every pool of a fleet, and what becomes of them.
 
     Parameters
     ----------
@@ -206,6 +206,58 @@ class FleetSource:
         if self.load.trace is not None and self.traffic.bursts and not traffic.recorded:
             self._refuse(k)
         return LaidTraffic(traffic, rate, engines, seeds, self.most if traffic.recorded else self.requests, spread)
+
+    def simulated(
+        self,
+        preset: str | None,
+        program: str,
+        progress: Callable[[str, float], None] | None,
+        k: int,
+        seeds: Sequence[int],
+        quantiles: Sequence[float],
+    ) -> Sequence[SimulationResult]:
+        """The k-th pool, a run for each seed; of a disaggregated fleet both, between which every request moves."""
+        fleet, sending = self.fleet, self.traffic.sending
+        behind: tuple[PoolEngines, Transfer] | None = None
+        if isinstance(fleet, Disaggregated):
+            if preset is not None or sending.in_flight < math.inf:
+                raise InputError(
+                    "preset, in_flight: a prefill and a decode pool have rules of their own and no limit in flight"
+                )
+            engines, sent_to = pair_engines(fleet)
+            behind, pools = (sent_to, fleet.transfer_s), fleet.pools
+            model = fleet.prefill if isinstance(fleet.prefill, SessionPool) else None
+            sessions, share = fleet.question.traffic.sessions, 1.0
+        else:
+            pools = fleet.pools[k : k + 1]
+            engines = sent_to = pool_engines(fleet, pools[0], preset)
+            model, share = sessions_of(pools[0]), self.laws[k].share
+            sessions = None if model is None else self.laws[k].sessions()
+        traffic: Traffic
+        # a trace that is replayed has requests of its own
+        if model is None or sessions is None or self.load.trace is not None:
+            model, traffic = None, self.of(k, sent_to, seeds, spread=behind is None)
+        elif sending.in_flight < math.inf or sending.surge is not None:
+            raise InputError("in_flight, surge: not together with sessions")
+        else:
+            # a session is followed from call to call, whenever the trace had them
+            traffic = SessionTraffic(sessions, self.rate_per_s * share, self.requests)
+        # what clients of that part of the traffic do, where they do anything but wait
+        rules = fleet.question.clients
+        waits = not rules.stated and math.isinf(sending.in_flight)
+        clients = None if waits else replace(rules, in_flight=max(sending.in_flight * share, 1.0))
+        found = simulate(
+            traffic,
+            engines,
+            behind,
+            seeds=seeds,
+            quantiles=quantiles,
+            clients=clients,
+            cache=None if model is None else model.cache,
+            program=program,
+            progress=None if progress is None else partial(progress, pools[-1].name),
+        )
+        return found[: len(pools)]
 
     def _dispersed(self, law: PoolLaw, rate: float) -> SampledTraffic:
         """Drawn with the dispersion of the workload, thinned to the pool's share."""
@@ -411,7 +463,7 @@ def verify_fleet(
         max_requests = min(max_requests, BY_PYTHON // len(numbers))
     requests = min(requests, max_requests)
     source = FleetSource(fleet, workload, arrival_rate_per_s, load, requests, max_requests)
-    runs = _Runs(source, preset, program, progress)
+    runs = partial(source.simulated, preset, program, progress)
     asked = _asked(fleet, arrival_rate_per_s)
     # both pools of a pair together
     groups = [asked] if isinstance(fleet, Disaggregated) else [[pool] for pool in asked]
@@ -453,64 +505,3 @@ def _fleet_wide(fleet: Fleet, results: Mapping[str, SimulationResult]) -> Iterat
         estimate = verify.fleet_estimate(list(results.values()), shares, promise)
         outcome, reason = verify.verdict_on(promise, estimate, stable)
         yield verify.Check("fleet", promise, None, estimate, outcome, reason)
-
-
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """Simulates pools of a fleet, a run for each seed."""
-
-    source: FleetSource
-    preset: str | None
-    program: str
-    progress: Callable[[str, float], None] | None
-
-    def _clients(self, share: float) -> Clients | None:
-        """What clients of that part of the traffic do, where they do anything but wait."""
-        c, in_flight = self.source.fleet.question.clients, self.source.traffic.sending.in_flight
-        if not c.stated and math.isinf(in_flight):
-            return None
-        return replace(c, in_flight=max(in_flight * share, 1.0))
-
-    def __call__(self, k: int, seeds: Sequence[int], quantiles: Sequence[float]) -> Sequence[SimulationResult]:
-        """The k-th pool; of a disaggregated fleet both, between which every request moves."""
-        source, fleet = self.source, self.source.fleet
-        behind: tuple[PoolEngines, Transfer] | None = None
-        if isinstance(fleet, Disaggregated):
-            if self.preset is not None or source.traffic.sending.in_flight < math.inf:
-                raise InputError(
-                    "preset, in_flight: a prefill and a decode pool have rules of their own and no limit in flight"
-                )
-            engines, sent_to = pair_engines(fleet)
-            behind, pools = (sent_to, fleet.transfer_s), fleet.pools
-            model = fleet.prefill if isinstance(fleet.prefill, SessionPool) else None
-            sessions, share = fleet.question.traffic.sessions, 1.0
-        else:
-            pools = fleet.pools[k : k + 1]
-            engines = sent_to = pool_engines(fleet, pools[0], self.preset)
-            model, share = sessions_of(pools[0]), source.laws[k].share
-            sessions = None if model is None else source.laws[k].sessions()
-        traffic: Traffic
-        # a trace that is replayed has requests of its own
-        if model is None or sessions is None or source.load.trace is not None:
-            model, traffic = None, source.of(k, sent_to, seeds, spread=behind is None)
-        else:
-            traffic = self._calls(sessions, source.rate_per_s * share)
-        found = simulate(
-            traffic,
-            engines,
-            behind,
-            seeds=seeds,
-            quantiles=quantiles,
-            clients=self._clients(share),
-            cache=None if model is None else model.cache,
-            program=self.program,
-            progress=None if self.progress is None else partial(self.progress, pools[-1].name),
-        )
-        return found[: len(pools)]
-
-    def _calls(self, sessions: Sessions, rate_per_s: float) -> SessionTraffic:
-        """Calls of sessions: a session is followed from call to call, whenever the trace had them."""
-        sending = self.source.traffic.sending
-        if sending.in_flight < math.inf or sending.surge is not None:
-            raise InputError("in_flight, surge: not together with sessions")
-        return SessionTraffic(sessions, rate_per_s, self.source.requests)

@@ -117,7 +117,11 @@ def _program(engines: PoolEngines, name: str) -> Callable[..., Run]:
 
 
 def _check_fits(requests: Requests, replicas: Replicas) -> None:
-    """Refuse replicas none of which can ever hold any of the requests."""
+    """Refuse runs of nobody, and replicas none of which can ever hold any of the requests."""
+    if not requests.size:
+        raise InputError(
+            "requests: so few end before the first of the flash crowds", "Simulate more of them (--requests)."
+        )
     smallest = float((requests.input_tokens + requests.output_tokens).min()) - 1.0
     if math.ceil(smallest / replicas.block) * replicas.block > replicas.kv_tokens:
         raise InputError(

@@ -14,6 +14,8 @@ import planner as fo
 from planner.errors import InputError
 from planner.shared.arguments import told_types
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 
 @pytest.fixture(scope="module")
 def one_pool_plan(tmp_path_factory: pytest.TempPathFactory) -> Path:

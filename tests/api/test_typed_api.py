@@ -16,6 +16,8 @@ import pytest
 import planner as fo
 from planner.question.options import OPTIONS
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 VERBS = (
     "plan", "evaluate", "what_if", "schedule", "simulate", "compare_policies", "stability", "batching", "wait", "calibrate",
     "reproduce", "load_workload",
@@ -73,7 +75,7 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
             yield pool
 
 
-@pytest.mark.long
+@pytest.mark.long("another executor's processes, each of which starts a planner")
 def test_what_if_elsewhere_gives_the_same_points_in_order(executor: Executor) -> None:
     base = fo.plan("azure", slo=2.0, rate=20, method="occupancy", pools=1)
     told: list[tuple[int, int]] = []

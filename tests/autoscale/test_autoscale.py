@@ -120,7 +120,7 @@ def test_the_period_is_what_is_promised() -> None:
     assert by_windows.attained(came, held) == pytest.approx((0.5 + 0.0) / 2, abs=1e-9)
 
 
-@pytest.mark.long
+@pytest.mark.long("fixed fleets on other draws, by another simulation")
 def test_windows_break_where_another_simulation_says() -> None:
     """Fixed fleets on other draws, simulated by other code: most windows kept a spread and a half below, broken as far above."""
     fleet = fleet_of(plan(routing="random", method="mixed"))
@@ -215,7 +215,7 @@ def test_swings_have_the_dispersion_they_stand_for() -> None:
     assert np.array_equal(swings(flat, None, np.random.Generator(np.random.PCG64(3))), flat)
 
 
-@pytest.mark.long
+@pytest.mark.long("a rule derived on three paths and judged on others")
 def test_a_derived_rule_beats_the_peak_and_keeps_its_windows() -> None:
     (pool,) = scaled().pools
     by_name = {o.name: o for o in pool.outcomes}
@@ -259,7 +259,7 @@ def test_each_pool_of_prefill_and_decode_has_the_threshold_of_its_promises(k: in
     assert kept(rate / 1.01) and not kept(rate * 1.01)
 
 
-@pytest.mark.long
+@pytest.mark.long("a rule derived and judged by the command")
 def test_the_command_judges_a_users_rule(tmp_path: Path) -> None:
     written, rule = tmp_path / "plan.yaml", tmp_path / "hpa.yaml"
     written.write_text(yaml.safe_dump(plan().to_dict()))

@@ -423,7 +423,7 @@ def test_a_layer_has_two_norms_a_turn_and_a_gate(monkeypatch: pytest.MonkeyPatch
     assert abs(met(70, 11) - met(70, 60)) > 1e-3
 
 
-@pytest.mark.long
+@pytest.mark.long("two processes with PyTorch")
 def test_an_all_reduce_over_two_processes() -> None:
     """Each process checks that the sum of ones is two before anything is timed."""
     from planner.calibrate.device import allreduce_seconds

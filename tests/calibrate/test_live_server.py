@@ -64,7 +64,12 @@ CPU_LIKE = IterationModel(t0=30e-3, w=10e-3, b=300e-6, c=80e-6, g=0.4e-6, h=1e-3
 
 @pytest.mark.parametrize(
     ("truth", "seconds"),
-    [(GPU_LIKE, 60.0), pytest.param(CPU_LIKE, 300.0, marks=pytest.mark.long)],
+    [
+        (GPU_LIKE, 60.0),
+        pytest.param(
+            CPU_LIKE, 300.0, marks=pytest.mark.long("iterations of a CPU, five times the seconds; a GPU's in CI")
+        ),
+    ],
     ids=["fast", "slow"],
 )
 def test_known_times_are_recovered(truth: IterationModel, seconds: float) -> None:

@@ -212,7 +212,9 @@ def test_the_floor_is_the_data_sheet() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "every", [4, pytest.param(1, marks=pytest.mark.long("every measured server; a quarter of them in CI"))]
+)
 def test_measured_servers(shared_data: Path, every: int) -> None:
     """Left-out shapes of real servers; the bars are those of the project for servers nobody looked at."""
     found = []
@@ -229,7 +231,10 @@ def test_measured_servers(shared_data: Path, every: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seeds", "hold", "wide"),
-    [((1,), 0.8, 2.8), pytest.param((1, 2, 3, 4), 0.85, 2.5, marks=pytest.mark.long)],
+    [
+        ((1,), 0.8, 2.8),
+        pytest.param((1, 2, 3, 4), 0.85, 2.5, marks=pytest.mark.long("four draws of the points left out; one in CI")),
+    ],
     ids=["one draw", "four draws"],
 )
 def test_two_or_three_points_of_measured_servers(

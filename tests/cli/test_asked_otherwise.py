@@ -19,6 +19,8 @@ from planner.catalog import load
 from planner.cli.main import app
 from planner.report import formatter
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 PROMISED = ("--slo", "500ms", "--tpot", "40ms")
 ASKED = ("--cdf", "day.csv", "--rate", "5", *PROMISED, "--gpu", "l40s")
 QUICK = {"tp": 1, "pools": 1, "token_budget": 2048}

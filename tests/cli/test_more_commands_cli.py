@@ -13,6 +13,8 @@ import pytest
 
 from planner.cli.main import run
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 FAST = ("plan", "--slo", "0.5", "--method", "occupancy", "--burst", "poisson", "--rate", "50", "--pools", "1")
 CALM = ("plan", "--slo", "0.5", "--rate", "20", "--burst", "poisson", "--pools", "1")
 

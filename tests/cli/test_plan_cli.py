@@ -16,6 +16,8 @@ import yaml
 from planner.advice import choices
 from planner.cli.main import run
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 
 def fleetopt(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """The command as the shell runs it, without the price of a new interpreter."""

@@ -7,6 +7,8 @@ import pytest
 
 from planner.cli.main import run
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 QUESTION = ["--slo", "2", "--rate", "200", "--method", "occupancy", "--pools", "1", "--burst", "poisson"]
 
 
@@ -33,7 +35,7 @@ def test_plan_file_and_options_give_the_same_day(tmp_path: Path, capsys: pytest.
     assert "is the mean over 24 hours" in printed.err
 
 
-@pytest.mark.long
+@pytest.mark.long("a day of disaggregated plans")
 def test_a_disaggregated_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.yaml"
     shape = ["--shape", "disaggregated", "--set", "kv_transfer_gbps=200", "--set", "kv_transfer_base=1ms"]
@@ -48,7 +50,14 @@ def test_a_disaggregated_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(
     "output_format",
-    ["table", "keda", *(pytest.param(name, marks=pytest.mark.long) for name in ("csv", "yaml", "markdown", "cron"))],
+    [
+        "table",
+        "keda",
+        *(
+            pytest.param(name, marks=pytest.mark.long("more formats; two in CI"))
+            for name in ("csv", "yaml", "markdown", "cron")
+        ),
+    ],
 )
 def test_formats(output_format: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(*QUESTION, "--hours", "servegen-m-small", "-f", output_format) == 0

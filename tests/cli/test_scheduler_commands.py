@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 from planner.cli.schedulers import batching, stability, wait
 from planner.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 app = typer.Typer()
 for command in (stability, batching, wait):
     app.command()(command)

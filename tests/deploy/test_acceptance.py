@@ -31,6 +31,8 @@ from planner.question.files import question_of
 from tests.deploy.conftest import documents, plan_of
 from tests.deploy.schemas import problems, unconfined
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 
 def traffic_of(plan: fo.Plan, rate: float | None = None) -> Any:
     question = question_of(plan)

@@ -215,7 +215,7 @@ async def load(port: int, seconds: float, acts: dict[float, Any]) -> list[tuple[
     return [(at, *await task) for at, task in tasks]
 
 
-@pytest.mark.long
+@pytest.mark.long("a real Envoy that is drained for as long as requests take")
 @pytest.mark.parametrize("kind", ["spare", "groups"])  # p2c, least
 def test_a_replica_that_is_drained_and_removed_loses_nothing(kind: str, tmp_path: Path) -> None:
     """Its name goes first; it serves on until nobody sends it anything, then it ends."""
@@ -234,7 +234,7 @@ def test_a_replica_that_is_drained_and_removed_loses_nothing(kind: str, tmp_path
         assert fleet.servers[gone].wait(5) == 0
 
 
-@pytest.mark.long
+@pytest.mark.long("a real Envoy that is drained for as long as requests take")
 @pytest.mark.parametrize("kind", ["spare", "groups"])
 def test_a_replica_on_a_host_leaves_and_comes_back(kind: str, tmp_path: Path) -> None:
     """What its unit runs before it is told to end; the server goes on, and is sent requests again when its line is back."""
@@ -255,7 +255,7 @@ def test_a_replica_on_a_host_leaves_and_comes_back(kind: str, tmp_path: Path) ->
         assert before.count(gone) > 0.2 * len(before) and gone not in away and again.count(gone) > 0.2 * len(again)
 
 
-@pytest.mark.long
+@pytest.mark.long("a real Envoy that is drained for as long as requests take")
 @pytest.mark.parametrize("kind", ["spare", "groups"])
 def test_a_replica_that_is_killed_loses_what_it_had_and_no_more(kind: str, tmp_path: Path) -> None:
     """Its name stays, as after a node is lost; new requests are not lost, and it is soon left alone."""
@@ -276,7 +276,7 @@ def math_ceil_share(requests: int, replicas: int) -> int:
     return -(-3 * requests // (2 * replicas))
 
 
-@pytest.mark.long
+@pytest.mark.long("a real Envoy that is drained for as long as requests take")
 def test_an_envoy_that_ends_finishes_what_is_under_way(tmp_path: Path) -> None:
     """What runs before it is told to end returns when no request is under way."""
     with running("spare", 2, tmp_path) as fleet:

@@ -96,7 +96,7 @@ def test_weights_and_kv_of_another_dtype(azure: Workload) -> None:
     assert small.settings.kv_cache_dtype == "fp8"
 
 
-@pytest.mark.long
+@pytest.mark.long("more questions of which no fixed value is cheaper; three in CI")
 @pytest.mark.parametrize(
     ("question", "fixed"),
     [
@@ -128,7 +128,7 @@ def test_what_the_search_once_missed(question, fixed):
     assert fo.plan(**question).cost_usd_per_hour <= fo.plan(**question, **fixed).cost_usd_per_hour * 1.0001
 
 
-@pytest.mark.long
+@pytest.mark.long("groups of a large model")
 def test_where_replicas_have_little_to_do_other_groups_are_tried() -> None:
     """P99 TTFT close to what an idle replica takes: guesses by the load passed over TP 2, 32% cheaper."""
     question: dict[str, Any] = {

@@ -13,6 +13,8 @@ from planner.question.options import PlanInputs
 from planner.simulate.policies.distserve import DecodeNode, PrefillNode
 from planner.workload.workload import Workload
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 LEVELS = (0.5, 0.9, 0.99)
 
 
@@ -99,7 +101,8 @@ LONGER: list[tuple[dict[str, Any], float, int, int]] = [
 
 
 @pytest.mark.parametrize(
-    ("options", "rate", "prefills", "decodes"), [*CASES, *(pytest.param(*c, marks=pytest.mark.long) for c in LONGER)]
+    ("options", "rate", "prefills", "decodes"),
+    [*CASES, *(pytest.param(*c, marks=pytest.mark.long("longer simulations of the same; two in CI")) for c in LONGER)],
 )
 def test_against_simulation(options: dict[str, Any], rate: float, prefills: int, decodes: int) -> None:
     model = fleet(**options)
@@ -152,6 +155,7 @@ def test_a_prefill_node_is_an_exact_queue() -> None:
         assert np.all(np.abs(value - blocks.mean(axis=0)) <= error + 0.005 * value)
 
 
+@pytest.mark.usefixtures("as_many_replayed")
 def test_bursts_add_and_more_replicas_never_hurt() -> None:
     workload = Workload.from_file("azure")
     laws = []
@@ -181,10 +185,13 @@ def test_one_queue_waits_less_than_a_split() -> None:
 @pytest.mark.parametrize(
     "promises",
     [
-        pytest.param({"slo": "0.3"}, marks=pytest.mark.long),
+        pytest.param({"slo": "0.3"}, marks=pytest.mark.long("another promise of the grid; three in CI")),
         {"slo": "p90=0.2", "tpot": "20ms"},
         {"slo": 0.5, "e2e": "p95=3.5"},
-        pytest.param({"e2e": 5.0, "slo": 3.0, "tpot": "p50=15ms"}, marks=pytest.mark.long),
+        pytest.param(
+            {"e2e": 5.0, "slo": 3.0, "tpot": "p50=15ms"},
+            marks=pytest.mark.long("another promise of the grid; three in CI"),
+        ),
         {"slo": 0.5, "e2e": 6.5, "redundancy": 1},
     ],
 )

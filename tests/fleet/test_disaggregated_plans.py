@@ -120,7 +120,7 @@ def test_refuses(changes: dict[str, Any], error: type[Exception], told: str) -> 
         fo.plan("azure", **options(tp=1, token_budget=2048, **changes))
 
 
-@pytest.mark.long
+@pytest.mark.long("a disaggregated plan of a whole trace")
 def test_a_promise_about_decoding_alone_says_nothing_of_pools_that_do_not_decode() -> None:
     """A prefill pool has no TPOT: no number of it stands in a note, and none breaks a promise."""
     plan = fo.plan("azure", rate=50.0, tpot="30ms", shape="disaggregated")

@@ -245,7 +245,9 @@ def test_no_plan_is_below_the_floor_of_its_hardware(azure: Workload) -> None:
             assert p.gpus >= floor
 
 
-@pytest.mark.parametrize("seed", [*range(14), *(pytest.param(k, marks=pytest.mark.long) for k in range(14, 40))])
+@pytest.mark.parametrize(
+    "seed", [*range(14), *(pytest.param(k, marks=pytest.mark.long("26 more seeds; 14 in CI")) for k in range(14, 40))]
+)
 def test_the_search_finds_the_optimum_of_every_fleet_in_a_small_grid(seed: int) -> None:
     """All paths over all states, every pool sized exactly, against the lazy search."""
     import itertools
@@ -322,7 +324,7 @@ def test_pools_may_choose_their_kv_policy(azure: Workload) -> None:
         *(("occupancy", rate) for rate in (5, 50, 150)),
         *(("mgc", rate) for rate in (5, 50, 150)),
         *(("mixed", rate) for rate in (5, 50)),
-        pytest.param("mixed", 150, marks=pytest.mark.long),
+        pytest.param("mixed", 150, marks=pytest.mark.long("a higher rate; the lower one in CI")),
     ],
 )
 def test_the_marginal_replicas_are_those_a_new_plan_takes(method: str, rate: float) -> None:

@@ -132,7 +132,9 @@ def of_bursts(seed: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "seeds", [[0], pytest.param([*range(1, 7), 18], marks=pytest.mark.long)], ids=["quick", "all others"]
+    "seeds",
+    [[0], pytest.param([*range(1, 7), 18], marks=pytest.mark.long("more seeds; one in CI"))],
+    ids=["quick", "all others"],
 )
 def test_under_bursts_too(seeds: list[int]) -> None:
     # which numbers are looked at along the path rests on guesses: within a replica in fifty of the best, and none missed
@@ -150,7 +152,7 @@ def test_under_bursts_too(seeds: list[int]) -> None:
         assert fo.evaluate(plan).holds, seed
 
 
-@pytest.mark.long
+@pytest.mark.long("many small pools, each replayed")
 def test_types_that_are_not_short_always_serve() -> None:
     # many small pools look cheaper than they are, each of which has to be looked at
     asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "rate": 311.9, "ttft": 1.695}
@@ -165,7 +167,7 @@ QUICK = [seed for seed in range(20) if seed % 10 != 8 or seed < 10]
 
 @pytest.mark.parametrize(
     "seeds",
-    [QUICK, pytest.param(sorted({*range(200)} - {*QUICK}), marks=pytest.mark.long)],
+    [QUICK, pytest.param(sorted({*range(200)} - {*QUICK}), marks=pytest.mark.long("all of 200 seeds; a few in CI"))],
     ids=["quick", "all others"],
 )
 def test_the_answer_is_that_of_enumeration(seeds: list[int]) -> None:
@@ -178,7 +180,7 @@ def test_the_answer_is_that_of_enumeration(seeds: list[int]) -> None:
     [
         # the search had these within the stock: all requests take one more, and types with errors of their own are each to be surer
         ({"rate": 60.0, "method": "occupancy", "boundaries": [594, 1029]}, {"h100": 4, "l40s": 3}),
-        pytest.param({"rate": 40.0}, {"h100": 4, "l40s": 16}, marks=pytest.mark.long),
+        pytest.param({"rate": 40.0}, {"h100": 4, "l40s": 16}, marks=pytest.mark.long("another stock; others in CI")),
     ],
 )
 def test_what_is_bought_is_within_the_inventory(options: dict[str, Any], stock: dict[str, int]) -> None:
@@ -200,7 +202,7 @@ def test_what_is_missing_is_told() -> None:
     assert f"h100-80gb: {needed}" in str(caught.value)
 
 
-@pytest.mark.long
+@pytest.mark.long("whole traces within a stock")
 @pytest.mark.parametrize(
     ("workload", "options"),
     [
@@ -216,7 +218,7 @@ def test_bursts_within_a_stock_find_a_fleet_of_both_types(workload: str, options
     assert plan.cost_usd_per_hour < alone.cost_usd_per_hour
 
 
-@pytest.mark.long
+@pytest.mark.long("how much more it takes, sized anew")
 def test_bursts_that_a_stock_cannot_hold_are_told_with_what_it_takes() -> None:
     with pytest.raises(InfeasibleError, match="h100-80gb: 3: the cheapest fleet without one"):
         fo.plan("azure", slo=1.0, rate=20.0, inventory="h100=2")

@@ -88,7 +88,9 @@ SOON = {(30, 1, 1.5, "exponential"), (30, 1, 1.5, "lognormal"), (40, 2, 0.6, "fi
 @pytest.mark.parametrize(
     ("users", "replicas", "mean_s", "think"),
     [
-        pytest.param(*of, think, marks=() if (*of, think) in SOON else pytest.mark.long)
+        pytest.param(
+            *of, think, marks=() if (*of, think) in SOON else pytest.mark.long("other populations; some in CI")
+        )
         for of in ((6, 1, 0.5), (30, 1, 1.5), (40, 2, 0.6), (120, 2, 4.0))
         for think in ("exponential", "fixed", "lognormal")
     ],

@@ -157,7 +157,7 @@ def test_the_search_agrees_with_replays_of_every_fleet(seed: int) -> None:
     _agrees(seed)
 
 
-@pytest.mark.long
+@pytest.mark.long("90 more questions; ten in CI")
 @pytest.mark.parametrize("seed", range(10, 100))
 def test_the_search_agrees_with_replays_of_every_fleet_of_many_questions(seed: int) -> None:
     _agrees(seed)

@@ -67,7 +67,7 @@ def test_host_memory_and_retention(plan):
     assert short.caches["all"]["cached_share"] < plan.caches["all"]["cached_share"]
 
 
-@pytest.mark.long
+@pytest.mark.long("two plans of sessions that keep host memory")
 def test_host_memory_that_is_slower_than_computing_is_left_alone():
     one = {**BIG, "tp": 2, "routing": "random"}
     slow, bare = fo.plan(CHATS, **one, offload=512, offload_gbps=2), fo.plan(CHATS, **one)
@@ -109,14 +109,14 @@ def test_prefill_replicas_of_a_disaggregated_fleet_keep_prompts():
         assert found["decode"].quantile(metric, 0.9).value == pytest.approx(pool.quantile(metric, 0.9), rel=0.12)
 
 
-@pytest.mark.long
+@pytest.mark.long("sessions at disaggregated pools")
 def test_of_the_routings_to_prefill_replicas_the_cheapest_is_taken():
     """Of one pool: above, quick."""
     sticky = fo.plan(CHATS, **APART, routing="sticky")
     assert fo.plan(CHATS, **APART).cost_usd_per_hour <= sticky.cost_usd_per_hour
 
 
-@pytest.mark.long
+@pytest.mark.long("sessions at disaggregated pools")
 def test_host_memory_and_doors_at_prefill_replicas():
     plan = fo.plan(CHATS, **APART, routing="random", offload=256, max_queue=20)
     facts = plan.caches["prefill"]
@@ -125,7 +125,7 @@ def test_host_memory_and_doors_at_prefill_replicas():
     assert fo.evaluate(plan, 15.0).verdicts[0][0].prediction.load == pytest.approx(plan.pools[0].load)
 
 
-@pytest.mark.long
+@pytest.mark.long("a run of 15,000 calls")
 def test_copies_of_a_replica_have_caches_of_their_own():
     """Attention data parallelism: the curve, the doors, and what a run of 15,000 calls finds."""
     plan = fo.plan(

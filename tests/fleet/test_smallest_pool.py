@@ -21,6 +21,8 @@ from planner.question.compiled import Promises, compile_question
 from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 TTFT = Promises((Promise("ttft_s", 1.0),))
 
 
@@ -206,6 +208,7 @@ def test_all_requests_decide_what_a_sample_brackets(off: float, rate: float) -> 
     assert sampled.replicas == plain.replicas
 
 
+@pytest.mark.usefixtures("as_many_replayed")
 @pytest.mark.parametrize(
     "asked",
     [

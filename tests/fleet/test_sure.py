@@ -23,6 +23,8 @@ from planner.question.compiled import compile_question
 from planner.question.files import question_of
 from planner.workload.workload import Workload
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 ASKED = {"slo": 0.5, "pools": 1, "tp": 1, "token_budget": 4096}
 
 
@@ -127,6 +129,7 @@ def test_each_of_two_independent_errors_is_kept_surer(confidence: float) -> None
     assert Margin.of(0.5, profile, ()).slow == 1.0
 
 
+@pytest.mark.usefixtures("as_many_replayed")
 def test_a_calibrated_engine_buys_less_for_the_same_confidence(azure: Workload) -> None:
     plan = fo.plan(azure, rate=30.0, **ASKED)
     assert plan.sureness is not None

@@ -61,7 +61,7 @@ def test_some_of_every_option_and_number() -> None:
     assert not told
 
 
-@pytest.mark.long
+@pytest.mark.long("every command of the fuzzer once")
 def test_what_is_damaged_works_undamaged() -> None:
     """Otherwise damage would only ever meet the same first error."""
     for _, arguments, targets in COMMANDS:

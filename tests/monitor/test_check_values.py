@@ -40,6 +40,8 @@ from tests.monitor.exporter import fleet_of
 from tests.monitor.fluid import STEP_S, Course, scraped
 from tests.monitor.promql import Query, Store
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 OPTIONS = {
     "workload": "azure",
     "rate": 60,
@@ -167,6 +169,7 @@ def test_traffic_that_rises_at_the_end_is_predicted_for() -> None:
         assert kept.predicted_s == pytest.approx(at.value(kept.promise.metric, 0.99), rel=0.05)
 
 
+@pytest.mark.usefixtures("as_many_replayed")
 @pytest.mark.parametrize("factor", [1.25, 0.8])
 def test_times_longer_by_a_factor_are_those_of_such_an_engine(factor: float) -> None:
     """An engine built with its iterations that much longer, replayed, its answers' way out longer too; infinite of one that gets

@@ -1,7 +1,7 @@
 """The compiled kernel: against the reference in Python, on every feature and every pair of them, to a billionth of a second."""
 
-import math
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -56,7 +56,7 @@ FEW, CROWDS = (1, 3, 8, 25), (150,)
 @pytest.mark.parametrize("starts", [FEW, CROWDS], ids=["few", "crowds"])
 def test_mixtures_of_features(starts):
     """What a few rows do not fill: heaps, tables and lists that grow, classes by the hundred, ghosts beside each other."""
-    for seed in range(250 if starts is FEW else 30):
+    for seed in range(250 if starts is FEW else 12):
         asked = question(seed, starts)
         if starts is CROWDS:
             asked["limits"] = []
@@ -109,26 +109,26 @@ def test_who_waits_behind_one_that_gives_up_is_admitted_with_the_next_iteration(
     assert run.done_s.tolist()[::2] == [3.75, 3.1875] and run.given_up.tolist() == [0, 1, 0]
 
 
-class Stop(threading.Event):
-    """Notes when it is looked at, and is set after so many looks."""
+@pytest.mark.skipif(not hasattr(signal, "SIGPROF"), reason="no timer of the processor's time")
+def test_a_replay_that_is_interrupted_ends_at_once():
+    """Also where nobody comes any more and a queue of hours is left: by the processor's time, which others do not take."""
 
-    def __init__(self, looks):
-        super().__init__()
-        self.at, self.looks = [], looks
+    def interrupt(*_):
+        raise KeyboardInterrupt
 
-    def is_set(self):
-        self.at.append(time.thread_time())
-        return len(self.at) > self.looks
-
-
-def test_a_replay_that_is_told_to_stop_does_so_at_once():
-    """Also where nobody comes any more and a queue of hours is left."""
-    asked = rows(400_000, rate=1e4)
-    looked = Stop(math.inf)
-    kernel.replay(asked, replace(FLEET, count=2), stop=looked)
-    assert np.diff(looked.at).max() < 0.1
-    with pytest.raises(KeyboardInterrupt):
-        kernel.replay(asked, replace(FLEET, count=2), stop=Stop(5))
+    asked, two = rows(400_000, rate=1e4), replace(FLEET, count=2)
+    begin = time.process_time()
+    kernel.replay(asked, two)
+    whole, before = time.process_time() - begin, signal.signal(signal.SIGPROF, interrupt)
+    try:
+        begin = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, 0.2 * whole)
+        with pytest.raises(KeyboardInterrupt):
+            kernel.replay(asked, two)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
+    assert time.process_time() - begin < 0.8 * whole
 
 
 def test_replays_run_beside_each_other():
@@ -190,7 +190,7 @@ def test_identities_differ_by_row_copy_and_seed():
     assert np.unique(made).size == made.size
 
 
-@pytest.mark.long
+@pytest.mark.long("2,000 replays by a kernel that stops at what C forbids")
 def test_random_questions_under_sanitizers():
     """Nothing is read or written where it must not be, whatever memory is refused."""
     subprocess.run([sys.executable, ROOT / "tests/fuzz/kernel.py", "--cases", "2000"], check=True)

@@ -1,6 +1,5 @@
 """The reference against origins outside it: cases by hand, exact recursions, and what holds of any replay."""
 
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -296,13 +295,6 @@ def test_limits_say_whether_they_are_broken():
         (Limit("tpot_s", 0.5, 2.0), True),
     ):
         assert (replay(requests, one, limits=[limit]).ended_early >= 0) == broken
-
-
-def test_it_can_be_stopped():
-    stop = threading.Event()
-    stop.set()
-    with pytest.raises(KeyboardInterrupt):
-        replay(rows([0], [1], [1]), Replicas(1, SECOND), stop=stop)
 
 
 GOOD = rows([0, 1], [4, 4], [2, 2])

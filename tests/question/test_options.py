@@ -21,6 +21,8 @@ from planner.promise import Promise, Slo
 from planner.question.files import load_question
 from planner.question.options import OPTIONS, PANELS, PlanInputs, canonical
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 # one value per option that is not its default, as a person would write it in a file
 WRITTEN: dict[str, Any] = {
     "cdf": "lmsys", "rate": 12.5, "rate_is": "peak", "headroom": "20%", "osl_scale": 1.3, "drop_longer_than": "16Ki",

@@ -18,6 +18,8 @@ from planner.predict import kernel, reference
 from planner.predict.records import Replicas, Requests
 from tests.predict.cases import differences
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 PROMPT = 512
 FLAT = f"isl={PROMPT},isl-spread=0,osl=1,osl-spread=0"
 # as their model cards state them: [1e9 parameters]; the learned positions of XLM-RoBERTa, 1.5%, are left out here

@@ -46,7 +46,7 @@ def wheel(folder: Path, tag: str, monkeypatch: pytest.MonkeyPatch) -> Path:
 PLATFORMS = [
     ("win_amd64", ".dll"),
     *(
-        pytest.param(*of, marks=pytest.mark.long)
+        pytest.param(*of, marks=pytest.mark.long("other platforms; Windows in CI"))
         for of in (("macosx_11_0_arm64", ".dylib"), ("musllinux_1_2_aarch64", ".so"))
     ),
 ]

@@ -221,7 +221,11 @@ def run_page(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 JOBS = [
     ("plan --cdf azure --slo 0.5 --rate 20 --pools 1", ["confidence", "with 4 ($94.3k)", "$2.69"]),
-    ("plan --users 500 --think-time 60s --slo 1 --pools 1 --tp 1 --token-budget 2048", ["500 users", "requests/s"]),
+    pytest.param(
+        "plan --users 500 --think-time 60s --slo 1 --pools 1 --tp 1 --token-budget 2048",
+        ["500 users", "requests/s"],
+        marks=pytest.mark.long("a population that comes to rest; smaller ones in CI, tests/fleet/test_population.py"),
+    ),
     ("plan --concurrency 64 --isl 1000 --osl 200 --slo 1 --tp 1 --token-budget 2048", ["64 always under way"]),
     ("plan --tpot mean=12ms --isl 1000 --osl 200 --rate 20 --tp 1 --token-budget 2048", ["mean TPOT <= 12 ms"]),
     ("plan --throughput 5k --isl 1000 --osl 200 --tp 1 --token-budget 2048", ["25 requests/s", "P99 E2E <= 24 h"]),
@@ -232,7 +236,10 @@ LONG_JOBS = [("plan --model deepseek-v3 --gpu h200 --tpot 50ms --rate 50", ["a c
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [*JOBS, *(pytest.param(*job, marks=pytest.mark.long) for job in LONG_JOBS)],
+    [
+        *JOBS,
+        *(pytest.param(*job, marks=pytest.mark.long("a model of many GPUs; smaller ones in CI")) for job in LONG_JOBS),
+    ],
     ids=lambda j: str(j)[:40],
 )
 def test_a_job_is_answered_by_one_command(
@@ -244,7 +251,7 @@ def test_a_job_is_answered_by_one_command(
     assert [t for t in told if t not in " ".join(page.split())] == []
 
 
-@pytest.mark.long
+@pytest.mark.long("each way out sized for a model of many GPUs")
 def test_a_job_that_no_number_of_gpus_does_shows_what_would_do_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

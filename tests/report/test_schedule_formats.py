@@ -13,6 +13,8 @@ from planner.report import formatter
 from planner.report.exports.schedule.cron import running
 from planner.studies.schedule import Schedule
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 HOUR_MIN = 60
 
 

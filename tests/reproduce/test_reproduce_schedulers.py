@@ -154,7 +154,7 @@ def test_a_number_counts_once_by_its_best_reading() -> None:
     assert Reproduction(("wait",), tuple(rows)).counts() == {SAME_UNDER: 1, DIFFERS: 1}
 
 
-@pytest.mark.long
+@pytest.mark.long("every number of the papers")
 def test_two_hundred_and_fifty_numbers() -> None:
     """At least 250 printed numbers, 150 of them the same, with or without an assumption; shown part by part."""
     shown: list[tuple[int, int]] = []

@@ -15,6 +15,8 @@ from planner.simulate.traffic import SampledTraffic
 from planner.workload.sending import Clients, Surge
 from tests.simulate.asked import simulate
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 # --- a client with a limit in flight ---------------------------------------------------------------------------------
 
 

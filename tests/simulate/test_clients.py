@@ -17,6 +17,8 @@ from planner.workload.sending import Clients
 from planner.workload.synthetic import SyntheticSessions
 from tests.simulate.asked import asked
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 ITERATION = IterationModel(t0=0.01, c=1e-5, h=1e-5)
 
 
@@ -144,7 +146,9 @@ def test_sticky_finds_more_than_random() -> None:
     assert share["sticky"] > 1.4 * share["random"] > 0.0
 
 
-@pytest.mark.parametrize("routing", [pytest.param("sticky", marks=pytest.mark.long), "random"])
+@pytest.mark.parametrize(
+    "routing", [pytest.param("sticky", marks=pytest.mark.long("the other routing; one in CI")), "random"]
+)
 def test_shared_prefixes_in_the_simulation_are_those_of_the_plan(routing: str) -> None:
     """The share planned within the error of a run of 12,000 other calls."""
     text = "turns=4,first=500,growth=200,osl=100,gap=15s,groups=30,prefix=4000"

@@ -23,6 +23,8 @@ from planner.simulate.plan import FleetSource, Load, pool_engines
 from planner.simulate.traffic import SampledTraffic, Sent, Traffic
 from planner.workload.workload import Workload
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 SHORT = {"requests": 4000, "seeds": 1, "max_requests": 16_000}
 
 
@@ -71,6 +73,7 @@ def test_slot_methods_are_checked_with_slots(method: str) -> None:
     assert result.results["all"].stable
 
 
+@pytest.mark.usefixtures("as_many_replayed")
 def test_bursts_of_the_workload_reach_the_simulation() -> None:
     """The dispersion it measured, thinned to the pool's share; paced clients; and what is known one by one as it came."""
     azure = Workload.from_file("azure")

@@ -10,8 +10,8 @@ import pytest
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.simulate.presets import PoolEngines
-from planner.simulate.traffic import SampledTraffic, arrival_times
-from tests.simulate.asked import simulate, simulate_pool
+from planner.simulate.traffic import SampledTraffic, Sent, arrival_times
+from tests.simulate.asked import asked, simulate, simulate_pool
 
 MODEL = IterationModel(t0=1.9e-3, w=5.1e-3, b=2.35e-5, c=4.7e-6, h=9.6e-7, g=5e-8, a=7e-10)
 INPUTS, OUTPUTS, WEIGHT = [300.0, 1500.5, 4000.0], [100.0, 250.0, 60.0], [0.5, 0.3, 0.2]
@@ -98,6 +98,20 @@ def test_burstiness_and_overhead_and_cache_move_ttft_the_right_way() -> None:
 def test_bad_input_names_the_parameter(changes: dict, words: str) -> None:
     with pytest.raises(InputError, match=words):
         run(**changes)
+
+
+class Nobody:
+    """Flash crowds that come after the last request."""
+
+    whole = False
+
+    def sent(self, seed: int) -> Sent:
+        return Sent(asked([], 1, 1), 0.0)
+
+
+def test_a_run_that_ends_before_its_first_crowd_is_refused() -> None:
+    with pytest.raises(InputError, match="before the first of the flash crowds"):
+        simulate(Nobody(), PoolEngines(1, MODEL))
 
 
 def test_a_hundred_thousand_requests_on_eight_replicas() -> None:

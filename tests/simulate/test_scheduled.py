@@ -108,7 +108,7 @@ def test_sarathi_is_the_plan_itself(exclusive: fo.Plan) -> None:
     assert fo.evaluate(named, 40.0).to_rows()[0]["holds"]
 
 
-@pytest.mark.long
+@pytest.mark.long("every number of replicas is looked at")
 def test_what_no_number_of_replicas_keeps() -> None:
     with pytest.raises(InfeasibleError, match=r"scheduler wait: .* above the 0\.012 s promised"):
         fo.plan("azure-conv", scheduler="wait", tpot="p50=12ms", **{**ASKED, "rate": 10, "slo": 5.0})

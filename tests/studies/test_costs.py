@@ -18,6 +18,8 @@ from planner.catalog.price_files import read_api_prices
 from planner.errors import InputError
 from planner.plans import HOURS_PER_YEAR
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 DAY = "servegen-m-small"
 
 
@@ -195,7 +197,7 @@ def test_what_cannot_be(given: dict[str, object], plan: fo.Plan) -> None:
         fo.cost(plan, hours=DAY, **given)  # type: ignore[arg-type]
 
 
-@pytest.mark.long
+@pytest.mark.long("a disaggregated plan of a whole trace")
 def test_disaggregated_pools_cause_what_they_do() -> None:
     plan = fo.plan("azure", slo=2.0, tpot=0.05, rate=50.0, shape="disaggregated", routing="least")
     found = fo.cost(plan, hours=DAY, rate_is="peak")

@@ -9,6 +9,8 @@ import pytest
 import planner as fo
 from planner.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 START = "2027-01-31"
 
 

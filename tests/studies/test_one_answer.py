@@ -62,7 +62,10 @@ def drawn(seed: int) -> dict[str, Any]:
 
 
 NUMBERS, CHANGED = (
-    [k if k in soon else pytest.param(k, marks=pytest.mark.long) for k in range(QUESTIONS)]
+    [
+        k if k in soon else pytest.param(k, marks=pytest.mark.long("the others of 200 questions; some in CI"))
+        for k in range(QUESTIONS)
+    ]
     for soon in (IN_CI, CHANGED_IN_CI)
 )
 

@@ -39,7 +39,7 @@ def crowded() -> Iterator[None]:
         yield
 
 
-@pytest.mark.long
+@pytest.mark.long("choices of whole traces, four times each")
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
 def test_threads_change_nothing(question: dict[str, Any], crowded: None, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []

@@ -12,6 +12,8 @@ from planner.report import formatter
 from planner.studies.evaluation import Evaluation
 from planner.studies.schedule import Schedule
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 BASE: dict[str, Any] = {
     "slo": 2.0,
     "rate": 300.0,

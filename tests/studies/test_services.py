@@ -17,6 +17,8 @@ from planner.cli.main import run
 from planner.errors import InfeasibleError, InputError
 from planner.studies.split import Need, split
 
+pytestmark = pytest.mark.usefixtures("few_replayed")
+
 QUICK: dict[str, Any] = {"method": "occupancy", "pools": 1, "confidence": 0.5, "burst": "poisson"}
 DAY, NIGHT = [1.0] * 11 + [0.2] * 13, [0.2] * 12 + [1.0] * 11 + [0.2]
 """Opposite peaks, an hour between them."""

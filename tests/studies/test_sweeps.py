@@ -28,7 +28,7 @@ def base(tmp_path: Path) -> Path:
     lines += [f"{k * 0.1:.1f},{n},{o}" for k, (n, o) in enumerate(rng.integers(50, 900, (1200, 2)))]
     (tmp_path / "mine.csv").write_text("\n".join(lines) + "\n")
     file = tmp_path / "base.yaml"
-    file.write_text(f"method: mgc\ncdf: {tmp_path / 'mine.csv'}\npools: 1\nslo: 20\n")
+    file.write_text(f"method: mgc\ncdf: {tmp_path / 'mine.csv'}\npools: 1\ntp: 1\ntoken_budget: 2048\nslo: 20\n")
     return file
 
 
@@ -71,7 +71,7 @@ def test_rows_go_to_known_kinds_of_files(base: Path, tmp_path: Path) -> None:
         fo.what_if(base, stream=tmp_path / "rows.xlsx", rate=[10.0])
 
 
-@pytest.mark.long
+@pytest.mark.long("a cluster of Dask is started")
 def test_a_dask_cluster_is_an_executor(base: Path) -> None:
     distributed = pytest.importorskip("distributed")
     with (

@@ -44,7 +44,7 @@ def test_drawn_requests_have_the_lengths_and_the_arrivals_asked_for(paced: int |
             assert dispersion == pytest.approx(1.0, abs=4.0 * math.sqrt(2.0 / min(counts.size, 500)))
 
 
-@pytest.mark.long
+@pytest.mark.long("a plan for each way to send")
 def test_what_clients_do_moves_a_prediction_the_way_it_should() -> None:
     """At given replicas: a crowd makes the first token later, even arrivals and a limit in flight sooner; the limit is told."""
     asked = {"slo": "50s", "rate": 12.0, "min_replicas": 2, "pools": 1, "tp": 1, "token_budget": 2048}
