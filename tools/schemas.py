@@ -36,10 +36,29 @@ from planner.question.options import OPTIONS, Option, PlanInputs, canonical
 from planner.question.services import REFUSED, SHARED, ServiceAsked, ServicesAsked
 from planner.shared.record import Record, spelled
 from planner.units import MOST
-from planner.workload.workload import Described, Workload
+from planner.workload.workload import Workload
 
 ROOM = Path(__file__).resolve().parents[1] / "planner"
 FOLDER = ROOM / "schemas"
+
+
+class Described(typing.TypedDict):
+    """What results and plans say of a workload."""
+
+    schema_version: int
+    name: str
+    digest: str
+    rows: int
+    mean_input_tokens: float
+    mean_output_tokens: float
+    mean_total_tokens: float
+    categories: Sequence[Mapping[str, str | float | None]]
+    arrivals: Mapping[str, object]
+    provenance: Mapping[str, object]
+    sessions: typing.NotRequired[Mapping[str, object]]
+    distribution: typing.NotRequired[Mapping[str, Sequence[float]]]
+
+
 Schema = dict[str, Any]
 PLAIN = {str: "string", bool: "boolean", int: "integer", type(None): "null"}
 WORDS = {"Mapping": Mapping, "Sequence": Sequence, "Any": Any, "ClassVar": typing.ClassVar, "Promise": Promise}

@@ -208,9 +208,6 @@ def _size(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | N
             inputs.override({**_cuts(choice, inputs, workload, plan), **choice.changes}), workload
         )
         near = 0.0 if plan is None else math.fsum(p.arrival_rate_per_s / p.load for p in plan.pools if p.load > 0.0)
-        if plan is not None and question.traffic.sending.population is not None:
-            # what they ask of another fleet is looked for from what they ask of this one on
-            question = question.at(plan.arrival_rate_per_s)
         deviations = None if sure is None else sure.deviations
         search = replace(question.search, explained=False, quick=True, deviations=deviations, near_per_s=near)
         fleet = fleet_of(replace(question, search=search))

@@ -232,7 +232,7 @@ def _mapping(readers: Mapping[str, Reader], required: Iterable[str] = ()) -> Cal
     """A reader of mappings with these keys only, each with a reader of its own."""
 
     def read(value: Any) -> dict[str, Any]:
-        """The mapping; all problems at once."""
+        """What the readers make of a mapping, or all that is wrong with it."""
         if not isinstance(value, dict):
             raise _Wrong(f"expected a mapping, got {value!r}")
         found: dict[str, Any] = {}
@@ -341,7 +341,11 @@ def _flag(value: Any) -> bool:
     return value
 
 
-_SLOTS = dict.fromkeys((f.name for f in fields(ReservedSlots)), partial(_number, low=1.0))
+def _reserved(value: Any) -> ReservedSlots:
+    """Slots of an engine that reserves whole contexts."""
+    names = [f.name for f in fields(ReservedSlots)]
+    return ReservedSlots(**_mapping(dict.fromkeys(names, partial(_number, low=1.0)), names)(value))
+
 
 _OWN: Mapping[str, Reader] = {
     **dict.fromkeys(("weight_dtype", "kv_dtype"), _choice(DTYPE_BYTES)),
@@ -359,7 +363,7 @@ _OF_TYPE: Mapping[str, Reader] = {
     **dict.fromkeys(("float", "float | None"), _number),
     "bool": _flag,
     "IterationModel": _iteration,
-    "ReservedSlots | None": lambda value: ReservedSlots(**_mapping(_SLOTS, _SLOTS)(value)),
+    "ReservedSlots | None": _reserved,
     "tuple[str, ...]": _list(str, "expected a list of lines of text"),
 }
 

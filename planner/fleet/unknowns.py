@@ -116,6 +116,10 @@ ROUNDS = 8
 NEAR = 0.005
 """Relative error of that rate [1]."""
 
+SLOW_TOKEN_S = 0.1
+"""Time of a token with which the rate of users is looked for upwards [s]: more replicas are asked more often, and may keep promises
+less well that fewer keep, which are always awake; so the fleet that is asked least comes first."""
+
 
 def rate_of_users(fleet: Fleet, replicas: int) -> float:
     """How often the users of the fleet's question ask so many of its replicas [1/s]."""
@@ -159,12 +163,15 @@ def at_rest(
     InfeasibleError
         No fleet keeps the promises for these users.
     """
+    traffic, population = question.traffic, question.traffic.sending.population
+    assert population is not None
+    slow = population.users / (population.think_s + SLOW_TOKEN_S * traffic.workload.mean_output)
+    question = question.at(min(slow, traffic.rate_per_s))
     if about is not None:
         with suppress(InfeasibleError):
             question = _lowest(question, about)
     found = _lowest(question, solve)
-    population, rate = found.traffic.sending.population, found.traffic.rate_per_s
-    assert population is not None
+    rate = found.traffic.rate_per_s
     told = Remark("users", {"population": population.told, "rate": rate, "per_hour": HOUR_S * rate / population.users})
     return replace(found, traffic=replace(found.traffic, changes=(told, *found.traffic.changes)))
 

@@ -24,6 +24,7 @@
 #endif
 #ifndef RESIZE /* the fuzzed build puts one here that refuses now and then */
 #define RESIZE realloc
+#define ZEROS calloc /* pages that nobody comes to are no work */
 #endif
 #define COLD_AFTER_S 0.1
 
@@ -114,10 +115,14 @@ static int grow(int *failed, void **at, int32_t *room, int64_t wanted, size_t si
   return 1;
 }
 static void *zeros(int64_t count, size_t size) {
-  size_t bytes = (size_t)(count > 0 ? count : 1) * size;
-  void *at = RESIZE(NULL, bytes);
-  if (at) memset(at, 0, bytes);
+  size_t many = (size_t)(count > 0 ? count : 1);
+#ifdef ZEROS
+  return ZEROS(many, size);
+#else
+  void *at = RESIZE(NULL, many * size);
+  if (at) memset(at, 0, many * size);
   return at;
+#endif
 }
 
 /* --- heaps, in memory that there is ------------------------------------------------------------------------------------------ */
@@ -1236,6 +1241,8 @@ static void open_arrivals(Sim *p) {
     if (p->work >= p->stop || (p->limited && broken(p, now))) return;
     p->row++;
     p->work++;
+    a->admitted[q] = a->first[q] = a->done[q] = NAN;
+    a->replica[q] = -1;
     Replica *r = route(p, g, q, 0, now);
     if (!can_ever_hold(p, g, q)) {
       a->rejected[q] = 1;

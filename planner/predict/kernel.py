@@ -52,6 +52,7 @@ _SAME = {
 }
 """Every column as it is where nothing happens."""
 _OF_CLIENTS = ("sent_s", "moved_s", "found_tokens", "host_tokens", "attempts", "given_up", "decode_replica")
+_OF_ALL = ("admitted_s", "first_s", "done_s", "replica")
 _OF_REPLICAS = ("iterations", "busy_s", "resident_s", "decode_s")
 _NUMBERS = {"session": "sessions", "priority": "classes"}
 _ANSWERED = Run.__match_args__
@@ -260,8 +261,8 @@ def _answers(requests: Requests, replicas: int, by_clock: bool, gaps: bool) -> _
     for name, same in _SAME.items():
         if name in _OF_CLIENTS and not by_clock:
             made[name] = same[:n]
-        elif same[0] == 0:
-            # memory that nobody has written yet is no work
+        elif same[0] == 0 or (name in _OF_ALL and not by_clock):
+            # memory that nobody has written yet is no work; open arrivals write a row when it comes
             made[name] = np.zeros(n, dtype=same.dtype)
         else:
             made[name] = np.empty(n, dtype=same.dtype)

@@ -269,7 +269,8 @@ class Run:
     gaps
         Gaps between tokens, weighted by the sequences that decode, in the bins of :data:`GAP_BINS`; ``None`` = not asked for.
     ended_early
-        Row whose arrival was not sent any more, as a :class:`Limit` was broken; -1 = the replay is whole.
+        Row whose arrival was not sent any more, as a :class:`Limit` was broken, after which nothing is told of any row; -1 = the
+        replay is whole.
     """
 
     sent_s: Floats

@@ -397,8 +397,8 @@ class Workload:
             f"arrival_rate_per_s={'None' if rate is None else format(rate, '.6g')})"
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready summary."""
+    def to_dict(self, rows: bool = False) -> dict[str, Any]:
+        """JSON-ready summary; with `rows` also the distribution itself."""
         result: dict[str, Any] = {
             "schema_version": 1,
             "name": self.name,
@@ -418,6 +418,8 @@ class Workload:
         }
         if self.sessions is not None:
             result["sessions"] = self.sessions.to_dict()
+        if rows:
+            result["distribution"] = {name: getattr(self, name).tolist() for name in COLUMNS}
         return result
 
     # --------------------------------------------------------------------------------------------------------- moments

@@ -56,7 +56,7 @@ def simulated(model: Disaggregated, rate: float, prefills: int, decodes: int, se
         for k, row in enumerate(rows)
     ]
     iteration = Canonical(model.prefill_option.profile.iteration)
-    first = [Node(PrefillNode(), iteration, math.inf, None) for _ in range(prefills)]
+    first = [Node(PrefillNode(), iteration, math.inf) for _ in range(prefills)]
     run(first, [first[k] for k in rng.integers(0, prefills, count)], requests, [r.arrival for r in requests])
     moving = [r for r in requests if r.output_tokens > 1]
     for r in moving:
@@ -65,7 +65,7 @@ def simulated(model: Disaggregated, rate: float, prefills: int, decodes: int, se
     moving.sort(key=lambda r: (r.node_arrival, r.index))
     decode_iteration = Canonical(model.decode_option.profile.iteration)
     slots, kv_tokens = model.slots.count, float(model.decode_option.kv_tokens(model.slots.count))
-    second = [Node(DecodeNode(slots), decode_iteration, kv_tokens, None) for _ in range(decodes)]
+    second = [Node(DecodeNode(slots), decode_iteration, kv_tokens) for _ in range(decodes)]
     run(second, [second[k] for k in rng.integers(0, decodes, len(moving))], moving, [r.node_arrival for r in moving])
     measured = [r for r in requests if 0.15 * count <= r.index < 0.9 * count]
     host_s = model.prefill_option.profile.api_overhead_s

@@ -110,5 +110,5 @@ def test_nonsense_is_refused(arguments: dict[str, object], message: str) -> None
 def test_to_dict_is_json_ready() -> None:
     import json
 
-    text = json.dumps(Workload.from_file("azure").to_dict(), allow_nan=False)
+    text = json.dumps(Workload.from_file("azure").to_dict(rows=True), allow_nan=False)
     assert json.loads(text)["provenance"]["licence"] == "CC-BY-4.0"
