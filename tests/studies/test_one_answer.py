@@ -57,6 +57,9 @@ def drawn(seed: int) -> dict[str, Any]:
     dice = random.Random(seed)
     taken = {name: dice.choice(values) for name, values in DRAWN.items()}
     options = {**taken["promise"], **taken["engine"], **taken["more"]}
+    if "inventory" in options:
+        # of the GPU that is searched, of two the first
+        options["inventory"] = {str(np.ravel(options.get("gpu", "h100"))[0]): 90}
     searched = {"rate": taken["rate"], "pools": taken["pools"], "tp": [1, 2], "token_budget": [1024, 4096]}
     return {"traffic": taken["traffic"], **searched, **options}
 
