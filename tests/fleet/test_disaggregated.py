@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from planner.fleet.shapes.disaggregated import Disaggregated, pool_options
-from planner.predict.engine import Canonical, Node, Request
+from planner.predict.engine import Canonical, Clock, Node, Request
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.simulate.policies.distserve import DecodeNode, PrefillNode
@@ -76,11 +76,10 @@ def simulated(model: Disaggregated, rate: float, prefills: int, decodes: int, se
 
 
 def run(nodes: list[Node], chosen: list[Node], requests: list[Request], times: list[float]) -> None:
+    clock = Clock(nodes)
     for node, request, time in zip(chosen, requests, times, strict=True):
-        node.run_until(time)
-        node.enqueue(request, time)
-    for node in nodes:
-        node.run_until(math.inf)
+        clock.schedule(time, lambda r, node=node, time=time: node.enqueue(r, time), request)
+    clock.go()
 
 
 def predicted(model: Disaggregated, rate: float, prefills: int, decodes: int) -> list[float]:
