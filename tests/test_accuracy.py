@@ -39,7 +39,7 @@ SLOW = ("mlperf_server", "mlperf_interactive")
     "families",
     [
         tuple(f for f in GATED if f not in SLOW),
-        pytest.param(SLOW, marks=pytest.mark.long("as long as all other measured systems, which are judged in CI")),
+        SLOW,
     ],
     ids=["quick", "MLPerf's servers"],
 )
