@@ -2,7 +2,7 @@
 
 The accounting is vLLM's (V1, 0.11-0.15): a share of the device's total minus weights minus what profiling measured;
 CUDA graphs are not subtracted. Against the KV sizes that 18 text-model servers printed at start the median error is
-0.3%; print +-0.5 GiB, +-5 GiB for multimodal models (profiling their image tower is not counted). Everything is per
+0.3%; known to 0.5 GiB, of multimodal models to 5 (profiling their image tower is not counted). Everything is per
 GPU of the tensor-parallel group unless it says replica; a replica's capacity in tokens equals one GPU's, as every GPU
 keeps its share of every token. Of a replica with copies (attention data parallelism, pipeline stages) sequences, budgets
 and tokens are those of one copy.
