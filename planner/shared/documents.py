@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -229,8 +230,7 @@ def parse_json(text: str, source: str, infinite: bool = False) -> Any:
 
 def parse_yaml(text: str, source: str) -> Any:
     """Parse YAML with libyaml where it is compiled in (ten times faster), else in Python. See :func:`parse_document`."""
-    found = _yaml_documents(text, source, single=True)
-    return found[0] if found else None
+    return _yaml_documents(text, source, single=True)[0]
 
 
 def parse_yaml_all(text: str, source: str) -> list[Any]:
@@ -249,18 +249,11 @@ def _yaml_documents(text: str, source: str, single: bool) -> list[Any]:
     """All documents of a text, checked for depth, size and repeated keys before they are built."""
     import yaml
 
-    loader_class = yaml_loader()
-    data = []
+    # safe: both loaders build plain data only
+    kind = yaml_loader()
     try:
-        _check_events(text, source, loader_class)
-        loader = loader_class(text)
-        try:
-            for node in _nodes(loader, single):
-                _check_nodes(node, source)
-                # safe: both loaders build plain data only
-                data.append(loader.construct_document(node))
-        finally:
-            loader.dispose()
+        _check_events(text, source, kind)
+        data = [yaml.load(text, kind)] if single else [*yaml.load_all(text, kind)]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{source}:{mark.line + 1}" if mark is not None else source
@@ -272,16 +265,6 @@ def _yaml_documents(text: str, source: str, single: bool) -> list[Any]:
     for document in data:
         _check_values(document, source)
     return data
-
-
-def _nodes(loader: Any, single: bool) -> Iterator[Any]:
-    """The documents as nodes; with `single` a second one is an error."""
-    if single:
-        node = loader.get_single_node()
-        yield from () if node is None else (node,)
-        return
-    while loader.check_node():
-        yield loader.get_node()
 
 
 class _BadValueError(ValueError):
@@ -336,71 +319,67 @@ def check_depth(text: str, source: str) -> None:
             depth -= 1
 
 
+@dataclass(slots=True)
+class _Open:
+    """A mapping or list of a YAML file that has begun: where, its anchor, the keys of a mapping, and what it holds so far."""
+
+    line: int
+    anchor: str | None
+    keys: set[str] | None
+    children: int = 0
+    size: int = 1
+
+
 def _check_events(text: str, source: str, loader_class: Any) -> None:
-    """Refuse deep nesting and mappings of too many keys from the stream of events, which no parser recurses for."""
+    """Refuse what no file of settings has, from the stream of events, which no parser recurses for: deep nesting, too many keys,
+    a key given twice (the last would win silently), an alias inside what it names, and what aliases blow up."""
     import yaml
 
-    # what stands in every open node so far; keys and values of a mapping both count, and only they
-    held: list[float] = []
+    held: list[_Open] = []
+    named: dict[
+        str | None, tuple[int, str | None]
+    ] = {}  # anchor -> values that stand there, and their text where it is one
     for count, event in enumerate(yaml.parse(text, Loader=loader_class)):
-        line = event.start_mark.line + 1 if event.start_mark else 0
-        if held and isinstance(event, yaml.NodeEvent):
-            held[-1] += 0.5
-            if held[-1] > MOST_KEYS:
-                raise InputError(f"{source}:{line}: more than {MOST_KEYS:,} keys, which no file of settings has")
-        if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-            held.append(0.0 if isinstance(event, yaml.MappingStartEvent) else -math.inf)
-            if len(held) > DEEPEST:
-                raise InputError(f"{source}:{line}: nested more than {DEEPEST} levels deep")
-        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            held.pop()
         if count > 4 * MOST_VALUES:
             raise InputError(f"{source}: more than {MOST_VALUES:,} values")
+        line = event.start_mark.line + 1 if event.start_mark else 0
+        size, word = 0, None
+        if isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            ended = held.pop()
+            size = ended.size
+            if size > MOST_VALUES:
+                raise InputError(f"{source}:{ended.line}: aliases make this more than {MOST_VALUES:,} values")
+            named[ended.anchor] = size, None
+        elif isinstance(event, yaml.NodeEvent):
+            if isinstance(event, yaml.AliasEvent):
+                if around := next((one for one in held if one.anchor == event.anchor), None):
+                    raise InputError(f"{source}:{around.line}: an alias stands inside what it names")
+                size, word = named.get(event.anchor, (0, None))
+            elif isinstance(event, yaml.ScalarEvent):
+                named[event.anchor] = size, word = 1, event.value
+            if held:
+                _count_child(held[-1], word, event.start_mark, f"{source}:{line}")
+            if isinstance(event, yaml.CollectionStartEvent):
+                held.append(_Open(line, event.anchor, set() if isinstance(event, yaml.MappingStartEvent) else None))
+                if len(held) > DEEPEST:
+                    raise InputError(f"{source}:{line}: nested more than {DEEPEST} levels deep")
+        if held:
+            held[-1].size += size
 
 
-def _check_nodes(root: Any, source: str) -> None:
-    """Refuse keys given twice (the last would win silently), aliases inside themselves, and what aliases blow up."""
+def _count_child(inside: _Open, word: str | None, mark: Any, place: str) -> None:
+    """One more node of an open one: a key of a mapping, its value, or an item."""
     import yaml
 
-    sizes: dict[int, int] = {}
-    stack: list[tuple[Any, bool]] = [] if root is None else [(root, False)]
-    open_nodes: set[int] = set()
-    while stack:
-        node, done = stack.pop()
-        children = list(_children(node))
-        if done:
-            open_nodes.discard(id(node))
-            sizes[id(node)] = 1 + sum(sizes[id(c)] for c in children)
-            if sizes[id(node)] > MOST_VALUES:
-                raise InputError(
-                    f"{source}:{node.start_mark.line + 1}: aliases make this more than {MOST_VALUES:,} values"
-                )
-            continue
-        if id(node) in sizes:
-            continue
-        if id(node) in open_nodes:
-            raise InputError(f"{source}:{node.start_mark.line + 1}: an alias stands inside what it names")
-        open_nodes.add(id(node))
-        if isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, _ in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-                    if key.value in seen:
-                        raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
-                    seen.add(key.value)
-        stack.append((node, True))
-        stack.extend((c, False) for c in children)
-
-
-def _children(node: Any) -> Iterator[Any]:
-    import yaml
-
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield key
-            yield value
-    elif isinstance(node, yaml.SequenceNode):
-        yield from node.value
+    inside.children += 1
+    if inside.keys is None:
+        return
+    if inside.children > 2 * MOST_KEYS:
+        raise InputError(f"{place}: more than {MOST_KEYS:,} keys, which no file of settings has")
+    if inside.children % 2 and word is not None and word != "<<":
+        if word in inside.keys:
+            raise yaml.MarkedYAMLError(problem=f"{word!r} is given twice", problem_mark=mark)
+        inside.keys.add(word)
 
 
 def _check_values(data: Any, source: str, infinite: bool = False) -> None:
