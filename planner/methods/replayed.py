@@ -324,7 +324,8 @@ class ReplayPool(PoolModel):
         first, tpot = idle_latency(lengths, replace(self.engine, wake_s=0.0))
         first, several = first + self.overhead_s, lengths.decodes > 0.0
         found = {"ttft_s": first, "tpot_s": tpot, "e2e_s": first + np.where(several, lengths.decodes * tpot, 0.0)}
-        told, sure = [], False
+        told: list[tuple[Promise, float]] = []
+        sure = False
         for p in promises if {p.kind for p in promises} <= {*METRICS} and several.any() else ():
             counted = several if p.metric == "tpot_s" else slice(None)
             least = max(p.quantile - ROOTS * math.sqrt((1.0 - p.quantile) / ALONE), 1e-9)
