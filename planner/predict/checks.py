@@ -92,7 +92,7 @@ def _rows(r: Requests) -> Iterator[str]:
         ("arrival_s", ~(r.arrival_s >= 0.0), "must be a time >= 0"),
         ("input_tokens", ~((r.input_tokens >= 1.0) & (r.input_tokens < MOST_TOKENS)), "must lie in 1..2^31 - 1"),
         ("output_tokens", ~((r.output_tokens >= 1.0) & (r.output_tokens < MOST_TOKENS)), "must lie in 1..2^31 - 1"),
-        ("output_tokens", r.output_tokens % 1.0 > 0.0, "must be whole"),
+        ("output_tokens", np.floor(r.output_tokens) < r.output_tokens, "must be whole"),
         ("cached_tokens", ~((r.cached_tokens >= 0.0) & (r.cached_tokens < r.input_tokens)), "must lie in [0, input)"),
     ]
     for name in ("gap_s", "repeated_tokens", "weight", "images"):
@@ -108,14 +108,13 @@ def _rows(r: Requests) -> Iterator[str]:
 
 def _sessions(r: Requests) -> Iterator[str]:
     """Sessions stand together; what follows is brought by one row before it, and has no arrival of its own."""
-    rows = np.arange(r.size)
-    after = np.full(r.size, -1) if r.following is None else r.following
-    follows = np.bincount(after[(after > -1) & (after < r.size)], minlength=r.size)
-    if np.any((after != -1) & ((after <= rows) | (after >= r.size))):
+    rows, after = np.arange(r.size), r.following
+    follows = np.zeros(0) if after is None else np.bincount(after[(after > -1) & (after < r.size)], minlength=r.size)
+    if after is not None and np.any((after != -1) & ((after <= rows) | (after >= r.size))):
         yield "following: a row is followed by a later one, or by none (-1)"
     elif np.any(follows > 1):
         yield "following: two rows are followed by the same"
-    elif not np.array_equal(follows > 0, np.isinf(r.arrival_s)):
+    elif not np.array_equal(np.flatnonzero(follows > 0), np.flatnonzero(np.isinf(r.arrival_s))):
         yield "arrival_s: rows that follow another have none (inf), all others have one"
     if r.following is not None and r.gap_s is None:
         yield "gap_s: rows that follow another need the gap before them"
