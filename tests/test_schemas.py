@@ -67,7 +67,7 @@ def as_json(result: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def plan() -> fo.Plan:
-    return fo.plan("azure", slo=0.5, rate=20, burst="poisson", pools=1)
+    return fo.plan("azure", slo=0.5, rate=20, burst="poisson", pools=1, tp=1, token_budget=2048)
 
 
 def test_they_are_current() -> None:

@@ -80,7 +80,7 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
             "no pool can hold its longest request in memory with one slot",
             "Take more memory per replica (--tp), a shorter --max-model-len, quantized weights, or fewer --max-num-seqs.",
         )
-    worst = best or min(shortfalls, key=_EXCESS)
+    worst = best or min(problem.told_exactly(), key=_EXCESS)
     error = unkept(worst, "", idle, list(_helps(problem, worst.promise)))
     error.idle = best is not None
     return error

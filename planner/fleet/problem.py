@@ -68,6 +68,8 @@ class FleetProblem(SearchGrid):
         self.evaluations = 0
         # promises that failed at any size, for the explanation of an infeasible answer
         self.shortfalls: list[Shortfall] = []
+        # those of pools that were not set up, roughly; None = all are
+        self.hopeless: dict[Edge, Shortfall] | None = {}
         self._models: dict[Edge, tuple[PoolLaw, ReplicaSetup, PoolModel] | None] = {}
         self._pools: dict[Edge, Pool | None] = {}
         self._refused: dict[Edge, int] = {}
@@ -84,6 +86,7 @@ class FleetProblem(SearchGrid):
         self._pools = {(0, top, k): value for (_, _, k), value in self._pools.items()}
         self._refused = {(0, top, k): value for (_, _, k), value in self._refused.items()}
         self._idle = {(0, top, k): value for (_, _, k), value in self._idle.items()}
+        self.hopeless = self.hopeless and {(0, top, k): value for (_, _, k), value in self.hopeless.items()}
         self.set_bounds()
 
     def option(self, k: int) -> EngineOption:
@@ -199,6 +202,12 @@ class FleetProblem(SearchGrid):
         key = (i, j, k)
         if key in self._pools:
             return self._pools[key]
+        if self.hopeless is not None and (found := self._breaks_alone(key)) is not None:
+            self.evaluations += 1
+            self.hopeless[key] = found
+            self.shortfalls.append(found)
+            self._pools[key] = None
+            return None
         built, result, option = self.build(i, j, k // self.units), None, self.option(k)
         if built is not None:
             law, setup, model = built
@@ -215,6 +224,27 @@ class FleetProblem(SearchGrid):
                 result = Pool(law, option, setup, model, rate, size, option.price.bought(size.replicas))
         self._pools[key] = result
         return result
+
+    def _breaks_alone(self, key: Edge) -> Shortfall | None:
+        """What an idle pool breaks beyond doubt: alone a request takes as long whatever a replica holds beside it."""
+        i, j, k = key
+        whole, law = (0, len(self.states) - 1, k // self.units), self.moments.law(self.states[i], self.states[j])
+        one = self.build(*whole) if (i, j) == whole[:2] else self._models.get(whole)
+        if one is None or law is None:
+            return None
+        slow = one[2].under(self.margin(self.option(k)).slow)
+        found = slow.breaks_alone(law, self.kept.only(self.promises_of(i, j, k, law.share)).latency)
+        return None if found is None else Shortfall(*found)
+
+    def told_exactly(self) -> list[Shortfall]:
+        """What pools break that were sized, and those that were not set up, which now are."""
+        roughly, self.hopeless = self.hopeless or {}, None
+        self.shortfalls = [s for s in self.shortfalls if all(s is not other for other in roughly.values())]
+        for key in roughly:
+            del self._pools[key]
+            self.evaluations -= 1
+            self.candidate(*key)
+        return self.shortfalls
 
     def resize(self, edges: Sequence[Edge], pools: Sequence[Pool]) -> bool:
         """Pools of the search that turn out to take more than it had them take; whether there are any."""

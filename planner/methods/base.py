@@ -233,6 +233,11 @@ class PoolModel:
         """Latency on a replica that hardly anybody asks: no number of replicas is quicker."""
         return self.predict(FEW_PER_REPLICA, 1, quantiles)
 
+    def breaks_alone(self, law: PoolLaw, promises: Sequence[Promise]) -> tuple[Promise, float] | None:
+        """The promise that requests of a law miss by most where each has a replica for itself, with its value [s]; ``None`` where
+        none is missed beyond doubt."""
+        return None
+
     def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
         """Whether so many replicas keep the promises; nearly, unless it is to be `sure`."""
         if arrival_rate_per_s >= replicas * self.capacity_at(replicas):

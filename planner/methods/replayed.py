@@ -15,7 +15,7 @@ from planner.iteration.model import IterationModel
 from planner.methods.base import METRICS, PoolModel, Prediction, unstable
 from planner.methods.joint import Together
 from planner.predict.batch import Lengths
-from planner.predict.bounds import max_throughput
+from planner.predict.bounds import idle_latency, max_throughput
 from planner.predict.records import Floats, Limit, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
 from planner.predict.traffic import APART_S, SAMPLE, WHOLE, Laid, PoolTraffic
@@ -193,8 +193,7 @@ class ReplayPool(PoolModel):
         """Largest stable rate of a replica that gets given requests, in the fluid limit, at `slow` = 1 [1/s]."""
         if self._told_capacity is not None:
             return self._told_capacity(law)
-        lengths = Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share, images_of(law))
-        return max_throughput(lengths, self._as_told).per_s
+        return max_throughput(lengths_of(law), self._as_told).per_s
 
     def grown(self, growth: str) -> PoolModel | None:
         """See :class:`PoolModel`."""
@@ -316,6 +315,22 @@ class ReplayPool(PoolModel):
             requests, decodes = self._sent(self.traffic, Laid(apart, row, key_of, None, span, 1, False))
             self._known[key] = self._told(Played(requests, self._alone(requests), span, 1, 0.0, decodes), quantiles)
         return self._known[key]
+
+    def breaks_alone(self, law: PoolLaw, promises: Sequence[Promise]) -> tuple[Promise, float] | None:
+        """See :class:`PoolModel`: in closed form, but for :data:`ROOTS` roots of those of :data:`ALONE` that may be late."""
+        if type(self) is not ReplayPool or self.engine.engine != "mixed" or not self._limits_say_all(promises):
+            return None
+        lengths = lengths_of(law)
+        first, tpot = idle_latency(lengths, replace(self.engine, wake_s=0.0))
+        first, several = first + self.overhead_s, lengths.decodes > 0.0
+        found = {"ttft_s": first, "tpot_s": tpot, "e2e_s": first + np.where(several, lengths.decodes * tpot, 0.0)}
+        told, sure = [], False
+        for p in promises if {p.kind for p in promises} <= {*METRICS} and several.any() else ():
+            counted = several if p.metric == "tpot_s" else slice(None)
+            least = max(p.quantile - ROOTS * math.sqrt((1.0 - p.quantile) / ALONE), 1e-9)
+            low, value = weighted_quantiles(found[p.metric][counted], lengths.weight[counted], (least, p.quantile))
+            told, sure = [*told, (p, value)], sure or low > p.limit_s
+        return max(told, key=lambda row: row[1] / row[0].limit_s) if sure else None
 
     def answered(self, arrival_rate_per_s: float, replicas: int, clients: Clients) -> Answered:
         """What becomes of requests that come at random times at a rate of the pool [1/s], beyond its capacity too."""
@@ -770,6 +785,11 @@ def _beyond(run: Run, requests: Requests, decodes: Floats, limit: Limit) -> floa
     # what is never answered is nan
     late = ~(run.taken_s(limit.metric, decodes) <= limit.limit_s)
     return float(np.count_nonzero(late) if requests.weight is None else requests.weight[late].sum())
+
+
+def lengths_of(law: PoolLaw) -> Lengths:
+    """The lengths of a pool's requests, as closed forms take them."""
+    return Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share, images_of(law))
 
 
 def slowed(engine: Replicas, slow: float) -> Replicas:

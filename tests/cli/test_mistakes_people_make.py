@@ -13,10 +13,12 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from planner import api
+from planner.advice import choices
 from planner.autoscale import derive
 from planner.cli.main import app, run
 from planner.errors import InputError
 from planner.question.options import OPTIONS
+from planner.reproduce import papers
 
 FILES = {
     "asked.yaml": "slo: 2\nrate: 20\nscenarios:\n  big:\n    rate: 40\n",
@@ -305,6 +307,10 @@ IN_FULL = 12
 """One in so many of the commands is answered to its end; of the others the question is only read."""
 
 
+WORK = ((api, "make_plan"), (derive, "autoscaling"), (choices, "choices_after"), (papers, "import_module"))
+"""Where the work begins once a question is read."""
+
+
 def test_what_is_told_to_try_works_when_pasted(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -330,10 +336,10 @@ def test_what_is_told_to_try_works_when_pasted(
         if words[0] == "plan" and "--config" not in words and "--method" not in words:
             quick += QUICK.split()
         if words[0] == "simulate" and "--policies" in words and "--requests" not in words:
-            quick += ["--requests", "300"]
+            quick += ["--requests", "50"]
         whole = number % IN_FULL == 0 or (len(quick) > len(words) and words[0] == "simulate")
         with monkeypatch.context() as patch:
-            for module, name in () if whole else ((api, "make_plan"), (derive, "autoscaling")):
+            for module, name in () if whole else WORK:
                 patch.setattr(module, name, only_asked)
             code, said_then = _ended(quick if whole else list(words), capsys)
         (tmp_path / "fleetopt.yaml").unlink(missing_ok=True)

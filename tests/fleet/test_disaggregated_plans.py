@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("few_replayed")
 
 def test_looser_promises_never_cost_more() -> None:
     costs = [
-        fo.plan(WORKLOAD, **options(slo=s, tpot=t)).cost_usd_per_hour
+        fo.plan(WORKLOAD, **options(slo=s, tpot=t, tp=1)).cost_usd_per_hour
         for s, t in ((0.2, 0.012), (0.4, 0.012), (0.4, 0.03))
     ]
     assert costs == sorted(costs, reverse=True)
@@ -64,9 +64,10 @@ def test_the_plan_is_scheduled(tmp_path: Path) -> None:
 
 
 def test_both_takes_the_cheaper_and_shows_the_other() -> None:
+    engine = {"pools": 1, "burst": "poisson", "tp": [1, 2], "token_budget": 2048}
     for base in (
-        {"slo": 2.0, "rate": 200, "pools": 1, "burst": "poisson"},
-        {"slo": 2.0, "tpot": "16ms", "rate": 200, "pools": 1, "burst": "poisson"},
+        {"slo": 2.0, "rate": 200, **engine},
+        {"slo": 2.0, "tpot": "16ms", "rate": 200, **engine},
     ):
         both = fo.plan("azure", shape="both", method="occupancy", **base)
         costs = {
@@ -89,8 +90,9 @@ def test_both_takes_the_cheaper_and_shows_the_other() -> None:
 
 
 def test_two_gpus_may_share_the_work() -> None:
-    one = fo.plan("azure", slo=1.0, tpot=0.03, rate=100, shape="disaggregated", gpu=["h100"], burst="poisson")
-    two = fo.plan("azure", slo=1.0, tpot=0.03, rate=100, shape="disaggregated", gpu=["h100", "l40s"], burst="poisson")
+    asked = options(slo=1.0, tpot=0.03, rate=100, tp=1, token_budget=2048)
+    one = fo.plan("azure", gpu=["h100"], **asked)
+    two = fo.plan("azure", gpu=["h100", "l40s"], **asked)
     assert two.cost_usd_per_hour <= one.cost_usd_per_hour
 
 

@@ -394,3 +394,22 @@ def test_no_pool_costs_less_than_its_bound(options: dict[str, Any]) -> None:
         pool = found.candidate(i, j, 0)
         assert pool is not None
         assert 0.6 * pool.cost_usd_per_hour < found.option_bounds[0, i, j] <= pool.cost_usd_per_hour, (i, j)
+
+
+@pytest.mark.parametrize("promise", [{"ttft": 0.005}, {"tpot": 0.001}, {"e2e": 0.02}], ids=str)
+def test_what_nobody_keeps_alone_is_told_without_setting_it_up(promise: dict[str, Any]) -> None:
+    """The closed form says what a replay of lone requests does; looser limits, which may be kept, it leaves to others."""
+    found = problem(method="mixed", kv="paged", confidence=0.5, pools=2, **promise)
+    asked, top = found.kept.latency, len(found.states) - 1
+    _, _, pool = found.build(0, top, 0) or pytest.fail("nothing fits")
+    law = found.moments.law(found.states[0], found.states[top])
+    assert law is not None
+    missed, value = pool.breaks_alone(law, asked) or pytest.fail("kept")
+    replayed = pool.unloaded((missed.quantile,)).value(missed.metric, missed.quantile)
+    # 4,096 lone requests stand for the law
+    assert value == pytest.approx(replayed, rel=0.01) and value > missed.limit_s
+    assert pool.breaks_alone(law, [replace(missed, limit_s=1.05 * replayed)]) is None
+    assert found.candidate(0, 1, 0) is None and set(found.built()) == {(0, top, 0)}
+    roughly, exactly = found.shortfalls, found.told_exactly()
+    assert len(roughly) == len(exactly) == 1 and found.evaluations == 1
+    assert exactly[0].promise == roughly[0].promise and exactly[0].best_s == pytest.approx(roughly[0].best_s, rel=0.01)

@@ -81,7 +81,7 @@ def stepped(users: int, replicas: int, think: str, mean_s: float, seed: int) -> 
     return len(first) / (horizon - warm), float(np.quantile(first, 0.99))
 
 
-SOON = {(30, 1, 1.5, "exponential"), (30, 1, 1.5, "lognormal"), (40, 2, 0.6, "fixed")}
+SOON = {(30, 1, 1.5, "lognormal"), (40, 2, 0.6, "fixed")}
 """Few users and many, of one replica and of two: what is looked at outside the long checks."""
 
 

@@ -167,7 +167,7 @@ def test_the_search_agrees_with_replays_of_every_fleet_of_many_questions(seed: i
     "asked",
     [
         {"rate": 8.0, "ttft": "500ms", "pools": 1},
-        {"rate": 30.0, "ttft": "400ms", "tpot": "40ms", "pools": 1, "gpu": ["a100-80gb"], "tp": "2,4"},
+        {"rate": 15.0, "ttft": "400ms", "tpot": "40ms", "pools": 1, "gpu": ["a100-80gb"], "tp": "2,4"},
     ],
 )
 def test_neither_the_engine_asked_first_nor_the_size_begun_at_decides(

@@ -140,7 +140,7 @@ rate = st.fractions(min_value=0, max_value=50, max_denominator=100)
     rows=st.lists(st.tuples(rate, st.integers(0, 200), st.integers(0, 80)), min_size=1, max_size=5),
     slack=st.sampled_from([F(1, 2), F(1, 10), F(1, 200)]), d0=st.fractions(0, 1, max_denominator=50), strict=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_least_thresholds_by_brute_force(rows: list[tuple[F, int, int]], slack: F, d0: F, strict: bool) -> None:
     S = sum(r * (o + 1) * (l + F(o, 2)) for r, l, o in rows)
     assume(S > 0)

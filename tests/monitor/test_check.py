@@ -27,7 +27,15 @@ from tests.test_schemas import wrong
 # drifts are far beyond what fewer requests do to a prediction
 pytestmark = pytest.mark.usefixtures("few_replayed")
 
-OPTIONS = {"workload": "azure", "rate": 60, "slo": 0.5, "tpot": 0.05, "pools": 1, "burst": "poisson", "routing": "p2c"}
+OPTIONS = {
+    "workload": "azure",
+    "rate": 60,
+    "slo": 0.5,
+    "tpot": 0.05,
+    "pools": 1,
+    "burst": "poisson",
+    "routing": "p2c",
+}
 
 
 @cache
@@ -310,7 +318,15 @@ def test_series_of_several_pools_are_told_apart() -> None:
 @cache
 def apart() -> fo.Plan:
     return fo.plan(
-        workload="azure", rate=60, slo=0.5, tpot=0.05, shape="disaggregated", burst="poisson", cached_share=0.5
+        workload="azure",
+        rate=60,
+        slo=0.5,
+        tpot=0.05,
+        shape="disaggregated",
+        burst="poisson",
+        cached_share=0.5,
+        tp=1,
+        token_budget=2048,
     )
 
 
@@ -345,7 +361,15 @@ def test_twice_the_traffic_of_prefill_and_decode_pools_is_told() -> None:
     assert ("prefill", "traffic") in [(p, x.component) for p, x in found.moved]
     rate = found.pools[0].measured.rate_per_s.value
     planned = fo.plan(
-        workload="azure", rate=rate, slo=0.5, tpot=0.05, shape="disaggregated", burst="poisson", cached_share=0.5
+        workload="azure",
+        rate=rate,
+        slo=0.5,
+        tpot=0.05,
+        shape="disaggregated",
+        burst="poisson",
+        cached_share=0.5,
+        tp=1,
+        token_budget=2048,
     )
     assert found.state == "broken" and found.pools[0].replicas_now == planned.pools[0].replicas
 

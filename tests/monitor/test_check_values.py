@@ -48,6 +48,8 @@ OPTIONS = {
     "slo": 0.5,
     "tpot": 0.05,
     "pools": 1,
+    "tp": 1,
+    "token_budget": 2048,
     "burst": "poisson",
     "cached_share": 0.5,
 }

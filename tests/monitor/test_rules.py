@@ -20,7 +20,17 @@ from tests.monitor.promql import Query, Store, fired
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
 
-OPTIONS = {"workload": "azure", "rate": 60, "slo": 0.5, "tpot": 0.05, "pools": 1, "burst": "poisson", "routing": "p2c"}
+OPTIONS = {
+    "workload": "azure",
+    "rate": 60,
+    "slo": 0.5,
+    "tpot": 0.05,
+    "pools": 1,
+    "burst": "poisson",
+    "routing": "p2c",
+    "tp": 1,
+    "token_budget": 2048,
+}
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 TTFT, TPOT = "vllm:time_to_first_token_seconds", "vllm:request_time_per_output_token_seconds"
 
@@ -340,7 +350,7 @@ def test_pods_are_called_as_what_deployed_them_calls_them(deployed: str, pods: s
 
 
 def test_rules_of_prefill_and_decode_pools_ask_each_for_what_it_sees() -> None:
-    plan = fo.plan(workload="azure", rate=60, slo=0.5, tpot=0.05, e2e=30, shape="disaggregated", burst="poisson")
+    plan = fo.plan(workload="azure", rate=60, slo=0.5, tpot=0.05, e2e=30, shape="disaggregated", burst="poisson", tp=1)
     text = fo.monitoring_rules(plan)["fleetopt-rules.yaml"]
     assert "P99 E2E: no engine of this fleet sees" in text
     prefill, decode = yaml.safe_load(text)["groups"]

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-QUESTION = "cdf: azure\nslo: 0.5\nrate: {}\nburst: poisson\npools: 1\nmethod: occupancy\n"
+QUESTION = "cdf: azure\nslo: 0.5\nrate: {}\nburst: poisson\npools: 1\nmethod: occupancy\ntp: 1\n"
 
 
 def shell(code: str, folder: Path, path: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -139,6 +139,8 @@ def test_the_command_writes_a_page_or_a_document(tmp_path: Path) -> None:
         "1",
         "--burst",
         "poisson",
+        "--tp",
+        "1",
         "-o",
         str(plan),
     ]

@@ -165,7 +165,7 @@ def test_a_plan_of_sessions_holds_in_the_simulation() -> None:
 
     With as many replicas as their memory takes: with half of them the share hangs on which sessions a replica happens to have.
     """
-    asked: dict[str, Any] = {"slo": "8s", "pools": 1, "token_budget": 2048, "min_replicas": 14}
+    asked: dict[str, Any] = {"slo": "8s", "pools": 1, "tp": 1, "token_budget": 2048, "min_replicas": 14}
     plan = fo.plan("turns=12,first=2500,growth=600,osl=200,gap=40s", rate=15, **asked)
     found = fo.simulate(plan, requests=15_000, seeds=1).results["all"]
     assert plan.caches is not None and found.clients is not None
@@ -176,7 +176,18 @@ def test_a_plan_of_sessions_holds_in_the_simulation() -> None:
 
 
 def test_limits_of_a_plan_reach_evaluation_and_simulation() -> None:
-    plan = fo.plan("azure", rate=20, slo="1s", max_queue=40, client_timeout="20s", retries=1, burst="poisson", pools=1)
+    plan = fo.plan(
+        "azure",
+        rate=20,
+        slo="1s",
+        max_queue=40,
+        client_timeout="20s",
+        retries=1,
+        burst="poisson",
+        pools=1,
+        tp=1,
+        token_budget=2048,
+    )
     facts = plan.to_dict()["overload"]["all"]
     assert facts["limits"][0]["max_queue"] >= 1
     assert [row["load"] for row in facts["loads"]] == [0.8, 1.0, 1.2, 1.5, 2.0, 3.0]

@@ -95,7 +95,8 @@ def test_a_type_too_slow_for_long_prompts_takes_the_short_ones(trace: Path) -> N
     Both were measured: where times are estimates the chance that neither type is too slow takes what the second one brings.
     """
     asked = {
-        "workload": trace, "slo": 0.3, "tp": 1, "token_budget": 4096, "confidence": 0.5, "model": "qwen3-4b"
+        "workload": trace, "slo": 0.3, "tp": 1, "token_budget": 4096, "confidence": 0.5, "model": "qwen3-4b",
+        "boundaries": [900, 1500, 3500],
     }  # fmt: skip
     with pytest.raises(fo.InfeasibleError, match="6 l40s"):
         fo.capacity(have={"l40s": 6}, **asked)

@@ -22,6 +22,7 @@ BASE: dict[str, Any] = {
     "boundaries": [2048, 4096],
     "burst": "poisson",
     "tp": 1,
+    "token_budget": 2048,
 }
 
 

@@ -454,11 +454,11 @@ def _proven(found: Found, fleet: Colocated) -> bool:
 
 def _search_notes(problem: FleetProblem) -> Iterator[Remark]:
     """What the search met on its way."""
-    if problem.shortfalls:
-        worst = min(problem.shortfalls, key=lambda s: s.excess)
+    if shortfalls := problem.told_exactly():
+        worst = min(shortfalls, key=lambda s: s.excess)
         p = worst.promise
         values = {"promise": p.told, "best": p.tell(worst.best_s), "limit_s": p.limit_s, "best_s": worst.best_s}
-        yield Remark("at_no_size", {"pools": len(problem.shortfalls), **values})
+        yield Remark("at_no_size", {"pools": len(shortfalls), **values})
     if tight := _full_occupancy(problem):
         yield tight
 
