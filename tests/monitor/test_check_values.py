@@ -253,7 +253,7 @@ def test_a_check_as_json_is_what_it_found() -> None:
     seen: Any = SimpleNamespace(replicas=3)
     none: Any = None
     pool = PoolCheck(
-        "all", seen, none, 10.0, 3, (moved,), (Kept(promise, how, math.inf, "at risk"),), 5, ({"quantity": "q"},)
+        "all", seen, none, 3, (moved,), (Kept(promise, how, math.inf, "at risk"),), 5, ({"quantity": "q"},)
     )
     found = FleetCheck("vLLM", (pool,))
     told = found.to_dict()
