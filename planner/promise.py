@@ -220,10 +220,6 @@ class Slo:
                 "Give at least one: --slo 0.5 (P99 TTFT), --tpot 50ms, --e2e 20s or --goodput 99%:ttft=500ms,tpot=50ms.",
             )
 
-    def of(self, metric: str) -> tuple[Promise, ...]:
-        """The promises about one metric."""
-        return tuple(p for p in self.promises if p.metric == metric)
-
     def to_dict(self) -> list[dict[str, object]]:
         """JSON-ready."""
         return [p.to_dict() for p in self.promises]

@@ -39,7 +39,7 @@ def test_importing_the_package_loads_no_numerics() -> None:
     "extra",
     [
         [],
-        ["--rate", "20", "--pools", "1", "--tp", "1", "--token-budget", "2048"],
+        ["--rate", "6", "--pools", "1", "--tp", "1", "--token-budget", "2048"],
         ["--tpot", "50ms", "--pools", "1"],
         ["--method", "mgc", "--confidence", "50%"],
     ],

@@ -341,8 +341,6 @@ class Method:
         Whether measured bursts of the arrivals change its predictions.
     replays
         Whether its predictions replay requests.
-    effort
-        Pools a search sizes with it for every evaluation it is allowed; ``None`` = any number, they cost nothing.
     caveat
         What a plan made with it must say.
     """
@@ -353,7 +351,6 @@ class Method:
     free_prefill = False
     feels_bursts = True
     replays = False
-    effort: int | None = 1
     caveat: str | None = None
 
     def pool(

@@ -66,7 +66,6 @@ class Closed(Method):
     name = "closed"
     summary = "closed form of mixed engines under Poisson arrivals and random routing"
     shares_budget = True
-    effort = 10
     feels_bursts = False
     caveat = (
         "method closed is a formula: Poisson arrivals and every replica chosen at random, whatever the trace and the gateway do; "

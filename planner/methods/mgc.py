@@ -104,7 +104,6 @@ class Mgc(Method):
     name, summary = "mgc", "every slot a server of an M/G/c queue at full-occupancy iteration time (the FleetOpt paper)"
     free_prefill = True
     feels_bursts = False
-    effort = None
     caveat = (
         "method mgc is the paper's: all slots busy at all times, prefill without compute, TTFT as a sum of percentiles; "
         "its errors are in docs/accuracy.md"

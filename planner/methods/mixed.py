@@ -234,7 +234,6 @@ class Mixed(Method):
         "prefill and decode under a token budget, as their engine runs them (vLLM, SGLang, TensorRT-LLM)",
     )
     shares_budget = replays = True
-    effort = 2
 
     def pool(
         self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic

@@ -132,7 +132,6 @@ class Occupancy(Method):
     """See :class:`OccupancyPool`."""
 
     name, summary = "occupancy", "slots that prefill in chunks of their own (exclusive engines)"
-    effort = 10
 
     def pool(
         self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic

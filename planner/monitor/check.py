@@ -100,8 +100,8 @@ class PoolCheck(Record):
         What its metrics say.
     predicted
         What the plan predicts at the traffic measured.
-    planned_rate_per_s, planned_replicas
-        As planned, replicas with spares; of a scaled fleet those that its scaler wants for the traffic measured.
+    planned_replicas
+        As planned, with spares; of a scaled fleet those that its scaler wants for the traffic measured.
     scaled
         Whether a scaler sets its replicas.
     moved
@@ -117,7 +117,6 @@ class PoolCheck(Record):
     name: str
     measured: Measured
     predicted: Prediction
-    planned_rate_per_s: float
     planned_replicas: int
     moved: tuple[Moved, ...]
     kept: tuple[Kept, ...]
@@ -368,7 +367,6 @@ class _Pool:
             self.pool.name,
             found,
             usual,
-            self.pool.arrival_rate_per_s,
             expected,
             tuple(moved),
             kept,

@@ -205,10 +205,6 @@ class Promises:
         """Quantile levels that are told of: those reported always and those promised."""
         return tuple(sorted({*reported, *(p.quantile for p in self.latency)}))
 
-    def limits(self, metric: str) -> list[float]:
-        """Limits on one metric [s]."""
-        return [p.limit_s for p in self.parts if p.metric == metric]
-
     def only(self, latency: tuple[Promise, ...]) -> Promises:
         """The same cap and minimum with other latency promises."""
         return replace(self, latency=latency)

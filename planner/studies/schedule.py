@@ -167,14 +167,6 @@ class ScheduledPool(Record):
         """Of the busiest hour's replicas over all hours [USD]."""
         return self.static_usd_per_hour * len(self.replicas)
 
-    def stretches(self) -> list[tuple[int, int, int]]:
-        """(first hour, hours, replicas) of every stretch of one count; the first may begin before hour 0 of the list.
-
-        >>> [s for s in _stretches((3, 1, 1, 3))]
-        [(1, 2, 1), (3, 2, 3)]
-        """
-        return _stretches(self.replicas)
-
 
 def cron_time(seconds: float, weekly: bool) -> str:
     """Minute, hour and day fields of a moment of the day or week (Monday 0:00 first), whole minutes, never later.
@@ -199,6 +191,11 @@ def cron_spans(replicas: Sequence[int], startup_s: float) -> tuple[int, list[tup
 
 
 def _stretches(replicas: Sequence[int]) -> list[tuple[int, int, int]]:
+    """(first hour, hours, replicas) of every stretch of one count; the first may begin before hour 0 of the list.
+
+    >>> _stretches((3, 1, 1, 3))
+    [(1, 2, 1), (3, 2, 3)]
+    """
     hours = len(replicas)
     starts = [h for h in range(hours) if replicas[h] != replicas[h - 1]]
     if not starts:

@@ -199,8 +199,7 @@ def test_ctrl_c_keeps_what_is_whole_and_says_so() -> None:
 
 
 def test_a_page_has_the_same_bytes_with_one_thread_and_four(monkeypatch: pytest.MonkeyPatch) -> None:
-    # a method whose plans take a moment: threads have as many of them to put in order
-    asked = {**QUICK, "pools": 1}
+    asked = {"rate": 8.0, "slo": 0.5, "tp": 1, "token_budget": 4096, "pools": 1}
     pages = set()
     for workers in (1, 4):
         monkeypatch.setattr(advised, "cores", lambda n=workers: n)

@@ -36,9 +36,7 @@ TOGETHER = (
 
 @cache
 def plan(**options: Any) -> fo.Plan:
-    return fo.plan(
-        **{"workload": "azure", "rate": 30, "slo": 0.5, "pools": 1, "method": "occupancy", "tp": 1, **options}
-    )
+    return fo.plan(**{"workload": "azure", "rate": 60, "slo": 0.5, "pools": 1, "method": "occupancy", **options})
 
 
 @cache
@@ -49,15 +47,8 @@ def scaled(deployed: str = "k8s", **asked: Any) -> fo.Autoscaling:
 @cache
 def apart() -> fo.Autoscaling:
     """Of prefill and decode pools, the least work that has both: objects do not hang on how they are sized."""
-    two = {
-        "shape": "disaggregated",
-        "burst": "poisson",
-        "routing": "random",
-        "method": "mixed",
-        "confidence": 0.5,
-        "tp": 1,
-    }
-    return fo.autoscale(fo.plan(workload="azure", rate=10, slo=0.5, tpot=0.05, engine="sglang", **two), startup="110s")
+    two = {"shape": "disaggregated", "burst": "poisson", "routing": "random", "method": "mixed", "confidence": 0.5}
+    return fo.autoscale(fo.plan(workload="azure", rate=20, slo=0.5, tpot=0.05, engine="sglang", **two), startup="110s")
 
 
 def documents(found: fo.Autoscaling, to: str, *place: Any) -> list[dict[str, Any]]:

@@ -105,7 +105,7 @@ LONGER: list[tuple[dict[str, Any], float, int, int]] = [
 )
 def test_against_simulation(options: dict[str, Any], rate: float, prefills: int, decodes: int) -> None:
     model = fleet(**options)
-    runs = np.array([simulated(model, rate, prefills, decodes, seed, 3000) for seed in range(6)])
+    runs = np.array([simulated(model, rate, prefills, decodes, seed, 3000) for seed in range(4)])
     error = 4.0 * runs.std(axis=0, ddof=1) / math.sqrt(len(runs))
     value = np.array(predicted(model, rate, prefills, decodes))
     # four standard errors, and 3% (TTFT, E2E), 4% (TPOT, whose tail are the requests of few tokens) of model error

@@ -44,7 +44,7 @@ def _solved(workload: Workload, **options: Any) -> tuple[FleetProblem, Any]:
 @pytest.mark.parametrize(
     "options",
     [
-        {"slo": 0.5, "rate": 100.0, "tp": 1, "token_budget": 2048},
+        {"slo": 0.5, "rate": 300.0, "tp": 1, "token_budget": 2048},
         {"slo": 0.5, "rate": 300.0, "method": "occupancy"},
         {"slo": 2.0, "rate": 1000.0, **PAPER},
         {"slo": 1.0, "tpot": 0.05, "rate": 50.0, "tp": 1, "token_budget": 1024},
