@@ -328,7 +328,7 @@ class ReplayPool(PoolModel):
         sure = False
         for p in promises if {p.kind for p in promises} <= {*METRICS} and several.any() else ():
             counted = several if p.metric == "tpot_s" else slice(None)
-            least = max(p.quantile - ROOTS * math.sqrt((1.0 - p.quantile) / ALONE), 1e-9)
+            least = p.quantile - min(ROOTS * math.sqrt((1.0 - p.quantile) / ALONE), 0.5 * p.quantile)
             low, value = weighted_quantiles(found[p.metric][counted], lengths.weight[counted], (least, p.quantile))
             told, sure = [*told, (p, value)], sure or low > p.limit_s
         return max(told, key=lambda row: row[1] / row[0].limit_s) if sure else None
