@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from planner.report.blocks import Block, Table, Text
-from planner.report.pages import Listing, pages, rows_of, told_beside, written
+from planner.report.pages import Alone, Listing, pages, rows_of, told_beside, written
 from planner.units import format_bytes, format_count, format_percent
 
 if TYPE_CHECKING:
@@ -25,24 +25,69 @@ COUNTED = "arithmetic of the shape, or as published with it"
 DERIVED = "computed from the numbers above"
 
 
-def _listing(rows: Sequence[dict[str, Any]], page: Sequence[Block], **told: Any) -> Listing:
-    """Rows and a page, with a document of our own."""
-    return Listing(rows, page, {"schema_version": Listing.schema_version, **told})
+class GpuList(Listing):
+    """GPUs as rows."""
+
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("gpus=to_rows",)
 
 
-def gpu_list(gpus: Sequence[GpuSpec]) -> Listing:
+class ModelList(Listing):
+    """Models as rows."""
+
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("models=to_rows",)
+
+
+class OfferList(Listing):
+    """Offers as rows."""
+
+    versioned: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ("offers=to_rows",)
+
+
+class Fact(TypedDict):
+    """A number and where it is from."""
+
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry(Listing):
+    """An entry of the catalog as rows.
+
+    Parameters
+    ----------
+    kind, name
+        ``gpu`` or ``model``, and its canonical name.
+    aliases
+        Other names that mean it.
+    facts
+        Field -> value in SI units and source.
+    """
+
+    kind: str
+    name: str
+    aliases: Sequence[str]
+    facts: Mapping[str, Fact]
+
+    versioned: ClassVar[bool] = True
+
+
+def gpu_list(gpus: Sequence[GpuSpec]) -> GpuList:
     """GPUs as rows, and where to see more."""
     rows = rows_of(
         told_beside(__file__)["gpu_row"], gpus, aliases=lambda g: " ".join(a.replace(" ", "-") for a in g.aliases)
     )
     offered = {g.name: g.sources.get("price_usd_per_hour", "no offer known: --price") for g in gpus}
-    return _listing(rows, _page("gpus", None, gpus=gpus, price_of=lambda g: offered[g.name]), gpus=rows)
+    return GpuList(rows, _page("gpus", None, gpus=gpus, price_of=lambda g: offered[g.name]))
 
 
-def model_list(models: Sequence[ModelSpec]) -> Listing:
+def model_list(models: Sequence[ModelSpec]) -> ModelList:
     """Models as rows, and where to see more."""
     rows = rows_of(told_beside(__file__)["model_row"], models, aliases=lambda m: " ".join(m.aliases))
-    return _listing(rows, _page("models", None, models=models, attention=_attention), models=rows)
+    return ModelList(rows, _page("models", None, models=models, attention=_attention))
 
 
 def _attention(m: ModelSpec) -> str:
@@ -57,13 +102,13 @@ def _attention(m: ModelSpec) -> str:
     return ", ".join(kinds)
 
 
-def offer_list(offers: Sequence[Offer], used: Collection[Offer] = ()) -> Listing:
+def offer_list(offers: Sequence[Offer], used: Collection[Offer] = ()) -> OfferList:
     """Offers as rows; ``*`` marks those of `used`, which a plan takes without a price, ``stale`` one too old to rely on."""
     rows = [{**offer.to_dict(), "used": offer in used} for offer in offers]
-    return _listing(rows, _page("offers", None, offers=offers, used=lambda offer: offer in used), offers=rows)
+    return OfferList(rows, _page("offers", None, offers=offers, used=lambda offer: offer in used))
 
 
-def gpu_entry(spec: GpuSpec, offer: Offer | None) -> Listing:
+def gpu_entry(spec: GpuSpec, offer: Offer | None) -> CatalogEntry:
     """A GPU with the source of every number and the offer a plan takes."""
     sheet = spec.sources.get("flops_per_s", "")
     bought = "no offer known: give --price" if offer is None else f"{offer.describe()}; {offer.source}"
@@ -83,7 +128,7 @@ def gpu_entry(spec: GpuSpec, offer: Offer | None) -> Listing:
     return _entry("gpu", spec, facts)
 
 
-def model_entry(spec: ModelSpec, kv_bytes_per_token: float) -> Listing:
+def model_entry(spec: ModelSpec, kv_bytes_per_token: float) -> CatalogEntry:
     """A model's shape with its source; what a model does not have is left out."""
     facts = []
     for f in fields(spec):
@@ -103,12 +148,11 @@ def _fact(name: str, value: object, shown: str | None, source: str) -> dict[str,
     return {"field": name, "value": value, "shown": shown, "source": source}
 
 
-def _entry(kind: str, spec: GpuSpec | ModelSpec, facts: Sequence[dict[str, Any]]) -> Listing:
+def _entry(kind: str, spec: GpuSpec | ModelSpec, facts: Sequence[dict[str, Any]]) -> CatalogEntry:
     """The name, the facts, and the other names."""
     page = _page("entry", spec, facts=facts, also=", ".join(spec.aliases))
-    rows = rows_of(("field", "value", "source"), facts)
-    numbers = {f["field"]: {"value": f["value"], "source": f["source"]} for f in facts}
-    return _listing(rows, page, kind=kind, name=spec.name, aliases=spec.aliases, facts=numbers)
+    numbers: dict[str, Fact] = {f["field"]: {"value": f["value"], "source": f["source"]} for f in facts}
+    return CatalogEntry(rows_of(("field", "value", "source"), facts), page, kind, spec.name, spec.aliases, numbers)
 
 
 _SCALES = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9), ("ps", 1e12))
@@ -120,12 +164,31 @@ def _profile_rows(profiles: Sequence[Profile]) -> list[dict[str, Any]]:
     return [{**row, **{f"iteration_{k}": v for k, v in p.iteration.to_dict().items()}} for row, p in rows]
 
 
-def profile_list(profiles: Sequence[Profile]) -> Listing:
+@dataclass(frozen=True, slots=True)
+class ProfileList(Listing):
+    """Profiles as rows.
+
+    Parameters
+    ----------
+    profiles
+        What to list.
+    """
+
+    profiles: Sequence[Profile]
+
+    versioned: ClassVar[bool] = True
+
+
+class ProfileComparison(ProfileList):
+    """Profiles to compare, the first being the base."""
+
+
+def profile_list(profiles: Sequence[Profile]) -> ProfileList:
     """One line per profile."""
-    return _listing(_profile_rows(profiles), _page("profiles", None, profiles=profiles), profiles=profiles)
+    return ProfileList(_profile_rows(profiles), _page("profiles", None, profiles=profiles), profiles)
 
 
-def profile_comparison(profiles: Sequence[Profile]) -> Listing:
+def profile_comparison(profiles: Sequence[Profile]) -> ProfileComparison:
     """Parameters beside those of the first, and what they mean: W, H, knee, time of a typical decode batch and of a prompt."""
     from planner.iteration.model import PARAMETER_UNITS
 
@@ -153,7 +216,7 @@ def profile_comparison(profiles: Sequence[Profile]) -> Listing:
     # names are longer than numbers: two of them would leave no room for a second column
     named = [f"{k}: {p.name}" for k, p in enumerate(profiles, start=1)]
     page: list[Block] = [Text(named), Table(["", *map(str, range(1, len(profiles) + 1))], rows, {""})]
-    return _listing(_profile_rows(profiles), page, profiles=profiles)
+    return ProfileComparison(_profile_rows(profiles), page, profiles)
 
 
 def value(amount: float | None, unit: str) -> str:
@@ -170,7 +233,7 @@ def value(amount: float | None, unit: str) -> str:
     return f"{amount:.3g} {unit}"
 
 
-def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None) -> Listing:
+def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None) -> Alone:
     """Everything a profile says, and the parameters of every paper's form."""
     from planner.iteration.model import PARAMETER_UNITS
 
@@ -187,7 +250,7 @@ def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None)
         untested_told="; ".join(profile.untested),
         papers=_papers(papers) if papers else [],
     )
-    return Listing(_profile_rows([profile]), page, profile)
+    return Alone(_profile_rows([profile]), page, profile)
 
 
 def _papers(derived: Mapping[str, Derived]) -> Table:
@@ -206,7 +269,23 @@ def _papers(derived: Mapping[str, Derived]) -> Table:
     return Table(columns, rows, set(columns) - {"value"})
 
 
-def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals]) -> Listing:
+@dataclass(frozen=True, slots=True)
+class WorkloadList(Listing):
+    """Shipped workloads as rows.
+
+    Parameters
+    ----------
+    workloads, profiles
+        What to list.
+    """
+
+    workloads: Sequence[Workload]
+    profiles: Mapping[str, Arrivals]
+
+    versioned: ClassVar[bool] = True
+
+
+def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals]) -> WorkloadList:
     """Workloads and hourly profiles as rows."""
     told: dict[str, Callable[[Workload], object]] = {
         "categories": lambda w: " ".join(c for c in w.categories if c),
@@ -217,8 +296,7 @@ def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals
     page = _page("workloads", None, workloads=workloads, **told)
     if profiles:
         page += _page("hourly_profiles", None, items=[_hours(name, arrivals) for name, arrivals in profiles.items()])
-    rows = rows_of(told_beside(__file__)["workload_row"], workloads, **told)
-    return _listing(rows, page, workloads=workloads, profiles=profiles)
+    return WorkloadList(rows_of(told_beside(__file__)["workload_row"], workloads, **told), page, workloads, profiles)
 
 
 def _note(w: Workload) -> str:
@@ -236,8 +314,8 @@ def _hours(name: str, arrivals: Arrivals) -> dict[str, object]:
     return {"name": name, "rate": rate, "peak": peak, **dict(zip(("busiest", "quietest"), ends, strict=True))}
 
 
-def drift_listing(found: Drift, names: tuple[str, str]) -> Listing:
+def drift_listing(found: Drift, names: tuple[str, str]) -> Alone:
     """What changed from the first workload to the second."""
     title = f"{names[0]} -> {names[1]}"
     rows = [[written(text, found, {}) or "-" for text in told] for told in told_beside(__file__)["drift"]]
-    return Listing(found.to_rows(), [Table([title, "value", "meaning"], rows, {title, "meaning"})], found)
+    return Alone(found.to_rows(), [Table([title, "value", "meaning"], rows, {title, "meaning"})], found)

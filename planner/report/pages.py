@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from planner.plans import HOURS_PER_MONTH
 from planner.report.blocks import STYLES, Block, Table, Text, rows_table
 from planner.shared.documents import shipped
-from planner.shared.record import Record, placed, plain, spelled
+from planner.shared.record import Record, placed, spelled
 from planner.shared.remarks import Writer
 from planner.units import format_bytes, format_count, format_usd
 
@@ -173,7 +173,7 @@ def _block(told: dict[str, Any], thing: Any, values: Mapping[str, Any]) -> Block
 
 @dataclass(frozen=True, slots=True)
 class Listing(Record):
-    """Something looked up, as every format has it.
+    """Something looked up, as every format has it; what JSON and YAML have are the fields of its kind.
 
     Parameters
     ----------
@@ -181,18 +181,28 @@ class Listing(Record):
         What is written as CSV.
     page
         What people read.
-    told
-        What JSON and YAML have: names and values, or one thing that writes itself.
     """
 
-    rows: Sequence[dict[str, Any]]
-    page: Sequence[Table | Text]
-    told: Any
+    rows: Sequence[dict[str, Any]] = field(repr=False)
+    page: Sequence[Table | Text] = field(repr=False)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per thing."""
         return [*self.rows]
 
+
+@dataclass(frozen=True, slots=True)
+class Alone(Listing):
+    """One thing that writes itself, with a page.
+
+    Parameters
+    ----------
+    thing
+        That thing.
+    """
+
+    thing: Any
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        return dict(plain(self.told))
+        return dict(self.thing.to_dict())
