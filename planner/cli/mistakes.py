@@ -35,7 +35,8 @@ BESIDE = (
     ("of which file", "---scenario"), ("no metrics to look at", "+--emit-rules rules"), ("fixed by the plan", "=what-if"),
     ("promise --e2e, which", "---tpot +--e2e 1s"), ("beside inventory", "---inventory"),
     ("says itself how many images", "---images"), ("answered says how often", "---rate ---throughput"),
-    ("no image encoder of", "---model +--model qwen3-vl-8b"),
+    ("no image encoder of", "---model +--model qwen3-vl-8b"), ("how often does each ask", "+--think-time 60s"),
+    ("no latency promise", "+--slo 0.5"), ("capacity: of what fleet", "+--have h100=24"),
 )  # fmt: skip
 """What is said of options that do not go together, and what to add (+), leave out (-) or call instead (=)."""
 
