@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 import yaml
 from scipy.integrate import quad
 
+from planner.autoscale import derive
 from planner.autoscale.backtest import (
     UTILIZATION,
     Capacity,
@@ -467,3 +469,13 @@ def test_a_threshold_is_the_prediction_at_the_largest_rate() -> None:
     context = pool.law.mean(m.KV) / pool.law.mean(m.DECODE)
     assert found.kv_usage == pytest.approx(at.mean_running * context / pool.setup.kv_tokens, rel=1e-6)
     assert found.load == pytest.approx(each / pool.model.capacity_per_s)
+
+
+def test_a_path_says_whether_its_swings_were_measured() -> None:
+    def told(dispersion: tuple[tuple[float, float], ...] | None) -> list[str]:
+        arrivals = None if dispersion is None else SimpleNamespace(dispersion=dispersion)
+        question = SimpleNamespace(traffic=SimpleNamespace(arrivals=arrivals))
+        return list(derive._path_told(SimpleNamespace(question=question, linked=False), "a day"))  # type: ignore[arg-type]
+
+    assert told(((1.0, 5.0),)) == ["path: a day, with the swings of the measured arrivals"]
+    assert told(()) == told(None) == ["path: a day, without swings (no arrivals measured)"]

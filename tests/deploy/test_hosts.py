@@ -42,6 +42,14 @@ def test_hosts_end_their_servers_in_good_order() -> None:
     assert int(re.search(r"TimeoutStopSec=(\d+)", unit).group(1)) > drain  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("kind", ["one pool", "cut", "groups"])
+def test_who_starts_several_hosts_is_told_of_all(kind: str) -> None:
+    written = fo.deploy(plan_of(kind), "systemd")
+    hosts = {name.split("/")[0] for name in written.files if re.match(r"host\d+/", name)}
+    told = [note for note in written.notes if "must resolve" in note]
+    assert [int(note.split()[0]) for note in told] == ([len(hosts)] if len(hosts) > 1 else [])
+
+
 def envoys(to: str, kind: str) -> tuple[Any, Any, str]:
     """Bootstrap and pools of the Envoy on a host, as written, and the script that drains."""
     if to == "systemd":
