@@ -20,7 +20,7 @@ from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.load import normalized, repository
 from planner.catalog.profiles import profile as find_profile
-from planner.errors import InfeasibleError, InputError, refuse_below_1
+from planner.errors import InfeasibleError, InputError, refuse, refuse_below_1
 from planner.fleet.assemble import fleet_of, make_plan
 from planner.fleet.shapes import find_shape, standing_fleet
 from planner.plans import Plan, SavedPool, plan_document
@@ -942,6 +942,7 @@ def capacity(
         from planner.studies.stock import capacity_of_stock
 
         counts = OPTIONS["inventory"].kind.read(have if isinstance(have, Mapping) else [*have], "have")
+        refuse([f"have: {gpu}={count} is no number of GPUs" for gpu, count in counts.items() if count < 0])
         there = {find_gpu(name).name: count for name, count in counts.items() if count}
         if not there:
             raise InputError("have: no GPU at all", "Write it as h100=24.")

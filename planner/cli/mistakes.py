@@ -19,7 +19,7 @@ PLANNED = ("plan", "--cdf", "azure", "--slo", "0.5")
 EXAMPLES = {
     "--hours": "servegen-m-small", "--startup": "4min", "--monthly-growth": "8%", "--lead-time": "90d", "--format": "json",
     "-f": "json", "--rates": "6,10", "--delta": "1%", "--horizon": "1h", "--to": "k8s",
-    "-o": "plan.yaml", "--have": "h100=24",
+    "-o": "plan.yaml", "--have": "h100=24", "--think-time": "60s",
     "--output": "plan.yaml", "--plot": "plan.svg", "--policies": "eb", "--dwell": "1h", "--requests": "20000",
     "schedule --from": "2027-01-31", "autoscale --to": "hpa", "report -o": "report.html", "--reserved": "h100=1.79@1y",
     "--rate": "20", "--cdf": "azure", "--workload": "azure", "-w": "azure", "--model": "llama-3.1-8b",
@@ -28,6 +28,7 @@ EXAMPLES = {
 """Values of options, or of a command's, whose kind says too little."""
 
 BESIDE = (
+    ("users: not together with rate", "---rate +--think-time 60s"),
     ("without osl", "+--osl 300 +--rate 20"), ("without isl", "+--isl 2000 +--rate 20"), ("states no arrival rate", "+--rate 20"),
     ("beside cdf", "---cdf +--rate 20"), ("has at most", "---drop-longer-than"), ("does not fit on", "---gpu +--gpu h200"),
     ("nothing to change", "+--set rate=40"), ("--zip needs", "---zip"), ("no rates by hour", "+--hours servegen-m-small"),

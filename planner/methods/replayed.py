@@ -693,7 +693,9 @@ class ReplayPool(PoolModel):
         ttft, tpot, e2e, several = self._latencies(played, counted)
         with np.errstate(invalid="ignore"):
             waited = run.admitted_s[counted] - run.sent_s[counted]
-        came = requests.arrival_s[counted]
+        # what follows an answer comes when it is sent; what never was counts in no window
+        sent = requests.arrival_s if requests.following is None else run.sent_s
+        came = sent[counted]
         running = float(run.resident_s.sum()) / (played.span_s * played.replicas)
         found = Prediction(
             quantiles=quantiles,
@@ -740,9 +742,11 @@ class ReplayPool(PoolModel):
 
     def _levels(self, values: Floats, weight: Floats, came_s: Floats, levels: Sequence[float]) -> tuple[float, ...]:
         """Quantiles of all values, or what 95% of the windows in which they came keep their own quantiles within."""
-        if not self.windows_s or not values.size or not len(levels):
+        known = np.isfinite(came_s)
+        if not self.windows_s or not known.any() or not len(levels):
             return weighted_quantiles(values, weight, levels)
-        window = (came_s // self.windows_s).astype(np.int64)
+        values, weight = values[known], weight[known]
+        window = (came_s[known] // self.windows_s).astype(np.int64)
         order = np.argsort(window, kind="stable")
         parts = np.split(order, np.flatnonzero(np.diff(window[order])) + 1)
         each = np.sort([weighted_quantiles(values[part], weight[part], levels) for part in parts], axis=0)

@@ -250,6 +250,8 @@ MISTAKES = [
     ),
     ("plan --slo 0.5 --users 500 --rate 3", INPUT, "--users 500: not together with rate"),
     ("plan --slo 1 --users 500", INPUT, "--users 500: how often does each ask?"),
+    ("plan --slo 1 --users 500 --think-time soon", INPUT, "--think-time: 'soon' is not a duration"),
+    ("capacity --slo 1 --have h100=-3", INPUT, "--have: h100=-3 is no number of GPUs"),
     ("capacity --have h100=4", INPUT, "no latency promise given"),
     ("capacity --slo 1 --method occupancy", INPUT, "capacity: of what fleet?"),
     ("plan --slo 0.5 --input 2000 --output 300 --rate 3", USAGE, "--input: is written --isl 2000"),

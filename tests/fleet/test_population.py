@@ -115,6 +115,25 @@ def test_users_ask_as_often_and_wait_as_long_as_in_a_stepping_simulation(
     assert waits == pytest.approx(np.mean([t for _, t in runs]), rel=0.03)
 
 
+def test_windows_of_users_are_those_in_which_they_asked() -> None:
+    """A call that follows an answer has no arrival of its own: it belongs to the window in which it was sent."""
+    workload = Workload.from_arrays(np.array([700.0, 2000.0]), np.array([30.0, 90.0]), arrival_rate_per_s=1.0)
+    law = FleetMoments(workload, chunk=512).law(State(0.0), State(math.inf))
+    assert law is not None
+    sending = Sending(population=Population(30, 5.0, asked_per_s=1.0), drawn=True)
+    iteration = IterationModel(t0=FIXED_S, w=0.0, b=PER_TOKEN_S, c=0.0, h=PER_SEQUENCE_S, g=0.0, a=0.0)
+    engine = Replicas(1, iteration, SLOTS, 1e6, routing="random")
+    pool = PopulationPool(FleetTraffic(Traffic(workload, 1.0, sending=sending)).of(law), engine).by_windows(20.0)
+    played = pool._play(1.0, 1, 4000, 0, ())
+    counted = played.requests.weight == 1.0
+    sent, ttft = played.run.sent_s[counted], played.run.ttft_s[counted]
+    each = sorted(np.median(ttft[sent // 20.0 == k]) for k in np.unique(sent // 20.0))
+    told = pool._told(played, (0.5,)).value("ttft_s", 0.5)
+    # 95% of the windows keep it; a median of an even number lies between two
+    assert len(each) > 20 and told == pytest.approx(each[math.ceil(0.95 * len(each)) - 1], rel=0.02)
+    assert told > 1.02 * np.median(ttft)
+
+
 ASKED = {"isl": 1000, "osl": 200, "slo": 1.0, "tp": 1, "token_budget": 2048}
 
 
