@@ -31,7 +31,7 @@ from benchmarks.accuracy.memory import kv_memory
 from benchmarks.accuracy.mixtures import decode, spread
 from benchmarks.accuracy.mlperf import offline, server, stated
 from benchmarks.accuracy.rows import ROOT, SHARED, Pair, Row, public, rows_of, systems, write_csv
-from planner.errors import FleetOptError
+from benchmarks.accuracy.serving import passing_over
 
 FIGURES = ROOT / "docs" / "accuracy" / "figures.json"
 
@@ -82,20 +82,17 @@ STUDIES = {
 def judged(folder: Path, families: Sequence[str] = FAMILIES) -> list[Pair]:
     """Every prediction beside its measurement, of the parts that the folder has.
 
-    What cannot be judged - a model or GPU that the catalog does not have, a broken file - is named on standard error; a part
-    ends there, what it had judged before counts.
+    What cannot be judged - a model or GPU that the catalog does not have, a broken row - is named on standard error and left
+    out; a file that cannot be read ends its part, and what was judged before counts.
     """
     found: list[Pair] = []
     for part, own in PARTS.items():
-        if not set(own) & set(families):
-            continue
-        try:
-            # one by one: what came before an error stays
-            for pair in part(folder):
-                if pair.family in families:
-                    found.append(pair)
-        except (FleetOptError, KeyError, ValueError) as error:
-            print(f"{', '.join(own)}: ended at {type(error).__name__}: {error}", file=sys.stderr)
+        if set(own) & set(families):
+            with passing_over(", ".join(own)):
+                # one by one: what came before an error stays
+                for pair in part(folder):
+                    if pair.family in families and pair.counts:
+                        found.append(pair)
     return found
 
 
