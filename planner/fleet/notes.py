@@ -208,7 +208,11 @@ def options_without_effect(question: CompiledQuestion, fleet: Fleet) -> Iterator
     """Options given that change nothing."""
     engines, purchase = question.engines, question.purchase
     if question.traffic.sessions is None:
-        of_caches = {"session_ttl": engines.session_ttl_s is not None, "offload": engines.offload_gib > 0.0}
+        of_caches = {
+            "session_ttl": engines.session_ttl_s is not None,
+            "offload": engines.offload_gib > 0.0,
+            "offload_disk": engines.offload_disk_gib > 0.0,
+        }
         yield from (Remark("no_sessions", {"option": option}) for option, given in of_caches.items() if given)
     own = fleet.pools[0].option
     searched = {own.gpu.name} if engines.profile is not None else {find_gpu(g).name for g in engines.gpu}

@@ -326,6 +326,12 @@ class PlanInputs:
         Host memory of a replica for cached prompts that the GPU drops, GiB. Default: 0.
     offload_gbps
         Link between host memory and a GPU, Gbit/s. Default: 200.
+    offload_disk
+        Disk of a replica for what its host memory drops, GiB. Default: 0.
+    offload_disk_gbps
+        Speed at which that disk is read, Gbit/s. Default: 50.
+    write_through
+        Whether all prompts are copied to host memory and disk as they are computed, else what is dropped. Default: false.
     inventory
         GPUs available of a type: h100=64. Repeat.
     max_kw
@@ -340,6 +346,8 @@ class PlanInputs:
         Link per GPU between prefill and decode nodes, Gbit/s. Default: 100.
     kv_transfer_base
         Time of a KV transfer beyond its bytes. Default: 2ms.
+    kv_transfer_layerwise
+        Whether layers travel while later ones are computed, else whole prompts when they are done. Default: false.
 
     Search
     ------
@@ -472,6 +480,9 @@ class PlanInputs:
     session_ttl: float | None = _option(None, of.DURATION, check=_POSITIVE, flags=())
     offload: float = _option(0.0, of.NUMBER, check=_NOT_NEGATIVE, flags=())
     offload_gbps: float = _option(200.0, of.NUMBER, check=_POSITIVE, flags=())
+    offload_disk: float = _option(0.0, of.NUMBER, check=_NOT_NEGATIVE, flags=())
+    offload_disk_gbps: float = _option(50.0, of.NUMBER, check=_POSITIVE, flags=())
+    write_through: bool = _option(False, of.SWITCH, flags=())
     max_queue: int | None = _option(None, of.COUNT, check=_NOT_NEGATIVE, flags=())
     max_queued_tokens: int | None = _option(None, of.TOKENS, check=_AT_LEAST_1, flags=())
     client_timeout: float | None = _option(None, of.DURATION, check=_POSITIVE)
@@ -500,6 +511,7 @@ class PlanInputs:
     )
     kv_transfer_gbps: float = _option(100.0, of.NUMBER, check=_POSITIVE, flags=())
     kv_transfer_base: float = _option(0.002, of.DURATION, check=_NOT_NEGATIVE, flags=())
+    kv_transfer_layerwise: bool = _option(False, of.SWITCH, flags=())
 
     def __post_init__(self) -> None:
         if self.throughput is not None and not self.promises:

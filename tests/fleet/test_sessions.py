@@ -72,7 +72,7 @@ def test_host_memory_that_is_slower_than_computing_is_left_alone():
     one = {**BIG, "tp": 2, "routing": "random"}
     slow, bare = fo.plan(CHATS, **one, offload=512, offload_gbps=2), fo.plan(CHATS, **one)
     assert slow.cost_usd_per_hour == bare.cost_usd_per_hour and slow.inputs["offload"] == 0.0
-    assert any("host memory for prompts (512 GiB) is not used" in note for note in slow.notes)
+    assert any("host memory or disk for prompts (512 GiB) is not used" in note for note in slow.notes)
 
 
 def test_shared_prefixes_want_a_gateway_that_knows_them():
