@@ -303,9 +303,10 @@ def _price_checks(plan: Plan, gpu: str) -> list[str]:
 
 
 def start_line(plan: Plan) -> str:
-    """How an engine of the largest pool is started."""
+    """How an engine of the largest pool is started, which where there are several a comment of the shell names."""
     pool = max(plan.pools, key=lambda p: p.gpus)
     engine = engine_of(plan.inputs)
     model = repository(str(plan.inputs.get("model"))) or str(plan.inputs.get("model"))
     started = [word.format(model=model) for word in engine.launch]
-    return shlex.join([*started, *engine.arguments(pool.settings.to_dict())])
+    line = shlex.join([*started, *engine.arguments(pool.settings.to_dict())])
+    return line if len(plan.pools) == 1 else f"{line}  # pool {pool.name}; of every pool: --format vllm"
