@@ -3,7 +3,7 @@
     python -m benchmarks.accuracy FOLDER --json OUT    # a JSON list of rows {family, metric, n, median, mean, p90, worst,
     signed, covered}
     python -m benchmarks.accuracy                      # $FLEETOPT_SHARED_DATA, and writes docs/accuracy/public.md, figures.json
-    and docs/data/public.csv
+    and docs/data/public.csv, ladders.csv
     python -m benchmarks.accuracy PART [--print]       # brings that part of docs/accuracy.md and its lines in the index up to
     date: fleetopt, memory, occupancy, ... (minutes)
     python -m benchmarks.accuracy STUDY ...            # prints or writes what another page quotes: autoscale, closed, drifts, fit,
@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks.accuracy.calibrated import kernels, mixed_batches, servers
 from benchmarks.accuracy.engines import acceptance, documented, open_loop
-from benchmarks.accuracy.fleets import disaggregated, offload
+from benchmarks.accuracy.fleets import disaggregated, offload, told_ladders
 from benchmarks.accuracy.memory import kv_memory
 from benchmarks.accuracy.mixtures import decode, spread
 from benchmarks.accuracy.mlperf import offline, server, stated
@@ -166,6 +166,7 @@ def main() -> None:
         # as the file has them, which a test holds the page to
         public([Row(**row) for row in figures]).write("public")
         write_csv("public.csv", systems(pairs, rows))
+        write_csv("ladders.csv", told_ladders(folder))
         print(f"wrote docs/accuracy/public.md, docs/data/public.csv and {FIGURES}", file=sys.stderr)
 
 
