@@ -108,7 +108,7 @@ class PlanOptions(TypedDict, total=False):
     pp: int | str | None
     dp: int | str | None
     ep: int | str | None
-    speculate: str | None
+    speculate: str | Mapping[str, Any] | None
     engine: str | None
     api_overhead: float | str | None
     request_time: float | str | None
@@ -337,8 +337,9 @@ def plan(
         GPUs over which whole experts are spread: tp x dp, or 1 = every expert is cut. Default: tp x dp where dp >
         1, else 1. [whole number]
     speculate
-        Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle,
-        draft or ngram. Default: none. [text]
+        Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,accept=[.8,.7,.6], length=2.4, or vLLM's
+        counts drafts=1000,accepted=800/560/336; METHOD is mtp, eagle3, eagle, draft or ngram. Default: none. [text,
+        or its parts by name]
     engine
         Engine that serves (sglang, trtllm, vllm; of a version: vllm@0.27): its host's time and its measured
         profile. Default: that of --profile, else vllm. [text]

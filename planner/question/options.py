@@ -307,8 +307,8 @@ class PlanInputs:
         GPUs over which whole experts are spread: tp x dp, or 1 = every expert is cut. Default: tp x dp where dp > 1, else
         1.
     speculate
-        Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle, draft or
-        ngram. Default: none.
+        Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,accept=[.8,.7,.6], length=2.4, or vLLM's counts
+        drafts=1000,accepted=800/560/336; METHOD is mtp, eagle3, eagle, draft or ngram. Default: none.
     engine
         Engine that serves ({engines}; of a version: vllm@0.27): its host's time and its measured profile. Default: that of
         --profile, else vllm.
@@ -440,7 +440,7 @@ class PlanInputs:
     dp: int | None = _option(None, of.COUNT, check=_AT_LEAST_1, bought=True)
     ep: int | None = _option(None, of.COUNT, check=_AT_LEAST_1, bought=True, flags=())
     speculate: str | None = _option(
-        None, of.TEXT, check=_parses("planner.iteration.speculation:Speculation.parse", named=True)
+        None, of.SPECULATION, check=_parses("planner.iteration.speculation:Speculation.parse", named=True)
     )
     engine: str | None = _option(None, of.TEXT, check=_engine)
     api_overhead: float | None = _option(None, of.DURATION, check=_NOT_NEGATIVE, flags=())

@@ -19,6 +19,7 @@ from planner.fleet.records import pool_plans, sure_remark
 from planner.fleet.shapes.colocated import SHAPE, Colocated
 from planner.plans import Narrowing, Sized, Sureness
 from planner.question.compiled import CompiledQuestion
+from planner.report.text.plan import before_signing
 from planner.shared.remarks import Remark
 from planner.workload.sending import Sending, Surge
 from planner.workload.trace import Intervals
@@ -408,4 +409,10 @@ def test_what_speculation_gains_is_told_against_the_plain_replica(acceptance: fl
     assert found.code == ("speculation_gains" if crosses is None else "speculation_crosses") or acceptance == 0.9
     if crosses is not None:
         assert values["crossing"] <= 0.1 and values["assumed"] == ""
+    # the page says so where it slows
+    plan = fo.plan(
+        FOUR,
+        **{k: v for k, v in {**ASKED, **options, "speculate": f"eagle3:k=3,accept={acceptance}"}.items() if k != "cdf"},
+    )
+    assert any("speculation slows them" in line for line in before_signing(plan)) == (crosses is not None)
     assert speculation_remark(own.question, plain) is None
