@@ -10,7 +10,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -19,6 +18,10 @@ from hypothesis import HealthCheck, settings
 LONG = bool(os.environ.get("FLEETOPT_LONG"))
 settings.register_profile("fleetopt", deadline=None, derandomize=not LONG, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fleetopt")
+
+# as the command does, before NumPy is imported: threads of small matrices that wait for each other take the other worker's core
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
 
 # a developer's own price lists must not decide what a test finds cheapest
 os.environ["FLEETOPT_PRICES"] = os.path.join(os.devnull, "none")
@@ -38,7 +41,7 @@ def first_of(workload: Any, most: int) -> Any:
     """The first requests of a trace, at the rate and under the name of all."""
     if (trace := workload.recorded) is None:
         return workload
-    first = trace.select(np.arange(trace.requests) < most)
+    first = trace.select(trace.times_s < trace.times_s[min(most, trace.requests - 1)])
     columns = {name: getattr(first, name) for name in ("input_tokens", "output_tokens", "category")}
     return workload.rebuilt(columns, recorded=first)
 
