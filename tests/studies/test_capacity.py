@@ -140,6 +140,7 @@ def test_users_a_fleet_bears() -> None:
         "pools": 1,
         "tp": 1,
         "token_budget": 2048,
+        "max_num_seqs": 64,
         "confidence": 0.5,
     }
     standing = fo.plan(few, users=60, **asked)
