@@ -216,7 +216,7 @@ def test_one_number_rescales_the_estimate(tmp_path: Path, folder: Path) -> None:
 def test_secrets_are_nowhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A password in the address and a key in the environment: not in the profile, the points, the report, or an error."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-verysecretkey123")
-    truth = IterationModel(t0=8e-3, h=60e-6)
+    truth = IterationModel(t0=3e-3, h=60e-6)
     results = []
 
     def check(pace: float) -> None:
@@ -225,7 +225,7 @@ def test_secrets_are_nowhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
             monkeypatch.setattr("sys.argv", ["fleetopt", "calibrate", "--server", address])
             results.append(run(
                 "calibrate", "--server", address, "--model", "llama-3.1-8b", "--gpu", "l40s", "--max-input", 256,
-                "--max-output", 16, "--max-concurrency", 4, "--max-seconds", 2 * pace, "--force", "-f", "json",
+                "--max-output", 16, "--max-concurrency", 4, "--max-seconds", 1 * pace, "--force", "-f", "json",
             ))  # fmt: skip
         assert results[-1].exit_code == 0, results[-1].output
 
