@@ -135,9 +135,9 @@ def test_a_command_that_is_stopped_stops_the_engine(tmp_path: Path, how: signal.
     """Interrupted: what was measured is fitted; terminated: nothing is written. The engine is gone both times."""
     child, busy, profile = (tmp_path / name for name in ("child", "busy", "p.yaml"))
     command = [
-        sys.executable, "-m", "planner.cli.main", "calibrate", "--launch", "--engine", "vllm", "--model", "llama-3.1-8b", "--gpu", "l40s",
-        "--engine-command", launch(tmp_path).command[0], "--engine-args", f"--child {child} --busy {busy}", "--max-seconds", "300",
-        "--max-input", "128", "--max-output", "16", "--max-concurrency", "4", "--force", "-o", str(profile),
+        sys.executable, "-m", "planner.cli.main", "calibrate", "--launch", "--engine", "vllm", "--model", "llama-3.1-8b",
+        "--gpu", "l40s", "--engine-command", launch(tmp_path).command[0], "--engine-args", f"--child {child} --busy {busy}",
+        "--max-seconds", "300", "--max-input", "128", "--max-output", "16", "--max-concurrency", "4", "--force", "-o", str(profile),
     ]  # fmt: skip
     # tests run in the background may have SIGINT ignored, which a child would inherit
     listening = signal.signal(signal.SIGINT, signal.default_int_handler)
