@@ -58,7 +58,8 @@ def cache_lines(pool: Pool, model: SessionPool) -> Iterator[str]:
     """The same in words, by routing."""
     facts = cache_curve(pool, model)
     share, host, again = (float(str(facts[k])) for k in ("cached_share", "host_share", "repeated_share"))
-    beside = f", host memory {format_percent(host)}" if host > 0.0 else ""
+    where = "host memory and disk" if model.cache.disk_tokens > 0.0 else "host memory"
+    beside = f", {where} {format_percent(host)}" if host > 0.0 else ""
     alive, runs, pinned = (float(str(facts[k])) for k in ("sessions", "busy_s", "pinned_tokens"))
     yield (
         f"{pool.name}: prefix caches supply {format_percent(share)} of the prompt tokens{beside}; {format_percent(again)} repeat."

@@ -280,9 +280,16 @@ def before_signing(plan: Plan) -> list[str]:
         found.append("the trace is shorter than a day, its busiest hour unknown:  --rate, --headroom 30%")
     found += _price_checks(plan, gpu)
     others = [str(r) for r in _remarks(plan, "warnings") if r.code not in UNFIT]
+    others += [str(Remark("speculation_slows", r.values)) for r in _remarks(plan, "notes") if _slows(r)]
     shortened = [line if len(line) <= 160 else line[:157].rsplit(" ", 1)[0] + " ..." for line in others[:2]]
     # groups of one GPU type are measured together
     return list(dict.fromkeys([*shortened, *found]))[:MOST_CHECKS]
+
+
+def _slows(remark: Remark) -> bool:
+    """Whether it says of a pool that speculating slows it at its load."""
+    values = remark.values
+    return remark.code == "speculation_crosses" and float(str(values["load"])) >= float(str(values["crossing"]))
 
 
 def unmeasured(gpu: str, trust: str) -> str:
