@@ -341,6 +341,8 @@ def unsure(found: Shortfall, model: PoolModel, slow: PoolModel, levels: tuple[fl
         return found
     p = found.promise
     own, slowed = (m.unloaded(levels).value(p.metric, p.quantile) for m in (model, slow))
+    # what idle replicas keep and no number at work does is longer at work whatever the iteration times
+    own, slowed = (x * found.best_s / slowed for x in (own, slowed)) if found.best_s < math.inf else (own, slowed)
     # all of it but what comes before the engine grows with the iteration times
     rise = (slowed - own) / (margin.slow - 1.0)
     slowest = 1.0 + (p.limit_s - own) / rise if rise > 0.0 else math.inf

@@ -306,8 +306,8 @@ def test_replays_in_python_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_how_sure_is_told_with_what_would_narrow_it() -> None:
-    def sure(low: int | None, high: int | None, *narrowing: Narrowing) -> Remark:
-        ends = (Sized(0.1, None if low is None else (low,), low), Sized(0.9, None if high is None else (high,), high))
+    def sure(least: int | None, most: int | None, *narrowing: Narrowing, low: float = 0.1) -> Remark:
+        ends = [Sized(chance, None if n is None else (n,), n) for chance, n in ((low, least), (0.9, most))]
         return sure_remark(
             Sureness(0.8, 0.83, 0.2, 8, 0.9, Sized(0.5, (5,), 5, 9.0), *ends, steps=(), most=1.0, narrowing=narrowing)
         )
@@ -316,8 +316,9 @@ def test_how_sure_is_told_with_what_would_narrow_it() -> None:
     assert sure(4, 1200).values == {"share": 0.83, "sizes": several, "narrow": "", "draws": 8}
     assert sure(1, None).values["sizes"] == "1 GPU holds them with a chance of 10%, no number with 90%"
     assert sure(None, None).values["sizes"] == "no number of GPUs holds them with a chance of 10%"
-    assert sure(1, 1).values["sizes"] == "1 GPU holds them with a chance of 90%"
-    assert sure(40, 40).values["sizes"] == "40 GPUs hold them with a chance of 90%, fewer with less than 10%"
+    # a size that keeps more than it was looked for has the chance it has, and of smaller ones nothing is known
+    assert sure(1, 1, low=0.93).values["sizes"] == "1 GPU holds them with a chance of 93%"
+    assert sure(40, 44, low=0.31).values["sizes"] == "40 GPUs hold them with a chance of 31%, 44 with 90%"
     trace, times = Narrowing("trace", 0.1, 0, 0.0), Narrowing("calibration", 0.05, 3, 9.0)
     assert sure(4, 8, trace, times).values["narrow"] == (
         "; iteration times measured on this GPU (fleetopt calibrate) would take 3 GPUs less"
