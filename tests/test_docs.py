@@ -218,7 +218,8 @@ def test_the_documents_stay_few() -> None:
 
 def test_measured_systems_are_told_as_they_are() -> None:
     """The page of measured systems and its lines in the index have the figures that are committed."""
-    from benchmarks.accuracy.rows import Row, missed, public, renewed
+    from benchmarks.accuracy.rows import Row, missed, public
+    from tools.tables import renewed
 
     rows = json.loads((ROOT / "docs" / "accuracy" / "figures.json").read_text(encoding="utf-8"))["rows"]
     committed = [Row(**row) for row in rows]

@@ -30,8 +30,9 @@ from benchmarks.accuracy.fleets import disaggregated, offload, told_ladders
 from benchmarks.accuracy.memory import kv_memory
 from benchmarks.accuracy.mixtures import decode, spread
 from benchmarks.accuracy.mlperf import offline, server, stated
-from benchmarks.accuracy.rows import ROOT, SHARED, Pair, Row, missed, public, renewed, rows_of, systems, write_csv
-from benchmarks.accuracy.serving import passing_over
+from benchmarks.accuracy.rows import SHARED, Pair, Row, missed, public, rows_of, systems
+from benchmarks.accuracy.serving import skipping
+from tools.tables import ROOT, renewed, write_csv
 
 INDEX = ROOT / "docs" / "accuracy.md"
 FIGURES = ROOT / "docs" / "accuracy" / "figures.json"
@@ -89,7 +90,7 @@ def judged(folder: Path, families: Sequence[str] = FAMILIES) -> list[Pair]:
     found: list[Pair] = []
     for part, own in PARTS.items():
         if set(own) & set(families):
-            with passing_over(", ".join(own)):
+            with skipping(", ".join(own)):
                 # one by one: what came before an error stays
                 for pair in part(folder):
                     if pair.family in families and pair.counts:

@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import planner as fo
-from benchmarks.accuracy.rows import markdown, write_csv
 from planner.autoscale.backtest import (
     Capacity,
     Threshold,
@@ -56,6 +55,7 @@ from planner.studies.schedule import needs_of
 from planner.workload.hours import hourly_rates
 from tests.autoscale.elastic import WARM_UP_S, Decide, Scaled, simulate_elastic, simulate_elastic_pair
 from tests.monitor.exporter import fleet_of
+from tools.tables import markdown, write_csv
 
 Floats = NDArray[np.float64]
 Kind = tuple[str, str, str, float, dict[str, float]]

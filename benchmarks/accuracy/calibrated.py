@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.accuracy.cases import NO_ALLREDUCE, possible, server_system
-from benchmarks.accuracy.rows import Pair, band_of
-from benchmarks.accuracy.serving import FloatArray, passing_over
+from benchmarks.accuracy.rows import Pair
+from benchmarks.accuracy.serving import FloatArray, skipping
 from planner.calibrate.closed_loop import Loads, ServerPoint, loop_times
 from planner.calibrate.files import read_iterations_csv, read_servers_csv
 from planner.calibrate.fit import fit_points
@@ -20,7 +20,7 @@ from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.iteration.constants import CONSTANTS
 from planner.iteration.model import IterationModel
-from planner.iteration.roofline import roofline
+from planner.iteration.roofline import prior_band, roofline
 
 FIT_POINTS, MIXED_POINTS = 24, 36
 """Points a microbenchmark measures, of kernels and of batches that one attention kernel takes together."""
@@ -46,11 +46,11 @@ def kernels(data: Path) -> Iterator[Pair]:
         return
     designed, others = (read_iterations_csv(path, where={"role": role}) for role in ("fit", "test"))
     for key, points in others.items():
-        with passing_over(" ".join(map(str, key))):
+        with skipping(" ".join(map(str, key))):
             device, spec = find_gpu(key[0]), find_model(key[1])
             prior, name = roofline(device, spec, key[2]), f"{key[0]} {key[1]} TP{key[2]}"
             for ratio in _ratios(prior, points):
-                yield Pair("kernels_none", "time", name, float(ratio), 1.0, band_of(device, spec, None))
+                yield Pair("kernels_none", "time", name, float(ratio), 1.0, prior_band(device, spec, None))
             if key in designed:
                 fit = fit_points(designed[key].select(range(min(FIT_POINTS, len(designed[key])))), prior)
                 for ratio in _ratios(fit.iteration, points):
@@ -63,7 +63,7 @@ def mixed_batches(data: Path) -> Iterator[Pair]:
     if not path.is_file():
         return
     for (device, network, tp), points in read_iterations_csv(path).items():
-        with passing_over(f"{device} {network} TP{tp}"):
+        with skipping(f"{device} {network} TP{tp}"):
             prior = roofline(find_gpu(device), find_model(network), tp, constants=dict(CONSTANTS) | NO_ALLREDUCE)
             fit = fit_points(points.select(range(MIXED_POINTS)), prior, resamples=5)
             mixed = np.array(points.kinds) == "mixed"
@@ -87,7 +87,7 @@ def servers(data: Path) -> Iterator[Pair]:
     """Servers fitted to their own loads, one shape left out: mean error of a server, and of each shape."""
     path = data / "calibration" / "servers.csv"
     for key, points in (read_servers_csv(path) if path.is_file() else {}).items():
-        with passing_over(" ".join(map(str, key))):
+        with skipping(" ".join(map(str, key))):
             device, spec, parallel, engine = server_system(key)
             points = possible(points, device, spec, parallel.tp)
             if len({p.shape for p in points}) < ENOUGH_SHAPES:

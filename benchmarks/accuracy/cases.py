@@ -78,16 +78,9 @@ def kernel_cases(data: Path) -> Iterator[Case]:
             if number:  # the same kernels again and again: one weight per kind of batch is enough
                 kept = kept.select(range(0, len(kept), max(1, len(kept) // 60)))
             yield Case(
-                "kernels",
-                f"{gpu_name} {model_name} tp{tp}",
-                find_gpu(gpu_name),
-                find_model(model_name),
-                Parallelism(int(tp)),
-                None,
-                _kernel_ratio(kept),
-                alone=number == 1,
-                prompts=np.array(kept.kinds) == "prefill",
-            )
+                "kernels", f"{gpu_name} {model_name} tp{tp}", find_gpu(gpu_name), find_model(model_name), Parallelism(int(tp)),
+                None, _kernel_ratio(kept), alone=number == 1, prompts=np.array(kept.kinds) == "prefill",
+            )  # fmt: skip
 
 
 def _kernel_ratio(points: Points) -> Callable[[IterationModel], FloatArray]:
@@ -152,15 +145,9 @@ def open_loop_cases(data: Path) -> Iterator[Case]:
         n = column["completed_per_s"] * steps * column["tpot_mean_s"]
         cached = 192.0 if rows[0]["prefix_caching"] == "1" else 0.0
         yield Case(
-            "servers",
-            f"h100_sxm llama-3.1-8b vllm bf16 tp1 {setting}",
-            find_gpu("h100"),
-            find_model("llama-3.1-8b"),
-            Parallelism(1),
-            "vllm",
-            _open_loop_ratio(column, n, steps, cached),
-            steps=float(steps.mean()),
-        )
+            "servers", f"h100_sxm llama-3.1-8b vllm bf16 tp1 {setting}", find_gpu("h100"), find_model("llama-3.1-8b"),
+            Parallelism(1), "vllm", _open_loop_ratio(column, n, steps, cached), steps=float(steps.mean()),
+        )  # fmt: skip
 
 
 def _open_loop_ratio(

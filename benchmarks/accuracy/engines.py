@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.accuracy.mlperf_data import run_s
-from benchmarks.accuracy.rows import Pair, band_of
-from benchmarks.accuracy.serving import Load, completed_per_s, paced, passing_over, quantile, table, through
+from benchmarks.accuracy.rows import Pair
+from benchmarks.accuracy.serving import Load, completed_per_s, paced, quantile, skipping, table, through
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import Profile, estimated_profile
 from planner.iteration.constants import CONSTANTS
-from planner.iteration.roofline import roofline
+from planner.iteration.roofline import prior_band, roofline
 from planner.iteration.speculation import METHODS, Speculation
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
 from planner.predict.records import Replicas
@@ -39,7 +39,7 @@ def open_loop(data: Path) -> Iterator[Pair]:
     largest: dict[str, tuple[float, ...]] = {}
     rows = [r for r in table(data / "real" / "openloop" / "constant_rate_stages.csv") if "eagle" not in r["setting"]]
     for setting in sorted({r["setting"] for r in rows}):
-        with passing_over(f"openloop {setting}"):
+        with skipping(f"openloop {setting}"):
             own = [r for r in rows if r["setting"] == setting]
             profile, server, cached = _server(own[0])
             prompt, output = float(own[0]["input_tokens"]), float(own[0]["output_tokens"])
@@ -74,10 +74,8 @@ def _server(row: dict[str, str]) -> tuple[Profile, Replicas, float]:
     v0 = row["setting"].startswith("v0")
     launches_s = CONSTANTS["launch_s_per_layer"] * (1.0 - CONSTANTS["graph_launch"]) * network.layers if v0 else 0.0
     profile = replace(
-        profile,
-        iteration=replace(profile.iteration, apart=float(v0)),
-        api_overhead_s=profile.api_overhead_s + launches_s,
-    )
+        profile, iteration=replace(profile.iteration, apart=float(v0)), api_overhead_s=profile.api_overhead_s + launches_s,
+    )  # fmt: skip
     server = Replicas(
         1, profile.iteration, float(row["max_num_seqs"]), float(row["token_budget"]),
         request_s=profile.request_s + launches_s, wake_s=profile.wake_s,
@@ -93,11 +91,11 @@ def acceptance(data: Path) -> Iterator[Pair]:
     """Mean acceptance lengths of every curve at every number of drafts."""
     curves: dict[tuple[str, ...], dict[int, float]] = {}
     for row in table(data / "real" / "spec_decode" / "acceptance_length.csv"):
-        with passing_over("acceptance_length.csv"):
+        with skipping("acceptance_length.csv"):
             key = (row["model"], row["method"], row["variant"], row["mode"])
             curves.setdefault(key, {})[int(row["draft_tokens"])] = float(row["acceptance_length"])
     for key, lengths in curves.items():
-        with passing_over(" ".join(key)):
+        with skipping(" ".join(key)):
             # a block of drafts at once (dspark) is a trained layer's, as EAGLE-3's are
             method = key[1] if key[1] in METHODS else "eagle3"
             for k, measured in lengths.items():
@@ -170,6 +168,6 @@ def documented() -> Iterator[Pair]:
         seconds = run_s(model, prompt * mine, output * mine, budget, slots, room)
         rate = mine.size * output * spread.copies / spread.gpus / seconds
         cell = f"{row['model']} {row['gpu']} {spread} {row['precision']}"
-        band = band_of(device, network, "trtllm_offline")
+        band = prior_band(device, network, "trtllm_offline")
         measured = float(row["tokens_per_s_per_gpu"])
         yield Pair("documented", "tokens_per_s", f"{cell} {prompt}/{output}", rate, measured, band, cell)

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from benchmarks.accuracy.cases import NO_ALLREDUCE, Case, kernel_cases, open_loop_cases, server_cases
 from benchmarks.accuracy.mixtures import mixture_cases
 from benchmarks.accuracy.mlperf_data import mlperf_cases, rate_cases
-from benchmarks.accuracy.rows import ROOT
 from planner.engines import engine as find_engine
 from planner.iteration.constants import CONSTANTS
 from planner.iteration.roofline import band_kind, known_band, roofline
+from tools.tables import ROOT
 
 FloatArray = NDArray[np.float64]
 

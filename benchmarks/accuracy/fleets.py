@@ -12,8 +12,8 @@ import numpy as np
 
 import planner as fo
 from benchmarks.accuracy.mixtures import LADDER, RATIO, Workers, ratio_runs, served
-from benchmarks.accuracy.rows import SHARED, Pair, write_csv
-from benchmarks.accuracy.serving import Load, completed_per_s, passing_over, poisson, quantile, random, table, through
+from benchmarks.accuracy.rows import SHARED, Pair
+from benchmarks.accuracy.serving import Load, completed_per_s, poisson, quantile, random, skipping, table, through
 from planner.catalog.kv import kv_bytes_per_token, kv_capacity, window_share
 from planner.catalog.profiles import Profile, estimated_profile
 from planner.engines import engine as find_engine
@@ -24,6 +24,7 @@ from planner.predict.calls import session_calls
 from planner.predict.records import PrefixCache, Replicas, Run
 from planner.predict.run import replay
 from planner.workload.importing import read_workload
+from tools.tables import write_csv
 
 STAGE_S, APART_S = 60.0, 600.0
 """A stage's length, and how far apart their begins are replayed: each has ended before the next, the cache stays [s]."""
@@ -113,7 +114,7 @@ def disaggregated(data: Path) -> Iterator[Pair]:
     for one in ladders_apart(data):
         yield from one.pairs("pd_knee", "pd_e2e")
     for part in (stated_rate, ratios):
-        with passing_over(part.__name__):
+        with skipping(part.__name__):
             yield from part(data)
 
 
@@ -155,11 +156,7 @@ class Ladder:
 
 def told_ladders(data: Path) -> Iterator[Sequence[object]]:
     """Every stage of every ladder: rates [1/s] and P90 [s], measured and told."""
-    yield (
-        "ladder",
-        "sent",
-        *(f"{name} {of}" for name in ("achieved", "ttft_p90", "e2e_p90") for of in ("measured", "told")),
-    )
+    yield "ladder", "sent", "achieved", "told", "ttft_p90_s", "told", "e2e_p90_s", "told"
     for one in (*ladders_apart(data), *ladders_cached(data)):
         for rate, achieved, row, stage in zip(one.rates, one.achieved, one.rows, one.stages, strict=True):
             told = (f"{v:.3g}" for v in (stage.achieved_per_s, stage.ttft_p90_s, stage.e2e_p90_s))
@@ -172,7 +169,7 @@ def ladders_apart(data: Path) -> tuple[Ladder, ...]:
     """Prefill and decode on replicas of their own, prompts that share prefixes."""
     rows, found = list(table(data / "real" / "pd" / "ladder.csv")), []
     for arm in sorted({r["arm"] for r in rows}):
-        with passing_over(arm):
+        with skipping(arm):
             own = [r for r in rows if r["arm"] == arm]
             (prefills, tp), (decodes, decode_tp) = (map(int, own[0][k].split("xTP")) for k in ("prefill", "decode"))
             device, model, _ = served(own[0]["gpu"], own[0]["model"], tp)
@@ -189,15 +186,14 @@ def ladders_apart(data: Path) -> tuple[Ladder, ...]:
                 rates, GROUPS["pd"], profiles[0].api_overhead_s,
                 partial(through, replicas=first, cache=kept, decoders=second, transfer_s=moves),
             )  # fmt: skip
-            achieved = [float(r["achieved_per_s"]) for r in own]
-            found.append(Ladder(arm, rates, achieved, own, stages, profiles[0].band))
+            found.append(Ladder(arm, rates, [float(r["achieved_per_s"]) for r in own], own, stages, profiles[0].band))
     return tuple(found)
 
 
 def stated_rate(data: Path) -> Iterator[Pair]:
     """A fleet of 8 x TP1 prefill and 2 x TP4 decode at a constant rate."""
     for row in table(data / "real" / "pd" / "rate45.csv"):
-        with passing_over("rate45.csv"):
+        with skipping("rate45.csv"):
             device, model, _ = served(LADDER[0], "gpt-oss-120b", 1)
             profiles = _profiles(LADDER[1], device, model, 1, 4)
             first, second = split(profiles, (8, 2), (math.inf, _room(LADDER[1], device, model, 4)))
@@ -232,7 +228,7 @@ def ratios(data: Path) -> Iterator[Pair]:
     """Closed loops at several ratios of prefill to decode workers: latencies, and which ratio answers the most."""
     cells: dict[str, list[tuple[float, float]]] = {}
     for run in ratio_runs(data):
-        with passing_over(run.cell):
+        with skipping(run.cell):
             if run.broken:
                 continue
             told_per_s, told_e2e, told_step, profile = _closed_loop(run)
@@ -264,7 +260,7 @@ def ladders_cached(data: Path) -> tuple[Ladder, ...]:
     """Prefixes in GPU memory only, and with host memory behind it."""
     rows, found = list(table(data / "real" / "offload" / "ladders.csv")), []
     for arm in dict.fromkeys(r["arm"] for r in rows):
-        with passing_over(arm):
+        with skipping(arm):
             own = [r for r in rows if r["arm"] == arm]
             count, tp = int(own[0]["replicas"]), int(own[0]["tp"])
             device, model, _ = served(own[0]["gpu"], own[0]["model"], tp)
@@ -273,7 +269,7 @@ def ladders_cached(data: Path) -> tuple[Ladder, ...]:
                 count, profile.iteration, 1024.0, 8192.0, FLEET_HBM / count, "prefix",
                 request_s=profile.request_s, wake_s=profile.wake_s,
             )  # fmt: skip
-            speed = tp * HOST_BYTES_PER_S / (tp * kv_bytes_per_token(model, tp))
+            speed = HOST_BYTES_PER_S / kv_bytes_per_token(model, tp)
             kept = PrefixCache(FLEET_HOST / count, speed) if "routing" in arm else PrefixCache()
             rates = [float(r["target_qps"]) for r in own]
             play = partial(through, replicas=server, cache=kept)

@@ -13,17 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.accuracy.cases import Case, closed_loop_tpots
-from benchmarks.accuracy.rows import Pair, band_of
-from benchmarks.accuracy.serving import (
-    FloatArray,
-    Load,
-    completed_per_s,
-    passing_over,
-    quantile,
-    table,
-    through,
-    tpot_s,
-)
+from benchmarks.accuracy.rows import Pair
+from benchmarks.accuracy.serving import FloatArray, Load, completed_per_s, quantile, skipping, table, through, tpot_s
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
@@ -31,6 +22,7 @@ from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import estimated_profile
 from planner.engines import engine as find_engine
 from planner.iteration.model import IterationModel
+from planner.iteration.roofline import prior_band
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.predict.records import Replicas
 
@@ -109,12 +101,12 @@ def ratio_runs(data: Path) -> Iterator[Workers]:
     rows = list(table(data / "real" / "pd" / "ratio.csv"))
     means: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        with passing_over("ratio.csv"):
+        with skipping("ratio.csv"):
             means.setdefault((row["isl"], row["osl"]), []).append(
                 int(row["total_output_tokens"]) / int(row["completed"])
             )
     for row in rows:
-        with passing_over("ratio.csv"):
+        with skipping("ratio.csv"):
             prefills, decodes, done = int(row["prefill"]), int(row["decode"]), int(row["completed"])
             yield Workers(
                 prefills, decodes, 8 // (prefills + decodes), int(row["conc"]), done,
@@ -153,7 +145,7 @@ def _prompt_ratio(prompt: float, tokens_per_s: float) -> Callable[[IterationMode
 def prompt_cases(data: Path) -> Iterator[Case]:
     """Prompt tokens a prefill worker computes where decode workers wait for it, log(predicted/measured) of the rate."""
     for run in ratio_runs(data):
-        with passing_over(run.cell):
+        with skipping(run.cell):
             steps_s = (run.output_tokens - 1.0) * float(run.row["mean_tpot_ms"])
             waits = float(run.row["mean_ttft_ms"]) > QUEUED * (steps_s + float(run.row["mean_ttft_ms"]))
             if run.prefills >= run.decodes or not waits:
@@ -163,19 +155,18 @@ def prompt_cases(data: Path) -> Iterator[Case]:
             name = f"{network.name} {device.name} TP{run.tp} {run.prefills}P{run.decodes}D {run.cell}"
             yield Case("prompts", name, device, network, parallel, RATIO[1], _prompt_ratio(run.input_tokens, rate))
     for row in table(data / "real" / "pd" / "rate45.csv"):
-        with passing_over("rate45.csv"):
+        with skipping("rate45.csv"):
             device, network, parallel = served(LADDER[0], "gpt-oss-120b", 1)
             ratio = _prompt_ratio(float(row["input_tokens"]), PREFILL_TOKENS_PER_S)
-            yield Case(
-                "prompts", f"{network.name} {device.name} TP1 prompts", device, network, parallel, LADDER[1], ratio
-            )
+            name = f"{network.name} {device.name} TP1 prompts"
+            yield Case("prompts", name, device, network, parallel, LADDER[1], ratio)
 
 
 def mixture_cases(data: Path) -> Iterator[Case]:
     """Decode steps of mixtures at known batches, a cell per system and shape."""
     yield from prompt_cases(data)
     for run in ratio_runs(data):
-        with passing_over(run.cell):
+        with skipping(run.cell):
             if run.broken:
                 continue
             device, network, parallel = served(RATIO[0], run.row["model_id"].split("/")[-1], run.tp)
@@ -183,36 +174,31 @@ def mixture_cases(data: Path) -> Iterator[Case]:
             name = f"{network.name} {device.name} TP{run.tp} {run.prefills}P{run.decodes}D {run.cell}"
             yield Case("mixtures", name, device, network, parallel, RATIO[1], ratio)
     for row in table(data / "real" / "pd" / "rate45.csv"):
-        with passing_over("rate45.csv"):
+        with skipping("rate45.csv"):
             device, network, parallel = served(LADDER[0], "gpt-oss-120b", 4)
             output, prompt = float(row["output_tokens"]), float(row["input_tokens"])
             tpot = (float(row["e2e_mean_s"]) - float(row["ttft_mean_s"])) / (output - 1.0)
             running = float(row["achieved_per_s"]) * (output - 1.0) * tpot / 2.0
             ratio = _ratio(running, prompt + 0.5 * output, tpot)
-            yield Case(
-                "mixtures",
-                f"{network.name} {device.name} 2xTP4 {row['rate']}/s",
-                device,
-                network,
-                parallel,
-                LADDER[1],
-                ratio,
-            )
+            name = f"{network.name} {device.name} 2xTP4 {row['rate']}/s"
+            yield Case("mixtures", name, device, network, parallel, LADDER[1], ratio)
+    for file, row in closed_loops(data):
+        with skipping(file):
+            device, network, parallel = spread_system(row)
+            shape = f"{row['input_tokens']}/{row['output_tokens']} x{row['concurrency']}"
+            name = f"{network.name} {device.name} {parallel} {shape}"
+            if float(row["ttft_median_s"]) > QUEUED * float(row["e2e_median_s"]):
+                yield Case("prompts", name, device, network, parallel, "vllm", _loop_ratio(row))
+                continue
+            prompt, output, size = (float(row[k]) for k in ("input_tokens", "output_tokens", "concurrency"))
+            point = ServerPoint(prompt, output, size, _mean_tpot_s(row), float(row["ttft_median_s"]))
+            yield Case("mixtures", name, device, network, parallel, "vllm", _spread_ratio(point), steps=output - 1.0)
+
+
+def closed_loops(data: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """The closed loops on spread experts, by file; the first week's engine was not warm."""
     for file in sorted((data / "real" / "moe_closed_loop").glob("*.csv")):
-        if file.stem == "first_week":  # its engine was not warm
-            continue
-        for row in table(file):
-            with passing_over(file.name):
-                device, network, parallel = spread_system(row)
-                shape = f"{row['input_tokens']}/{row['output_tokens']} x{row['concurrency']}"
-                name = f"{network.name} {device.name} {parallel} {shape}"
-                if float(row["ttft_median_s"]) > QUEUED * float(row["e2e_median_s"]):
-                    yield Case("prompts", name, device, network, parallel, "vllm", _loop_ratio(row))
-                    continue
-                prompt, output, size = (float(row[k]) for k in ("input_tokens", "output_tokens", "concurrency"))
-                point = ServerPoint(prompt, output, size, _mean_tpot_s(row), float(row["ttft_median_s"]))
-                ratio = _spread_ratio(point)
-                yield Case("mixtures", name, device, network, parallel, "vllm", ratio, steps=point.output_tokens - 1.0)
+        yield from ((file.name, row) for row in table(file) if file.stem != "first_week")
 
 
 def _mean_tpot_s(row: dict[str, str]) -> float:
@@ -255,30 +241,26 @@ def decode(data: Path) -> Iterator[Pair]:
         model = profile.iteration
         if case.steps:
             model = model.with_requests(find_engine(case.engine or "vllm").request_s, case.steps, 1.0)
-        band = band_of(case.gpu, case.model, case.engine)
+        band = prior_band(case.gpu, case.model, case.engine)
         yield Pair("moe_decode", "tpot", case.cell, float(np.exp(case.log_ratio(model)[0])), 1.0, band)
 
 
 def spread(data: Path) -> Iterator[Pair]:
     """Closed loops on whole experts spread over GPUs: TPOT, TTFT and throughput of the whole loop."""
-    for file in sorted((data / "real" / "moe_closed_loop").glob("*.csv")):
-        if file.stem == "first_week":
-            continue
-        for row in table(file):
-            with passing_over(file.name):
-                device, network, parallel = spread_system(row)
-                profile = estimated_profile(device, network, parallel)
-                slots, budget = 1024.0, 8192.0
-                kv = kv_capacity(network, device, parallel, max_num_seqs=1024, token_budget=8192)
-                server = Replicas(1, profile.iteration, slots, budget, float(kv.tokens), request_s=profile.request_s)
-                size, output = int(row["prompts"]), float(row["output_tokens"])
-                load = Load(np.zeros(size), float(row["input_tokens"]), output)
-                run = through(load, server, in_flight=float(row["concurrency"]))
-                name = f"{network.name} {parallel} {row['input_tokens']}/{row['output_tokens']} x{row['concurrency']}"
-                rate = completed_per_s(run)
-                yield Pair("experts_spread", "requests_per_s", name, rate, float(row["requests_per_s"]), profile.band)
-                e2e = quantile(run.e2e_s, 0.5) + profile.api_overhead_s
-                yield Pair("experts_spread", "e2e_median", name, e2e, float(row["e2e_median_s"]), profile.band)
-                if float(row["ttft_median_s"]) <= QUEUED * float(row["e2e_median_s"]):
-                    tpot = quantile(tpot_s(run, output), 0.5)
-                    yield Pair("experts_spread", "tpot_median", name, tpot, float(row["tpot_median_s"]), profile.band)
+    for file, row in closed_loops(data):
+        with skipping(file):
+            device, network, parallel = spread_system(row)
+            profile = estimated_profile(device, network, parallel)
+            kv = kv_capacity(network, device, parallel, max_num_seqs=1024, token_budget=8192)
+            server = Replicas(1, profile.iteration, 1024.0, 8192.0, float(kv.tokens), request_s=profile.request_s)
+            size, output = int(row["prompts"]), float(row["output_tokens"])
+            load = Load(np.zeros(size), float(row["input_tokens"]), output)
+            run = through(load, server, in_flight=float(row["concurrency"]))
+            name = f"{network.name} {parallel} {row['input_tokens']}/{row['output_tokens']} x{row['concurrency']}"
+            rates = completed_per_s(run), float(row["requests_per_s"])
+            yield Pair("experts_spread", "requests_per_s", name, *rates, profile.band)
+            e2e = quantile(run.e2e_s, 0.5) + profile.api_overhead_s
+            yield Pair("experts_spread", "e2e_median", name, e2e, float(row["e2e_median_s"]), profile.band)
+            if float(row["ttft_median_s"]) <= QUEUED * float(row["e2e_median_s"]):
+                tpot = quantile(tpot_s(run, output), 0.5)
+                yield Pair("experts_spread", "tpot_median", name, tpot, float(row["tpot_median_s"]), profile.band)

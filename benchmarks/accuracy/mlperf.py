@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +24,11 @@ from benchmarks.accuracy.mlperf_data import (
     offline_rate,
     public_gpu,
 )
-from benchmarks.accuracy.rows import Pair, band_of
-from benchmarks.accuracy.serving import FloatArray, Load, passing_over, quantile, random, table, through
+from benchmarks.accuracy.rows import Pair
+from benchmarks.accuracy.serving import FloatArray, Load, quantile, random, skipping, table, through
 from planner.engines import engine as find_engine
 from planner.iteration.model import IterationModel
-from planner.iteration.roofline import roofline
+from planner.iteration.roofline import prior_band, roofline
 from planner.machine.hardware import Parallelism
 from planner.predict.records import Replicas
 
@@ -54,21 +53,15 @@ def scaled(model: IterationModel, factor: float) -> IterationModel:
     return replace(model, **{name: getattr(model, name) * factor for name in TIMES})
 
 
-@cache
-def offline_cases(data: Path) -> tuple[Case, ...]:
-    """MLPerf Offline, with the ends of its runs."""
-    return tuple(mlperf_cases(data)) if (data / "real" / "mlperf" / "offline.csv").is_file() else ()
-
-
 def offline(data: Path) -> Iterator[Pair]:
     """Throughput; of the ways to spread a model that a source leaves open, the fastest predicted one."""
     best: dict[str, tuple[float, Case, FloatArray]] = {}
-    for case in offline_cases(data):
+    for case in mlperf_cases(data):
         logs = np.atleast_1d(case.log_ratio(roofline(case.gpu, case.model, case.parallel, engine=case.engine)))
         if case.system not in best or logs.mean() > best[case.system][0]:
             best[case.system] = float(logs.mean()), case, logs
     for _, case, logs in best.values():
-        band = band_of(case.gpu, case.model, case.engine)
+        band = prior_band(case.gpu, case.model, case.engine)
         for log in logs:
             yield Pair("mlperf_offline", "throughput", case.cell, math.exp(log), 1.0, band, case.cell)
 
@@ -152,7 +145,7 @@ def server(data: Path) -> Iterator[Pair]:
     paired = {entry.row["entry"]: entry for entry in mlperf_rows(folder, "offline.csv")}
     seen: dict[tuple[object, ...], float] = {}
     for entry in mlperf_rows(folder, "server.csv"):
-        with passing_over(entry.cell):
+        with skipping(entry.cell):
             row = entry.row
             if row["offline_entry"] not in paired:
                 continue
@@ -177,7 +170,7 @@ def stated(data: Path) -> Iterator[Pair]:
     """Mixtures at the rates of MLPerf v6.1: TPOT and TTFT there, and the largest rate."""
     known = list(mlperf_rows(data / "real" / "mlperf", "server.csv")) if (data / "real" / "mlperf").is_dir() else []
     for row in table(data / "real" / "mlperf61" / "server.csv"):
-        with passing_over(f"v6.1 {row.get('system')}"):
+        with skipping(f"v6.1 {row.get('system')}"):
             name = MODELS_61.get(row["model"], row["model"])
             if not row["scheduled_per_s"]:
                 continue
@@ -189,7 +182,7 @@ def stated(data: Path) -> Iterator[Pair]:
             rate = float(row["scheduled_per_s"])
             ttft, tpot = system.at(rate)
             label = f"{row['gpu']} {name} {row['scenario']} {parallel}"
-            band = band_of(entry.gpu, entry.model, entry.engine)
+            band = prior_band(entry.gpu, entry.model, entry.engine)
             yield Pair("moe_rate", "tpot_mean", label, float(tpot.mean()), 1e-3 * float(row["tpot_mean_ms"]), band)
             yield Pair("moe_rate", "ttft_p99", label, quantile(ttft, 0.99), 1e-3 * float(row["ttft_p99_ms"]), band)
             limits = [1e-3 * float(row[f"limit_{m}_ms"]) for m in ("ttft", "tpot")]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.serving import passing_over, table
+from benchmarks.accuracy.serving import skipping, table
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity
@@ -58,14 +58,10 @@ def public_gpu(name: str, mlperf: Path) -> GpuSpec:
             if "pcie" in lowered:
                 family = "pcie"
             return GpuSpec(
-                name=name,
-                memory_bytes=float(row["memory_gib"]) * 2**30,
-                bandwidth_bytes_per_s=float(row["bandwidth_gb_per_s"]) * 1e9,
-                flops_per_s=rates,
-                link_bytes_per_s=float(row["link_gb_per_s"]) * 1e9,
-                price_usd_per_hour=0.0,
-                gpu_class=family,
-            )
+                name=name, memory_bytes=float(row["memory_gib"]) * 2**30,
+                bandwidth_bytes_per_s=float(row["bandwidth_gb_per_s"]) * 1e9, flops_per_s=rates,
+                link_bytes_per_s=float(row["link_gb_per_s"]) * 1e9, price_usd_per_hour=0.0, gpu_class=family,
+            )  # fmt: skip
     raise InputError(f"unknown GPU {name!r}")
 
 
@@ -88,13 +84,9 @@ def lengths(path: Path, mean_output: float) -> Lengths:
     steps = np.maximum(output - 1.0, 0.0)
     kv = steps * (prompt + 0.5 * (steps + 1.0))
     return Lengths(
-        float(prompt.mean()),
-        float((prompt**2).mean()),
-        float((0.5 * prompt * (prompt + 1.0)).mean()),
-        float(steps.mean()),
-        float(kv.mean()),
-        float((prompt + output).mean()),
-    )
+        float(prompt.mean()), float((prompt**2).mean()), float((0.5 * prompt * (prompt + 1.0)).mean()), float(steps.mean()),
+        float(kv.mean()), float((prompt + output).mean()),
+    )  # fmt: skip
 
 
 @cache
@@ -178,13 +170,9 @@ class MlperfRow:
         unsaid = VLLM_SEQUENCES if "vllm" in self.row["engine"].lower() else MLPERF_SEQUENCES
         slots = float(self.row["max_seqs"] or unsaid)
         kv = kv_capacity(
-            self.model,
-            self.gpu,
-            parallel,
-            max_num_seqs=128,
-            token_budget=int(min(budget, 16384)),
+            self.model, self.gpu, parallel, max_num_seqs=128, token_budget=int(min(budget, 16384)),
             memory_utilization=MLPERF_MEMORY_SHARE,
-        )
+        )  # fmt: skip
         return budget, slots, float(kv.tokens)
 
     def requests(self, folder: Path) -> tuple[FloatArray, FloatArray]:
@@ -217,7 +205,7 @@ class MlperfRow:
 def mlperf_rows(folder: Path, file: str) -> Iterator[MlperfRow]:
     """Closed-division results whose GPU has a data sheet here."""
     for row in table(folder / file):
-        with passing_over(f"{file}: {row.get('entry')}"):
+        with skipping(f"{file}: {row.get('entry')}"):
             if row["disaggregated"] == "1":
                 continue
             try:
@@ -278,7 +266,7 @@ def mlperf_cases(data: Path, constants: Mapping[str, float] = CONSTANTS) -> Iter
         key = (entry.cell, entry.engine, *(row[k] for k in ("tp", "pp", "attention_dp", "max_seqs", "token_budget")))
         seen.setdefault(key, []).append(entry)
     for key, entries in seen.items():
-        with passing_over(entries[0].cell):
+        with skipping(entries[0].cell):
             first = entries[0]
             measured = np.array([float(e.row["samples_per_s"]) / float(e.row["n_gpus"]) for e in entries])
             path, mean = folder / first.row["lengths"], float(first.row["mean_output_tokens"])

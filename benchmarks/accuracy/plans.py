@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 import planner as fo
-from benchmarks.accuracy.rows import Page, markdown
 from planner.errors import InfeasibleError
 from planner.fleet.shapes import find_shape, standing_fleet
 from planner.methods.replayed import ReplayPool, weighted_quantiles
@@ -37,6 +36,7 @@ from planner.question.compiled import compile_question
 from planner.question.files import question_of
 from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
+from tools.tables import Page, markdown
 
 TRACES = ("azure", "azure-conv", "azure-code")
 ENGINES: tuple[dict[str, Any], ...] = (

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import planner as fo
-from benchmarks.accuracy.rows import Cells, Page, markdown
 from planner.advice.replica import scheduler_replica
 from planner.catalog.kv import BLOCK_TOKENS
 from planner.fleet.shapes import find_shape
@@ -33,6 +32,7 @@ from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
+from tools.tables import Cells, Page, markdown
 
 Array = NDArray[np.float64]
 

@@ -2,79 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from planner.iteration.roofline import prior_band
-from planner.machine.hardware import GpuSpec, ModelSpec
+from benchmarks.accuracy.serving import table
+from tools.tables import ROOT, Cells, Page, markdown
 
-ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("FLEETOPT_SHARED_DATA", ROOT.parent / "shared" / "data"))
-
-Cells = tuple[str, str, str, str, str, str]
-"""A line of the index: part, against what, cases, typical error, worst optimistic one, and where that is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """What a script writes into a part of ``docs/accuracy.md``, or into the page of its own that measured systems have.
-
-    Parameters
-    ----------
-    blocks
-        Name of a mark -> what stands between ``<!-- part name -->`` (``<!-- name -->`` in a page of its own), ``<!-- end -->``.
-    index
-        Its lines in ``docs/accuracy.md``.
-    """
-
-    blocks: Mapping[str, str]
-    index: Sequence[Cells]
-
-    def write(self, name: str) -> None:
-        """Bring the page and its lines in the index up to date."""
-        index, own_page = ROOT / "docs" / "accuracy.md", ROOT / "docs" / "accuracy" / f"{name}.md"
-        alone = own_page.exists()
-        page, link = (own_page, f"](accuracy/{name}.md)") if alone else (index, f"](#{name})")
-        text = page.read_text(encoding="utf-8")
-        for mark, block in self.blocks.items():
-            text = renewed(text, mark if alone else f"{name} {mark}", block)
-        page.write_text(text, encoding="utf-8")
-        lines = index.read_text(encoding="utf-8").splitlines()
-        own = [number for number, line in enumerate(lines) if line.startswith("| ") and link in line]
-        lines[own[0] : own[-1] + 1] = [f"| [{part}{link} | {' | '.join(rest)} |" for part, *rest in self.index]
-        index.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def renewed(text: str, mark: str, block: str) -> str:
-    """A document with what stands between ``<!-- mark -->`` and ``<!-- end -->`` made anew.
-
-    >>> renewed("a\\n<!-- m -->\\nold\\n<!-- end -->\\nb", "m", "new")
-    'a\\n<!-- m -->\\nnew\\n<!-- end -->\\nb'
-    """
-    begin, end = f"<!-- {mark} -->\n", "\n<!-- end -->"
-    before, _, rest = text.partition(begin)
-    if end not in rest:
-        raise LookupError(f"no <!-- {mark} --> with its end")
-    return before + begin + block.strip() + end + rest.partition(end)[2]
-
-
-def write_csv(name: str, rows: Iterable[Sequence[object]]) -> None:
-    """A table of ``docs/data/``."""
-    with (ROOT / "docs" / "data" / name).open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
-
-
-def markdown(head: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
-    """A table of Markdown whose first `left` columns are words, the others numbers."""
-    rule = [":--" if number < left else "--:" for number in range(len(head))]
-    lines = (" | ".join(map(str, cells)) for cells in (head, rule, *rows))
-    return "\n".join(f"| {line} |" for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +110,6 @@ def rows_of(pairs: Iterable[Pair]) -> list[Row]:
     return found
 
 
-def band_of(gpu: GpuSpec, model: ModelSpec, engine: str | None) -> float:
-    """The half-width a plan prints around an estimate of that system [1]."""
-    return prior_band(gpu, model, engine)
-
-
-def _beside(name: str) -> list[dict[str, str]]:
-    """Rows of a table that lies beside this file."""
-    return list(csv.DictReader(Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()))
-
-
 ONE_BY_ONE = 60
 """Systems of a metric up to which a table names each."""
 
@@ -199,28 +128,28 @@ def public(rows: Sequence[Row]) -> Page:
         ),
         left=2,
     )  # fmt: skip
-    told = {row["family"]: row["what"] for row in _beside("families.csv")}
+    told = {row["family"]: row["what"] for row in table(Path(__file__).with_name("families.csv"))}
     index: dict[str, Cells] = {}
     for r in rows:
         typical = f"{r.metric}: median {percent(r.median)}, p90 {percent(r.p90)}"
         worst = f"{percent(r.worst)} (either side)"
-        index.setdefault(
-            r.family, (f"`{r.family}`: {told[r.family]}", "measured systems", str(r.n), typical, worst, "-")
-        )
+        what = f"`{r.family}`: {told[r.family]}"
+        index.setdefault(r.family, (what, "measured systems", str(r.n), typical, worst, "-"))
     return Page({"figures": figures}, [*index.values()])
 
 
 def missed(rows: Sequence[Row]) -> str:
     """Of the bars in ``bars.csv`` those that the figures miss, with the reason and what was tried, as a table."""
     known = {(r.family, r.metric): r for r in rows}
-    bars = _beside("bars.csv")
+    bars = list(table(Path(__file__).with_name("bars.csv")))
     found = [(bar, float(getattr(known[bar["family"], bar["metric"]], bar["figure"]))) for bar in bars]
     short = [
         (f"{bar['family']} {bar['metric']}, {bar['figure']}", bar["why"], f"{float(bar['bar']):.1%}", f"{value:.1%}")
         for bar, value in found if value > float(bar["bar"])
     ]  # fmt: skip
-    kept = f"{len(bars) - len(short)} of {len(bars)} bars are kept."
-    return kept + "\n\n" + markdown(("figure", "why, and what was tried", "bar", "is"), short, left=2)
+    return f"{len(bars) - len(short)} of {len(bars)} bars are kept.\n\n" + markdown(
+        ("figure", "why, and what was tried", "bar", "is"), short, left=2
+    )
 
 
 def systems(pairs: Sequence[Pair], rows: Sequence[Row]) -> Iterator[Sequence[object]]:

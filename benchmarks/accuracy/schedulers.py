@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from benchmarks.accuracy.rows import ROOT, Page, markdown
+from tools.tables import ROOT, Page, markdown
 
 sys.path[:0] = [str(ROOT / "tests" / "fluid"), str(ROOT / "tests" / "advice")]
 

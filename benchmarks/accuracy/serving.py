@@ -23,7 +23,7 @@ FloatArray = NDArray[np.float64]
 def table(path: Path) -> Iterator[dict[str, str]]:
     """The rows of a CSV, or none where there is no such file or it is none."""
     rows: list[dict[str, str]] = []
-    with passing_over(path.name):
+    with skipping(path.name):
         rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []
     yield from rows
 
@@ -33,7 +33,7 @@ UNUSABLE = (FleetOptError, LookupError, ValueError, TypeError, AttributeError, A
 
 
 @contextmanager
-def passing_over(what: str) -> Iterator[None]:
+def skipping(what: str) -> Iterator[None]:
     """Measurements that cannot be judged, named on standard error: the others still count."""
     try:
         yield

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.accuracy.rows import ROOT, SHARED, Cells, Page, markdown
+from benchmarks.accuracy.rows import SHARED
 from planner.iteration.model import IterationModel
 from planner.methods.mgc import MgcPool
 from planner.queueing.exact import phase_type_wait, two_phases
@@ -25,6 +25,7 @@ from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait
 from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
 from tests.golden.iteration_server import draw
+from tools.tables import ROOT, Cells, Page, markdown
 
 COLUMNS = ("occupancy", "TTFT p50", "TTFT p90", "TTFT p99", "TPOT p50", "TPOT p90", "TPOT p99")
 NAMES = {"geom": "geometric", "const": "constant", "bimodal": "two", "lognormal": "lognormal"}

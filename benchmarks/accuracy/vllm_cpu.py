@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy.rows import write_csv
 from planner.calibrate.points import read_points
 from planner.calibrate.run import refit
 from planner.catalog.profiles import Profile, load_profile, served_by
@@ -37,6 +36,7 @@ from planner.predict.records import Requests as Asked
 from planner.predict.run import replay
 from planner.workload.sending import Clients
 from tests.deploy.cpu_server import BUDGET, PRIORITIES, QUIET, SLOTS, calibrate, serving
+from tools.tables import write_csv
 
 LENGTHS = ((256, 64), (64, 160))
 SHARES = (0.3, 0.55, 0.8)

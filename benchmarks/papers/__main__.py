@@ -11,10 +11,10 @@ import io
 import sys
 from pathlib import Path
 
-from benchmarks.accuracy.rows import ROOT, renewed
 from planner.report.blocks import to_markdown
 from planner.report.text.measured import agreement
 from planner.reproduce.papers import reproduce
+from tools.tables import ROOT, renewed
 
 DOCS = ROOT / "docs"
 
