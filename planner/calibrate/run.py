@@ -236,7 +236,7 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
     rules = {"scheduling": scheduling, "steady": bool(raw.header.get("steady", False)), **number}
     ep = raw.header.get("ep") or 0
     if isinstance(ep, bool) or not isinstance(ep, int):
-        raise InputError(f"{raw.name}:1: ep must be a whole number, got {printable(str(ep), 60)!r}")
+        raise InputError(f"{raw.name}:1: ep must be a whole number, got {printable(str(ep))!r}")
     shown = (gpu_name, _named(model_name) if pair is None else pair[1], Parallelism(raw.tp, ep=ep))
     return replace(_of_server(raw.server_points(), shown, pair, rules, **details), raw=raw).checked(force)
 
