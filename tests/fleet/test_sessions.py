@@ -11,7 +11,7 @@ from planner.machine.hardware import Parallelism
 from planner.routing import DEFAULT_ROUTING
 
 CHATS = "turns=12,first=4000,growth=900,osl=250,gap=40s"
-BIG = {"rate": 12, "slo": "8s", "model": "llama-3.1-8b", "pools": 1, "token_budget": 2048, "burst": "poisson"}
+BIG = {"rate": 12, "slo": "8s", "model": "llama-3.1-8b", "pools": 1, "token_budget": 2048, "burst": "poisson", "confidence": 0.5}
 APART = {**BIG, "rate": 15, "slo": "p90=2s", "tpot": "p90=40ms", "shape": "disaggregated", "tp": 1}
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
