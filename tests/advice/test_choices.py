@@ -19,7 +19,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.report.output import table as render
 from planner.report.text.choices import interrupted
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
 
 QUICK = {"method": "mgc", "kv": "reserved", "rate": 60.0, "slo": 4.0, "tp": 1}
 NEVER = {**QUICK, "slo": 0.01, "pools": 1}
@@ -199,6 +199,7 @@ def test_ctrl_c_keeps_what_is_whole_and_says_so() -> None:
     assert interrupted(Choices((), 1.0, 1)) == []
 
 
+@pytest.mark.usefixtures("with_chances")
 def test_a_page_has_the_same_bytes_with_one_thread_and_four(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"rate": 8.0, "slo": 0.5, "tp": 1, "token_budget": 4096, "pools": 1, "confidence": 0.5}
     pages = set()

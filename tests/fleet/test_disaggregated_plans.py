@@ -18,7 +18,7 @@ from planner.report.text.why import why
 from planner.workload.workload import Workload
 from tests.fleet.test_disaggregated import WORKLOAD
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
 
 
 def test_looser_promises_never_cost_more() -> None:
@@ -54,7 +54,14 @@ def test_the_plan_round_trips_through_evaluate(tmp_path: Path) -> None:
 
 def test_the_plan_is_scheduled(tmp_path: Path) -> None:
     (tmp_path / "hours.csv").write_text("\n".join(["3"] * 8 + ["9"] * 4 + ["6"] * 12))
-    base: dict[str, Any] = {"slo": 0.8, "rate": 100, "shape": "disaggregated", "burst": "poisson", "tp": 1, "confidence": 0.5}
+    base: dict[str, Any] = {
+        "slo": 0.8,
+        "rate": 100,
+        "shape": "disaggregated",
+        "burst": "poisson",
+        "tp": 1,
+        "confidence": 0.5,
+    }
     day = fo.schedule(workload="azure", hours=tmp_path / "hours.csv", **base)
     plan = fo.plan("azure", **{**base, "rate": max(day.rates_per_s)})
     assert [p.peak for p in day.pools] == [p.replicas for p in plan.pools]

@@ -21,7 +21,7 @@ from planner.workload.pools import FleetMoments, State
 from planner.workload.sending import Population, Sending
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 FIXED_S, PER_TOKEN_S, PER_SEQUENCE_S = 0.006, 2e-5, 2e-4
 LENGTHS = [(50, 8), (200, 20), (600, 40), (1500, 12)]
