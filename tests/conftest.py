@@ -129,6 +129,22 @@ def as_many_replayed(few_replayed: None, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.fixture(scope="module")
+def without_chances() -> Iterator[None]:
+    """How sure a fleet is takes as long as to find it: plans do not say it where tests do not look at it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("planner.fleet.assemble.sureness_of", lambda fleet: None)
+        yield
+
+
+@pytest.fixture
+def with_chances(without_chances: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the test of such a module that does."""
+    from planner.fleet.sure import sureness_of
+
+    monkeypatch.setattr("planner.fleet.assemble.sureness_of", sureness_of)
+
+
+@pytest.fixture(scope="module")
 def short_traces() -> Iterator[None]:
     """The first 3,000 requests are all of a shipped trace, a tenth: for what is true of any trace."""
     with pytest.MonkeyPatch.context() as patch:

@@ -34,7 +34,7 @@ from planner.routing import find_routing
 from planner.shared.remarks import Remark
 from tests.fleet.four_requests import INPUTS, OUTPUTS, asked, fleet, plan
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
 
 SPLIT: dict[str, Any] = {"pools": 2, "boundaries": [300.0], "rate": 400.0, "ttft": 0.5}
 

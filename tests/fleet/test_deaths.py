@@ -16,7 +16,7 @@ from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 
 @pytest.fixture(scope="module")

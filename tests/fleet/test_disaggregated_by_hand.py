@@ -24,7 +24,7 @@ from planner.replica.price import PriceRule
 from planner.routing import find_routing
 from planner.shared.remarks import Remark
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 INPUTS, OUTPUTS = np.array([100.0, 300.0, 1000.0, 4000.0]), np.array([10.0, 200.0, 50.0, 1.0])
 FOUR = fo.Workload.from_arrays(INPUTS, OUTPUTS, name="four")

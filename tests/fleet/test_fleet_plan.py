@@ -23,7 +23,7 @@ from planner.question.options import PlanInputs
 from planner.report.output import table as render
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
 
 PAPER: dict[str, Any] = {"profile": "fleetopt-paper", "method": "mgc", "kv": "reserved", "route_on": "total"}
 QUICK: dict[str, Any] = {"method": "occupancy", "tp": 1, "burst": "poisson", "boundaries": [1500, 4000], "gammas": 1.0}
@@ -150,6 +150,7 @@ def test_rate_of_the_file_is_the_default_and_its_absence_an_error(azure: Workloa
         make_plan(PlanInputs.from_dict({"slo": 0.5}), bare)
 
 
+@pytest.mark.usefixtures("with_chances")
 def test_plans_are_json_ready_and_carry_their_question(azure: Workload) -> None:
     import json
 
@@ -351,6 +352,7 @@ def test_the_marginal_replicas_are_those_a_new_plan_takes(method: str, rate: flo
     assert plan.pools[0].replicas <= traffic
 
 
+@pytest.mark.usefixtures("with_chances")
 def test_the_upper_band_is_none_exactly_where_no_number_would_do() -> None:
     plan = fo.plan("azure", slo=0.25, rate=30.0, pools=1, tp=1, token_budget=4096, confidence=0.5)
     said = {w.split(":")[0] for w in plan.warnings if "no number of replicas keeps" in w}

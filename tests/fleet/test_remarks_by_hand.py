@@ -26,7 +26,7 @@ from planner.workload.trace import Intervals
 from tests.fleet import four_requests
 from tests.fleet.four_requests import FOUR, INPUTS, OUTPUTS
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 ASKED = {**four_requests.ASKED, "rate": 8.0}
 

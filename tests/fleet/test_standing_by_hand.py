@@ -33,7 +33,7 @@ from planner.question.options import PlanInputs
 from planner.shared.kept import keeping
 from tests.fleet.four_requests import ASKED, FOUR, INPUTS, OUTPUTS, asked, fleet, plan
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 
 def test_as_many_die_as_there_are_spares_and_a_node_s(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ from planner.question.files import saved_pools
 from planner.shared.remarks import Remark
 from tests.fleet.four_requests import asked, plan
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 TTFT, TPOT = Promise("ttft_s", 0.5), Promise("tpot_s", 0.05)
 
@@ -283,6 +283,7 @@ def test_of_shapes_the_cheaper_with_the_other_beside_it() -> None:
         fleet_of(asked(shape="both", ttft=0.001))
 
 
+@pytest.mark.usefixtures("with_chances")
 def test_a_plan_that_is_bare_has_the_same_numbers() -> None:
     question = asked()
     bare = plan_of(replace(question, search=replace(question.search, bare=True)))
