@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("few_replayed")
 
 PROMISED = ("--slo", "500ms", "--tpot", "40ms")
 ASKED = ("--cdf", "day.csv", "--rate", "5", *PROMISED, "--gpu", "l40s")
-QUICK = {"tp": 1, "pools": 1, "token_budget": 2048}
+QUICK = {"tp": 1, "pools": 1, "token_budget": 2048, "confidence": 0.5}
 ROWS = 3000
 
 
