@@ -19,7 +19,7 @@ from planner.catalog import load
 from planner.cli.main import app
 from planner.report import formatter
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed")
 
 PROMISED = ("--slo", "500ms", "--tpot", "40ms")
 ASKED = ("--cdf", "day.csv", "--rate", "5", *PROMISED, "--gpu", "l40s")

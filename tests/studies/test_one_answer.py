@@ -16,7 +16,7 @@ from planner.promise import GOODPUT
 from planner.report import formatter
 from planner.workload.arrivals import Arrivals
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed")
 
 RATES = (3.0, 20.0, 60.0)
 """Below, at and above the rate of the trace."""
