@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("fewer_replayed")
 PROMISED = ("--slo", "500ms", "--tpot", "40ms")
 ASKED = ("--cdf", "day.csv", "--rate", "5", *PROMISED, "--gpu", "l40s")
 QUICK = {"tp": 1, "pools": 1, "token_budget": 2048, "confidence": 0.5}
-ROWS = 3000
+ROWS = 1500
 
 
 @cache
