@@ -121,6 +121,15 @@ def few_replayed() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def fewer_replayed(few_replayed: None) -> Iterator[None]:
+    """A thirtieth: where two answers to one question are compared, or what differs does so by far."""
+    with pytest.MonkeyPatch.context() as patch:
+        for where, number in FEW.items():
+            patch.setattr(f"planner.{where}", number // 3)
+        yield
+
+
 @pytest.fixture
 def as_many_replayed(few_replayed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """For the test of such a module whose values rest on their number."""

@@ -96,7 +96,7 @@ def test_a_type_too_slow_for_long_prompts_takes_the_short_ones(trace: Path) -> N
     """
     asked = {
         "workload": trace, "slo": 0.3, "tp": 1, "token_budget": 4096, "confidence": 0.5, "model": "qwen3-4b",
-        "boundaries": [900, 3500],
+        "boundaries": [900],
     }  # fmt: skip
     with pytest.raises(fo.InfeasibleError, match="6 l40s"):
         fo.capacity(have={"l40s": 6}, **asked)
