@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -28,6 +29,10 @@ os.environ["FLEETOPT_PRICES"] = os.path.join(os.devnull, "none")
 
 # what other choices would cost is asked for where it is tested: everywhere else it would only take time
 os.environ["FLEETOPT_NO_OPTIONS"] = "1"
+
+# tests start programs by the hundred: each would compile the package anew where a shell forbids to keep what was compiled
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # a worker of the test runner says its page has 80 columns: pages are of any width where a test does not say so
 os.environ.pop("COLUMNS", None)
