@@ -229,13 +229,17 @@ def prefix_cache(question: CompiledQuestion, option: EngineOption) -> PrefixCach
     """Where replicas keep prompts beside their KV memory."""
     engines = question.engines
     bytes_per_token = option.parallel.tp * kv_bytes_per_token(option.model, option.parallel.tp)
+
+    def tokens_per_s(gbps: float) -> float:
+        return gbps * 1e9 / 8.0 / bytes_per_token
+
     return PrefixCache(
         engines.offload_gib * GIB / bytes_per_token,
-        option.parallel.tp * engines.offload_gbps * 1e9 / 8.0 / bytes_per_token,
+        tokens_per_s(option.parallel.tp * engines.offload_gbps),
         math.inf if engines.session_ttl_s is None else engines.session_ttl_s,
         window_share(option.model) if find_engine(engines.engine or DEFAULT_ENGINE).keeps_windows else 0.0,
         engines.offload_disk_gib * GIB / bytes_per_token,
-        engines.offload_disk_gbps * 1e9 / 8.0 / bytes_per_token,
+        tokens_per_s(engines.offload_disk_gbps),
         engines.write_through,
     )
 
