@@ -35,7 +35,9 @@ def _sizes(low: Sized, high: Sized) -> str:
     """
     if low.gpus is None:
         return f"no number of GPUs holds them with a chance of {format_chance(low.chance)}"
-    told = f"{format_gpus(low.gpus)} hold{'s' if low.gpus == 1 else ''} them with a chance of {format_chance(low.chance)}"
+    told = (
+        f"{format_gpus(low.gpus)} hold{'s' if low.gpus == 1 else ''} them with a chance of {format_chance(low.chance)}"
+    )
     if low.gpus == high.gpus:
         return told
     return f"{told}, {'no number' if high.gpus is None else format_count(high.gpus)} with {format_chance(high.chance)}"

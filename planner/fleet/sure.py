@@ -155,7 +155,9 @@ def chance_at(fleet: Fleet, rate_per_s: float) -> float | None:
     if not fleet.promises.latency or not all(p.size.prediction.reliable for p in fleet.pools):
         return None
     errors = Errors(fleet, rate_per_s)
-    return errors.chance(errors.spread(0.0)) if errors.sd > 0.0 else None
+    # looked for from where a plan looks for it, so that both have one answer
+    guess = fleet.margins(fleet.promises.confidence)[0].deviations
+    return errors.chance(errors.spread(guess)) if errors.sd > 0.0 else None
 
 
 def sureness_of(fleet: Fleet) -> Sureness | None:

@@ -97,7 +97,8 @@ def test_what_deaths_do_is_a_replay_with_replicas_that_are_out(limit: float, nod
     # nobody is left, nobody died, and what is no replay of single replicas
     assert list(notes._after(pool, (promise,), pool.bought, 120.0, node)) == []
     assert list(notes._after(pool, (promise,), 0, 120.0, node)) == []
-    assert list(notes._after(fleet(redundancy=2, method="occupancy").pools[0], (promise,), 1, 120.0, node)) == []
+    (unknown,) = notes._after(fleet(redundancy=2, method="occupancy").pools[0], (promise,), 1, 120.0, node)
+    assert unknown == Remark("deaths_unknown", {"pool": "all", "spares": 2})
     both = replace(pool, model=Scaled(model, 2))
     twice = list(notes._after(both, (promise,), 1, 120.0, node))
     assert [r.values["dead"] for r in twice] == [1]

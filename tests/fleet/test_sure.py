@@ -96,6 +96,8 @@ def test_more_confidence_takes_no_fewer_replicas_and_half_is_the_median(azure: W
         assert abs(plan.sureness.median.replicas[0] - plans[0.5].replicas) <= 1  # type: ignore[index]
         chances = [step.chance for step in plan.sureness.steps]
         assert chances == sorted(chances)
+        # whoever asks about that fleet hears the same
+        assert fo.evaluate(plan).chances == (pytest.approx(plan.sureness.chance, rel=1e-12),)
 
 
 @pytest.mark.parametrize(
