@@ -151,11 +151,12 @@ def _of_users(question: CompiledQuestion) -> CompiledQuestion:
 
 
 def _without_host_memory(question: CompiledQuestion) -> CompiledQuestion | None:
-    """The question without the host memory that was given for caches; ``None`` where it changes nothing."""
+    """The question without the host memory and disk that were given for caches; ``None`` where they change nothing."""
     engines = question.engines
-    if engines.offload_gib <= 0.0 or question.traffic.sessions is None:
+    if engines.offload_gib + engines.offload_disk_gib <= 0.0 or question.traffic.sessions is None:
         return None
-    return replace(question, engines=replace(engines, offload_gib=0.0), asked={**question.asked, "offload": 0.0})
+    asked = {**question.asked, "offload": 0.0, "offload_disk": 0.0}
+    return replace(question, engines=replace(engines, offload_gib=0.0, offload_disk_gib=0.0), asked=asked)
 
 
 def _of_shape(question: CompiledQuestion) -> Solved:
@@ -170,7 +171,7 @@ def _cheaper_of(question: CompiledQuestion, bare: CompiledQuestion) -> Solved:
         without = _of_shape(bare)
     except InfeasibleError as error:
         without = error
-    gib = question.engines.offload_gib
+    gib = question.engines.offload_gib + question.engines.offload_disk_gib
     try:
         chosen = _of_shape(question)
     except InfeasibleError:

@@ -234,6 +234,9 @@ def prefix_cache(question: CompiledQuestion, option: EngineOption) -> PrefixCach
         option.parallel.tp * engines.offload_gbps * 1e9 / 8.0 / bytes_per_token,
         math.inf if engines.session_ttl_s is None else engines.session_ttl_s,
         window_share(option.model) if find_engine(engines.engine or DEFAULT_ENGINE).keeps_windows else 0.0,
+        engines.offload_disk_gib * GIB / bytes_per_token,
+        engines.offload_disk_gbps * 1e9 / 8.0 / bytes_per_token,
+        engines.write_through,
     )
 
 

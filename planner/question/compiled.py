@@ -241,9 +241,13 @@ class Engines:
     memory_utilization: float = 0.9
     kv_transfer_gbps: float = 100.0
     kv_transfer_base_s: float = 0.002
+    kv_transfer_layerwise: bool = False
     session_ttl_s: float | None = None
     offload_gib: float = 0.0
     offload_gbps: float = 200.0
+    offload_disk_gib: float = 0.0
+    offload_disk_gbps: float = 50.0
+    write_through: bool = False
     image_size: tuple[int, int] | None = None
     lora: int = 0
     lora_rank: int = 16
@@ -656,6 +660,7 @@ def _engines(inputs: PlanInputs, traffic: Traffic) -> Engines:
         "request_s": inputs.request_time,
         "kv": ("paged", "reserved") if inputs.kv == "both" else (inputs.kv,),
         "offload_gib": inputs.offload,
+        "offload_disk_gib": inputs.offload_disk,
         "image_size": parse_size(inputs.image_size or USUAL_SIZE) if traffic.images else None,
     }
     # the others are called as the options, times without their _s

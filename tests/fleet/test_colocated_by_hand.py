@@ -34,7 +34,7 @@ from planner.routing import find_routing
 from planner.shared.remarks import Remark
 from tests.fleet.four_requests import INPUTS, OUTPUTS, asked, fleet, plan
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
 
 SPLIT: dict[str, Any] = {"pools": 2, "boundaries": [300.0], "rate": 400.0, "ttft": 0.5}
 
@@ -473,6 +473,11 @@ def test_where_prompts_are_kept_beside_the_memory() -> None:
     assert (cache.host_tokens, cache.host_tokens_per_s, cache.ttl_s) == pytest.approx(
         (64 * 2**30 / 131072.0, 2 * 100e9 / 8.0 / 131072.0, 90.0)
     )
+    # a replica has one disk, whatever its GPUs
+    tiers = asked(offload=64, offload_disk=1000, offload_disk_gbps=40, write_through=True, tp=2)
+    disk = prefix_cache(tiers, FleetProblem(tiers).options[0])
+    assert (disk.disk_tokens, disk.disk_tokens_per_s) == pytest.approx((1000 * 2**30 / 131072.0, 40e9 / 8.0 / 131072.0))
+    assert disk.copies and not cache.copies and cache.disk_tokens == 0.0
     assert math.isinf(prefix_cache(asked(), FleetProblem(asked()).options[0]).ttl_s)
 
 

@@ -19,6 +19,7 @@ from planner.fleet.records import pool_plans, sure_remark
 from planner.fleet.shapes.colocated import SHAPE, Colocated
 from planner.plans import Narrowing, Sized, Sureness
 from planner.question.compiled import CompiledQuestion
+from planner.report.text.plan import before_signing
 from planner.shared.remarks import Remark
 from planner.workload.sending import Sending, Surge
 from planner.workload.trace import Intervals
@@ -221,6 +222,25 @@ def test_speeds_nobody_measured_are_not_fit_to_buy_on() -> None:
     assert wide(0.5, linked=True) == [{"gpu": "h100-80gb", "band": 0.5, "what": "models of this kind"}]
 
 
+@pytest.mark.parametrize(
+    "engine, how, host",
+    [
+        ("vllm", "", "vLLM 0.9 (2025-11)"),
+        ("vllm@0.11", "", "vLLM 0.9 (2025-11)"),
+        ("vllm@0.27.1", "", "vLLM 0.27 (2026-11)"),
+        ("vllm@0.99", "newer", "vLLM 0.27 (2026-11)"),
+        ("vllm@0.5", "older", "vLLM 0.9 (2025-11)"),
+    ],
+)
+def test_engines_versions_and_their_age_are_told(engine: str, how: str, host: str) -> None:
+    """Whose host times an estimate has; a version beyond those that were measured is a warning."""
+    plan = fo.plan(FOUR, **{k: v for k, v in {**ASKED, "engine": engine}.items() if k != "cdf"})
+    (times,) = (r for r in plan.remarks["assumptions"] if r.code == "iteration_times")
+    assert str(times).endswith(f", host times of {host}")
+    warned = [str(r) for r in plan.remarks["warnings"] if r.code == "engine_version"]
+    assert [f"version {engine[5:]} is {how}" in line and host in line for line in warned] == [True] * bool(how)
+
+
 def test_a_pool_that_admits_less_than_its_longest() -> None:
     (less,) = told("warnings", "admits_less", max_output=100)
     # a prompt of 4,000 and an output of 400 is one request in four, of which 4,100 are admitted in blocks of 16
@@ -390,4 +410,10 @@ def test_what_speculation_gains_is_told_against_the_plain_replica(acceptance: fl
     assert found.code == ("speculation_gains" if crosses is None else "speculation_crosses") or acceptance == 0.9
     if crosses is not None:
         assert values["crossing"] <= 0.1 and values["assumed"] == ""
+    # the page says so where it slows
+    plan = fo.plan(
+        FOUR,
+        **{k: v for k, v in {**ASKED, **options, "speculate": f"eagle3:k=3,accept={acceptance}"}.items() if k != "cdf"},
+    )
+    assert any("speculation slows them" in line for line in before_signing(plan)) == (crosses is not None)
     assert speculation_remark(own.question, plain) is None

@@ -31,6 +31,7 @@ from planner.question.compiled import Promises, compile_question
 from planner.question.files import saved_pools
 from planner.question.options import PlanInputs
 from planner.shared.kept import keeping
+from planner.shared.remarks import Remark
 from tests.fleet.four_requests import ASKED, FOUR, INPUTS, OUTPUTS, asked, fleet, plan
 
 pytestmark = pytest.mark.usefixtures("few_replayed")

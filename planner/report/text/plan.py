@@ -271,9 +271,16 @@ def before_signing(plan: Plan) -> list[str]:
         found.append("the trace is shorter than a day, its busiest hour unknown:  --rate, --headroom 30%")
     found += _price_checks(plan, gpu)
     others = [str(r) for r in _remarks(plan, "warnings") if r.code not in UNFIT]
+    others += [str(Remark("speculation_slows", r.values)) for r in _remarks(plan, "notes") if _slows(r)]
     shortened = [line if len(line) <= 160 else line[:157].rsplit(" ", 1)[0] + " ..." for line in others[:2]]
     # groups of one GPU type are measured together
     return list(dict.fromkeys([*shortened, *found]))[:MOST_CHECKS]
+
+
+def _slows(remark: Remark) -> bool:
+    """Whether it says of a pool that speculating slows it at its load."""
+    values = remark.values
+    return remark.code == "speculation_crosses" and float(str(values["load"])) >= float(str(values["crossing"]))
 
 
 def unmeasured(gpu: str, trust: str) -> str:
@@ -294,9 +301,10 @@ def _price_checks(plan: Plan, gpu: str) -> list[str]:
 
 
 def start_line(plan: Plan) -> str:
-    """How an engine of the largest pool is started."""
+    """How an engine of the largest pool is started, which where there are several a comment of the shell names."""
     pool = max(plan.pools, key=lambda p: p.gpus)
     engine = engine_of(plan.inputs)
     model = repository(str(plan.inputs.get("model"))) or str(plan.inputs.get("model"))
     started = [word.format(model=model) for word in engine.launch]
-    return shlex.join([*started, *engine.arguments(pool.settings.to_dict())])
+    line = shlex.join([*started, *engine.arguments(pool.settings.to_dict())])
+    return line if len(plan.pools) == 1 else f"{line}  # pool {pool.name}; of every pool: --format vllm"
