@@ -322,14 +322,17 @@ def deaths_of(fleet: Fleet) -> Iterator[Remark]:
     """For every pool with spares what its promises are when as many replicas as it has spares die together, or a node's.
 
     They die where the busiest five minutes begin, and are back after the time of a repair; what they held is sent again to those
-    that are left. Nothing is told of pools whose requests are no replay of single replicas: caches of sessions, prefill apart, and
-    of more requests than are replayed whole.
+    that are left. Of pools whose requests are no replay of single replicas, as with caches of sessions or prefill apart, and of
+    more requests than are replayed whole, it is told that nobody knows.
     """
     for pool in fleet.pools:
         spares = pool.bought - pool.size.replicas
-        if not spares or fleet.linked or fleet.shared_promises:
+        if not spares:
             continue
         option = pool.option
+        if fleet.linked or fleet.shared_promises:
+            yield Remark("deaths_unknown", {"pool": pool.name, "spares": spares})
+            continue
         on_a_node = min(max(option.gpu.gpus_per_node // option.price.gpus_per_replica, 1), pool.bought - 1)
         for dead in sorted({spares, on_a_node} if on_a_node > spares else {spares}):
             yield from _after(
@@ -340,12 +343,19 @@ def deaths_of(fleet: Fleet) -> Iterator[Remark]:
 def _after(pool: Pool, promises: tuple[Promise, ...], dead: int, repair_s: float, node: bool) -> Iterator[Remark]:
     """What so many deaths do to each promise."""
     copies, model = pool.model.copies, pool.model.single
-    # pools with caches and speculation have requests of their own
-    if type(model) is not ReplayPool or not 0 < dead < pool.bought:
+    if not 0 < dead < pool.bought:
         return
-    count = pool.bought * copies
+    count, unknown = (
+        pool.bought * copies,
+        Remark("deaths_unknown", {"pool": pool.name, "spares": pool.bought - pool.size.replicas}),
+    )
+    # pools with caches and speculation have requests of their own
+    if type(model) is not ReplayPool:
+        yield unknown
+        return
     laid = model.traffic.lay(pool.arrival_rate_per_s, count, model.engine.routing, most=WHOLE)
     if laid.replicas != count:
+        yield unknown
         return
     requests = model.traffic.requests(laid)
     begin = _busiest(requests)

@@ -46,6 +46,18 @@ def test_spares_that_are_called_on_keep_the_promise(crowd: Path) -> None:
     assert told[0]["value_s"] == pytest.approx(ttft[int(np.ceil(0.99 * ttft.size)) - 1])
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [{"scope": "fleet"}, {"shape": "disaggregated"}, {"method": "occupancy"}, {"cached_share": 0.5}],
+    ids=["promise of the fleet", "prefill apart", "closed form", "shared prompts"],
+)
+def test_what_was_not_replayed_is_not_passed_over(asked: dict[str, object], crowd: Path) -> None:
+    plan = fo.plan(crowd, slo=0.5, tp=1, pools=1, token_budget=2048, redundancy=1, **asked)  # type: ignore[arg-type]
+    told = [r for r in plan.remarks["notes"] if r.code.startswith("deaths_")]
+    untold = [] if "cached_share" in asked else [(p.name, p.spares) for p in plan.pools]
+    assert told and [(r.values["pool"], r.values["spares"]) for r in told if r.code == "deaths_unknown"] == untold
+
+
 def test_without_spares_nothing_is_told(crowd: Path) -> None:
     plan = fo.plan(crowd, slo=0.5, tp=1, pools=1, token_budget=2048)
     assert not [r for r in plan.remarks["notes"] if r.code.startswith("deaths_")]

@@ -31,6 +31,7 @@ from planner.question.compiled import Promises, compile_question
 from planner.question.files import saved_pools
 from planner.question.options import PlanInputs
 from planner.shared.kept import keeping
+from planner.shared.remarks import Remark
 from tests.fleet.four_requests import ASKED, FOUR, INPUTS, OUTPUTS, asked, fleet, plan
 
 pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
@@ -97,7 +98,8 @@ def test_what_deaths_do_is_a_replay_with_replicas_that_are_out(limit: float, nod
     # nobody is left, nobody died, and what is no replay of single replicas
     assert list(notes._after(pool, (promise,), pool.bought, 120.0, node)) == []
     assert list(notes._after(pool, (promise,), 0, 120.0, node)) == []
-    assert list(notes._after(fleet(redundancy=2, method="occupancy").pools[0], (promise,), 1, 120.0, node)) == []
+    (unknown,) = notes._after(fleet(redundancy=2, method="occupancy").pools[0], (promise,), 1, 120.0, node)
+    assert unknown == Remark("deaths_unknown", {"pool": "all", "spares": 2})
     both = replace(pool, model=Scaled(model, 2))
     twice = list(notes._after(both, (promise,), 1, 120.0, node))
     assert [r.values["dead"] for r in twice] == [1]
