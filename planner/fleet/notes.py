@@ -13,6 +13,7 @@ from planner.catalog.kv import adapter_bytes
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.fleet.fleet import Fleet
+from planner.fleet.grid import hardware_floor
 from planner.fleet.margin import band_of
 from planner.fleet.pool import Pool, Shortfall
 from planner.methods import find_method
@@ -23,7 +24,6 @@ from planner.predict.run import kernel_in_use, replay
 from planner.predict.traffic import WHOLE
 from planner.promise import MEAN, Promise
 from planner.question.compiled import CompiledQuestion, Engines, Traffic
-from planner.replica.floor import hardware_floor
 from planner.shared.remarks import Remark
 from planner.units import GIB, HOUR_S, format_count, format_duration
 from planner.workload import pools as m

@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.errors import need
 from planner.fluid.numeric import (
     Array,
     Scalar,
@@ -41,7 +42,6 @@ from planner.fluid.numeric import (
     over_arrays,
     whole,
 )
-from planner.shared.need import need
 
 _AGE_TIE = 1e-12
 """Costs so close are one: they differ by rounding alone [1]."""

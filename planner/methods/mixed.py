@@ -131,15 +131,15 @@ class PopulationPool(ReplayPool):
         user = np.tile(np.arange(clients), calls)
         call = np.repeat(np.arange(calls), clients)
         key = keys_of(user, call, DRAWN_BY_USERS + draw)
-        row = (uniforms(key, 0) * own.trace.requests).astype(np.int64)
+        row = (uniforms(key, 0) * own.requests).astype(np.int64)
         gap = population.gaps(uniforms(key, 1), uniforms(key, 2))
         # who thinks for long is met thinking; who does not comes within the first second
         first = np.sort(uniforms(key[:clients], 3)) * max(population.think_s, 1.0)
-        inputs = np.maximum(np.rint(own.trace.input_tokens[row]), 1.0)
+        inputs = np.maximum(np.rint(own.input_tokens[row]), 1.0)
         return Requests(
             np.concatenate([first, np.full(clients * (calls - 1), math.inf)]),
             inputs,
-            np.maximum(np.rint(own.trace.output_tokens[row]), 1.0),
+            np.maximum(np.rint(own.output_tokens[row]), 1.0),
             supplied(inputs, own.cached_share[row]),
             key,
             following=np.where(call < calls - 1, np.arange(user.size) + clients, -1),

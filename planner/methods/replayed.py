@@ -304,7 +304,7 @@ class ReplayPool(PoolModel):
         """See :class:`PoolModel`: every request alone on a replica that is awake."""
         key = ("idle", quantiles)
         if key not in self._known:
-            own = self.traffic.own.trace
+            own = self.traffic.own
             alone = ALONE if own.requests > ALONE else 0
             _, row = once(
                 ("alone", id(own)),
@@ -577,7 +577,7 @@ class ReplayPool(PoolModel):
         if not self.one_by_one or self.draw is not None or not self._limits_say_all(promises):
             return False
         few = self.is_short(rate, replicas)
-        return few and self.traffic.copies(rate) * self.traffic.own.trace.requests <= SAMPLE
+        return few and self.traffic.copies(rate) * self.traffic.own.requests <= SAMPLE
 
     def _keeps_by_turns(self, rate: float, replicas: int, promises: Sequence[Promise], sure: bool) -> bool:
         """What the first draw of the gateway says, or all together: one after the other until those so far leave no doubt."""
@@ -761,7 +761,7 @@ class ReplayPool(PoolModel):
         """A long iteration: a request that is admitted later waited for more than its end [s]."""
         it = self.engine.iteration
         assert isinstance(it, IterationModel)
-        prompts = self.traffic.own.trace.input_tokens / self.tokens_per_unit
+        prompts = self.traffic.own.input_tokens / self.tokens_per_unit
         tokens = min(self.engine.token_budget, float(np.max(prompts)))
         slots = min(self.engine.slots, 1024.0)
         context = min(slots * float(np.mean(prompts)), self.engine.kv_tokens)

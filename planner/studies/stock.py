@@ -37,7 +37,8 @@ from planner.studies.capacity import (
     with_its_users,
 )
 from planner.studies.fitting import Fitting, Refused
-from planner.workload.pools import PoolLaw, PoolRequests, State
+from planner.workload.pools import PoolLaw, State
+from planner.workload.trace import Trace
 from planner.workload.workload import Workload
 
 SEARCHES = 6
@@ -95,15 +96,15 @@ Part = tuple[int, str, int]
 def part_of(law: PoolLaw, begin: float, end: float) -> PoolLaw:
     """The requests that a gateway deals out between two shares of a pool's [1]: of every length alike."""
 
-    def dealt() -> PoolRequests | None:
+    def dealt() -> Trace | None:
         found = law.requests()
         if found is None:
             return None
-        rank = np.empty(found.trace.requests)
-        rank[np.lexsort((found.trace.output_tokens, found.trace.input_tokens))] = np.arange(found.trace.requests)
+        rank = np.empty(found.requests)
+        rank[np.lexsort((found.output_tokens, found.input_tokens))] = np.arange(found.requests)
         place = rank * GOLDEN % 1.0
         keep = (place >= begin) & (place < end)
-        return replace(found, trace=found.trace.select(keep), cached_share=found.cached_share[keep])
+        return found.select(keep)
 
     share = end - begin
     return replace(law, share=share * law.share, moments=share * law.moments, requests=dealt)

@@ -8,7 +8,7 @@ pool are ``cum(high) - cum(low) - given(low, gamma_low) + received(high, gamma_h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -54,28 +54,6 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PoolRequests:
-    """The requests of a pool one by one.
-
-    Parameters
-    ----------
-    trace
-        Their times and lengths, as the pool gets them.
-    cached_share
-        Share of each prompt in the prefix cache [1], shape (requests,).
-    shared_prefix
-        Tokens that begin every longer prompt and are kept once [tokens].
-    images
-        Images of each prompt, shape (requests,); ``None`` = none.
-    """
-
-    trace: Trace
-    cached_share: Floats
-    shared_prefix: float = 0.0
-    images: Floats | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class PoolLaw:
     """The requests one pool really gets.
 
@@ -108,7 +86,7 @@ class PoolLaw:
     cached_share: Floats
     weight: Floats
     moments: Floats
-    requests: Callable[[], PoolRequests | None] = lambda: None
+    requests: Callable[[], Trace | None] = lambda: None
     sessions: Callable[[], Sessions | None] = lambda: None
     images: Floats | None = None
 
@@ -369,7 +347,7 @@ class FleetMoments:
         keep = (seen > lower.boundary) & ((seen <= upper.boundary) | (upper.boundary >= self.top))
         return calls if keep.all() else calls.select(keep)
 
-    def requests(self, lower: State, upper: State) -> PoolRequests | None:
+    def requests(self, lower: State, upper: State) -> Trace | None:
         """The requests of the pool between two states one by one; ``None`` where their order is not known.
 
         Which of a band's prompts are compressed is drawn once for all pools, by their place in the trace.
@@ -391,8 +369,8 @@ class FleetMoments:
             return None
         lengths = np.where(received, np.maximum(upper.boundary - outputs, 0.0), inputs) if received.any() else inputs
         own = Trace(trace.times_s, lengths, outputs, trace.category).select(keep)
-        found = self._found(own.input_tokens, self._cached_by_category[own.category])
-        return PoolRequests(own, found, self._prefix, self._images[own.category] if self._seen else None)
+        share = self._found(own.input_tokens, self._cached_by_category[own.category])
+        return replace(own, cached_share=share, images=self._images[own.category] if self._seen else None)
 
     def states(self, states: list[State]) -> tuple[Floats, Floats]:
         """Upper edges and lower edges of pools: ``pool = upper[j] - lower[i]``, each of shape (states, features)."""

@@ -11,6 +11,7 @@ import pytest
 
 import planner as fo
 from planner.fleet.fleet import Fleet, serving, tail_at
+from planner.fleet.grid import hardware_floor
 from planner.fleet.notes import cliffs_of
 from planner.fleet.pool import (
     PoolSize,
@@ -29,7 +30,6 @@ from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.fleet.splits import solve
 from planner.promise import Promise
 from planner.question.files import saved_pools
-from planner.replica.floor import hardware_floor
 from planner.routing import find_routing
 from planner.shared.remarks import Remark
 from tests.fleet.four_requests import INPUTS, OUTPUTS, asked, fleet, plan

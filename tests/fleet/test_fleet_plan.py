@@ -235,7 +235,7 @@ def test_a_shared_prefix_is_held_once_and_the_simulated_fleet_agrees() -> None:
 
 def test_no_plan_is_below_the_floor_of_its_hardware(azure: Workload) -> None:
     from planner.catalog import gpu, model
-    from planner.replica.floor import hardware_floor
+    from planner.fleet.grid import hardware_floor
 
     for method in ("mixed", "occupancy", "mgc"):
         for rate in (50.0, 2000.0):
