@@ -40,10 +40,9 @@ class Way:
         code = frame.f_code
         if event != "call":
             return
-        if code.co_filename.startswith(ROOT):
-            # what a comprehension does, its function does
-            if code.co_name[0] != "<":
-                self.calls.add((self.caller(frame), code))
+        # what a comprehension does, its function does
+        if code.co_filename.startswith(ROOT) and code.co_name[0] != "<":
+            self.calls.add((self.caller(frame), code))
         # what dataclasses and named tuples generate lies in no file, but for one that has an __init__ of its own
         if code.co_name in ("__init__", "__new__", "<lambda>"):
             made = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None

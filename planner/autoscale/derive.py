@@ -348,7 +348,7 @@ def _path_told(fleet: Fleet, source: str) -> Iterator[str]:
 
 def most_in_stock(fleet: Fleet, pool: Pool) -> float:
     """Replicas of a pool that the inventory holds where all pools on its GPU grow as one; inf without an inventory of it."""
-    stock = {find_gpu(name).name: count for name, count in fleet.question.purchase.inventory.items()}
+    stock = {find_gpu(name).name: count for name, count in fleet.question.inputs.inventory.items()}
     if pool.option.gpu.name not in stock:
         return math.inf
     same = [p for p in fleet.pools if p.option.gpu.name == pool.option.gpu.name]

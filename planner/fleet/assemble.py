@@ -152,10 +152,10 @@ def _of_users(question: CompiledQuestion) -> CompiledQuestion:
 
 def _without_host_memory(question: CompiledQuestion) -> CompiledQuestion | None:
     """The question without the host memory that was given for caches; ``None`` where it changes nothing."""
-    engines = question.engines
-    if engines.offload_gib <= 0.0 or question.traffic.sessions is None:
+    inputs = question.inputs
+    if inputs.offload <= 0.0 or question.traffic.sessions is None:
         return None
-    return replace(question, engines=replace(engines, offload_gib=0.0), asked={**question.asked, "offload": 0.0})
+    return replace(question, inputs=replace(inputs, offload=0.0), asked={**question.asked, "offload": 0.0})
 
 
 def _of_shape(question: CompiledQuestion) -> Solved:
@@ -170,7 +170,7 @@ def _cheaper_of(question: CompiledQuestion, bare: CompiledQuestion) -> Solved:
         without = _of_shape(bare)
     except InfeasibleError as error:
         without = error
-    gib = question.engines.offload_gib
+    gib = question.inputs.offload
     try:
         chosen = _of_shape(question)
     except InfeasibleError:
@@ -240,7 +240,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
 def _in_words(plan: Plan, question: CompiledQuestion, solved: Solved) -> Plan:
     """The plan with what is said of it."""
     fleet, sure, asked = solved.fleet, plan.sureness, dict(question.asked)
-    if question.engines.profile is not None:
+    if question.inputs.profile is not None:
         # a profile by name is of its own GPU and model, whatever the defaults of the others are
         option = fleet.pools[0].option
         asked |= {"gpu": [option.gpu.name], "model": option.model.name}

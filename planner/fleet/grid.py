@@ -38,15 +38,7 @@ MAX_BOUNDARIES = 20
 
 def engine_choices(question: CompiledQuestion) -> list[EngineOption]:
     """Every engine that the question leaves open."""
-    method, traffic = find_method(question.method), question.traffic
-    return engine_options(
-        question.engines,
-        question.purchase,
-        traffic.workload.max_total,
-        traffic.longest,
-        method,
-        traffic.shared_prefix,
-    )
+    return engine_options(question, find_method(question.method))
 
 
 def hardware_floor(
@@ -115,10 +107,10 @@ class SearchGrid:
 
     def __init__(self, question: CompiledQuestion, options: Sequence[EngineOption] | None = None) -> None:
         self.question = question
-        self.search, self.engines, self.kept = question.search, question.engines, question.promises
+        self.search, self.inputs, self.kept = question.search, question.inputs, question.promises
         self.rate = question.traffic.rate_per_s
         self.method = find_method(question.method)
-        self.moments = question.traffic.moments(self.engines.chunk)
+        self.moments = question.traffic.moments(self.inputs.chunk)
         self.fleet_promises = self.kept.of_fleet
         # what every pool keeps by itself
         self.promises = self.kept.of_pools
@@ -192,7 +184,7 @@ class SearchGrid:
         # the paper's method is a closed form of the moments: its exact sizes take the place of bounds
         self.exact_bounds = self.method.sizes_exactly(self.options, self.promises)
         if self.exact_bounds:
-            chunk = float(self.engines.chunk)
+            chunk = float(self.inputs.chunk)
             edges = chunk * np.arange(1.0, math.ceil(self.moments.longest_prompt / chunk) + 1.0)
             chunks = self._prompt_quantile(i, j, share, edges) / chunk
         cap = self.kept.utilization_cap

@@ -172,14 +172,15 @@ def replica_for(
 
 def _set_up(question: CompiledQuestion, option: EngineOption, law: PoolLaw, high_tokens: float) -> ReplicaSetup | None:
     """What a replica holds, the same whatever the rate and the price: made once for questions about the same traffic."""
-    method, engines, parts = find_method(question.method), question.engines, question.promises.parts
+    method, inputs, parts = find_method(question.method), question.inputs, question.promises.parts
+    of_engines = inputs.chunk, inputs.token_budget, inputs.tp, inputs.tp_options
     # a common budget keeps slots apart from what is promised
-    asked = ("set up", id(law), high_tokens, question.method, repr(engines), () if method.shares_budget else parts)
+    asked = ("set up", id(law), high_tokens, question.method, *of_engines, () if method.shares_budget else parts)
     made: list[tuple[EngineOption, ReplicaSetup | None, PoolLaw]] = once(asked, list)
     for engine, setup, _ in made:
         if engine.does_as(option):
             return setup
-    setup = set_up(option, law, high_tokens, engines, parts, method)
+    setup = set_up(option, law, high_tokens, inputs, parts, method)
     made.append((option, setup, law))
     return setup
 
@@ -208,7 +209,7 @@ def _by_method(
     question: CompiledQuestion, option: EngineOption, setup: ReplicaSetup, arrivals: PoolTraffic
 ) -> PoolModel:
     """The model of a pool of single copies as the latency method has it, speculation included."""
-    method, chunk, routing = find_method(question.method), question.engines.chunk, question.routing
+    method, chunk, routing = find_method(question.method), question.inputs.chunk, question.routing
     if not (method.feels_bursts or question.traffic.sending.ordinary):
         raise InputError(
             f"burst, surge, in_flight: method {method.name} knows Poisson arrivals alone", "Take --method mixed."
@@ -227,13 +228,13 @@ def _by_method(
 
 def prefix_cache(question: CompiledQuestion, option: EngineOption) -> PrefixCache:
     """Where replicas keep prompts beside their KV memory."""
-    engines = question.engines
+    inputs = question.inputs
     bytes_per_token = option.parallel.tp * kv_bytes_per_token(option.model, option.parallel.tp)
     return PrefixCache(
-        engines.offload_gib * GIB / bytes_per_token,
-        option.parallel.tp * engines.offload_gbps * 1e9 / 8.0 / bytes_per_token,
-        math.inf if engines.session_ttl_s is None else engines.session_ttl_s,
-        window_share(option.model) if find_engine(engines.engine or DEFAULT_ENGINE).keeps_windows else 0.0,
+        inputs.offload * GIB / bytes_per_token,
+        option.parallel.tp * inputs.offload_gbps * 1e9 / 8.0 / bytes_per_token,
+        math.inf if inputs.session_ttl is None else inputs.session_ttl,
+        window_share(option.model) if find_engine(inputs.engine or DEFAULT_ENGINE).keeps_windows else 0.0,
     )
 
 

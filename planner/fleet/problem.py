@@ -58,8 +58,8 @@ class FleetProblem(SearchGrid):
 
     def __init__(self, question: CompiledQuestion, options: Sequence[EngineOption] | None = None) -> None:
         super().__init__(question, options)
-        self.stock = {find_gpu(name).name: count for name, count in question.purchase.inventory.items()}
-        self.max_w = math.inf if question.purchase.max_kw is None else 1e3 * question.purchase.max_kw
+        self.stock = {find_gpu(name).name: count for name, count in question.inputs.inventory.items()}
+        self.max_w = math.inf if question.inputs.max_kw is None else 1e3 * question.inputs.max_kw
         if self.stock and self.max_w < math.inf:
             raise InputError(
                 "max_kw: stands beside inventory, and the search keeps to one of them", "Give the one that binds."

@@ -129,7 +129,7 @@ class Stock:
         if (population := self.question.traffic.sending.population) is not None:
             self.question = with_users(self.question, None, population.users / every_s)
         self.have, self.options = have, engine_choices(self.question)
-        self.moments = self.question.traffic.moments(self.question.engines.chunk)
+        self.moments = self.question.traffic.moments(self.question.inputs.chunk)
         self.promises = self.question.promises
         if len(have) > 1:
             # as every fleet of several pools is decided

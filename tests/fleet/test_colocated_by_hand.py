@@ -375,14 +375,14 @@ def test_nothing_of_an_engine_that_stands_is_left_open() -> None:
     (saved,) = saved_pools(plan())
     question = asked(tp=None, token_budget=None, gpu=["h100", "l40s"])
     two = replace(saved, gpu="l40s-48gb", tp=2, pp=3, dp=4, ep=5, slots=80, token_budget=1234)
-    engines = standing_engines(question, two).engines
-    assert (engines.gpu, engines.tp, engines.pp, engines.dp, engines.ep) == (("l40s-48gb",), 2, 3, 4, 5)
-    assert (engines.token_budget, engines.tp_options) == ((1234,), ())
+    inputs = standing_engines(question, two).inputs
+    assert (inputs.gpu, inputs.tp, inputs.pp, inputs.dp, inputs.ep) == (("l40s-48gb",), 2, 3, 4, 5)
+    assert (inputs.token_budget, inputs.tp_options) == ((1234,), ())
     # 80 slots of four copies of the attention
-    assert engines.max_num_seqs == (20,)
-    assert standing_engines(question, replace(two, slots=1)).engines.max_num_seqs == (1,)
+    assert inputs.max_num_seqs == (20,)
+    assert standing_engines(question, replace(two, slots=1)).inputs.max_num_seqs == (1,)
     reserved = asked(kv="reserved", max_num_seqs=7)
-    assert standing_engines(reserved, two).engines.max_num_seqs == reserved.engines.max_num_seqs
+    assert standing_engines(reserved, two).inputs.max_num_seqs == reserved.inputs.max_num_seqs
 
 
 def test_a_search_says_what_it_looked_at() -> None:

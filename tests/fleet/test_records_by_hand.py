@@ -188,7 +188,7 @@ def test_a_fleet_with_host_memory_is_taken_where_it_is_cheaper(
     own: float, bare: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def solve(question: CompiledQuestion) -> Any:
-        given = question.engines.offload_gib > 0.0
+        given = question.inputs.offload > 0.0
         assert question.asked["offload"] == (64.0 if given else 0.0)
         cost = own if given else bare
         if cost is None:
@@ -200,11 +200,11 @@ def test_a_fleet_with_host_memory_is_taken_where_it_is_cheaper(
     question = asked(fo.load_workload(chats), cdf=chats, offload=64)
     question = replace(question, asked={**question.asked, "offload": 64.0})
     assert assemble.fleet_of(question).cost_usd_per_hour == min(own, math.inf if bare is None else bare)
-    monkeypatch.setattr(assemble, "_cheaper_of", lambda question, bare: (question, bare.engines.offload_gib))
+    monkeypatch.setattr(assemble, "_cheaper_of", lambda question, bare: (question, bare.inputs.offload))
     assert assemble._solved(question) == (question, 0.0)
     # without it, of a routing that is left open the cheapest is taken
     monkeypatch.setattr(assemble, "_cheapest_routing", lambda question: "cheapest routing")
-    plain = replace(question, engines=replace(question.engines, offload_gib=0.0))
+    plain = replace(question, inputs=replace(question.inputs, offload=0.0))
     assert assemble._solved(replace(plain, open_routing=True)) == "cheapest routing"
 
 

@@ -144,6 +144,6 @@ def test_copies_of_a_replica_have_caches_of_their_own():
 @pytest.mark.parametrize("engine, windows", [("vllm@0.27", 1.0), ("vllm", 0.0), ("sglang", 0.0)])
 def test_old_engines_keep_the_blocks_of_windows(engine, windows):
     # half of gpt-oss's layers have windows
-    engines = SimpleNamespace(engine=engine, offload_gib=0.0, offload_gbps=400.0, session_ttl_s=None)
+    inputs = SimpleNamespace(engine=engine, offload=0.0, offload_gbps=400.0, session_ttl=None)
     option = SimpleNamespace(model=model("gpt-oss-120b"), parallel=Parallelism(2))
-    assert prefix_cache(SimpleNamespace(engines=engines), option).windows == windows
+    assert prefix_cache(SimpleNamespace(inputs=inputs), option).windows == windows

@@ -123,7 +123,7 @@ def test_engines_that_prefill_and_decode_apart() -> None:
         disaggregated.pool_options(asked(shape="disaggregated", speculate="eagle3:k=3,accept=0.7"))
     copies = disaggregated.pool_options(asked(shape="disaggregated", model="qwen3-30b-a3b", tp=1, dp=2))
     assert copies and {o.copies for o in copies} == {2}
-    whole = replace(asked(shape="disaggregated").purchase, inventory={})
+    whole = replace(asked(shape="disaggregated").inputs, inventory={})
     assert whole.max_kw is None
     # where no engine can be one at all, the first reason is told
     free = {"profile": "fleetopt-paper", "tp": None, "shape": "disaggregated", "method": "mixed"}

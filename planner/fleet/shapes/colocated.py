@@ -322,7 +322,7 @@ class _ColocatedShape(Shape):
 
     def rebuild(self, question: CompiledQuestion, pools: Sequence[SavedPool]) -> Colocated:
         """See :meth:`planner.fleet.fleet.Shape.rebuild`."""
-        moments = question.traffic.moments(question.engines.chunk)
+        moments = question.traffic.moments(question.inputs.chunk)
         ordered = sorted(pools, key=lambda p: p.low_tokens)
         top = max(moments.top, ordered[-1].high_tokens)
         built = []
@@ -414,13 +414,13 @@ def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Coloc
 
 def standing_engines(question: CompiledQuestion, saved: SavedPool) -> CompiledQuestion:
     """The question with nothing of the engine left open: GPU, group, budget and slots are the plan's."""
-    engines = question.engines
+    inputs = question.inputs
     # the engine's setting is that of one copy of the attention
-    slots = engines.max_num_seqs if engines.kv == ("reserved",) else (max(1, saved.slots // saved.dp),)
+    slots = inputs.max_num_seqs if inputs.kv == "reserved" else (max(1, saved.slots // saved.dp),)
     return replace(
         question,
-        engines=replace(
-            engines,
+        inputs=replace(
+            inputs,
             gpu=(saved.gpu,),
             tp=saved.tp,
             pp=saved.pp,

@@ -101,9 +101,9 @@ class Disaggregated(Fleet):
         super().__init__(question, (), question.promises.levels())
         self.prefill_option, self.decode_option = prefill_option, decode_option
         asked = replace(question.traffic, p_c=0.0, route_on="total")
-        rows = replace(asked, cache=False).moments(question.engines.chunk)
+        rows = replace(asked, cache=False).moments(question.inputs.chunk)
         # what prefill replicas find of prompts that come back, where they keep all
-        cached = asked.moments(question.engines.chunk).cached
+        cached = asked.moments(question.inputs.chunk).cached
         law = rows.law(State(0.0), State(rows.top))
         assert law is not None
         length, output, weight = rows.input, np.maximum(rows.output, 1.0), rows.weight / rows.weight.sum()
@@ -120,7 +120,7 @@ class Disaggregated(Fleet):
         self.bytes_per_token = kv_bytes_per_token(decode_option.model)
         # every GPU of a group sends its part over its own link; the smaller group is the narrower path
         links = min(prefill_option.tp, decode_option.tp)
-        self.seconds_per_token = 8.0 * self.bytes_per_token / (1e9 * question.engines.kv_transfer_gbps * links)
+        self.seconds_per_token = 8.0 * self.bytes_per_token / (1e9 * question.inputs.kv_transfer_gbps * links)
         self.slots = Slots(0, "")
         self._traffic = traffic_of(question.traffic, replace(self.law, cached_share=cached))
         self.decode: DecodePool | None = None
@@ -217,7 +217,7 @@ class Disaggregated(Fleet):
 
     def transfer_s(self, prompt_tokens: FloatArray | float) -> FloatArray:
         """Time to move the KV cache of a prompt from its prefill to its decode node [s]."""
-        base = self.question.engines.kv_transfer_base_s
+        base = self.question.inputs.kv_transfer_base
         return np.asarray(base + self.seconds_per_token * np.asarray(prompt_tokens))
 
     # --- predictions ----------------------------------------------------------------------------------------------
@@ -277,8 +277,8 @@ class Disaggregated(Fleet):
 
     def as_engines_see(self) -> Disaggregated:
         """See :meth:`planner.fleet.fleet.Fleet.as_engines_see`: an engine's clock stands while KV caches travel."""
-        engines = replace(self.question.engines, kv_transfer_base_s=0.0, kv_transfer_gbps=math.inf)
-        return self.routed(replace(self.question, engines=engines))
+        inputs = replace(self.question.inputs, kv_transfer_base=0.0, kv_transfer_gbps=math.inf)
+        return self.routed(replace(self.question, inputs=inputs))
 
     def seen_in(self, k: int) -> tuple[str, ...]:
         """See :meth:`planner.fleet.fleet.Fleet.seen_in`: no engine sees a request from first to last."""
@@ -540,7 +540,7 @@ class Disaggregated(Fleet):
                 "max_model_len": f"requests of up to {option.max_model_len:,} tokens, in whole KV blocks",
                 "max_num_seqs": slots.why,
                 "max_num_batched_tokens": "a whole prompt per iteration" if first else "a token of every sequence",
-                "tensor_parallel_size": group_why(self.question.engines, option.parallel, "weights and a request"),
+                "tensor_parallel_size": group_why(self.question.inputs, option.parallel, "weights and a request"),
                 "gpu_memory_utilization": "as given",
             },
         )
@@ -585,12 +585,12 @@ class Disaggregated(Fleet):
 
     def assumptions(self) -> Iterator[Remark]:
         """Transfers, and what a replica takes at a time."""
-        engines = self.question.engines
+        inputs = self.question.inputs
         yield Remark(
             "kv_transfer",
             {
-                "gbps": engines.kv_transfer_gbps,
-                "base_s": engines.kv_transfer_base_s,
+                "gbps": inputs.kv_transfer_gbps,
+                "base_s": inputs.kv_transfer_base,
                 "kib_per_token": self.bytes_per_token / 1024,
                 "mean_s": float(self.transfer_s(self.mean_input)),
             },
@@ -630,12 +630,12 @@ def _decode_steps(length: FloatArray, output: FloatArray) -> tuple[FloatArray, F
 
 def pool_options(question: CompiledQuestion) -> list[EngineOption]:
     """One engine per GPU type and group: token budgets play no part here."""
-    budget = question.engines.token_budget[:1] or (USUAL_TOKEN_BUDGET,)
-    if question.engines.speculate is not None:
+    budget = question.inputs.token_budget[:1] or (USUAL_TOKEN_BUDGET,)
+    if question.inputs.speculate is not None:
         raise InputError(
             "speculate: prefill and decode pools that speculate are not modelled", "Take --shape colocated."
         )
-    found = engine_choices(replace(question, engines=replace(question.engines, token_budget=budget)))
+    found = engine_choices(replace(question, inputs=replace(question.inputs, token_budget=budget)))
     # copies are compared where nothing else holds the model or they were asked for
     return [option for option in found if option.copies == 1] or list(found)
 
@@ -647,8 +647,8 @@ class _DisaggregatedShape(Shape):
 
     def solve(self, question: CompiledQuestion) -> Solved:
         """See :meth:`planner.fleet.fleet.Shape.solve`: every pair of engines."""
-        stock = {find_gpu(name).name: count for name, count in question.purchase.inventory.items()}
-        max_kw = question.purchase.max_kw
+        stock = {find_gpu(name).name: count for name, count in question.inputs.inventory.items()}
+        max_kw = question.inputs.max_kw
         best: Disaggregated | None = None
         too_large: Disaggregated | None = None
         shortfalls: list[Shortfall] = []
@@ -696,11 +696,11 @@ class _DisaggregatedShape(Shape):
         """See :meth:`planner.fleet.fleet.Shape.rebuild`."""
         by_name = {p.name: p for p in pools}
         ordered = [by_name[name] for name in (PREFILL, DECODE) if name in by_name]
-        budget = question.engines.token_budget
+        budget = question.inputs.token_budget
         engines = []
         for saved in ordered:
             own = standing_engines(question, saved)
-            engines.append(pool_options(replace(own, engines=replace(own.engines, token_budget=budget)))[0])
+            engines.append(pool_options(replace(own, inputs=replace(own.inputs, token_budget=budget)))[0])
         fleet = Disaggregated(question, engines[0], engines[-1])
         return fleet.with_sizes([PoolSize(serving(saved)) for saved in ordered], [p.replicas for p in ordered])
 
@@ -713,7 +713,7 @@ def _infeasible(
     too_large: Disaggregated | None,
 ) -> InfeasibleError | InputError:
     """Why there is no fleet, and what would help."""
-    if too_large is not None and question.purchase.max_kw is not None:
+    if too_large is not None and question.inputs.max_kw is not None:
         power_w = math.fsum(pool.power_w for pool in too_large.pools)
         return beyond_power(question, question.traffic.rate_per_s, power_w)
     if too_large is not None:
