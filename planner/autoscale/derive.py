@@ -362,7 +362,7 @@ def _scaler(
     """The scaler of the k-th pool: derived from all paths but the last, tried on that."""
     pool, path = fleet.pools[k], paths[-1]
     peak = float(max(p.max() for p in paths))
-    most = max(2 * pool.bought, math.ceil(1.5 * pool.bought * peak / max(pool.arrival_rate_per_s, 1e-9)))
+    most = max(2 * pool.bought, math.ceil(1.5 * pool.bought * peak / max(pool.rate_per_s, 1e-9)))
     capacity = backtest.capacity_of(fleet, k, most=most)
     most = min(capacity.most, max(capacity.needed(1.25 * peak), 2))
     capacity = replace(capacity, most=int(min(most, most_in_stock(fleet, pool))))

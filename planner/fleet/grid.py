@@ -44,7 +44,7 @@ def engine_choices(question: CompiledQuestion) -> list[EngineOption]:
 def hardware_floor(
     gpu: GpuSpec,
     model: ModelSpec,
-    arrival_rate_per_s: float,
+    rate_per_s: float,
     new_input_tokens: ArrayLike,
     output_tokens: ArrayLike,
     kv_token_iterations: ArrayLike,
@@ -57,7 +57,7 @@ def hardware_floor(
     ----------
     gpu, model
         Hardware and model.
-    arrival_rate_per_s
+    rate_per_s
         Rate [1/s].
     new_input_tokens, output_tokens
         Means per request [tokens]; scalars or arrays of one shape.
@@ -76,8 +76,8 @@ def hardware_floor(
     # sparse attention must read its index of every token, not the tokens
     index = model.index_layers * model.index_bytes
     kv_bytes = np.asarray(kv_token_iterations) * (index or shard(model).full_bytes_per_token)
-    compute = arrival_rate_per_s * flops / peak if peak > 0.0 else 0.0 * flops
-    return np.asarray(np.maximum(compute, arrival_rate_per_s * kv_bytes / gpu.bandwidth_bytes_per_s))
+    compute = rate_per_s * flops / peak if peak > 0.0 else 0.0 * flops
+    return np.asarray(np.maximum(compute, rate_per_s * kv_bytes / gpu.bandwidth_bytes_per_s))
 
 
 def least_by_hardware(method: Method, option: EngineOption, sums: FloatArray, rate_per_s: float) -> FloatArray:

@@ -184,7 +184,7 @@ def _impossible(pool: Pool) -> Iterator[Remark]:
     """A pool below what the arithmetic alone takes, as a profile that charges nothing for prefill allows."""
     law, option = pool.law, pool.option
     new, output, kv = law.mean(m.NEW_INPUT), law.mean(m.OUTPUT), law.mean(m.KV)
-    floor = hardware_floor(option.gpu, option.model, pool.arrival_rate_per_s, new, output, kv)
+    floor = hardware_floor(option.gpu, option.model, pool.rate_per_s, new, output, kv)
     gpus, least = pool.size.replicas * option.profile.gpus, float(floor)
     if gpus < least:
         names = {"gpu": option.gpu.name, "profile": option.profile.name}
@@ -327,7 +327,7 @@ def _after(pool: Pool, promises: tuple[Promise, ...], dead: int, repair_s: float
     if type(model) is not ReplayPool or not 0 < dead < pool.bought:
         return
     count = pool.bought * copies
-    laid = model.traffic.lay(pool.arrival_rate_per_s, count, model.engine.routing, most=WHOLE)
+    laid = model.traffic.lay(pool.rate_per_s, count, model.engine.routing, most=WHOLE)
     if laid.replicas != count:
         return
     requests = model.traffic.requests(laid)

@@ -112,7 +112,7 @@ class Pool:
     ----------
     law, option, setup, model
         Requests, engine, replica, latency method.
-    arrival_rate_per_s
+    rate_per_s
         Rate it was sized for [1/s].
     size
         Replicas that serve, and what they achieve.
@@ -126,7 +126,7 @@ class Pool:
     option: EngineOption
     setup: ReplicaSetup
     model: PoolModel
-    arrival_rate_per_s: float
+    rate_per_s: float
     size: PoolSize
     bought: int
     name: str = "all"
@@ -250,7 +250,7 @@ def broken(prediction: Prediction, promises: Sequence[Promise]) -> Promise | Non
 
 def smallest_pool(
     model: PoolModel,
-    arrival_rate_per_s: float,
+    rate_per_s: float,
     promises: Promises,
     least: int = 1,
     levels: tuple[float, ...] | None = None,
@@ -267,7 +267,7 @@ def smallest_pool(
     ----------
     model
         Latency method of the pool.
-    arrival_rate_per_s
+    rate_per_s
         Rate of the pool [1/s].
     promises
         What the pool keeps: latencies, utilization cap, minimum.
@@ -284,23 +284,23 @@ def smallest_pool(
     """
     levels = promises.levels() if levels is None else levels
     least = max(least, promises.min_replicas)
-    by_cap = _by_cap(model, arrival_rate_per_s, promises, max(1, math.ceil(start or least)))
+    by_cap = _by_cap(model, rate_per_s, promises, max(1, math.ceil(start or least)))
     floor = max(by_cap, least)
     slow = model.under(margin.slow)
-    keeps = _question(model, slow, arrival_rate_per_s, promises)
+    keeps = _question(model, slow, rate_per_s, promises)
     number: int | Shortfall = floor
     if promises.latency:
         begin = max(floor, math.ceil(start or 0.0))
-        number = _bracketed(slow, arrival_rate_per_s, promises.latency, levels, floor, begin, keeps)
+        number = _bracketed(slow, rate_per_s, promises.latency, levels, floor, begin, keeps)
         if isinstance(number, int) and not quick:
             number = _decided(number, floor, keeps)
     if isinstance(number, Shortfall):
         return unsure(number, model, slow, levels, margin)
-    prediction = Prediction.unknown() if quick else model.predict(arrival_rate_per_s, number, levels)
+    prediction = Prediction.unknown() if quick else model.predict(rate_per_s, number, levels)
     if number == floor:
         why = _why_cap(by_cap, floor, least, promises)
     else:
-        why = Remark("promise", {"promise": _missed_by(slow, arrival_rate_per_s, number - 1, promises, levels, quick)})
+        why = Remark("promise", {"promise": _missed_by(slow, rate_per_s, number - 1, promises, levels, quick)})
     return PoolSize(number, prediction, why)
 
 
@@ -321,7 +321,7 @@ def _question(model: PoolModel, slow: PoolModel, rate: float, promises: Promises
 
 def without_luck(pool: Pool, promises: Promises, margin: Margin) -> Pool:
     """A pool that a search sized: of a short trace, whose sample is one draw of the gateway's choices, by several."""
-    rate, slow = pool.arrival_rate_per_s, pool.model.under(margin.slow)
+    rate, slow = pool.rate_per_s, pool.model.under(margin.slow)
     if not promises.latency or not slow.is_short(rate, pool.size.replicas):
         return pool
     floor = max(_by_cap(pool.model, rate, promises, pool.size.replicas), promises.min_replicas)
@@ -446,13 +446,13 @@ def _why_cap(by_cap: int, chosen: int, least: int, promises: Promises) -> Remark
 
 
 def evaluate_pool(
-    model: PoolModel, arrival_rate_per_s: float, replicas: int, levels: tuple[float, ...], quick: bool = False
+    model: PoolModel, rate_per_s: float, replicas: int, levels: tuple[float, ...], quick: bool = False
 ) -> Prediction:
     """The prediction at a given size, unstable included; of a sample of the requests where it is to be `quick`."""
-    load = arrival_rate_per_s / (replicas * model.capacity_at(replicas))
+    load = rate_per_s / (replicas * model.capacity_at(replicas))
     if load >= 1.0:
         return unstable(levels, load)
-    return (model.look if quick else model.predict)(arrival_rate_per_s, replicas, levels)
+    return (model.look if quick else model.predict)(rate_per_s, replicas, levels)
 
 
 def gpus_by_type(pools: Sequence[Pool]) -> dict[str, int]:

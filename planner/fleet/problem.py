@@ -264,7 +264,7 @@ class FleetProblem(SearchGrid):
         promises = self.kept.of_pools
         if self.fleet_promises or not promises:
             return pool
-        rate, n = pool.arrival_rate_per_s, pool.size.replicas
+        rate, n = pool.rate_per_s, pool.size.replicas
 
         def excess(option: EngineOption, model: PoolModel) -> float:
             return excess_of(evaluate_pool(model.under(self.margin(option).slow), rate, n, self.levels, True), promises)

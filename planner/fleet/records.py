@@ -63,7 +63,7 @@ def _pool_plan(fleet: Fleet, k: int, sure: Sureness | None) -> PoolPlan:
         gamma=law.upper.gamma,
         share=law.share,
         compressed_share=law.compressed_share,
-        arrival_rate_per_s=pool.arrival_rate_per_s,
+        arrival_rate_per_s=pool.rate_per_s,
         mean_input_tokens=mean_input,
         mean_output_tokens=mean_output,
         gpu=pool.option.gpu.name,
@@ -127,7 +127,7 @@ def explained_size(fleet: Fleet, k: int) -> str:
     line = f"{pool.name}: {n:,} replica{'s' if n != 1 else ''}, fixed by {pool.size.binding}."
     if n <= fleet.promises.min_replicas:
         return line
-    load = pool.arrival_rate_per_s / ((n - 1) * pool.model.capacity_at(n - 1))
+    load = pool.rate_per_s / ((n - 1) * pool.model.capacity_at(n - 1))
     if pool.size.binding.code == "utilization_cap" and load < 1.0:
         # whatever its latencies would be
         return line + f" With {n - 1:,}: load {load:.2f}."

@@ -33,9 +33,9 @@ class ClosedPool(PoolModel):
         """Largest stable rate of one replica [1/s]."""
         return self._replica.limit.per_s
 
-    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+    def predict(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""
-        at = self._replica.at(arrival_rate_per_s / replicas)
+        at = self._replica.at(rate_per_s / replicas)
         if at.load >= 1.0:
             return unstable(quantiles, at.load)
         warnings = []

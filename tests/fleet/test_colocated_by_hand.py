@@ -90,7 +90,7 @@ def test_each_pool_is_predicted_at_its_part_of_the_rate() -> None:
             assert prediction == evaluate_pool(p.model, 150.0, n, own.levels, quick)
     assert own.look(300.0) == own.look(300.0, [3, 40])
     verdicts = own.at(300.0)
-    assert [(v.pool, v.arrival_rate_per_s) for v in verdicts] == [("short", 150.0), ("long", 150.0)]
+    assert [(v.pool, v.rate_per_s) for v in verdicts] == [("short", 150.0), ("long", 150.0)]
     for v in verdicts:
         late = v.prediction.load >= 1.0 or v.prediction.value("ttft_s", 0.99) > 0.5
         assert bool(v.broken) == late and v.overload is None and v.shares == ()
@@ -136,8 +136,8 @@ def test_headroom_is_found_to_a_step_from_below(shape: type[Fleet], step: float)
         capacity_per_s, rate = 1000.0, 100.0
         promises = SimpleNamespace(utilization_cap=0.85)
 
-        def holds(self, fleet_rate_per_s: float) -> bool:
-            return fleet_rate_per_s <= 137.0
+        def holds(self, rate_per_s: float) -> bool:
+            return rate_per_s <= 137.0
 
     known = Known.__new__(Known)
     assert 1.37 / step <= known.headroom() <= 1.37
@@ -363,7 +363,7 @@ def test_a_plan_of_two_pools_is_rebuilt_as_it_was() -> None:
     for p, was in zip(own.pools, found.pools, strict=True):
         assert (p.name, p.bought, p.size.replicas) == (was.name, was.replicas, was.replicas - 1)
         assert (p.law.lower.boundary, p.law.upper.boundary, p.law.share) == (was.low_tokens, was.high_tokens, was.share)
-        assert (p.setup.slots, p.option.gpu.name, p.arrival_rate_per_s) == (was.slots, was.gpu, was.arrival_rate_per_s)
+        assert (p.setup.slots, p.option.gpu.name, p.rate_per_s) == (was.slots, was.gpu, was.arrival_rate_per_s)
         assert p.size.binding.code == "stands" and p.setup.settings.max_model_len == was.settings.max_model_len
     with pytest.raises(fo.InputError, match=r"pool all: has no replicas that serve \(3 of 3 are spares\)"):
         serving(replace(saved[0], name="all", replicas=3, spares=3))

@@ -247,7 +247,7 @@ def test_from_which_load_on_speculation_loses(
         kv_tokens=lambda n: 1000 * n,
     )
     pool: Any = SimpleNamespace(
-        option=option, law=None, name="all", arrival_rate_per_s=24.0, size=SimpleNamespace(replicas=3),
+        option=option, law=None, name="all", rate_per_s=24.0, size=SimpleNamespace(replicas=3),
         setup=SimpleNamespace(slots=7, kv_tokens=1.0),
     )  # fmt: skip
     found = alone.speculation_remark(SimpleNamespace(traffic=None), pool)  # type: ignore[arg-type]
@@ -279,7 +279,7 @@ def test_a_plain_replica_that_does_not_keep_up_never_answers(monkeypatch: pytest
         speculation=SimpleNamespace(tokens_per_step=2.5, assumed=False), plain="p", kv_tokens=lambda n: n
     )
     pool: Any = SimpleNamespace(
-        option=option, law=None, name="all", arrival_rate_per_s=24.0, size=SimpleNamespace(replicas=3),
+        option=option, law=None, name="all", rate_per_s=24.0, size=SimpleNamespace(replicas=3),
         setup=SimpleNamespace(slots=7),
     )  # fmt: skip
     found = alone.speculation_remark(SimpleNamespace(traffic=None), pool)  # type: ignore[arg-type]
@@ -314,7 +314,7 @@ class Kept:
 
 def test_what_caches_find_by_routing_and_replicas() -> None:
     pool: Any = SimpleNamespace(
-        name="all", size=SimpleNamespace(replicas=5), option=SimpleNamespace(copies=2), arrival_rate_per_s=12.0
+        name="all", size=SimpleNamespace(replicas=5), option=SimpleNamespace(copies=2), rate_per_s=12.0
     )
     facts = alone.cache_curve(pool, Kept("sticky", False))  # type: ignore[arg-type]
     points: Any = facts["curve"]
@@ -409,7 +409,7 @@ class Grows(Fleet):
         self.asked = growth
         return self
 
-    def look(self, fleet_rate_per_s: float, counts: Any = None) -> Any:
+    def look(self, rate_per_s: float, counts: Any = None) -> Any:
         ttft, tpot = self.values
         return [Prediction((0.99,), (ttft,), (tpot,), (1.0,), 0.5, 0.5, 1.0, 0.0)]
 

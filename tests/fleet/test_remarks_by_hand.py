@@ -330,8 +330,8 @@ class Linear(Fleet):
         sized = lambda size: SimpleNamespace(gpus=2 * (size.replicas + 1))  # noqa: E731
         self.pools = [SimpleNamespace(sized=sized, gpus=202)]  # type: ignore[list-item]
 
-    def size(self, fleet_rate_per_s: float, near: Any = None) -> Any:
-        return [SimpleNamespace(replicas=math.ceil(fleet_rate_per_s / 10.0 - 1e-9))]
+    def size(self, rate_per_s: float, near: Any = None) -> Any:
+        return [SimpleNamespace(replicas=math.ceil(rate_per_s / 10.0 - 1e-9))]
 
 
 def test_the_busiest_hour_of_several_weeks() -> None:

@@ -157,7 +157,7 @@ class Lucky(PoolModel):
     def capacity_per_s(self) -> float:
         return self.capacity
 
-    def is_short(self, arrival_rate_per_s: float, replicas: int) -> bool:
+    def is_short(self, rate_per_s: float, replicas: int) -> bool:
         return self.short
 
     def keeps(self, rate: float, replicas: int, promises: Any, sure: bool = False) -> bool:
@@ -173,7 +173,7 @@ def test_of_a_short_trace_all_draws_decide(sure: int, found: int) -> None:
     """At least four replicas hold 33/s within the cap."""
     (pool,) = fleet().pools
     promises, model = Promises((Promise("ttft_s", 0.5),)), Lucky(sure)
-    own = replace(pool, model=model, arrival_rate_per_s=33.0, size=PoolSize(5, Prediction.unknown(), pool.size.binding))
+    own = replace(pool, model=model, rate_per_s=33.0, size=PoolSize(5, Prediction.unknown(), pool.size.binding))
     decided_by_all = without_luck(own, promises, Margin())
     assert (decided_by_all.size.replicas, decided_by_all.bought) == (found, found)
     assert all(asked_sure for _, asked_sure in model.asked) and len({n for n, _ in model.asked}) == len(model.asked)

@@ -240,9 +240,9 @@ class Disaggregated(Fleet):
         pool.joint = bool(self.promises.joint)
         return _in_replicas(pool, self.decode_option)
 
-    def predict(self, fleet_rate_per_s: float, counts: Sequence[int], quick: bool = False) -> list[Prediction]:
+    def predict(self, rate_per_s: float, counts: Sequence[int], quick: bool = False) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.predict`; E2E of whole requests stands with the decode pool."""
-        first, second = self.pair(fleet_rate_per_s, counts[0], counts[-1], quick=quick)
+        first, second = self.pair(rate_per_s, counts[0], counts[-1], quick=quick)
         return [first] if second is None else [first, second]
 
     def pair(
@@ -327,10 +327,10 @@ class Disaggregated(Fleet):
     # --- sizes ----------------------------------------------------------------------------------------------------
 
     def sizes_for(
-        self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
+        self, rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
     ) -> list[PoolSize] | Shortfall:
         """See :meth:`planner.fleet.fleet.Fleet.sizes_for`."""
-        return self.sizes(fleet_rate_per_s, self.promises, quick, max(margins, key=lambda margin: margin.sd))
+        return self.sizes(rate_per_s, self.promises, quick, max(margins, key=lambda margin: margin.sd))
 
     def sizes(
         self, rate_per_s: float, promises: Promises, quick: bool = False, margin: Margin | None = None
@@ -468,16 +468,16 @@ class Disaggregated(Fleet):
         fleet.decode = None if self.decode is None else self.decode.under(slow, draw)  # type: ignore[assignment]
         return fleet
 
-    def keeps(self, fleet_rate_per_s: float) -> bool:
+    def keeps(self, rate_per_s: float) -> bool:
         """See :meth:`planner.fleet.fleet.Fleet.keeps`."""
         prefills, decodes = self.counts[0], self.counts[-1]
         if self.decode is None:
-            return self.prefills.keeps(fleet_rate_per_s, prefills, self._as_first_tokens(self.promises.latency))
+            return self.prefills.keeps(rate_per_s, prefills, self._as_first_tokens(self.promises.latency))
         first = tuple(p for p in self.promises.latency if p.metric == "ttft_s")
         both = tuple(p for p in self.promises.latency if p.metric != "ttft_s")
-        if first and not self.prefills.keeps(fleet_rate_per_s, prefills, first):
+        if first and not self.prefills.keeps(rate_per_s, prefills, first):
             return False
-        return not both or self._behind(prefills).keeps(fleet_rate_per_s * self.decode_share, decodes, both)
+        return not both or self._behind(prefills).keeps(rate_per_s * self.decode_share, decodes, both)
 
     def _margin(self, confidence: float) -> Margin:
         """Iteration times with which the fleet keeps its promises: those of the less known of its engines for both."""
