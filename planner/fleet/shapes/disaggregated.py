@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
@@ -277,7 +278,7 @@ class Disaggregated(Fleet):
 
     def as_engines_see(self) -> Disaggregated:
         """See :meth:`planner.fleet.fleet.Fleet.as_engines_see`: an engine's clock stands while KV caches travel."""
-        inputs = replace(self.question.inputs, kv_transfer_base=0.0, kv_transfer_gbps=math.inf)
+        inputs = replace(self.question.inputs, kv_transfer_base=0.0, kv_transfer_gbps=sys.float_info.max)
         return self.routed(replace(self.question, inputs=inputs))
 
     def seen_in(self, k: int) -> tuple[str, ...]:
