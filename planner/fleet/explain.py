@@ -222,7 +222,7 @@ def _nearest_fleet(problem: FleetProblem) -> Shortfall | None:
 
     engines = _nearest_engines(problem)
     fleets = [nearest(0, top, engines)]
-    inner = _uncompressed(problem) if problem.search.pools > 1 else []
+    inner = _uncompressed(problem) if problem.inputs.pools > 1 else []
     for s in inner[:: max(1, len(inner) // TRIED)]:
         parts = [nearest(0, s, engines), nearest(s, top, engines)]
         known = [part for part in parts if part is not None]

@@ -123,8 +123,8 @@ class SearchGrid:
     def all_states(self) -> list[State]:
         """Every state of the grid, bottom first: boundaries with and without a band of prompts to compress."""
         top = self.moments.top
-        boundaries = [b for b in self.boundary_grid if b < top] if self.search.pools > 1 else []
-        gammas = self.search.gammas if self.moments.compressible else (1.0,)
+        boundaries = [b for b in self.boundary_grid if b < top] if self.inputs.pools > 1 else []
+        gammas = self.inputs.gammas if self.moments.compressible else (1.0,)
         inner = []
         for gamma in sorted({1.0, *gammas}) if 1.0 in gammas or not self.moments.compressible else sorted(gammas):
             for b in boundaries:
@@ -137,8 +137,8 @@ class SearchGrid:
     @cached_property
     def boundary_grid(self) -> tuple[float, ...]:
         """Boundaries searched [tokens]."""
-        if self.search.boundaries is not None:
-            return self.search.boundaries
+        if self.inputs.boundaries is not None:
+            return self.inputs.boundaries
         points = distinct(self.moments.total)
         below = np.array([self.moments.cumulative(b) for b in points.tolist()])
         parts = below[:, [m.SHARE, m.NEW_INPUT, m.DECODE, m.KV]]
@@ -165,7 +165,7 @@ class SearchGrid:
         # a band must end below the next boundary, so that every request has one neighbour to be compressed into
         allowed = reach[:, None] <= np.where(np.arange(top + 1) == top, np.inf, boundary)[None, :]
         allowed &= boundary[:, None] < boundary[None, :]
-        if self.search.pools <= 2:
+        if self.inputs.pools <= 2:
             # every pool of such a fleet touches the bottom or the top
             inner = np.ones_like(allowed)
             inner[0, :] = inner[:, top] = False
@@ -293,7 +293,7 @@ class SearchGrid:
         edges = np.isfinite(self.bounds).astype(np.float64) * len(self.options)
         paths = edges[:, top].copy()
         total = paths[0]
-        for _ in range(1, self.search.pools):
+        for _ in range(1, self.inputs.pools):
             paths = edges @ np.where(np.arange(top + 1) == top, 0.0, paths)
             total += paths[0]
         return int(total)

@@ -151,7 +151,7 @@ class FleetProblem(SearchGrid):
         """How many replicas an engine is asked about before any fleet is known, one number or none: a step beyond those it is
         known to need, so that one which needs many times its bound is left for another before it is sized."""
         i, j, k = key
-        allowed = self.search.max_evaluations
+        allowed = self.inputs.max_evaluations
         if below < MANY or self.units > 1 or 0 < allowed <= 3 * (self.evaluations + 1):
             # what a search may ask is kept for its answer
             return []
@@ -308,7 +308,7 @@ class FleetProblem(SearchGrid):
 
     def stops(self) -> bool:
         """Whether as many questions were asked as are allowed: the search then ends with a gap."""
-        allowed = self.search.max_evaluations
+        allowed = self.inputs.max_evaluations
         return bool(allowed) and self.evaluations >= allowed
 
     def fits(self, pools: Sequence[Pool]) -> bool:

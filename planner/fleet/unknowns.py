@@ -40,9 +40,9 @@ def least_cost(question: CompiledQuestion) -> float:
     Infinite where no engine holds the model, has a price, or keeps the promises for one request alone.
     """
     # the ends of what a search tries tell engines apart; all of it would take as long as a plan
-    inputs = replace(question.inputs, token_budget=question.inputs.token_budget or ENDS)
+    inputs = replace(question.inputs, token_budget=question.inputs.token_budget or ENDS, pools=1)
     try:
-        problem = FleetProblem(replace(question, inputs=inputs, search=replace(question.search, pools=1)))
+        problem = FleetProblem(replace(question, inputs=inputs))
     except InputError:
         return math.inf
     for k in np.argsort(problem.option_bounds[:, 0, -1], kind="stable").tolist():

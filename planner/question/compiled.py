@@ -214,16 +214,12 @@ class Promises:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Which fleets are compared.
+    """How fleets are looked for.
 
     Parameters
     ----------
     shape
         ``colocated``, ``disaggregated`` or ``both``.
-    pools, boundaries, gammas
-        Largest number of pools; boundaries [tokens] (``None`` = breakpoints of the workload); compression bands.
-    max_evaluations
-        Questions of a search, a replay each, before it stops with a gap; 0 = until proven.
     explained
         Whether a question without an answer is told why, which takes longer than finding that there is none.
     brief
@@ -239,10 +235,6 @@ class Search:
     """
 
     shape: str = "colocated"
-    pools: int = 2
-    boundaries: tuple[float, ...] | None = None
-    gammas: tuple[float, ...] = (1.0,)
-    max_evaluations: int = 3000
     explained: bool = True
     brief: bool = False
     bare: bool = False
@@ -262,8 +254,8 @@ class CompiledQuestion:
     traffic, promises, search
         Its parts.
     inputs
-        The options, for what may serve, what GPUs cost, how many there are, and what is bought beyond the need; GPU types that were
-        left open are named in it.
+        The options, for what may serve, which fleets are compared, what GPUs cost, how many there are, and what is bought beyond
+        the need; GPU types that were left open are named in it.
     method
         Name of the latency method.
     routing
@@ -541,15 +533,9 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         promises=Promises(
             inputs.promises, inputs.utilization_cap, inputs.min_replicas, inputs.windows, inputs.confidence
         ),
-        inputs=inputs,
         # a user's next request may belong to another pool, which the first one's answers would have to wait for
-        search=Search(
-            inputs.shape,
-            1 if traffic.sending.population else inputs.pools,
-            inputs.boundaries,
-            inputs.gammas,
-            inputs.max_evaluations,
-        ),
+        inputs=replace(inputs, pools=1) if traffic.sending.population else inputs,
+        search=Search(inputs.shape),
         method=inputs.method,
         routing=_with_closed_form(routing),
         open_routing=open_routing,

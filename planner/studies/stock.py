@@ -147,7 +147,7 @@ class Stock:
     def ways(self) -> list[tuple[Range, ...]]:
         """Ways to cut by length in two, where plans cut it."""
         top = self.moments.top
-        if self.question.search.pools == 1 or len(self.have) == 1:
+        if self.question.inputs.pools == 1 or len(self.have) == 1:
             return []
         return [((0.0, b), (b, top)) for b in FleetProblem(self.question).boundary_grid if 0.0 < b < top]
 

@@ -280,9 +280,9 @@ class Colocated(Fleet):
 
     def assumptions(self) -> Iterator[Remark]:
         """What was assumed of lengths and the gateway."""
-        traffic, search = self.question.traffic, self.question.search
+        traffic = self.question.traffic
         known = any(p for p in traffic.workload.compressible)
-        if search.pools > 1 and traffic.p_c is None and not known:
+        if self.question.inputs.pools > 1 and traffic.p_c is None and not known:
             yield Remark("no_compression")
         if traffic.sees_output:
             yield Remark("oracle", {"because": ", as --compress has it" if self.question.asked.get("compress") else ""})
@@ -435,13 +435,13 @@ def standing_engines(question: CompiledQuestion, saved: SavedPool) -> CompiledQu
 
 def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchReport:
     """What was searched and the gap that is left."""
-    search, cost = problem.search, fleet.cost_usd_per_hour
+    inputs, cost = problem.inputs, fleet.cost_usd_per_hour
     kinds, words = f"{len(problem.options)} engine option{'s' if len(problem.options) != 1 else ''}", "1 pool"
-    if search.pools > 1:
+    if inputs.pools > 1:
         boundaries = len(problem.boundary_grid)
-        gammas = len(search.gammas) if problem.moments.compressible else 1
+        gammas = len(inputs.gammas) if problem.moments.compressible else 1
         grid = f"{boundaries} boundar{'y' if boundaries == 1 else 'ies'} x {gammas} gamma{'s' if gammas != 1 else ''}"
-        words = f"1 to {search.pools} pools, {grid}"
+        words = f"1 to {inputs.pools} pools, {grid}"
     bound = cost if _proven(found, fleet) else min(found.outcome.lower_bound, cost)
     return SearchReport(found.candidates, problem.evaluations, bound, cost - bound, f"{words}, {kinds}")
 
