@@ -187,19 +187,3 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if not close:
         close = [k for k in folded if key and (k.startswith(key) or key in k)][:1]
     return f"; did you mean '{folded[close[0]]}'?" if close else ""
-
-
-def need(holds: object, message: str) -> None:
-    """Refuse an argument.
-
-    Raises
-    ------
-    ValueError
-        It does not hold, in the words of `message`.
-
-    Examples
-    --------
-    >>> need(1 > 0, "one must be > 0")
-    """
-    if not holds:
-        raise ValueError(message)

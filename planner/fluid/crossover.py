@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
-from planner.errors import need
 from planner.fluid.exclusive import check_costs, fixed_time_at_best, throughput
 from planner.fluid.numeric import formula
+from planner.shared.mathematics import need
 
 
 @formula()

@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import need
 from planner.fluid.numeric import (
     Array,
     Scalar,
@@ -42,6 +41,7 @@ from planner.fluid.numeric import (
     over_arrays,
     whole,
 )
+from planner.shared.mathematics import need
 
 _AGE_TIE = 1e-12
 """Costs so close are one: they differ by rounding alone [1]."""

@@ -15,8 +15,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.errors import need
 from planner.fluid.exclusive import HazardFit, dtheta_first_order, hazard_fit, theta0
+from planner.shared.mathematics import need
 
 
 @dataclass(frozen=True, slots=True)

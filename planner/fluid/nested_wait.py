@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from planner.errors import need
 from planner.fluid.numeric import exact, expm1_minus_linear, out, sign_checked, whole
 from planner.fluid.wait import floor_snapped, inexact, token_iterations
+from planner.shared.mathematics import need
 
 _STEPS = 50_000
 """Steps upwards over all segments before a value that is surely enough is taken instead of the least."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
 
-from planner.errors import need
 from planner.fluid.numeric import Scalar, ceil_div, out, over_arrays, sign_checked, whole
+from planner.shared.mathematics import need
 
 Lengths = Sequence[Sequence[Any]]
 """Joint length law: rows (prompt tokens, decode iterations, probability)."""

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import need
 from planner.fluid.numeric import out, sign_checked, whole
+from planner.shared.mathematics import need
 
 Types = Sequence[Sequence[Any]]
 """Rows (rate [requests/s], prompt [tokens], decode iterations [1])."""

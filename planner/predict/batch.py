@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict.records import Replicas
-from planner.queueing.prefix import own_tokens
+from planner.workload.pools import own_tokens
 
 Array = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.errors import need
 from planner.queueing.erlang import as_result, log_erlang_c, smallest_multiple
+from planner.shared.mathematics import need
 
 type_array = npt.NDArray[np.float64]
 

@@ -26,14 +26,13 @@ from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
 from planner.question.options import PlanInputs
 from planner.question.prompts import USUAL_SIZE
-from planner.queueing.prefix import own_tokens
 from planner.replica.parallel import spreads
 from planner.replica.price import PriceRule
 from planner.replica.speculation import Draft, draft_of, speculating
 from planner.shared.kept import once
 from planner.shared.templates import refusals, templates
 from planner.workload import pools as m
-from planner.workload.pools import PoolLaw
+from planner.workload.pools import PoolLaw, own_tokens
 
 if TYPE_CHECKING:
     # loaded with the memory law, which reserved slots do without

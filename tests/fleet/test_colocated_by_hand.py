@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import planner as fo
+from planner.fleet.assemble import explained_size
 from planner.fleet.fleet import Fleet, serving, tail_at
 from planner.fleet.grid import hardware_floor
 from planner.fleet.notes import cliffs_of
@@ -22,7 +23,6 @@ from planner.fleet.pool import (
     smallest_pool,
 )
 from planner.fleet.problem import FleetProblem
-from planner.fleet.records import explained_size
 from planner.fleet.shapes import colocated as shape
 from planner.fleet.shapes import shape_names, standing_fleet
 from planner.fleet.shapes.colocated import SHAPE, Colocated, decided, pool_names, standing_engines

@@ -14,11 +14,11 @@ import pytest
 import planner as fo
 from planner.errors import InfeasibleError
 from planner.fleet import alone, assemble, splits
+from planner.fleet.assemble import pool_plans, workload_summary
 from planner.fleet.fleet import Fleet, Solved
 from planner.fleet.margin import Margin
 from planner.fleet.pool import Shortfall
 from planner.fleet.problem import FleetProblem
-from planner.fleet.records import pool_plans, workload_summary
 from planner.fleet.sure import Errors
 from planner.methods.base import Prediction
 from planner.methods.sessions import CacheState

@@ -13,9 +13,9 @@ import pytest
 import planner as fo
 from planner.fleet import notes
 from planner.fleet.alone import speculation_remark
+from planner.fleet.assemble import pool_plans, sure_remark
 from planner.fleet.fleet import Fleet
 from planner.fleet.notes import hours_told, options_without_effect, warnings_of
-from planner.fleet.records import pool_plans, sure_remark
 from planner.fleet.shapes.colocated import SHAPE, Colocated
 from planner.plans import Narrowing, Sized, Sureness
 from planner.question.compiled import CompiledQuestion

@@ -41,7 +41,6 @@ from planner.predict.records import Replicas
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.queueing.memory import slot_law
-from planner.queueing.prefix import own_tokens
 from planner.replica.engine import (
     MAX_NUM_SEQS_LIMIT,
     MODEL_LEN_STEP,
@@ -56,7 +55,7 @@ from planner.replica.engine import (
 )
 from planner.shared.remarks import Remark
 from planner.units import format_percent
-from planner.workload.pools import PoolLaw, State
+from planner.workload.pools import PoolLaw, State, own_tokens
 
 PREFILL, DECODE = "prefill", "decode"
 """Names of the pools of such a fleet, by which a plan file is recognized."""
