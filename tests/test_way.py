@@ -17,12 +17,12 @@ ROOT = f"{HOUSE}/"
 WORKLOAD = HOUSE.parent / "workloads" / "azure.csv"
 
 CEILINGS = {
-    "files": 77,
-    "functions": 995,
-    "kinds of record": 66,
-    "jumps between files": 503,
-    "code lines": 14457,
-    "names of a rate": 5,
+    "files": 73,
+    "functions": 687,
+    "kinds of record": 64,
+    "jumps between files": 481,
+    "code lines": 14374,
+    "names of a rate": 4,
 }
 """What the way has today, only ever to be lowered: 20 kinds of record, 10,000 lines and one name of a rate are aimed at."""
 

@@ -25,8 +25,8 @@ class ClosedPool(PoolModel):
 
     def __init__(self, lengths: Lengths, replica: Replicas, overhead_s: float) -> None:
         self.slots, self._replica = replica.slots, ClosedReplica(lengths, replica, overhead_s)
-        cost = self._replica.engine.cost
-        self._attention = cost.alpha / max(cost.b + cost.c + cost.alpha, 1e-300)
+        engine = self._replica.engine
+        self._attention = engine.alpha / max(engine.b + engine.c + engine.alpha, 1e-300)
 
     @property
     def capacity_per_s(self) -> float:
