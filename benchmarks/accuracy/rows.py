@@ -109,6 +109,11 @@ class Pair:
         """predicted/measured - 1 [1]."""
         return self.predicted / self.measured - 1.0
 
+    @property
+    def counts(self) -> bool:
+        """Whether there are a measurement and a prediction."""
+        return math.isfinite(self.predicted) and 0.0 < self.measured < math.inf
+
 
 @dataclass(frozen=True, slots=True)
 class Row:

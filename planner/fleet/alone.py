@@ -15,6 +15,7 @@ from planner.methods.sessions import SessionPool
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.routing import find_routing
+from planner.shared.kept import once
 from planner.shared.record import json_number
 from planner.shared.remarks import Remark
 from planner.units import format_count, format_duration, format_percent
@@ -57,7 +58,8 @@ def cache_lines(pool: Pool, model: SessionPool) -> Iterator[str]:
     """The same in words, by routing."""
     facts = cache_curve(pool, model)
     share, host, again = (float(str(facts[k])) for k in ("cached_share", "host_share", "repeated_share"))
-    beside = f", host memory {format_percent(host)}" if host > 0.0 else ""
+    where = "host memory and disk" if model.cache.disk_tokens > 0.0 else "host memory"
+    beside = f", {where} {format_percent(host)}" if host > 0.0 else ""
     alive, runs, pinned = (float(str(facts[k])) for k in ("sessions", "busy_s", "pinned_tokens"))
     yield (
         f"{pool.name}: prefix caches supply {format_percent(share)} of the prompt tokens{beside}; {format_percent(again)} repeat."
@@ -118,6 +120,13 @@ def overload_at(pool: Pool, clients: Clients, rate_per_s: float) -> dict[str, fl
 
 def beyond_capacity(pool: Pool, clients: Clients, promises: Promises) -> dict[str, object]:
     """Table by load, the limit of the queue that keeps the tightest TTFT promise, and the time to recover from a surge."""
+    of = (pool, clients, promises)
+    *_, found = once(("beyond capacity", *map(id, of)), lambda: (*of, _beyond_capacity(*of)))
+    return found
+
+
+def _beyond_capacity(pool: Pool, clients: Clients, promises: Promises) -> dict[str, object]:
+    """The same, made anew."""
     model = _replayed(pool)
     if model is None:
         return {"loads": [], "limits": [], "surge": None}

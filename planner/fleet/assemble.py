@@ -22,7 +22,7 @@ from planner.question.options import PlanInputs
 from planner.routing import find_routing
 from planner.shared.remarks import Remark
 from planner.shared.version import __version__
-from planner.units import format_count, format_gpus, format_percent, format_usd
+from planner.units import format_chance, format_count, format_gpus, format_percent, format_usd
 from planner.workload.resolve import is_passing
 from planner.workload.workload import Workload
 from planner.workload.writer import is_filed, rows_to_carry
@@ -152,11 +152,12 @@ def _of_users(question: CompiledQuestion) -> CompiledQuestion:
 
 
 def _without_host_memory(question: CompiledQuestion) -> CompiledQuestion | None:
-    """The question without the host memory that was given for caches; ``None`` where it changes nothing."""
+    """The question without the host memory and disk that were given for caches; ``None`` where they change nothing."""
     inputs = question.inputs
-    if inputs.offload <= 0.0 or question.traffic.sessions is None:
+    if inputs.offload + inputs.offload_disk <= 0.0 or question.traffic.sessions is None:
         return None
-    return replace(question, inputs=replace(inputs, offload=0.0), asked={**question.asked, "offload": 0.0})
+    without = {"offload": 0.0, "offload_disk": 0.0}
+    return replace(question, inputs=replace(inputs, offload=0.0, offload_disk=0.0), asked={**question.asked, **without})
 
 
 def _of_shape(question: CompiledQuestion) -> Solved:
@@ -171,7 +172,7 @@ def _cheaper_of(question: CompiledQuestion, bare: CompiledQuestion) -> Solved:
         without = _of_shape(bare)
     except InfeasibleError as error:
         without = error
-    gib = question.inputs.offload
+    gib = question.inputs.offload + question.inputs.offload_disk
     try:
         chosen = _of_shape(question)
     except InfeasibleError:
@@ -286,24 +287,24 @@ def sure_remark(sure: Sureness) -> Remark:
     """How sure a fleet is, in words."""
     saves = [n for n in sure.narrowing if n.gpus > 0]
     told = f"; {MEASUREMENTS[saves[0].by]} would take {format_gpus(saves[0].gpus)} less" if saves else ""
-    values = {"share": sure.chance, "sizes": _sizes(sure.low.gpus, sure.high.gpus), "narrow": told, "draws": sure.draws}
+    values = {"share": sure.chance, "sizes": _sizes(sure.low, sure.high), "narrow": told, "draws": sure.draws}
     return Remark("chance", values)
 
 
-def _sizes(least: int | None, most: int | None) -> str:
-    """The numbers of GPUs that hold the promises with a chance of 10 and of 90%, in words; ``None`` = no number does.
+def _sizes(low: Sized, high: Sized) -> str:
+    """The numbers of GPUs that come nearest to a chance of 10 and of 90%, with the chance they have; without one, no number does.
 
-    >>> _sizes(4, 1200)
-    '4 GPUs hold them with a chance of 10%, 1,200 with 90%'
+    >>> _sizes(Sized(0.12, (4,), 4), Sized(0.91, (1200,), 1200))
+    '4 GPUs hold them with a chance of 12%, 1,200 with 91%'
     """
-    if least is None:
-        return "no number of GPUs holds them with a chance of 10%"
-    if most is None or most > least:
-        more = "no number" if most is None else format_count(most)
-        return f"{format_gpus(least)} hold{'s' if least == 1 else ''} them with a chance of 10%, {more} with 90%"
-    if most == 1:
-        return "1 GPU holds them with a chance of 90%"
-    return f"{format_gpus(most)} hold them with a chance of 90%, fewer with less than 10%"
+    if low.gpus is None:
+        return f"no number of GPUs holds them with a chance of {format_chance(low.chance)}"
+    told = (
+        f"{format_gpus(low.gpus)} hold{'s' if low.gpus == 1 else ''} them with a chance of {format_chance(low.chance)}"
+    )
+    if low.gpus == high.gpus:
+        return told
+    return f"{told}, {'no number' if high.gpus is None else format_count(high.gpus)} with {format_chance(high.chance)}"
 
 
 MEASUREMENTS = {

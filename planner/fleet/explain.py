@@ -80,7 +80,9 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
             "no pool can hold its longest request in memory with one slot",
             "Take more memory per replica (--tp), a shorter --max-model-len, quantized weights, or fewer --max-num-seqs.",
         )
-    worst = best or min(problem.told_exactly(), key=_EXCESS)
+    told = [] if best is not None else problem.told_exactly()
+    # pools of several are held to less than was promised, of which nobody has heard
+    worst = best or min([s for s in told if s.promise in problem.promises] or told, key=_EXCESS)
     error = unkept(worst, "", idle, list(_helps(problem, worst.promise)))
     error.idle = best is not None
     return error
@@ -123,8 +125,7 @@ def unkept(worst: Shortfall, where: str, idle: str, helps: Sequence[str]) -> Inf
     if worst.unsure:
         told = (
             f"{where}{p.told} cannot be kept with a chance of more than {format_percent(chance)} by any number of replicas "
-            "(--confidence asks for more): even idle, "
-            f"the best fleet needs {p.tell(worst.best_s)} by iteration times that are not better known"
+            f"(--confidence asks for more): {idle} {p.tell(worst.best_s)} by iteration times that are not better known"
         )
         ways.append("iteration times measured on the GPU (fleetopt calibrate), which are better known")
         ways += [f"a lower confidence (--confidence {format_percent(chance)})"] if chance >= 0.05 else []

@@ -12,6 +12,9 @@ import numpy as np
 from planner.catalog.kv import adapter_bytes
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
+from planner.catalog.profiles import Profile
+from planner.engines import DEFAULT_ENGINE, Engine
+from planner.engines import engine as find_engine
 from planner.fleet.fleet import Fleet
 from planner.fleet.grid import hardware_floor
 from planner.fleet.margin import band_of
@@ -54,6 +57,7 @@ def assumptions_of(fleet: Fleet, feels_bursts: bool) -> Iterator[Remark]:
                 "trust": profile.trust,
                 "likeness": f", known only by its likeness to {model.like}" if model.like else "",
                 "profile": f" (profile {profile.name})" if profile.provenance != "estimated" else "",
+                "host": f", {_host(profile).age}" if profile.provenance == "estimated" else "",
             },
         )
         if any(find_gpu(name).name == gpu.name for name in inputs.price):
@@ -76,6 +80,11 @@ def assumptions_of(fleet: Fleet, feels_bursts: bool) -> Iterator[Remark]:
     if traffic.workload.provenance.length_split:
         yield Remark("length_split", {"split": traffic.workload.provenance.length_split})
     yield from fleet.assumptions()
+
+
+def _host(profile: Profile) -> Engine:
+    """Whose host times an estimate has."""
+    return find_engine("@".join(filter(None, (profile.engine or DEFAULT_ENGINE, profile.engine_version))))
 
 
 def _arrivals_assumed(fleet: Fleet, feels_bursts: bool) -> Remark:
@@ -143,6 +152,11 @@ def warnings_of(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[Remark]:
         law, profile = pool.law, pool.option.profile
         if (less := _admits_less(fleet, pool)) is not None:
             yield less
+        if profile.provenance == "estimated" and (how := _host(profile).unmeasured):
+            yield Remark(
+                "engine_version",
+                {"version": profile.engine_version, "how": how, "host": _host(profile).age, "gpu": profile.gpu},
+            )
         if plan.replicas_high is None:
             yield Remark("profile_band", {"pool": pool.name, "band": profile.band, "provenance": profile.provenance})
         else:
@@ -195,7 +209,11 @@ def options_without_effect(question: CompiledQuestion, fleet: Fleet) -> Iterator
     """Options given that change nothing."""
     inputs = question.inputs
     if question.traffic.sessions is None:
-        of_caches = {"session_ttl": inputs.session_ttl is not None, "offload": inputs.offload > 0.0}
+        of_caches = {
+            "session_ttl": inputs.session_ttl is not None,
+            "offload": inputs.offload > 0.0,
+            "offload_disk": inputs.offload_disk > 0.0,
+        }
         yield from (Remark("no_sessions", {"option": option}) for option, given in of_caches.items() if given)
     own = fleet.pools[0].option
     searched = {own.gpu.name} if inputs.profile is not None else {find_gpu(g).name for g in inputs.gpu}

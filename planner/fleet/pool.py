@@ -235,6 +235,9 @@ def prefix_cache(question: CompiledQuestion, option: EngineOption) -> PrefixCach
         option.parallel.tp * inputs.offload_gbps * 1e9 / 8.0 / bytes_per_token,
         math.inf if inputs.session_ttl is None else inputs.session_ttl,
         window_share(option.model) if find_engine(inputs.engine or DEFAULT_ENGINE).keeps_windows else 0.0,
+        inputs.offload_disk * GIB / bytes_per_token,
+        inputs.offload_disk_gbps * 1e9 / 8.0 / bytes_per_token,
+        inputs.write_through,
     )
 
 
@@ -335,6 +338,8 @@ def unsure(found: Shortfall, model: PoolModel, slow: PoolModel, levels: tuple[fl
         return found
     p = found.promise
     own, slowed = (m.unloaded(levels).value(p.metric, p.quantile) for m in (model, slow))
+    # what idle replicas keep and no number at work does is longer at work whatever the iteration times
+    own, slowed = (x * found.best_s / slowed for x in (own, slowed)) if found.best_s < math.inf else (own, slowed)
     # all of it but what comes before the engine grows with the iteration times
     rise = (slowed - own) / (margin.slow - 1.0)
     slowest = 1.0 + (p.limit_s - own) / rise if rise > 0.0 else math.inf

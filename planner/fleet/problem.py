@@ -260,14 +260,16 @@ class FleetProblem(SearchGrid):
 
         They cost the same, and more room is worth having.
         """
-        i, j, own = edge
-        promises = self.kept.of_pools
-        if self.fleet_promises or not promises:
+        i, j, own = edge[0], edge[1], edge[2] // self.units
+        alone = (i, j) == (0, len(self.states) - 1)
+        shared = self.promises_of(i, j, self.whole(own) if alone else edge[2], pool.law.share)
+        promises = shared if self.fleet_promises else self.kept.of_pools
+        if not promises:
             return pool
-        rate, n = pool.rate_per_s, pool.size.replicas
+        rate, n, levels = pool.rate_per_s, pool.size.replicas, self.kept.only(promises).levels(self.levels)
 
         def excess(option: EngineOption, model: PoolModel) -> float:
-            return excess_of(evaluate_pool(model.under(self.margin(option).slow), rate, n, self.levels, True), promises)
+            return excess_of(evaluate_pool(model.under(self.margin(option).slow), rate, n, levels, True), promises)
 
         # of equals the smaller budget, whichever of them was asked first
         best, least = pool, (excess(pool.option, pool.model), pool.option.token_budget)

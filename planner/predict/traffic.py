@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
@@ -32,6 +32,7 @@ from planner.predict.run import overlaid
 from planner.question.compiled import Traffic
 from planner.queueing.order import rising
 from planner.routing import find_routing
+from planner.shared.kept import once
 from planner.units import HOUR_S
 from planner.workload.pools import PoolLaw
 from planner.workload.sending import ORDINARY
@@ -303,7 +304,12 @@ class PoolTraffic:
         """The pool's own requests within the part of the trace that is looked at, or as many drawn from its law."""
         if self._own is None:
             found = self.law.requests() if self.fleet.trace is not None else None
-            self._own = drawn_requests(self.law) if found is None else self._cut(found)
+            if found is None:
+                # other traffic of the same law, as without its bursts, draws the same
+                _, found = once(("drawn", id(self.law)), lambda: (self.law, drawn_requests(self.law)))
+                self._own = found
+            else:
+                self._own = self._cut(found)
         return self._own
 
     def _cut(self, found: Trace) -> Trace:
@@ -743,11 +749,18 @@ def _lists(
     return lists, which
 
 
+@cache
+def _levels(number: int) -> Floats:
+    """Even levels of a distribution in an order drawn [1], shape (number,)."""
+    order = np.argsort(uniforms(keys_of(np.arange(number), np.zeros(number, np.int64), 5), 0), kind="stable")
+    levels: Floats = (order + 0.5) / number
+    return levels
+
+
 def drawn_requests(law: PoolLaw, number: int = DRAWN) -> Trace:
     """Requests of a law by a fixed low-discrepancy sequence, in an order drawn: every length as often as its weight says."""
     below = np.cumsum(law.weight)
-    order = np.argsort(uniforms(keys_of(np.arange(number), np.zeros(number, np.int64), 5), 0), kind="stable")
-    row = np.searchsorted(below, (order + 0.5) / number * below[-1]).clip(0, law.weight.size - 1)
+    row = np.searchsorted(below, _levels(number) * below[-1]).clip(0, law.weight.size - 1)
     return Trace(
         np.arange(number, dtype=np.float64),
         law.input_tokens[row],

@@ -500,7 +500,8 @@ def _settings(
     why = "given" if len(budgets) == 1 else "encoder" if encoder else "shared" if mixed else "alone"
     spread = option.parallel
     sizes = {setting: getattr(spread, name) for name, setting in SIZES.items()}
-    preempted = f"{slots.preemptions_per_1000:.2g} preemptions per 1,000 requests expected when full"
+    often = f"{slots.preemptions_per_1000:,.3f}".rstrip("0").rstrip(".")
+    preempted = f"{often} preemptions per 1,000 requests expected when full"
     return EngineSettings(
         max_model_len=min(model_len, option.model.max_context),
         max_num_seqs=slots.count * spread.pp,

@@ -19,7 +19,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.report.output import table as render
 from planner.report.text.choices import interrupted
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
 
 QUICK = {"method": "mgc", "kv": "reserved", "rate": 60.0, "slo": 4.0, "tp": 1}
 NEVER = {**QUICK, "slo": 0.01, "pools": 1}
@@ -55,8 +55,6 @@ def test_a_row_costs_what_choosing_it_costs(asked: dict[str, object]) -> None:
     for row in plan.choices.rows:
         assert (row.cost_usd_per_hour is None) == (row.reason is not None)
         assert row.cost_usd_per_hour == chosen(row, **asked), row
-    again = fo.plan("azure", choices=True, **asked)  # type: ignore[arg-type]
-    assert again.choices == plan.choices
     assert plan.to_dict()["choices"] == json.loads(json.dumps(plan.choices.to_dict()))
 
 

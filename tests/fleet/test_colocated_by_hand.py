@@ -34,7 +34,7 @@ from planner.routing import find_routing
 from planner.shared.remarks import Remark
 from tests.fleet.four_requests import INPUTS, OUTPUTS, asked, fleet, plan
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
 
 SPLIT: dict[str, Any] = {"pools": 2, "boundaries": [300.0], "rate": 400.0, "ttft": 0.5}
 
@@ -224,11 +224,15 @@ def test_late_requests_are_shared_out_at_least_cost() -> None:
     one = fleet(slo=wide, ttft=None)
     (only,) = one.sizes_for(60.0, one.margins(0.5))  # type: ignore[misc]
     assert only.binding == Remark("only_pool_promise", {"promise": "P99 TTFT"})  # type: ignore[union-attr]
+    # what no pool needs is left to none: all requests may take more than the sample that shares them out
+    for found, rate in ((one, 60.0), (own, 400.0)):
+        parts = found._shared_out(rate, found.margins(0.5), None)
+        assert isinstance(parts, list) and sum(part for part, _ in parts) == pytest.approx(1.0)
     assert own.shared_promises == own.promises.latency and own.own_promises == ()
     # what all pools have late together
-    found = own.look(400.0)
-    (tail,) = own.tails(found)
-    assert tail == pytest.approx(0.5 * sum(tail_at(f, own.promises.latency[0]) for f in found))
+    looked = own.look(400.0)
+    (tail,) = own.tails(looked)
+    assert tail == pytest.approx(0.5 * sum(tail_at(f, own.promises.latency[0]) for f in looked))
     assert own.keeps(400.0) == (tail <= 0.01) and own.excess(400.0, quick=False) == pytest.approx(math.log(tail / 0.01))
     late = split(slo=wide, ttft=None)
     late.question = replace(own.question, promises=own.promises.only((Promise("ttft_s", 1e-4, scope="fleet"),)))
@@ -469,6 +473,11 @@ def test_where_prompts_are_kept_beside_the_memory() -> None:
     assert (cache.host_tokens, cache.host_tokens_per_s, cache.ttl_s) == pytest.approx(
         (64 * 2**30 / 131072.0, 2 * 100e9 / 8.0 / 131072.0, 90.0)
     )
+    # a replica has one disk, whatever its GPUs
+    tiers = asked(offload=64, offload_disk=1000, offload_disk_gbps=40, write_through=True, tp=2)
+    disk = prefix_cache(tiers, FleetProblem(tiers).options[0])
+    assert (disk.disk_tokens, disk.disk_tokens_per_s) == pytest.approx((1000 * 2**30 / 131072.0, 40e9 / 8.0 / 131072.0))
+    assert disk.copies and not cache.copies and cache.disk_tokens == 0.0
     assert math.isinf(prefix_cache(asked(), FleetProblem(asked()).options[0]).ttl_s)
 
 

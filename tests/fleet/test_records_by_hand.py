@@ -302,7 +302,7 @@ class Kept:
             shared=shared, cached_tokens=np.array([0.0, 60.0, 80.0]), shared_tokens=np.array([30.0, 10.0, 30.0]),
             input_tokens=np.array([100.0, 100.0, 200.0]),
         )  # fmt: skip
-        self.host = host
+        self.host, self.cache = host, SimpleNamespace(disk_tokens=0.0)
 
     def routed(self, routing: Any) -> Kept:
         return Kept(routing.name, self.sessions.shared, self.host)

@@ -111,7 +111,7 @@ def test_an_error_in_words() -> None:
     doubtful = unkept(Shortfall(TTFT, 0.4, 0.678), "here: ", "idle it needs", ["pray"])
     assert doubtful.message == (
         "here: P99 TTFT <= 500 ms cannot be kept with a chance of more than 67% by any number of replicas (--confidence asks for "
-        "more): even idle, the best fleet needs 400 ms by iteration times that are not better known"
+        "more): idle it needs 400 ms by iteration times that are not better known"
     )
     assert list(doubtful.relaxations) == [
         "relax P99 TTFT to 800 ms or more: what is near the least possible is dear",

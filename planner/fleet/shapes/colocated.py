@@ -145,7 +145,12 @@ class Colocated(Fleet):
         found = cheapest_within(costs, taken, [LATE] * UNITS, {LATE: UNITS}, states - 1)
         if found is None:
             return worst or Shortfall(self.promises.of_fleet[0], math.inf)
-        return [((u + 1) / UNITS, float(counts[u, k])) for k, (_, u) in enumerate(found[1])]
+        units = [u + 1 for _, u in found[1]]
+        starts = [float(counts[u - 1, k]) for k, u in enumerate(units)]
+        # late requests that no pool needs are the dearest one's: all requests may take more than their sample
+        dearest = max(range(len(units)), key=lambda k: float(costs[units[k] - 1, k, k + 1]))
+        units[dearest] += UNITS - sum(units)
+        return [(u / UNITS, start) for u, start in zip(units, starts, strict=True)]
 
     def slowed(self, deviations: float, draw: int | None = None) -> Colocated:
         """See :meth:`planner.fleet.fleet.Fleet.slowed`."""
@@ -393,8 +398,8 @@ def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Coloc
     """
     quick = problem.search.quick
     pools = [
-        replace(pool if quick else problem.alike((i, j, k // problem.units), pool), name=name)
-        for ((i, j, k), pool), name in zip(chosen, pool_names(len(chosen)), strict=True)
+        replace(pool if quick else problem.alike(edge, pool), name=name)
+        for (edge, pool), name in zip(chosen, pool_names(len(chosen)), strict=True)
     ]
     if quick and not problem.fleet_promises:
         own = problem.kept.only(problem.kept.of_pools)
@@ -448,8 +453,10 @@ def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchRepo
 
 def _proven(found: Found, fleet: Colocated) -> bool:
     """Whether no fleet of the grid is cheaper: bounds are those of one error of iteration times for all pools, and hold for the
-    fleet that was found, not for the one pool that stands in for types which have to be surer each."""
-    return found.outcome.proven and fleet.errors == 1 and len(fleet.pools) == len(found.pools)
+    fleet that was found, not for the one pool that stands in for types which have to be surer each, nor where all requests take
+    more than the sample that was searched."""
+    same = fleet.errors == 1 and len(fleet.pools) == len(found.pools)
+    return found.outcome.proven and same and fleet.cost_usd_per_hour <= found.outcome.cost * (1.0 + 1e-9)
 
 
 def _search_notes(problem: FleetProblem) -> Iterator[Remark]:

@@ -121,6 +121,7 @@ class Disaggregated(Fleet):
         # every GPU of a group sends its part over its own link; the smaller group is the narrower path
         links = min(prefill_option.tp, decode_option.tp)
         self.seconds_per_token = 8.0 * self.bytes_per_token / (1e9 * question.inputs.kv_transfer_gbps * links)
+        self._cached_share = float(weight @ np.broadcast_to(cached, weight.shape))
         self.slots = Slots(0, "")
         self._traffic = traffic_of(question.traffic, replace(self.law, cached_share=cached))
         self.decode: DecodePool | None = None
@@ -216,9 +217,15 @@ class Disaggregated(Fleet):
         return slots
 
     def transfer_s(self, prompt_tokens: FloatArray | float) -> FloatArray:
-        """Time to move the KV cache of a prompt from its prefill to its decode node [s]."""
-        base = self.question.inputs.kv_transfer_base
-        return np.asarray(base + self.seconds_per_token * np.asarray(prompt_tokens))
+        """Time from a prompt's end to its KV cache being at its decode node [s]: of layers that are sent while later ones are
+        computed what the prompt does not hide, the last layer at least."""
+        inputs, tokens = self.question.inputs, np.asarray(prompt_tokens, dtype=float)
+        moved = self.seconds_per_token * tokens
+        if inputs.kv_transfer_layerwise:
+            layers = self.decode_option.model.layers
+            computed = _prefill_times(self.prefill_option, tokens, np.full_like(tokens, self._cached_share))
+            moved = np.maximum(moved / layers, moved - computed * (layers - 1) / layers)
+        return np.asarray(inputs.kv_transfer_base + moved)
 
     # --- predictions ----------------------------------------------------------------------------------------------
 
