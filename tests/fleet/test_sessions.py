@@ -8,7 +8,7 @@ import planner as fo
 from planner.catalog import model
 from planner.fleet.pool import prefix_cache
 from planner.machine.hardware import Parallelism
-from planner.question.compiled import Engines
+from planner.question.options import PlanInputs
 from planner.routing import DEFAULT_ROUTING
 
 CHATS = "turns=12,first=4000,growth=900,osl=250,gap=40s"
@@ -154,6 +154,6 @@ def test_copies_of_a_replica_have_caches_of_their_own():
 @pytest.mark.parametrize("engine, windows", [("vllm@0.27", 1.0), ("vllm", 0.0), ("sglang", 0.0)])
 def test_old_engines_keep_the_blocks_of_windows(engine, windows):
     # half of gpt-oss's layers have windows
-    engines = Engines(engine=engine)
+    inputs = PlanInputs.from_dict({"slo": 1, "engine": engine})
     option = SimpleNamespace(model=model("gpt-oss-120b"), parallel=Parallelism(2))
-    assert prefix_cache(SimpleNamespace(engines=engines), option).windows == windows
+    assert prefix_cache(SimpleNamespace(inputs=inputs), option).windows == windows
