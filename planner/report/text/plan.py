@@ -17,7 +17,7 @@ from planner.fleet.unknowns import ANY
 from planner.plans import HOURS_PER_YEAR, Plan, Sized, Sureness
 from planner.report.blocks import Block, Text
 from planner.report.pages import pages, usd
-from planner.report.text.choices import TOO_DEAR, WORTH_TELLING, change
+from planner.report.text.choices import TOO_DEAR, WORTH_TELLING, change, interrupted
 from planner.shared.remarks import Remark
 from planner.units import format_chance, format_count, format_duration, format_gpus, format_share
 from planner.workload.resolve import shipped_names
@@ -51,7 +51,7 @@ def of_plan(plan: Plan) -> list[Block]:
         types="   ".join(types(plan)),
         checks=checked(before_signing(plan)),
         run=start_line(plan),
-        rows="" if plan.choices is None else f" ({len(plan.choices.rows)} rows)",
+        rows="" if (c := plan.choices) is None else f" ({', '.join([f'{len(c.rows)} rows', *interrupted(c)])})",
     )
 
 
