@@ -60,9 +60,7 @@ def kernels(data: Path) -> Iterator[Pair]:
 def mixed_batches(data: Path) -> Iterator[Pair]:
     """Decodes and a prompt in one attention kernel, from 36 points of each configuration: mean error of one each."""
     path = data / "real" / "interference" / "iterations.csv"
-    if not path.is_file():
-        return
-    for (device, network, tp), points in read_iterations_csv(path).items():
+    for (device, network, tp), points in (read_iterations_csv(path) if path.is_file() else {}).items():
         with skipping(f"{device} {network} TP{tp}"):
             prior = roofline(find_gpu(device), find_model(network), tp, constants=dict(CONSTANTS) | NO_ALLREDUCE)
             fit = fit_points(points.select(range(MIXED_POINTS)), prior, resamples=5)

@@ -228,7 +228,7 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
     number = {k: raw.header.get(k) for k in ("token_budget", "slots", "kv_tokens")}
     for key, value in number.items():
         if value is not None and (not isinstance(value, (int, float)) or not LEAST <= value <= MOST):
-            raise InputError(f"{raw.name}:1: {key} must be a positive number, got {printable(str(value), 60)!r}")
+            raise InputError(f"{raw.name}:1: {key} must be a positive number, got {printable(str(value))!r}")
     scheduling = raw.header.get("scheduling")
     if scheduling is not None:
         refuse_unknown(f"{raw.name}:1: scheduling", printable(str(scheduling), 60), SCHEDULING)
