@@ -154,13 +154,14 @@ class Ladder:
 
 
 def told_ladders(data: Path) -> Iterator[Sequence[object]]:
-    """Every stage of every ladder: rates [1/s] and P90 [s], measured and told."""
-    yield "ladder", "sent", "achieved", "told", "ttft_p90_s", "told", "e2e_p90_s", "told"
+    """Every stage of every ladder as told: rates [1/s] and P90 [s], each with its error where it was measured."""
+    yield "ladder", "sent", "achieved", "error", "ttft_p90_s", "error", "e2e_p90_s", "error"
     for one in (*ladders_apart(data), *ladders_cached(data)):
         for rate, achieved, row, stage in zip(one.rates, one.achieved, one.rows, one.stages, strict=True):
-            told = (f"{v:.3g}" for v in (stage.achieved_per_s, stage.ttft_p90_s, stage.e2e_p90_s))
-            pairs = zip((f"{achieved:.3g}", row.get("ttft_p90_s", ""), row["e2e_p90_s"]), told, strict=True)
-            yield one.name, f"{rate:g}", *(cell for pair in pairs for cell in pair)
+            measured = (achieved, row.get("ttft_p90_s"), row["e2e_p90_s"])
+            pairs = zip(astuple(stage), measured, strict=True)
+            cells = ((f"{told:.3g}", f"{told / float(true) - 1.0:+.2f}" if true else "") for told, true in pairs)
+            yield one.name, f"{rate:g}", *(cell for pair in cells for cell in pair)
 
 
 @cache
