@@ -158,8 +158,7 @@ def told_ladders(data: Path) -> Iterator[Sequence[object]]:
     yield "ladder", "sent", "achieved", "error", "ttft_p90_s", "error", "e2e_p90_s", "error"
     for one in (*ladders_apart(data), *ladders_cached(data)):
         for rate, achieved, row, stage in zip(one.rates, one.achieved, one.rows, one.stages, strict=True):
-            measured = (achieved, row.get("ttft_p90_s"), row["e2e_p90_s"])
-            pairs = zip(astuple(stage), measured, strict=True)
+            pairs = zip(astuple(stage), (achieved, row.get("ttft_p90_s"), row["e2e_p90_s"]), strict=True)
             cells = ((f"{told:.3g}", f"{told / float(true) - 1.0:+.2f}" if true else "") for told, true in pairs)
             yield one.name, f"{rate:g}", *(cell for pair in cells for cell in pair)
 
