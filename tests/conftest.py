@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -28,6 +29,10 @@ os.environ["FLEETOPT_PRICES"] = os.path.join(os.devnull, "none")
 
 # what other choices would cost is asked for where it is tested: everywhere else it would only take time
 os.environ["FLEETOPT_NO_OPTIONS"] = "1"
+
+# tests start programs by the hundred: each would compile the package anew where a shell forbids to keep what was compiled
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # a worker of the test runner says its page has 80 columns: pages are of any width where a test does not say so
 os.environ.pop("COLUMNS", None)
@@ -118,6 +123,15 @@ def few_replayed() -> Iterator[None]:
             module, _, name = where.rpartition(".")
             AS_MANY[where] = getattr(import_module(f"planner.{module}"), name)
             patch.setattr(f"planner.{where}", number)
+        yield
+
+
+@pytest.fixture(scope="module")
+def fewer_replayed(few_replayed: None) -> Iterator[None]:
+    """A thirtieth: where two answers to one question are compared, or what differs does so by far."""
+    with pytest.MonkeyPatch.context() as patch:
+        for where, number in FEW.items():
+            patch.setattr(f"planner.{where}", number // 3)
         yield
 
 

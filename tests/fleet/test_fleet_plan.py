@@ -53,15 +53,15 @@ def _solved(workload: Workload, **options: Any) -> tuple[FleetProblem, Any]:
 def test_every_pool_is_as_small_as_its_promises_allow(azure: Workload, options: dict[str, Any]) -> None:
     problem, found = _solved(azure, confidence=0.5, pools=1, **options)
     fleet = decided(problem, found.pools)
-    assert math.fsum(p.arrival_rate_per_s for p in fleet.pools) == pytest.approx(options["rate"], rel=1e-9)
+    assert math.fsum(p.rate_per_s for p in fleet.pools) == pytest.approx(options["rate"], rel=1e-9)
     for pool in fleet.pools:
         n = pool.size.replicas
         # all draws of the traffic decide; the middle one alone lies within a few percent
         for promise in problem.promises:
             assert pool.size.prediction.value(promise.metric, promise.quantile) <= 1.1 * promise.limit_s
         if n > 1:
-            fewer = evaluate_pool(pool.model, pool.arrival_rate_per_s, n - 1, problem.levels)
-            over_cap = pool.arrival_rate_per_s > 0.85 * (n - 1) * pool.model.capacity_per_s
+            fewer = evaluate_pool(pool.model, pool.rate_per_s, n - 1, problem.levels)
+            over_cap = pool.rate_per_s > 0.85 * (n - 1) * pool.model.capacity_per_s
             assert over_cap or any(fewer.value(p.metric, p.quantile) > 0.9 * p.limit_s for p in problem.promises)
 
 
@@ -179,7 +179,7 @@ def test_the_mixture_of_the_pools_keeps_the_fleet_wide_promise(azure: Workload) 
     levels = tuple(1.0 - 10 ** (-k / 40) for k in range(1, 161))
     tail = 0.0
     for _, pool in fleet.pools:
-        values = pool.model.predict(pool.arrival_rate_per_s, pool.size.replicas, levels).ttft_s
+        values = pool.model.predict(pool.rate_per_s, pool.size.replicas, levels).ttft_s
         tail += pool.law.share * (1.0 - max((q for q, v in zip(levels, values, strict=True) if v <= 0.4), default=0.0))
     # the fine grid rounds each tail up by at most one step of 6%
     assert tail <= 0.01 * 1.07
@@ -238,7 +238,7 @@ def test_a_shared_prefix_is_held_once_and_the_simulated_fleet_agrees() -> None:
 
 def test_no_plan_is_below_the_floor_of_its_hardware(azure: Workload) -> None:
     from planner.catalog import gpu, model
-    from planner.replica.floor import hardware_floor
+    from planner.fleet.grid import hardware_floor
 
     for method in ("mixed", "occupancy", "mgc"):
         for rate in (50.0, 2000.0):

@@ -182,7 +182,7 @@ def test_the_likeliest_engine_is_asked_first() -> None:
 
 def test_the_arithmetic_alone_takes_so_many_where_prefill_is_free() -> None:
     from planner.catalog import gpu, model
-    from planner.replica.floor import hardware_floor
+    from planner.fleet.grid import hardware_floor
 
     mixed, free = (
         problem(rate=2000.0),

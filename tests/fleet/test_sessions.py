@@ -8,6 +8,7 @@ import planner as fo
 from planner.catalog import model
 from planner.fleet.pool import prefix_cache
 from planner.machine.hardware import Parallelism
+from planner.question.options import PlanInputs
 from planner.routing import DEFAULT_ROUTING
 
 CHATS = "turns=12,first=4000,growth=900,osl=250,gap=40s"
@@ -81,7 +82,7 @@ def test_host_memory_that_is_slower_than_computing_is_left_alone():
     one = {**BIG, "tp": 2, "routing": "random"}
     slow, bare = fo.plan(CHATS, **one, offload=512, offload_gbps=2), fo.plan(CHATS, **one)
     assert slow.cost_usd_per_hour == bare.cost_usd_per_hour and slow.inputs["offload"] == 0.0
-    assert any("host memory for prompts (512 GiB) is not used" in note for note in slow.notes)
+    assert any("host memory or disk for prompts (512 GiB) is not used" in note for note in slow.notes)
 
 
 def test_shared_prefixes_want_a_gateway_that_knows_them():
@@ -153,6 +154,6 @@ def test_copies_of_a_replica_have_caches_of_their_own():
 @pytest.mark.parametrize("engine, windows", [("vllm@0.27", 1.0), ("vllm", 0.0), ("sglang", 0.0)])
 def test_old_engines_keep_the_blocks_of_windows(engine, windows):
     # half of gpt-oss's layers have windows
-    engines = SimpleNamespace(engine=engine, offload_gib=0.0, offload_gbps=400.0, session_ttl_s=None)
+    inputs = PlanInputs.from_dict({"slo": 1, "engine": engine})
     option = SimpleNamespace(model=model("gpt-oss-120b"), parallel=Parallelism(2))
-    assert prefix_cache(SimpleNamespace(engines=engines), option).windows == windows
+    assert prefix_cache(SimpleNamespace(inputs=inputs), option).windows == windows

@@ -89,7 +89,7 @@ def doors(monkeypatch: pytest.MonkeyPatch, copies: int = 2) -> tuple[Any, Doors]
         size=SimpleNamespace(replicas=3),
         option=SimpleNamespace(copies=copies, profile=SimpleNamespace(api_overhead_s=0.5)),
         law=SimpleNamespace(mean=lambda what: 250.0),
-        arrival_rate_per_s=40.0,
+        rate_per_s=40.0,
     ), model
 
 

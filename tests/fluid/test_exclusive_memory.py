@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from planner.fluid import exclusive_memory as mem
-from planner.shared.lattice import tail_of_sum
+from planner.shared.mathematics import tail_of_sum
 
 Array = np.ndarray
 
