@@ -40,7 +40,8 @@ def enumerated(inputs: PlanInputs, workload: fo.Workload, max_kw: float) -> floa
     return best
 
 
-@pytest.mark.parametrize("seed", range(6))
+# both methods, and either pair of types
+@pytest.mark.parametrize("seed", range(4))
 def test_the_cheapest_fleet_within_a_power(seed: int) -> None:
     rng = np.random.default_rng(seed)
     inputs = np.maximum(np.rint(rng.lognormal(6.5, 1.0, 60)), 16.0)
