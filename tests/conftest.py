@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -19,14 +20,35 @@ LONG = bool(os.environ.get("FLEETOPT_LONG"))
 settings.register_profile("fleetopt", deadline=None, derandomize=not LONG, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fleetopt")
 
+# as the command does, before NumPy is imported: threads of small matrices that wait for each other take the other worker's core
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
 # a developer's own price lists must not decide what a test finds cheapest
 os.environ["FLEETOPT_PRICES"] = os.path.join(os.devnull, "none")
 
 # what other choices would cost is asked for where it is tested: everywhere else it would only take time
 os.environ["FLEETOPT_NO_OPTIONS"] = "1"
 
+# tests start programs by the hundred: each would compile the package anew where a shell forbids to keep what was compiled
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # a worker of the test runner says its page has 80 columns: pages are of any width where a test does not say so
 os.environ.pop("COLUMNS", None)
+
+
+FIRST: dict[str, int] = {}
+"""How many requests of a shipped trace there are, where it is not all."""
+
+
+def first_of(workload: Any, most: int) -> Any:
+    """The first requests of a trace, at the rate and under the name of all."""
+    if (trace := workload.recorded) is None:
+        return workload
+    first = trace.select(trace.times_s < trace.times_s[min(most, trace.requests - 1)])
+    columns = {name: getattr(first, name) for name in ("input_tokens", "output_tokens", "category")}
+    return workload.rebuilt(columns, recorded=first)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -35,17 +57,20 @@ def shipped_workloads_are_parsed_once() -> Iterator[None]:
     that has computed nothing. Files of the tests' own making are read as ever."""
     from planner.workload import importing, resolve
 
-    read, shipped, kept = importing.import_files, set(resolve.shipped_names()), dict[str, tuple[Any, list[Any]]]()
+    read, shipped, kept = importing.import_files, set(resolve.shipped_names()), dict[tuple[str, int], Any]()
 
     def remembered(files: Any, options: Any, **how: Any) -> tuple[Any, list[Any]]:
         name = str(files[0][1]) if len(files) == 1 else ""
         plain = options == importing.ReadOptions() and files[0][0] is None and not any(how.values())
         if not plain or name not in shipped or resolve.resolve_workload(name).parent != resolve.shipped_folder():
             return read(files, options, **how)
-        if name not in kept:
-            kept[name] = read(files, options, **how)
-        workload, reports = kept[name]
-        return replace(workload), [*reports]
+        most = FIRST.get("requests", 0)
+        if (name, 0) not in kept:
+            kept[name, 0] = read(files, options, **how)
+        workload, reports = kept[name, 0]
+        if (name, most) not in kept:
+            kept[name, most] = first_of(workload, most), reports
+        return replace(kept[name, most][0]), [*reports]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importing, "import_files", remembered)
@@ -115,6 +140,37 @@ def as_many_replayed(few_replayed: None, monkeypatch: pytest.MonkeyPatch) -> Non
     """For the test of such a module whose values rest on their number."""
     for where, number in AS_MANY.items():
         monkeypatch.setattr(f"planner.{where}", number)
+
+
+@pytest.fixture(scope="module")
+def without_chances() -> Iterator[None]:
+    """How sure a fleet is takes as long as to find it: plans do not say it where tests do not look at it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("planner.fleet.assemble.sureness_of", lambda fleet: None)
+        yield
+
+
+@pytest.fixture
+def with_chances(without_chances: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the test of such a module that does."""
+    from planner.fleet.sure import sureness_of
+
+    monkeypatch.setattr("planner.fleet.assemble.sureness_of", sureness_of)
+
+
+@pytest.fixture(scope="module")
+def short_traces() -> Iterator[None]:
+    """The first 3,000 requests are all of a shipped trace, a tenth: for what is true of any trace."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FIRST, "requests", 3_000)
+        patch.setattr("planner.predict.traffic.POOLED", 9_000)
+        yield
+
+
+@pytest.fixture
+def whole_traces(short_traces: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the test of such a module whose values are those of the whole."""
+    monkeypatch.delitem(FIRST, "requests")
 
 
 LONG_LIMIT_S = 1800

@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--served-model-name", default="fake")
     parser.add_argument("--fault", default="")
     parser.add_argument("--child", default="")
-    parser.add_argument("--busy", default="", help="file to make once it has had 60 requests")
+    parser.add_argument("--busy", default="", help="file to make once it has had 20 requests")
     parser.add_argument("--pace", type=float, default=1.0)
     given, _ = parser.parse_known_args()
     if given.fault == "broken":
@@ -45,11 +45,11 @@ def main() -> None:
     print("GPU KV cache size: 70,000 tokens", flush=True)
     over = threading.Event()
     signal.signal(signal.SIGTERM, (lambda *_: None) if given.fault == "deaf" else (lambda *_: over.set()))
-    truth = IterationModel(t0=4e-3, c=6e-6, h=0.1e-3, g=0.2e-6)
+    truth = IterationModel(t0=2e-3, c=6e-6, h=0.1e-3, g=0.2e-6)
     with FakeEngine(truth, pages=pages, port=given.port, pace=given.pace) as fake:
         until = time.monotonic() + 600.0
         while not over.wait(0.05) and time.monotonic() < until:
-            if given.busy and fake.requests >= 60:
+            if given.busy and fake.requests >= 20:
                 Path(given.busy).touch()
 
 

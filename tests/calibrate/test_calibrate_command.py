@@ -86,7 +86,7 @@ def test_a_file_becomes_a_profile_that_plan_finds(tmp_path: Path, folder: Path) 
 
 @pytest.mark.parametrize("output_format", ["json", "yaml", "csv", "markdown", "table"])
 def test_formats(tmp_path: Path, output_format: str) -> None:
-    path = iterations(tmp_path / "it.csv")
+    path = iterations(tmp_path / "it.csv", count=8)
     result = run("calibrate", "--from", path, "--no-write", "-f", output_format)
     assert result.exit_code == 0, result.output
     if output_format == "json":
@@ -137,8 +137,8 @@ def test_a_model_the_catalog_does_not_know_is_fitted_all_the_same(tmp_path: Path
 
 
 def test_two_groups_need_a_folder(tmp_path: Path) -> None:
-    one = iterations(tmp_path / "one.csv")
-    other = iterations(tmp_path / "other.csv", gpu_name="a100")
+    one = iterations(tmp_path / "one.csv", count=8)
+    other = iterations(tmp_path / "other.csv", count=8, gpu_name="a100")
     assert "need a folder" in str(fails("calibrate", "--from", one, "--from", other, "-o", tmp_path / "x.yaml"))
     result = run("calibrate", "--from", one, "--from", other, "-o", tmp_path / "made")
     assert result.exit_code == 0, result.output
@@ -216,7 +216,7 @@ def test_one_number_rescales_the_estimate(tmp_path: Path, folder: Path) -> None:
 def test_secrets_are_nowhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A password in the address and a key in the environment: not in the profile, the points, the report, or an error."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-verysecretkey123")
-    truth = IterationModel(t0=8e-3, h=60e-6)
+    truth = IterationModel(t0=3e-3, h=60e-6)
     results = []
 
     def check(pace: float) -> None:
@@ -225,7 +225,7 @@ def test_secrets_are_nowhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
             monkeypatch.setattr("sys.argv", ["fleetopt", "calibrate", "--server", address])
             results.append(run(
                 "calibrate", "--server", address, "--model", "llama-3.1-8b", "--gpu", "l40s", "--max-input", 256,
-                "--max-output", 16, "--max-concurrency", 4, "--max-seconds", 2 * pace, "--force", "-f", "json",
+                "--max-output", 16, "--max-concurrency", 4, "--max-seconds", 1 * pace, "--force", "-f", "json",
             ))  # fmt: skip
         assert results[-1].exit_code == 0, results[-1].output
 
@@ -243,7 +243,7 @@ def test_secrets_are_nowhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_nothing_is_overwritten_and_points_are_fitted_again(tmp_path: Path, folder: Path) -> None:
-    path = iterations(tmp_path / "it.csv")
+    path = iterations(tmp_path / "it.csv", count=8)
     assert run("calibrate", "--from", path, "--source", "first").exit_code == 0
     again = run("calibrate", "--from", path, "--source", "second")
     assert "the one before is" in again.stderr

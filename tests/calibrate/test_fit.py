@@ -155,7 +155,7 @@ def test_outliers_are_named_and_do_not_move_the_fit() -> None:
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
-    """25 trials. Binomial at 0.9: fewer than 18 of 25 happens once in 100 times."""
+    """16 trials. Binomial at 0.9: fewer than 12 of 16 happens twice in 100 times."""
     rng = np.random.default_rng(3)
     quantities = (
         lambda m: m.t0 + m.w,
@@ -163,18 +163,18 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
         lambda m: exclusive_parameters(m, 1024)["beta_p"],
     )
     inside = np.zeros(3)
-    for trial in range(25):
+    for trial in range(16):
         scatter = {k: float(np.exp(s * rng.standard_normal())) for k, s in
                    {"t0": 0.5, "w": 0.2, "b": 0.25, "c": 0.6, "g": 0.25, "h": 0.8, "a": 0.2}.items()}  # fmt: skip
         truth = replace(PRIOR, **{k: getattr(PRIOR, k) * v for k, v in scatter.items()})
         truth = replace(truth, e=truth.g)
         points, noise = synthetic(truth, noise=0.01, drift=0.03, seed=100 + trial)
         t = points.time_s * np.where(noise.random(len(points)) < 0.03, 1.5, 1.0)
-        fit = fit_points(Points(points.batches, t, points.order), PRIOR, resamples=60)
+        fit = fit_points(Points(points.batches, t, points.order), PRIOR, resamples=40)
         for k, quantity in enumerate(quantities):
             low, high = fit.interval(quantity)
             inside[k] += low <= quantity(truth) <= high
-    assert (inside >= 18).all(), inside
+    assert (inside >= 12).all(), inside
 
 
 def test_derived_parameters_carry_the_uncertainty() -> None:

@@ -22,7 +22,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 EVENT = b'data: {"choices":[{"text":"a"}]}\n\n'
 LIFE_S = 60.0
 SOON_S = 45.0
-"""What ends by its own time limit of about a second has ended by now, on any machine; a server here would go on for longer."""
+"""What ends by its own time limit of half a second has ended by now, on any machine; a server here would go on for longer."""
 
 Talk = Callable[[socket.socket, Callable[[], bool]], None]
 
@@ -31,7 +31,7 @@ Talk = Callable[[socket.socket, Callable[[], bool]], None]
 def hostile(talk: Talk) -> Iterator[str]:
     """A socket that reads a request and then does what `talk` says, for a minute at most."""
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.settimeout(0.1)
+    listener.settimeout(0.02)
     until = time.monotonic() + LIFE_S
     stopped = threading.Event()
 
@@ -159,7 +159,7 @@ CASES: dict[str, tuple[Talk, str]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_hostile_server_is_a_clear_error_within_the_bound(case: str) -> None:
     talk, told = CASES[case]
-    seconds = 1.0 if case in ENDED_BY_TIME else LIFE_S
+    seconds = 0.4 if case in ENDED_BY_TIME else LIFE_S
     with hostile(talk) as url:
         started = time.monotonic()
         server = Server(url, "m", "sk-secret-secret-1", timeout_s=seconds, start_wait_s=0.1)
@@ -184,7 +184,7 @@ def test_a_slow_stream_ends_with_the_time() -> None:
     with hostile(slow) as url:
         started = time.monotonic()
         with pytest.raises(CalibrationError, match="no complete answer within"):
-            calibrate(server=Server(url, "m", timeout_s=LIFE_S, start_wait_s=0.1), max_seconds=1.0)
+            calibrate(server=Server(url, "m", timeout_s=LIFE_S, start_wait_s=0.1), max_seconds=0.5)
         assert time.monotonic() - started < SOON_S
 
 

@@ -27,6 +27,7 @@ PROGRAM = str(Path(__file__).parent / "fake_engine_program.py")
 @pytest.fixture(autouse=True)
 def _logs_in_a_folder_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys.modules["planner.calibrate.launch"], "EVERY_S", 0.05)
 
 
 def launch(tmp_path: Path, *arguments: str, **options: object) -> Launch:
@@ -57,7 +58,7 @@ def test_an_engine_is_started_measured_and_stopped(tmp_path: Path) -> None:
 
     def check(pace: float) -> None:
         made.append(calibrate(
-            launch=launch(tmp_path, "--child", str(child), "--pace", str(pace)), max_seconds=4.0 * pace, force=True,
+            launch=launch(tmp_path, "--child", str(child), "--pace", str(pace)), max_seconds=2.0 * pace, force=True,
             reach=OperatingRange(max_input=256, max_output=24, max_concurrency=4),
         ).only)  # fmt: skip
 
@@ -112,8 +113,8 @@ def test_what_goes_wrong_at_the_start_is_said(tmp_path: Path) -> None:
     assert "secret" not in str(told.value)
     started = time.monotonic()
     with (
-        pytest.raises(CalibrationError, match=r"did not answer within 1 s"),
-        launched(launch(tmp_path, "--fault", "never", wait_s=1.0)),
+        pytest.raises(CalibrationError, match=r"did not answer within 0.3 s"),
+        launched(launch(tmp_path, "--fault", "never", wait_s=0.3)),
     ):
         pass
     assert time.monotonic() - started < 55.0  # the program itself sleeps for a minute
@@ -122,7 +123,7 @@ def test_what_goes_wrong_at_the_start_is_said(tmp_path: Path) -> None:
 def test_an_error_inside_stops_the_engine_and_a_deaf_one_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["planner.calibrate.launch"], "STOPPING_S", 0.5)
+    monkeypatch.setattr(sys.modules["planner.calibrate.launch"], "STOPPING_S", 0.2)
     child = tmp_path / "child"
     with pytest.raises(ZeroDivisionError), launched(launch(tmp_path, "--fault", "deaf", "--child", str(child))):
         raise ZeroDivisionError
@@ -134,9 +135,9 @@ def test_a_command_that_is_stopped_stops_the_engine(tmp_path: Path, how: signal.
     """Interrupted: what was measured is fitted; terminated: nothing is written. The engine is gone both times."""
     child, busy, profile = (tmp_path / name for name in ("child", "busy", "p.yaml"))
     command = [
-        sys.executable, "-m", "planner.cli.main", "calibrate", "--launch", "--engine", "vllm", "--model", "folder",
-        "--engine-command", launch(tmp_path).command[0], "--engine-args", f"--child {child} --busy {busy}", "--max-seconds", "300",
-        "--max-input", "128", "--max-output", "16", "--max-concurrency", "4", "--force", "-o", str(profile),
+        sys.executable, "-m", "planner.cli.main", "calibrate", "--launch", "--engine", "vllm", "--model", "llama-3.1-8b",
+        "--gpu", "l40s", "--engine-command", launch(tmp_path).command[0], "--engine-args", f"--child {child} --busy {busy}",
+        "--max-seconds", "300", "--max-input", "128", "--max-output", "16", "--max-concurrency", "4", "--force", "-o", str(profile),
     ]  # fmt: skip
     # tests run in the background may have SIGINT ignored, which a child would inherit
     listening = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -144,6 +144,9 @@ def test_every_command_has_the_plans_answer(number: int, request: pytest.Fixture
     elsewhere = replace(plan, inputs={**plan.inputs, "rate": 37.0})
     for found, stated in zip(evaluated(elsewhere, rate), latencies(plan.pools), strict=True):
         assert found == pytest.approx(stated, rel=1e-9)
+    if (sure := plan.sureness) is not None:
+        assert sure.chance >= sure.confidence - 1e-9
+        assert fo.evaluate(plan).chances == (pytest.approx(sure.chance),)
     (again,) = fo.what_if(plan, rate=[options["rate"]], workload=workload).feasible()
     assert sizes(again) == sizes(plan) and again.cost_usd_per_hour == plan.cost_usd_per_hour
     (kept,) = fo.what_if(plan, rate=[options["rate"]], workload=workload, keep=True).points
