@@ -7,9 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -97,6 +99,15 @@ def test_calibrate_reads_files(tmp_path: Path) -> None:
         fo.calibrate("h100", "llama-3.1-8b", files=tmp_path / "nowhere.json")
 
 
+@cache
+def of_schedulers() -> tuple[Any, Any, Any]:
+    return (
+        fo.stability("azure", rate=20.0, gpu="h100", replicas=4),
+        fo.batching("azure"),
+        fo.wait("azure", rate=5.0, horizon=3600.0),
+    )
+
+
 def test_results_say_what_they_are_in_a_line() -> None:
     plan = fo.plan("azure", slo=2.0, rate=20, method="occupancy", pools=1, burst="poisson")
     results = [
@@ -104,9 +115,7 @@ def test_results_say_what_they_are_in_a_line() -> None:
         fo.evaluate(plan, [10.0, 20.0]),
         fo.what_if(plan, rate=[20, 40]),
         fo.schedule(plan, hours="servegen-m-small"),
-        fo.stability("azure", rate=20.0),
-        fo.batching("azure"),
-        fo.wait("azure", rate=5.0),
+        *of_schedulers(),
         fo.reproduce("wait"),
         fo.load_workload("azure"),
     ]
@@ -117,8 +126,8 @@ def test_results_say_what_they_are_in_a_line() -> None:
 
 
 def test_the_scheduler_verbs() -> None:
-    assert fo.stability("azure", rate=20.0, gpu="h100", replicas=4).verdict
-    assert fo.batching("azure").verdict
-    assert fo.wait("azure", rate=5.0, horizon=3600.0).about["arrival_rate_per_s"] == 5.0
+    stability, batching, wait = of_schedulers()
+    assert stability.verdict and batching.verdict
+    assert wait.about["arrival_rate_per_s"] == 5.0
     with pytest.raises(fo.InputError, match="one kind of replica"):
         fo.stability("azure", rate=20.0, tp="1,2")

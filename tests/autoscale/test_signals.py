@@ -94,7 +94,7 @@ def test_beyond_the_capacity_slots_are_full_and_the_rest_waits() -> None:
 
 def test_maxima_respect_the_inventory() -> None:
     """Seven GPUs of a type, where the busiest hour has nearly twice the mean's traffic: thirteen replicas without a limit."""
-    options = {"workload": "azure", "rate": 60, "slo": 0.5, "pools": 1, "method": "occupancy"}
+    options = {"workload": "azure", "rate": 60, "slo": 0.5, "pools": 1, "method": "occupancy", "tp": 1}
     plan = fo.plan(**options, inventory={"h100": 7})
     (pool,) = fleet_of(plan).pools
     assert most_in_stock(fleet_of(plan), pool) == 7

@@ -354,6 +354,8 @@ def test_what_is_told_to_try_works_when_pasted(
         (tmp_path / "fleetopt.yaml").unlink(missing_ok=True)
         if code not in (0, CHECK) and "error: asked" not in said_then:
             broken.append((shlex.join(words), said_then))
+    # a calibration takes a GPU, or points that one gave
+    assert all(words.startswith("calibrate ") for words, _ in broken), broken
     assert without + len(broken) <= 0.05 * len(MISTAKES), broken
 
 

@@ -24,7 +24,7 @@ from planner.question.files import load_question
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
 
-QUICK: dict[str, Any] = {"slo": 1.0, "method": "occupancy", "pools": 1}
+QUICK: dict[str, Any] = {"slo": 1.0, "method": "occupancy", "pools": 1, "tp": 1, "token_budget": 2048}
 
 
 @pytest.fixture

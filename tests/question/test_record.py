@@ -17,13 +17,15 @@ KINDS: dict[str, dict[str, Any]] = {
     "one pool": {"slo": 2.0, "routing": "random"},
     "goodput": {"goodput": "99%:ttft=2s,tpot=100ms", "routing": "random"},
     "cut": {"slo": 2.0, "pools": 2, "boundaries": [4096], "gammas": 1.0, "rate": 300, "kv": "reserved", "gpu": "a100"},
-    "shapes": {"slo": 2.0, "tpot": 0.1, "shape": "both", "method": "mixed"},
+    "shapes": {"slo": 2.0, "tpot": 0.1, "shape": "both", "method": "mixed", "confidence": 0.5},
     "choices": {"slo": 2.0, "routing": "random", "choices": 60.0},
 }
 
 
 def written(path: Path, **options: Any) -> fo.Plan:
-    plan = fo.plan(**{"workload": "azure", "rate": 20, "pools": 1, "method": "occupancy", "burst": "poisson"} | options)
+    plan = fo.plan(
+        **{"workload": "azure", "rate": 20, "pools": 1, "tp": 1, "method": "occupancy", "burst": "poisson"} | options
+    )
     path.write_text(yaml.safe_dump(plan.to_dict()))
     return plan
 

@@ -77,7 +77,7 @@ def test_slot_methods_are_checked_with_slots(method: str) -> None:
 def test_bursts_of_the_workload_reach_the_simulation() -> None:
     """The dispersion it measured, thinned to the pool's share; paced clients; and what is known one by one as it came."""
     azure = Workload.from_file("azure")
-    plan = api.plan(azure, slo=2.0, rate=8, pools=2, burst="auto")
+    plan = api.plan(azure, slo=2.0, rate=8, pools=2, burst="auto", tp=1, token_budget=2048)
     inputs = PlanInputs.from_dict(dict(plan.inputs))
     fleet = standing_fleet(compile_question(inputs, azure, 8.0), saved_pools(plan))
 
