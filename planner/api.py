@@ -108,7 +108,7 @@ class PlanOptions(TypedDict, total=False):
     pp: int | str | None
     dp: int | str | None
     ep: int | str | None
-    speculate: str | None
+    speculate: str | Mapping[str, Any] | None
     engine: str | None
     api_overhead: float | str | None
     request_time: float | str | None
@@ -154,6 +154,9 @@ class PlanOptions(TypedDict, total=False):
     session_ttl: float | str | None
     offload: float | str | None
     offload_gbps: float | str | None
+    offload_disk: float | str | None
+    offload_disk_gbps: float | str | None
+    write_through: bool | None
     max_queue: int | str | None
     max_queued_tokens: int | str | None
     client_timeout: float | str | None
@@ -178,6 +181,7 @@ class PlanOptions(TypedDict, total=False):
     shape: Literal["colocated", "disaggregated", "both"] | None
     kv_transfer_gbps: float | str | None
     kv_transfer_base: float | str | None
+    kv_transfer_layerwise: bool | None
     # end of options
 
 
@@ -333,8 +337,9 @@ def plan(
         GPUs over which whole experts are spread: tp x dp, or 1 = every expert is cut. Default: tp x dp where dp >
         1, else 1. [whole number]
     speculate
-        Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle,
-        draft or ngram. Default: none. [text]
+        Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,accept=[.8,.7,.6], length=2.4, or vLLM's
+        counts drafts=1000,accepted=800/560/336; METHOD is mtp, eagle3, eagle, draft or ngram. Default: none. [text,
+        or its parts by name]
     engine
         Engine that serves (sglang, trtllm, vllm; of a version: vllm@0.27): its host's time and its measured
         profile. Default: that of --profile, else vllm. [text]
@@ -410,6 +415,13 @@ def plan(
         Host memory of a replica for cached prompts that the GPU drops, GiB. Default: 0. [number]
     offload_gbps
         Link between host memory and a GPU, Gbit/s. Default: 200. [number]
+    offload_disk
+        Disk of a replica for what its host memory drops, GiB. Default: 0. [number]
+    offload_disk_gbps
+        Speed at which that disk is read, Gbit/s. Default: 50. [number]
+    write_through
+        Whether all prompts are copied to host memory and disk as they are computed, else what is dropped. Default:
+        false. [true or false]
     max_queue
         Requests that may wait at a replica before it turns more away. Default: no limit. [whole number]
     max_queued_tokens
@@ -467,6 +479,9 @@ def plan(
         Link per GPU between prefill and decode nodes, Gbit/s. Default: 100. [number]
     kv_transfer_base
         Time of a KV transfer beyond its bytes. Default: 2ms. [time [s]: 0.5 or 500ms]
+    kv_transfer_layerwise
+        Whether layers travel while later ones are computed, else whole prompts when they are done. Default: false.
+        [true or false]
     .. end of options
 
     Examples

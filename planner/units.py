@@ -301,6 +301,15 @@ def format_percent(fraction: float) -> str:
     return f"{percent:.1f}%" if abs(percent) < 9.95 else f"{whole:.0f}%"
 
 
+def format_chance(share: float) -> str:
+    """A chance as people read it; a half counts upwards.
+
+    >>> [format_chance(c) for c in (0.994, 0.985, 0.8049)]
+    ['over 99%', '99%', '80%']
+    """
+    return "over 99%" if share > 0.99 else f"{math.floor(100.0 * share + 0.5 + 1e-9)}%"
+
+
 def format_share(share: float) -> str:
     """A share of requests near one: as many decimals as tell how many are left.
 

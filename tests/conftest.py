@@ -20,6 +20,10 @@ LONG = bool(os.environ.get("FLEETOPT_LONG"))
 settings.register_profile("fleetopt", deadline=None, derandomize=not LONG, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fleetopt")
 
+# as the command does, before NumPy is imported: threads of small matrices that wait for each other take the other worker's core
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
 # a developer's own price lists must not decide what a test finds cheapest
 os.environ["FLEETOPT_PRICES"] = os.path.join(os.devnull, "none")
 
@@ -34,23 +38,39 @@ sys.dont_write_bytecode = False
 os.environ.pop("COLUMNS", None)
 
 
+FIRST: dict[str, int] = {}
+"""How many requests of a shipped trace there are, where it is not all."""
+
+
+def first_of(workload: Any, most: int) -> Any:
+    """The first requests of a trace, at the rate and under the name of all."""
+    if (trace := workload.recorded) is None:
+        return workload
+    first = trace.select(trace.times_s < trace.times_s[min(most, trace.requests - 1)])
+    columns = {name: getattr(first, name) for name in ("input_tokens", "output_tokens", "category")}
+    return workload.rebuilt(columns, recorded=first)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def shipped_workloads_are_parsed_once() -> Iterator[None]:
     """Hundreds of tests plan from a shipped trace, and in one process its rows are parsed once: each has a workload of its own,
     that has computed nothing. Files of the tests' own making are read as ever."""
     from planner.workload import importing, resolve
 
-    read, shipped, kept = importing.import_files, set(resolve.shipped_names()), dict[str, tuple[Any, list[Any]]]()
+    read, shipped, kept = importing.import_files, set(resolve.shipped_names()), dict[tuple[str, int], Any]()
 
     def remembered(files: Any, options: Any, **how: Any) -> tuple[Any, list[Any]]:
         name = str(files[0][1]) if len(files) == 1 else ""
         plain = options == importing.ReadOptions() and files[0][0] is None and not any(how.values())
         if not plain or name not in shipped or resolve.resolve_workload(name).parent != resolve.shipped_folder():
             return read(files, options, **how)
-        if name not in kept:
-            kept[name] = read(files, options, **how)
-        workload, reports = kept[name]
-        return replace(workload), [*reports]
+        most = FIRST.get("requests", 0)
+        if (name, 0) not in kept:
+            kept[name, 0] = read(files, options, **how)
+        workload, reports = kept[name, 0]
+        if (name, most) not in kept:
+            kept[name, most] = first_of(workload, most), reports
+        return replace(kept[name, most][0]), [*reports]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importing, "import_files", remembered)
@@ -106,11 +126,51 @@ def few_replayed() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def fewer_replayed(few_replayed: None) -> Iterator[None]:
+    """A thirtieth: where two answers to one question are compared, or what differs does so by far."""
+    with pytest.MonkeyPatch.context() as patch:
+        for where, number in FEW.items():
+            patch.setattr(f"planner.{where}", number // 3)
+        yield
+
+
 @pytest.fixture
 def as_many_replayed(few_replayed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """For the test of such a module whose values rest on their number."""
     for where, number in AS_MANY.items():
         monkeypatch.setattr(f"planner.{where}", number)
+
+
+@pytest.fixture(scope="module")
+def without_chances() -> Iterator[None]:
+    """How sure a fleet is takes as long as to find it: plans do not say it where tests do not look at it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("planner.fleet.assemble.sureness_of", lambda fleet: None)
+        yield
+
+
+@pytest.fixture
+def with_chances(without_chances: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the test of such a module that does."""
+    from planner.fleet.sure import sureness_of
+
+    monkeypatch.setattr("planner.fleet.assemble.sureness_of", sureness_of)
+
+
+@pytest.fixture(scope="module")
+def short_traces() -> Iterator[None]:
+    """The first 3,000 requests are all of a shipped trace, a tenth: for what is true of any trace."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FIRST, "requests", 3_000)
+        patch.setattr("planner.predict.traffic.POOLED", 9_000)
+        yield
+
+
+@pytest.fixture
+def whole_traces(short_traces: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the test of such a module whose values are those of the whole."""
+    monkeypatch.delitem(FIRST, "requests")
 
 
 LONG_LIMIT_S = 1800

@@ -59,6 +59,40 @@ def test_an_empty_folder_is_judged(tmp_path: Path) -> None:
     assert failed.returncode == 2 and "no such folder" in failed.stderr
 
 
+def test_what_is_broken_costs_its_own_row(tmp_path: Path) -> None:
+    """Rows that are cut, of unknown models or without numbers, and files that are no text are named and left out; the others
+    count. Of p = .84 and d = .95 a step yields 1.84 tokens with one draft and 1 + .84 + .84 x .798 with two."""
+    lines = {
+        "real/spec_decode/acceptance_length.csv": ["model,method,variant,mode,draft_tokens,acceptance_length", "a,mtp,,,1,2.3",
+                                                   "a,mtp,,,2", "b,mtp,,,one,1.8", "c,mtp,,,2,nan", "d,mtp,,,2,2.51032"],
+        "real/pd/rate45.csv": ["run,rate,requests", "x,45,words"],
+        "real/offload/ladders.csv": ["model,gpu,replicas,tp,arm,target_qps", "nobody's,h100,8,2,hbm,5"],
+        "real/mlperf/offline.csv": ["entry,disaggregated,gpu", "one,0"],
+        "memory/kv_capacity.json": ["null"],
+    }  # fmt: skip
+    for name, text in lines.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("\n".join(text))
+    (tmp_path / "real" / "pd" / "ladder.csv").write_bytes(b"\xff\xfe\x00")
+    target = tmp_path / "rows.json"
+    command = [sys.executable, "-m", "benchmarks.accuracy", str(tmp_path), "--json", str(target)]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    found = {row["metric"]: row for row in json.loads(target.read_text(encoding="utf-8"))}
+    assert {metric: (row["n"], row["median"]) for metric, row in found.items()} == {
+        "default_k1": (1, pytest.approx(0.2)), "default_k2": (1, pytest.approx(0.0, abs=1e-4))
+    }  # fmt: skip
+    named = ("acceptance_length.csv", "rate45.csv", "ladder.csv", "hbm", "offline.csv", "kv_capacity")
+    assert [name for name in named if f"{name}" not in done.stderr] == [] and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("points, share, told", [(0.021, 0.11, True), (0.019, 0.09, False)])
+def test_the_gate_tells_a_figure_that_is_worse(points: float, share: float, told: bool) -> None:
+    """Every committed median, made worse by hand by more than two points and more than a tenth of itself, or by less of each."""
+    committed = _committed()
+    worse = [{**row, "median": row["median"] + max(points, share * row["median"])} for row in committed]
+    assert len(slipped(worse, committed)) == (len(committed) if told else 0)
+
+
 def test_rows_count_cells_once_and_bands_as_shares_of_the_prediction() -> None:
     """Two entries of a cell count as their median; a band of 20% around 1.25 holds 1.0, one around 0.8 does not."""
     pairs = [Pair("f", "m", "a", 1.25, 1.0, 0.2, "cell"), Pair("f", "m", "b", 1.15, 1.0, 0.2, "cell")]

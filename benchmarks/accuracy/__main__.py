@@ -3,7 +3,7 @@
     python -m benchmarks.accuracy FOLDER --json OUT    # a JSON list of rows {family, metric, n, median, mean, p90, worst,
     signed, covered}
     python -m benchmarks.accuracy                      # $FLEETOPT_SHARED_DATA, and writes docs/accuracy/public.md, figures.json
-    and docs/data/public.csv
+    and docs/data/public.csv, ladders.csv
     python -m benchmarks.accuracy PART [--print]       # brings that part of docs/accuracy.md and its lines in the index up to
     date: fleetopt, memory, occupancy, ... (minutes)
     python -m benchmarks.accuracy STUDY ...            # prints or writes what another page quotes: autoscale, closed, drifts, fit,
@@ -26,13 +26,14 @@ from typing import Any
 
 from benchmarks.accuracy.calibrated import kernels, mixed_batches, servers
 from benchmarks.accuracy.engines import acceptance, documented, open_loop
-from benchmarks.accuracy.fleets import disaggregated, offload
+from benchmarks.accuracy.fleets import disaggregated, offload, told_ladders
 from benchmarks.accuracy.memory import kv_memory
 from benchmarks.accuracy.mixtures import decode, spread
 from benchmarks.accuracy.mlperf import offline, server, stated
-from benchmarks.accuracy.rows import ROOT, SHARED, Pair, Row, public, rows_of, systems, write_csv
-from planner.errors import FleetOptError
+from benchmarks.accuracy.rows import ROOT, SHARED, Pair, Row, missed, public, renewed, rows_of, systems, write_csv
+from benchmarks.accuracy.serving import passing_over
 
+INDEX = ROOT / "docs" / "accuracy.md"
 FIGURES = ROOT / "docs" / "accuracy" / "figures.json"
 
 PARTS: Mapping[Callable[[Path], Iterator[Pair]], tuple[str, ...]] = {
@@ -82,20 +83,17 @@ STUDIES = {
 def judged(folder: Path, families: Sequence[str] = FAMILIES) -> list[Pair]:
     """Every prediction beside its measurement, of the parts that the folder has.
 
-    What cannot be judged - a model or GPU that the catalog does not have, a broken file - is named on standard error; a part
-    ends there, what it had judged before counts.
+    What cannot be judged - a model or GPU that the catalog does not have, a broken row - is named on standard error and left
+    out; a file that cannot be read ends its part, and what was judged before counts.
     """
     found: list[Pair] = []
     for part, own in PARTS.items():
-        if not set(own) & set(families):
-            continue
-        try:
-            # one by one: what came before an error stays
-            for pair in part(folder):
-                if pair.family in families:
-                    found.append(pair)
-        except (FleetOptError, KeyError, ValueError) as error:
-            print(f"{', '.join(own)}: ended at {type(error).__name__}: {error}", file=sys.stderr)
+        if set(own) & set(families):
+            with passing_over(", ".join(own)):
+                # one by one: what came before an error stays
+                for pair in part(folder):
+                    if pair.family in families and pair.counts:
+                        found.append(pair)
     return found
 
 
@@ -167,8 +165,11 @@ def main() -> None:
         text = json.dumps({"rows": figures, "why": known["why"] | told}, indent=1)
         FIGURES.write_text(text + "\n", encoding="utf-8")
         # as the file has them, which a test holds the page to
-        public([Row(**row) for row in figures]).write("public")
+        committed = [Row(**row) for row in figures]
+        public(committed).write("public")
+        INDEX.write_text(renewed(INDEX.read_text(encoding="utf-8"), "bars", missed(committed)), encoding="utf-8")
         write_csv("public.csv", systems(pairs, rows))
+        write_csv("ladders.csv", told_ladders(folder))
         print(f"wrote docs/accuracy/public.md, docs/data/public.csv and {FIGURES}", file=sys.stderr)
 
 

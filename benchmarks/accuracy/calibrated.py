@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy.cases import NO_ALLREDUCE, possible, server_system
 from benchmarks.accuracy.rows import Pair, band_of
-from benchmarks.accuracy.serving import FloatArray
+from benchmarks.accuracy.serving import FloatArray, passing_over
 from planner.calibrate.closed_loop import Loads, ServerPoint, loop_times
 from planner.calibrate.files import read_iterations_csv, read_servers_csv
 from planner.calibrate.fit import fit_points
@@ -46,14 +46,15 @@ def kernels(data: Path) -> Iterator[Pair]:
         return
     designed, others = (read_iterations_csv(path, where={"role": role}) for role in ("fit", "test"))
     for key, points in others.items():
-        device, spec = find_gpu(key[0]), find_model(key[1])
-        prior, name = roofline(device, spec, key[2]), f"{key[0]} {key[1]} TP{key[2]}"
-        for ratio in _ratios(prior, points):
-            yield Pair("kernels_none", "time", name, float(ratio), 1.0, band_of(device, spec, None))
-        if key in designed:
-            fit = fit_points(designed[key].select(range(min(FIT_POINTS, len(designed[key])))), prior)
-            for ratio in _ratios(fit.iteration, points):
-                yield Pair("kernels_fit", "time", name, float(ratio), 1.0, fit.error_band)
+        with passing_over(" ".join(map(str, key))):
+            device, spec = find_gpu(key[0]), find_model(key[1])
+            prior, name = roofline(device, spec, key[2]), f"{key[0]} {key[1]} TP{key[2]}"
+            for ratio in _ratios(prior, points):
+                yield Pair("kernels_none", "time", name, float(ratio), 1.0, band_of(device, spec, None))
+            if key in designed:
+                fit = fit_points(designed[key].select(range(min(FIT_POINTS, len(designed[key])))), prior)
+                for ratio in _ratios(fit.iteration, points):
+                    yield Pair("kernels_fit", "time", name, float(ratio), 1.0, fit.error_band)
 
 
 def mixed_batches(data: Path) -> Iterator[Pair]:
@@ -62,13 +63,14 @@ def mixed_batches(data: Path) -> Iterator[Pair]:
     if not path.is_file():
         return
     for (device, network, tp), points in read_iterations_csv(path).items():
-        prior = roofline(find_gpu(device), find_model(network), tp, constants=dict(CONSTANTS) | NO_ALLREDUCE)
-        fit = fit_points(points.select(range(MIXED_POINTS)), prior, resamples=5)
-        mixed = np.array(points.kinds) == "mixed"
-        columns = tuple(column[mixed] for column in _columns(points))
-        errors = np.abs(fit.iteration.time(*columns) / points.time_s[mixed] - 1.0)
-        name = f"{device} {network} TP{tp}"
-        yield Pair("mixed_batches", "mean_error", name, 1.0 + float(errors.mean()), 1.0)
+        with passing_over(f"{device} {network} TP{tp}"):
+            prior = roofline(find_gpu(device), find_model(network), tp, constants=dict(CONSTANTS) | NO_ALLREDUCE)
+            fit = fit_points(points.select(range(MIXED_POINTS)), prior, resamples=5)
+            mixed = np.array(points.kinds) == "mixed"
+            columns = tuple(column[mixed] for column in _columns(points))
+            errors = np.abs(fit.iteration.time(*columns) / points.time_s[mixed] - 1.0)
+            name = f"{device} {network} TP{tp}"
+            yield Pair("mixed_batches", "mean_error", name, 1.0 + float(errors.mean()), 1.0)
 
 
 def left_out(points: Sequence[ServerPoint], prior: IterationModel) -> list[FloatArray]:
@@ -85,13 +87,14 @@ def servers(data: Path) -> Iterator[Pair]:
     """Servers fitted to their own loads, one shape left out: mean error of a server, and of each shape."""
     path = data / "calibration" / "servers.csv"
     for key, points in (read_servers_csv(path) if path.is_file() else {}).items():
-        device, spec, parallel, engine = server_system(key)
-        points = possible(points, device, spec, parallel.tp)
-        if len({p.shape for p in points}) < ENOUGH_SHAPES:
-            continue
-        shapes = left_out(points, roofline(device, spec, parallel, engine=engine))
-        name = " ".join(key)
-        every = float(np.abs(np.concatenate(shapes) - 1.0).mean())
-        yield Pair("servers_loso", "server_mean", name, 1.0 + every, 1.0)
-        for ratios in shapes:
-            yield Pair("servers_loso", "shape_mean", name, 1.0 + float(np.abs(ratios - 1.0).mean()), 1.0)
+        with passing_over(" ".join(map(str, key))):
+            device, spec, parallel, engine = server_system(key)
+            points = possible(points, device, spec, parallel.tp)
+            if len({p.shape for p in points}) < ENOUGH_SHAPES:
+                continue
+            shapes = left_out(points, roofline(device, spec, parallel, engine=engine))
+            name = " ".join(key)
+            every = float(np.abs(np.concatenate(shapes) - 1.0).mean())
+            yield Pair("servers_loso", "server_mean", name, 1.0 + every, 1.0)
+            for ratios in shapes:
+                yield Pair("servers_loso", "shape_mean", name, 1.0 + float(np.abs(ratios - 1.0).mean()), 1.0)

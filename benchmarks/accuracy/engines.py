@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.accuracy.mlperf_data import run_s
 from benchmarks.accuracy.rows import Pair, band_of
-from benchmarks.accuracy.serving import Load, completed_per_s, paced, quantile, table, through
+from benchmarks.accuracy.serving import Load, completed_per_s, paced, passing_over, quantile, table, through
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity
@@ -39,25 +39,26 @@ def open_loop(data: Path) -> Iterator[Pair]:
     largest: dict[str, tuple[float, ...]] = {}
     rows = [r for r in table(data / "real" / "openloop" / "constant_rate_stages.csv") if "eagle" not in r["setting"]]
     for setting in sorted({r["setting"] for r in rows}):
-        own = [r for r in rows if r["setting"] == setting]
-        profile, server, cached = _server(own[0])
-        prompt, output = float(own[0]["input_tokens"]), float(own[0]["output_tokens"])
-        limit = float(own[0]["client_in_flight_limit"])
-        for row in sorted(own, key=lambda r: -float(r["requested_per_s"])):
-            name = f"{setting} {float(row['sent_per_s']):.0f}/s"
-            if row["overloaded"] == "1":
-                crowd = Load(paced(float(row["requested_per_s"]), STAGE_S), prompt, output, cached)
-                found = completed_per_s(through(crowd, server, in_flight=limit)), float(row["completed_per_s"])
-                largest[setting] = tuple(map(max, found, largest.get(setting, found)))
-                continue
-            rate = float(row["sent_per_s"])
-            stages = [Load(paced(rate, STAGE_S, seed), prompt, output, cached) for seed in range(5)]
-            runs = [through(stage, server) for stage in stages]
-            e2e = float(np.mean([run.e2e_s.mean() for run in runs])) + profile.api_overhead_s
-            ttft = float(np.mean([quantile(run.ttft_s, 0.99) for run in runs])) + profile.api_overhead_s
-            yield Pair("openloop", "e2e_mean", name, e2e, float(row["e2e_mean_s"]), profile.band)
-            if rate < BUSY * largest.get(setting, (0.0, math.inf))[1]:
-                yield Pair("openloop", "ttft_p99", name, ttft, float(row["ttft_p99_s"]), profile.band)
+        with passing_over(f"openloop {setting}"):
+            own = [r for r in rows if r["setting"] == setting]
+            profile, server, cached = _server(own[0])
+            prompt, output = float(own[0]["input_tokens"]), float(own[0]["output_tokens"])
+            limit = float(own[0]["client_in_flight_limit"])
+            for row in sorted(own, key=lambda r: -float(r["requested_per_s"])):
+                name = f"{setting} {float(row['sent_per_s']):.0f}/s"
+                if row["overloaded"] == "1":
+                    crowd = Load(paced(float(row["requested_per_s"]), STAGE_S), prompt, output, cached)
+                    found = completed_per_s(through(crowd, server, in_flight=limit)), float(row["completed_per_s"])
+                    largest[setting] = tuple(map(max, found, largest.get(setting, found)))
+                    continue
+                rate = float(row["sent_per_s"])
+                stages = [Load(paced(rate, STAGE_S, seed), prompt, output, cached) for seed in range(5)]
+                runs = [through(stage, server) for stage in stages]
+                e2e = float(np.mean([run.e2e_s.mean() for run in runs])) + profile.api_overhead_s
+                ttft = float(np.mean([quantile(run.ttft_s, 0.99) for run in runs])) + profile.api_overhead_s
+                yield Pair("openloop", "e2e_mean", name, e2e, float(row["e2e_mean_s"]), profile.band)
+                if rate < BUSY * largest.get(setting, (0.0, math.inf))[1]:
+                    yield Pair("openloop", "ttft_p99", name, ttft, float(row["ttft_p99_s"]), profile.band)
     for setting, (predicted, measured) in largest.items():
         yield Pair("openloop", "largest_rate", setting, predicted, measured, profile.band)
 
@@ -92,21 +93,23 @@ def acceptance(data: Path) -> Iterator[Pair]:
     """Mean acceptance lengths of every curve at every number of drafts."""
     curves: dict[tuple[str, ...], dict[int, float]] = {}
     for row in table(data / "real" / "spec_decode" / "acceptance_length.csv"):
-        key = (row["model"], row["method"], row["variant"], row["mode"])
-        curves.setdefault(key, {})[int(row["draft_tokens"])] = float(row["acceptance_length"])
+        with passing_over("acceptance_length.csv"):
+            key = (row["model"], row["method"], row["variant"], row["mode"])
+            curves.setdefault(key, {})[int(row["draft_tokens"])] = float(row["acceptance_length"])
     for key, lengths in curves.items():
-        # a block of drafts at once (dspark) is a trained layer's, as EAGLE-3's are
-        method = key[1] if key[1] in METHODS else "eagle3"
-        for k, measured in lengths.items():
-            name = f"{' '.join(filter(None, key))} k={k}"
-            found = Speculation.parse(f"{method}:k={k}")
-            low, high = found.tokens_range
-            inside = max(high / found.tokens_per_step - 1.0, 1.0 - low / found.tokens_per_step)
-            yield Pair("speculation", f"default_k{k}", name, found.tokens_per_step, measured, inside)
-            if ONE in lengths and k > ONE:
-                known = Speculation.parse(f"{method}:k={ONE},length={lengths[ONE]}")
-                beyond = Speculation.parse(f"{method}:k={k},accept={known.acceptance[0]}")
-                yield Pair("speculation", f"from_k{ONE}_k{k}", name, beyond.tokens_per_step, measured)
+        with passing_over(" ".join(key)):
+            # a block of drafts at once (dspark) is a trained layer's, as EAGLE-3's are
+            method = key[1] if key[1] in METHODS else "eagle3"
+            for k, measured in lengths.items():
+                name = f"{' '.join(filter(None, key))} k={k}"
+                found = Speculation.parse(f"{method}:k={k}")
+                low, high = found.tokens_range
+                inside = max(high / found.tokens_per_step - 1.0, 1.0 - low / found.tokens_per_step)
+                yield Pair("speculation", f"default_k{k}", name, found.tokens_per_step, measured, inside)
+                if ONE in lengths and k > ONE:
+                    known = Speculation.parse(f"{method}:k={ONE},length={lengths[ONE]}")
+                    beyond = Speculation.parse(f"{method}:k={k},accept={known.acceptance[0]}")
+                    yield Pair("speculation", f"from_k{ONE}_k{k}", name, beyond.tokens_per_step, measured)
 
 
 FIGURES = Path(__file__).with_name("documented.csv")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 import planner as fo
 from benchmarks.accuracy.mixtures import LADDER, RATIO, Workers, ratio_runs, served
 from benchmarks.accuracy.rows import SHARED, Pair, write_csv
-from benchmarks.accuracy.serving import Load, completed_per_s, poisson, quantile, random, table, through
+from benchmarks.accuracy.serving import Load, completed_per_s, passing_over, poisson, quantile, random, table, through
 from planner.catalog.kv import kv_bytes_per_token, kv_capacity, window_share
 from planner.catalog.profiles import Profile, estimated_profile
 from planner.engines import engine as find_engine
@@ -110,46 +110,104 @@ def _room(engine: str, device: GpuSpec, model: ModelSpec, tp: int) -> float:
 
 def disaggregated(data: Path) -> Iterator[Pair]:
     """The ladder's knee and P90 below it, the run at 45/s, and the closed loops at several ratios."""
-    rows = list(table(data / "real" / "pd" / "ladder.csv"))
+    for one in ladders_apart(data):
+        yield from one.pairs("pd_knee", "pd_e2e")
+    for part in (stated_rate, ratios):
+        with passing_over(part.__name__):
+            yield from part(data)
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """A published ladder of rates, and what is told of its stages.
+
+    Parameters
+    ----------
+    name
+        Which one, and of its fleets.
+    rates, achieved
+        Sent and achieved of each stage, as published [1/s].
+    rows
+        As published.
+    stages
+        As told.
+    band
+        Half-width printed around it [1].
+    """
+
+    name: str
+    rates: Sequence[float]
+    achieved: Sequence[float]
+    rows: Sequence[dict[str, str]]
+    stages: Sequence[Stage]
+    band: float
+
+    def pairs(self, knee: str, below: str) -> Iterator[Pair]:
+        """The largest rate, and the latencies of what lies below it."""
+        most = max(self.achieved)
+        yield Pair(knee, "largest_rate", self.name, max(s.achieved_per_s for s in self.stages), most, self.band)
+        for rate, row, stage in zip(self.rates, self.rows, self.stages, strict=True):
+            for metric in ("ttft_p90", "e2e_p90") if rate <= BELOW * most else ():
+                if measured := row.get(f"{metric}_s"):
+                    name = f"{self.name} {row['target_qps']}/s"
+                    yield Pair(below, metric, name, getattr(stage, f"{metric}_s"), float(measured), self.band)
+
+
+def told_ladders(data: Path) -> Iterator[Sequence[object]]:
+    """Every stage of every ladder: rates [1/s] and P90 [s], measured and told."""
+    yield (
+        "ladder",
+        "sent",
+        *(f"{name} {of}" for name in ("achieved", "ttft_p90", "e2e_p90") for of in ("measured", "told")),
+    )
+    for one in (*ladders_apart(data), *ladders_cached(data)):
+        for rate, achieved, row, stage in zip(one.rates, one.achieved, one.rows, one.stages, strict=True):
+            told = (f"{v:.3g}" for v in (stage.achieved_per_s, stage.ttft_p90_s, stage.e2e_p90_s))
+            pairs = zip((f"{achieved:.3g}", row.get("ttft_p90_s", ""), row["e2e_p90_s"]), told, strict=True)
+            yield one.name, f"{rate:g}", *(cell for pair in pairs for cell in pair)
+
+
+@cache
+def ladders_apart(data: Path) -> tuple[Ladder, ...]:
+    """Prefill and decode on replicas of their own, prompts that share prefixes."""
+    rows, found = list(table(data / "real" / "pd" / "ladder.csv")), []
     for arm in sorted({r["arm"] for r in rows}):
-        own = [r for r in rows if r["arm"] == arm]
-        (prefills, tp), (decodes, decode_tp) = (map(int, own[0][k].split("xTP")) for k in ("prefill", "decode"))
-        device, model, _ = served(own[0]["gpu"], own[0]["model"], tp)
-        engine, windows = own[0]["engine"].replace(" ", "@"), window_share(model)
-        profiles = _profiles(engine, device, model, tp, decode_tp)
-        pool = PREFILL_KV * (1.0 + windows * (model.sliding_window + CHUNK) / LONGEST)
-        cache = PrefixCache(windows=windows if find_engine(engine).keeps_windows else 0.0)
-        first, second = split(profiles, (prefills, decodes), (pool, _room(engine, device, model, decode_tp)), "prefix")
-        moves = transfer_s(model, PREFIX + QUESTION, min(tp, decode_tp))
-        rates = [float(r["target_qps"]) for r in own]
-        stages = climbs(
-            rates, GROUPS["pd"], profiles[0].api_overhead_s,
-            partial(through, replicas=first, cache=cache, decoders=second, transfer_s=moves),
-        )  # fmt: skip
-        knee = max(float(r["achieved_per_s"]) for r in own)
-        band = profiles[0].band
-        yield Pair("pd_knee", "largest_rate", arm, max(s.achieved_per_s for s in stages), knee, band)
-        for row, stage in zip(own, stages, strict=True):
-            if float(row["target_qps"]) <= BELOW * knee:
-                name = f"{arm} {row['target_qps']}/s"
-                yield Pair("pd_e2e", "e2e_p90", name, stage.e2e_p90_s, float(row["e2e_p90_s"]), band)
-    yield from stated_rate(data)
-    yield from ratios(data)
+        with passing_over(arm):
+            own = [r for r in rows if r["arm"] == arm]
+            (prefills, tp), (decodes, decode_tp) = (map(int, own[0][k].split("xTP")) for k in ("prefill", "decode"))
+            device, model, _ = served(own[0]["gpu"], own[0]["model"], tp)
+            engine, windows = own[0]["engine"].replace(" ", "@"), window_share(model)
+            profiles = _profiles(engine, device, model, tp, decode_tp)
+            pool = PREFILL_KV * (1.0 + windows * (model.sliding_window + CHUNK) / LONGEST)
+            kept = PrefixCache(windows=windows if find_engine(engine).keeps_windows else 0.0)
+            first, second = split(
+                profiles, (prefills, decodes), (pool, _room(engine, device, model, decode_tp)), "prefix"
+            )
+            moves = transfer_s(model, PREFIX + QUESTION, min(tp, decode_tp))
+            rates = [float(r["target_qps"]) for r in own]
+            stages = climbs(
+                rates, GROUPS["pd"], profiles[0].api_overhead_s,
+                partial(through, replicas=first, cache=kept, decoders=second, transfer_s=moves),
+            )  # fmt: skip
+            achieved = [float(r["achieved_per_s"]) for r in own]
+            found.append(Ladder(arm, rates, achieved, own, stages, profiles[0].band))
+    return tuple(found)
 
 
 def stated_rate(data: Path) -> Iterator[Pair]:
     """A fleet of 8 x TP1 prefill and 2 x TP4 decode at a constant rate."""
     for row in table(data / "real" / "pd" / "rate45.csv"):
-        device, model, _ = served(LADDER[0], "gpt-oss-120b", 1)
-        profiles = _profiles(LADDER[1], device, model, 1, 4)
-        first, second = split(profiles, (8, 2), (math.inf, _room(LADDER[1], device, model, 4)))
-        count, rate, prompt = int(row["requests"]), float(row["rate"]), float(row["input_tokens"])
-        load = Load(np.arange(count) / rate, prompt, float(row["output_tokens"]))
-        run = through(load, first, decoders=second, transfer_s=transfer_s(model, prompt, 1))
-        overhead, band, name = profiles[0].api_overhead_s, profiles[0].band, f"{row['run']} {row['rate']}/s"
-        yield Pair("pd_knee", "achieved", name, completed_per_s(run), float(row["achieved_per_s"]), band)
-        yield Pair("pd_e2e", "e2e_p90", name, quantile(run.e2e_s, 0.9) + overhead, float(row["e2e_p90_s"]), band)
-        yield Pair("pd_e2e", "ttft_p90", name, quantile(run.ttft_s, 0.9) + overhead, float(row["ttft_p90_s"]), band)
+        with passing_over("rate45.csv"):
+            device, model, _ = served(LADDER[0], "gpt-oss-120b", 1)
+            profiles = _profiles(LADDER[1], device, model, 1, 4)
+            first, second = split(profiles, (8, 2), (math.inf, _room(LADDER[1], device, model, 4)))
+            count, rate, prompt = int(row["requests"]), float(row["rate"]), float(row["input_tokens"])
+            load = Load(np.arange(count) / rate, prompt, float(row["output_tokens"]))
+            run = through(load, first, decoders=second, transfer_s=transfer_s(model, prompt, 1))
+            overhead, band, name = profiles[0].api_overhead_s, profiles[0].band, f"{row['run']} {row['rate']}/s"
+            yield Pair("pd_knee", "achieved", name, completed_per_s(run), float(row["achieved_per_s"]), band)
+            yield Pair("pd_e2e", "e2e_p90", name, quantile(run.e2e_s, 0.9) + overhead, float(row["e2e_p90_s"]), band)
+            yield Pair("pd_e2e", "ttft_p90", name, quantile(run.ttft_s, 0.9) + overhead, float(row["ttft_p90_s"]), band)
 
 
 def _closed_loop(run: Workers) -> tuple[float, float, float, Profile]:
@@ -174,17 +232,18 @@ def ratios(data: Path) -> Iterator[Pair]:
     """Closed loops at several ratios of prefill to decode workers: latencies, and which ratio answers the most."""
     cells: dict[str, list[tuple[float, float]]] = {}
     for run in ratio_runs(data):
-        if run.broken:
-            continue
-        told_per_s, told_e2e, told_step, profile = _closed_loop(run)
-        name = f"{run.prefills}P{run.decodes}D {run.cell}"
-        measured = run.output_tokens * run.requests / float(run.row["duration"])
-        cells.setdefault(run.cell, []).append((told_per_s, measured))
-        steps_ms = (run.output_tokens - 1.0) * float(run.row["mean_tpot_ms"])
-        e2e = 1e-3 * (float(run.row["mean_ttft_ms"]) + steps_ms)
-        yield Pair("pd_e2e", "loop_e2e_mean", name, told_e2e, e2e, profile.band)
-        tpot = 1e-3 * float(run.row["mean_tpot_ms"])
-        yield Pair("pd_e2e", "loop_tpot_mean", name, told_step, tpot, profile.band)
+        with passing_over(run.cell):
+            if run.broken:
+                continue
+            told_per_s, told_e2e, told_step, profile = _closed_loop(run)
+            name = f"{run.prefills}P{run.decodes}D {run.cell}"
+            measured = run.output_tokens * run.requests / float(run.row["duration"])
+            cells.setdefault(run.cell, []).append((told_per_s, measured))
+            steps_ms = (run.output_tokens - 1.0) * float(run.row["mean_tpot_ms"])
+            e2e = 1e-3 * (float(run.row["mean_ttft_ms"]) + steps_ms)
+            yield Pair("pd_e2e", "loop_e2e_mean", name, told_e2e, e2e, profile.band)
+            tpot = 1e-3 * float(run.row["mean_tpot_ms"])
+            yield Pair("pd_e2e", "loop_tpot_mean", name, told_step, tpot, profile.band)
     hits = 0
     for cell, pairs in cells.items():
         best, chosen = max(m for _, m in pairs), max(pairs)[1]
@@ -196,31 +255,32 @@ def ratios(data: Path) -> Iterator[Pair]:
 
 def offload(data: Path) -> Iterator[Pair]:
     """Knees, and P90 of TTFT below them, with prefixes in GPU memory only and with host memory behind it."""
-    rows = list(table(data / "real" / "offload" / "ladders.csv"))
+    for one in ladders_cached(data):
+        yield from one.pairs("offload_knee", "offload_ttft")
+
+
+@cache
+def ladders_cached(data: Path) -> tuple[Ladder, ...]:
+    """Prefixes in GPU memory only, and with host memory behind it."""
+    rows, found = list(table(data / "real" / "offload" / "ladders.csv")), []
     for arm in dict.fromkeys(r["arm"] for r in rows):
-        own = [r for r in rows if r["arm"] == arm]
-        count, tp = int(own[0]["replicas"]), int(own[0]["tp"])
-        device, model, _ = served(own[0]["gpu"], own[0]["model"], tp)
-        profile = estimated_profile(device, model, tp)
-        hosted = "routing" in arm
-        server = Replicas(
-            count, profile.iteration, 1024.0, 8192.0, FLEET_HBM / count, "prefix",
-            request_s=profile.request_s, wake_s=profile.wake_s,
-        )  # fmt: skip
-        speed = tp * HOST_BYTES_PER_S / (tp * kv_bytes_per_token(model, tp))
-        cache = PrefixCache(FLEET_HOST / count, speed) if hosted else PrefixCache()
-        stages = climbs(
-            [float(r["target_qps"]) for r in own], GROUPS["offload"], profile.api_overhead_s,
-            partial(through, replicas=server, cache=cache),
-        )  # fmt: skip
-        reached = [float(r["tokens_per_s"]) / (PREFIX + QUESTION + ANSWER) for r in own]
-        knee = max(reached)
-        yield Pair("offload_knee", "largest_rate", arm, max(s.achieved_per_s for s in stages), knee, profile.band)
-        for row, stage in zip(own, stages, strict=True):
-            if float(row["target_qps"]) <= BELOW * knee:
-                name = f"{arm} {row['target_qps']}/s"
-                yield Pair("offload_ttft", "ttft_p90", name, stage.ttft_p90_s, float(row["ttft_p90_s"]), profile.band)
-                yield Pair("offload_ttft", "e2e_p90", name, stage.e2e_p90_s, float(row["e2e_p90_s"]), profile.band)
+        with passing_over(arm):
+            own = [r for r in rows if r["arm"] == arm]
+            count, tp = int(own[0]["replicas"]), int(own[0]["tp"])
+            device, model, _ = served(own[0]["gpu"], own[0]["model"], tp)
+            profile = estimated_profile(device, model, tp)
+            server = Replicas(
+                count, profile.iteration, 1024.0, 8192.0, FLEET_HBM / count, "prefix",
+                request_s=profile.request_s, wake_s=profile.wake_s,
+            )  # fmt: skip
+            speed = tp * HOST_BYTES_PER_S / (tp * kv_bytes_per_token(model, tp))
+            kept = PrefixCache(FLEET_HOST / count, speed) if "routing" in arm else PrefixCache()
+            rates = [float(r["target_qps"]) for r in own]
+            play = partial(through, replicas=server, cache=kept)
+            stages = climbs(rates, GROUPS["offload"], profile.api_overhead_s, play)
+            reached = [float(r["tokens_per_s"]) / (PREFIX + QUESTION + ANSWER) for r in own]
+            found.append(Ladder(arm, rates, reached, own, stages, profile.band))
+    return tuple(found)
 
 
 CALLS, WARM_UP = 150_000, 0.4

@@ -14,7 +14,16 @@ import numpy as np
 
 from benchmarks.accuracy.cases import Case, closed_loop_tpots
 from benchmarks.accuracy.rows import Pair, band_of
-from benchmarks.accuracy.serving import FloatArray, Load, completed_per_s, quantile, table, through, tpot_s
+from benchmarks.accuracy.serving import (
+    FloatArray,
+    Load,
+    completed_per_s,
+    passing_over,
+    quantile,
+    table,
+    through,
+    tpot_s,
+)
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
@@ -100,14 +109,18 @@ def ratio_runs(data: Path) -> Iterator[Workers]:
     rows = list(table(data / "real" / "pd" / "ratio.csv"))
     means: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        means.setdefault((row["isl"], row["osl"]), []).append(int(row["total_output_tokens"]) / int(row["completed"]))
+        with passing_over("ratio.csv"):
+            means.setdefault((row["isl"], row["osl"]), []).append(
+                int(row["total_output_tokens"]) / int(row["completed"])
+            )
     for row in rows:
-        prefills, decodes, done = int(row["prefill"]), int(row["decode"]), int(row["completed"])
-        yield Workers(
-            prefills, decodes, 8 // (prefills + decodes), int(row["conc"]), done,
-            int(row["total_input_tokens"]) / done, int(row["total_output_tokens"]) / done, float(row["osl"]),
-            float(np.median(means[row["isl"], row["osl"]])), row,
-        )  # fmt: skip
+        with passing_over("ratio.csv"):
+            prefills, decodes, done = int(row["prefill"]), int(row["decode"]), int(row["completed"])
+            yield Workers(
+                prefills, decodes, 8 // (prefills + decodes), int(row["conc"]), done,
+                int(row["total_input_tokens"]) / done, int(row["total_output_tokens"]) / done, float(row["osl"]),
+                float(np.median(means[row["isl"], row["osl"]])), row,
+            )  # fmt: skip
 
 
 SHORTEST = 0.75
@@ -140,59 +153,66 @@ def _prompt_ratio(prompt: float, tokens_per_s: float) -> Callable[[IterationMode
 def prompt_cases(data: Path) -> Iterator[Case]:
     """Prompt tokens a prefill worker computes where decode workers wait for it, log(predicted/measured) of the rate."""
     for run in ratio_runs(data):
-        steps_s = (run.output_tokens - 1.0) * float(run.row["mean_tpot_ms"])
-        waits = float(run.row["mean_ttft_ms"]) > QUEUED * (steps_s + float(run.row["mean_ttft_ms"]))
-        if run.prefills >= run.decodes or not waits:
-            continue
-        device, network, parallel = served(RATIO[0], run.row["model_id"].split("/")[-1], run.tp)
-        rate = run.requests * run.input_tokens / float(run.row["duration"]) / run.prefills
-        name = f"{network.name} {device.name} TP{run.tp} {run.prefills}P{run.decodes}D {run.cell}"
-        yield Case("prompts", name, device, network, parallel, RATIO[1], _prompt_ratio(run.input_tokens, rate))
+        with passing_over(run.cell):
+            steps_s = (run.output_tokens - 1.0) * float(run.row["mean_tpot_ms"])
+            waits = float(run.row["mean_ttft_ms"]) > QUEUED * (steps_s + float(run.row["mean_ttft_ms"]))
+            if run.prefills >= run.decodes or not waits:
+                continue
+            device, network, parallel = served(RATIO[0], run.row["model_id"].split("/")[-1], run.tp)
+            rate = run.requests * run.input_tokens / float(run.row["duration"]) / run.prefills
+            name = f"{network.name} {device.name} TP{run.tp} {run.prefills}P{run.decodes}D {run.cell}"
+            yield Case("prompts", name, device, network, parallel, RATIO[1], _prompt_ratio(run.input_tokens, rate))
     for row in table(data / "real" / "pd" / "rate45.csv"):
-        device, network, parallel = served(LADDER[0], "gpt-oss-120b", 1)
-        ratio = _prompt_ratio(float(row["input_tokens"]), PREFILL_TOKENS_PER_S)
-        yield Case("prompts", f"{network.name} {device.name} TP1 prompts", device, network, parallel, LADDER[1], ratio)
+        with passing_over("rate45.csv"):
+            device, network, parallel = served(LADDER[0], "gpt-oss-120b", 1)
+            ratio = _prompt_ratio(float(row["input_tokens"]), PREFILL_TOKENS_PER_S)
+            yield Case(
+                "prompts", f"{network.name} {device.name} TP1 prompts", device, network, parallel, LADDER[1], ratio
+            )
 
 
 def mixture_cases(data: Path) -> Iterator[Case]:
     """Decode steps of mixtures at known batches, a cell per system and shape."""
     yield from prompt_cases(data)
     for run in ratio_runs(data):
-        if run.broken:
-            continue
-        device, network, parallel = served(RATIO[0], run.row["model_id"].split("/")[-1], run.tp)
-        ratio = _ratio(run.decoding, run.context, 1e-3 * float(run.row["mean_tpot_ms"]))
-        name = f"{network.name} {device.name} TP{run.tp} {run.prefills}P{run.decodes}D {run.cell}"
-        yield Case("mixtures", name, device, network, parallel, RATIO[1], ratio)
+        with passing_over(run.cell):
+            if run.broken:
+                continue
+            device, network, parallel = served(RATIO[0], run.row["model_id"].split("/")[-1], run.tp)
+            ratio = _ratio(run.decoding, run.context, 1e-3 * float(run.row["mean_tpot_ms"]))
+            name = f"{network.name} {device.name} TP{run.tp} {run.prefills}P{run.decodes}D {run.cell}"
+            yield Case("mixtures", name, device, network, parallel, RATIO[1], ratio)
     for row in table(data / "real" / "pd" / "rate45.csv"):
-        device, network, parallel = served(LADDER[0], "gpt-oss-120b", 4)
-        output, prompt = float(row["output_tokens"]), float(row["input_tokens"])
-        tpot = (float(row["e2e_mean_s"]) - float(row["ttft_mean_s"])) / (output - 1.0)
-        running = float(row["achieved_per_s"]) * (output - 1.0) * tpot / 2.0
-        ratio = _ratio(running, prompt + 0.5 * output, tpot)
-        yield Case(
-            "mixtures",
-            f"{network.name} {device.name} 2xTP4 {row['rate']}/s",
-            device,
-            network,
-            parallel,
-            LADDER[1],
-            ratio,
-        )
+        with passing_over("rate45.csv"):
+            device, network, parallel = served(LADDER[0], "gpt-oss-120b", 4)
+            output, prompt = float(row["output_tokens"]), float(row["input_tokens"])
+            tpot = (float(row["e2e_mean_s"]) - float(row["ttft_mean_s"])) / (output - 1.0)
+            running = float(row["achieved_per_s"]) * (output - 1.0) * tpot / 2.0
+            ratio = _ratio(running, prompt + 0.5 * output, tpot)
+            yield Case(
+                "mixtures",
+                f"{network.name} {device.name} 2xTP4 {row['rate']}/s",
+                device,
+                network,
+                parallel,
+                LADDER[1],
+                ratio,
+            )
     for file in sorted((data / "real" / "moe_closed_loop").glob("*.csv")):
         if file.stem == "first_week":  # its engine was not warm
             continue
         for row in table(file):
-            device, network, parallel = spread_system(row)
-            shape = f"{row['input_tokens']}/{row['output_tokens']} x{row['concurrency']}"
-            name = f"{network.name} {device.name} {parallel} {shape}"
-            if float(row["ttft_median_s"]) > QUEUED * float(row["e2e_median_s"]):
-                yield Case("prompts", name, device, network, parallel, "vllm", _loop_ratio(row))
-                continue
-            prompt, output, size = (float(row[k]) for k in ("input_tokens", "output_tokens", "concurrency"))
-            point = ServerPoint(prompt, output, size, _mean_tpot_s(row), float(row["ttft_median_s"]))
-            ratio = _spread_ratio(point)
-            yield Case("mixtures", name, device, network, parallel, "vllm", ratio, steps=point.output_tokens - 1.0)
+            with passing_over(file.name):
+                device, network, parallel = spread_system(row)
+                shape = f"{row['input_tokens']}/{row['output_tokens']} x{row['concurrency']}"
+                name = f"{network.name} {device.name} {parallel} {shape}"
+                if float(row["ttft_median_s"]) > QUEUED * float(row["e2e_median_s"]):
+                    yield Case("prompts", name, device, network, parallel, "vllm", _loop_ratio(row))
+                    continue
+                prompt, output, size = (float(row[k]) for k in ("input_tokens", "output_tokens", "concurrency"))
+                point = ServerPoint(prompt, output, size, _mean_tpot_s(row), float(row["ttft_median_s"]))
+                ratio = _spread_ratio(point)
+                yield Case("mixtures", name, device, network, parallel, "vllm", ratio, steps=point.output_tokens - 1.0)
 
 
 def _mean_tpot_s(row: dict[str, str]) -> float:
@@ -245,19 +265,20 @@ def spread(data: Path) -> Iterator[Pair]:
         if file.stem == "first_week":
             continue
         for row in table(file):
-            device, network, parallel = spread_system(row)
-            profile = estimated_profile(device, network, parallel)
-            slots, budget = 1024.0, 8192.0
-            kv = kv_capacity(network, device, parallel, max_num_seqs=1024, token_budget=8192)
-            server = Replicas(1, profile.iteration, slots, budget, float(kv.tokens), request_s=profile.request_s)
-            size, output = int(row["prompts"]), float(row["output_tokens"])
-            load = Load(np.zeros(size), float(row["input_tokens"]), output)
-            run = through(load, server, in_flight=float(row["concurrency"]))
-            name = f"{network.name} {parallel} {row['input_tokens']}/{row['output_tokens']} x{row['concurrency']}"
-            rate = completed_per_s(run)
-            yield Pair("experts_spread", "requests_per_s", name, rate, float(row["requests_per_s"]), profile.band)
-            e2e = quantile(run.e2e_s, 0.5) + profile.api_overhead_s
-            yield Pair("experts_spread", "e2e_median", name, e2e, float(row["e2e_median_s"]), profile.band)
-            if float(row["ttft_median_s"]) <= QUEUED * float(row["e2e_median_s"]):
-                tpot = quantile(tpot_s(run, output), 0.5)
-                yield Pair("experts_spread", "tpot_median", name, tpot, float(row["tpot_median_s"]), profile.band)
+            with passing_over(file.name):
+                device, network, parallel = spread_system(row)
+                profile = estimated_profile(device, network, parallel)
+                slots, budget = 1024.0, 8192.0
+                kv = kv_capacity(network, device, parallel, max_num_seqs=1024, token_budget=8192)
+                server = Replicas(1, profile.iteration, slots, budget, float(kv.tokens), request_s=profile.request_s)
+                size, output = int(row["prompts"]), float(row["output_tokens"])
+                load = Load(np.zeros(size), float(row["input_tokens"]), output)
+                run = through(load, server, in_flight=float(row["concurrency"]))
+                name = f"{network.name} {parallel} {row['input_tokens']}/{row['output_tokens']} x{row['concurrency']}"
+                rate = completed_per_s(run)
+                yield Pair("experts_spread", "requests_per_s", name, rate, float(row["requests_per_s"]), profile.band)
+                e2e = quantile(run.e2e_s, 0.5) + profile.api_overhead_s
+                yield Pair("experts_spread", "e2e_median", name, e2e, float(row["e2e_median_s"]), profile.band)
+                if float(row["ttft_median_s"]) <= QUEUED * float(row["e2e_median_s"]):
+                    tpot = quantile(tpot_s(run, output), 0.5)
+                    yield Pair("experts_spread", "tpot_median", name, tpot, float(row["tpot_median_s"]), profile.band)

@@ -26,7 +26,7 @@ from benchmarks.accuracy.mlperf_data import (
     public_gpu,
 )
 from benchmarks.accuracy.rows import Pair, band_of
-from benchmarks.accuracy.serving import FloatArray, Load, quantile, random, table, through
+from benchmarks.accuracy.serving import FloatArray, Load, passing_over, quantile, random, table, through
 from planner.engines import engine as find_engine
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
@@ -152,44 +152,48 @@ def server(data: Path) -> Iterator[Pair]:
     paired = {entry.row["entry"]: entry for entry in mlperf_rows(folder, "offline.csv")}
     seen: dict[tuple[object, ...], float] = {}
     for entry in mlperf_rows(folder, "server.csv"):
-        row = entry.row
-        if row["offline_entry"] not in paired:
-            continue
-        other = paired[row["offline_entry"]]
-        measured = float(row["scheduled_per_s"]) / float(row["n_gpus"])
-        offline_per_gpu = float(other.row["samples_per_s"]) / float(other.row["n_gpus"])
-        settings = [e.row[k] for e in (entry, other) for k in ("tp", "pp", "attention_dp", "max_seqs", "token_budget")]
-        key = (entry.cell, row["scenario"], *settings, round(math.log(offline_per_gpu), 1))
-        if key not in seen:
-            scale = fastest(other, folder)[0] / offline_per_gpu
-            _, parallel = fastest(entry, folder)
-            limits = float(row["ttft_limit_s"]), float(row["tpot_limit_s"])
-            system = served(entry, folder, parallel, scale)
-            seen[key] = system.largest_rate(float(row["scheduled_per_s"]), *limits) / float(row["n_gpus"])
-        family = f"mlperf_{row['scenario'].lower()}"
-        yield Pair(family, "largest_rate", f"{entry.cell} {row['scenario']}", seen[key], measured, cell=entry.cell)
+        with passing_over(entry.cell):
+            row = entry.row
+            if row["offline_entry"] not in paired:
+                continue
+            other = paired[row["offline_entry"]]
+            measured = float(row["scheduled_per_s"]) / float(row["n_gpus"])
+            offline_per_gpu = float(other.row["samples_per_s"]) / float(other.row["n_gpus"])
+            settings = [
+                e.row[k] for e in (entry, other) for k in ("tp", "pp", "attention_dp", "max_seqs", "token_budget")
+            ]
+            key = (entry.cell, row["scenario"], *settings, round(math.log(offline_per_gpu), 1))
+            if key not in seen:
+                scale = fastest(other, folder)[0] / offline_per_gpu
+                _, parallel = fastest(entry, folder)
+                limits = float(row["ttft_limit_s"]), float(row["tpot_limit_s"])
+                system = served(entry, folder, parallel, scale)
+                seen[key] = system.largest_rate(float(row["scheduled_per_s"]), *limits) / float(row["n_gpus"])
+            family = f"mlperf_{row['scenario'].lower()}"
+            yield Pair(family, "largest_rate", f"{entry.cell} {row['scenario']}", seen[key], measured, cell=entry.cell)
 
 
 def stated(data: Path) -> Iterator[Pair]:
     """Mixtures at the rates of MLPerf v6.1: TPOT and TTFT there, and the largest rate."""
     known = list(mlperf_rows(data / "real" / "mlperf", "server.csv")) if (data / "real" / "mlperf").is_dir() else []
     for row in table(data / "real" / "mlperf61" / "server.csv"):
-        name = MODELS_61.get(row["model"], row["model"])
-        if not row["scheduled_per_s"]:
-            continue
-        entry = _like(row, name, known, data / "real" / "mlperf")
-        if entry is None or not entry.model.experts:
-            continue
-        _, parallel = fastest(entry, data / "real" / "mlperf")
-        system = served(entry, data / "real" / "mlperf", parallel)
-        rate = float(row["scheduled_per_s"])
-        ttft, tpot = system.at(rate)
-        label = f"{row['gpu']} {name} {row['scenario']} {parallel}"
-        band = band_of(entry.gpu, entry.model, entry.engine)
-        yield Pair("moe_rate", "tpot_mean", label, float(tpot.mean()), 1e-3 * float(row["tpot_mean_ms"]), band)
-        yield Pair("moe_rate", "ttft_p99", label, quantile(ttft, 0.99), 1e-3 * float(row["ttft_p99_ms"]), band)
-        limits = [1e-3 * float(row[f"limit_{m}_ms"]) for m in ("ttft", "tpot")]
-        yield Pair("moe_rate", "largest_rate", label, system.largest_rate(rate, *limits), rate, band)
+        with passing_over(f"v6.1 {row.get('system')}"):
+            name = MODELS_61.get(row["model"], row["model"])
+            if not row["scheduled_per_s"]:
+                continue
+            entry = _like(row, name, known, data / "real" / "mlperf")
+            if entry is None or not entry.model.experts:
+                continue
+            _, parallel = fastest(entry, data / "real" / "mlperf")
+            system = served(entry, data / "real" / "mlperf", parallel)
+            rate = float(row["scheduled_per_s"])
+            ttft, tpot = system.at(rate)
+            label = f"{row['gpu']} {name} {row['scenario']} {parallel}"
+            band = band_of(entry.gpu, entry.model, entry.engine)
+            yield Pair("moe_rate", "tpot_mean", label, float(tpot.mean()), 1e-3 * float(row["tpot_mean_ms"]), band)
+            yield Pair("moe_rate", "ttft_p99", label, quantile(ttft, 0.99), 1e-3 * float(row["ttft_p99_ms"]), band)
+            limits = [1e-3 * float(row[f"limit_{m}_ms"]) for m in ("ttft", "tpot")]
+            yield Pair("moe_rate", "largest_rate", label, system.largest_rate(rate, *limits), rate, band)
 
 
 def _like(row: dict[str, str], name: str, known: Sequence[MlperfRow], folder: Path) -> MlperfRow | None:

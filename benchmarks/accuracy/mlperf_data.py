@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.serving import table
+from benchmarks.accuracy.serving import passing_over, table
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity
@@ -224,25 +224,27 @@ class MlperfRow:
 def mlperf_rows(folder: Path, file: str) -> Iterator[MlperfRow]:
     """Closed-division results whose GPU has a data sheet here."""
     for row in table(folder / file):
-        if row["disaggregated"] == "1":
-            continue
-        try:
-            device = public_gpu(row["gpu"], folder)
-        except InputError:
-            continue
-        name = row["engine"].lower()
-        # what names neither is a build of TensorRT-LLM on NVIDIA and of vLLM on AMD
-        by_vllm = "vllm" in name or "sglang" in name or device.gpu_class == "amd"
-        engine = _vllm_build(row) if by_vllm else "trtllm_offline"
-        spec = find_model(row["model"])
-        if spec.weight_dtype != "mxfp4":
-            spec = replace(spec, weight_dtype="fp4" if row["precision"] == "mxfp4" else row["precision"])
-            if spec.name in MOSTLY_FP8 and spec.weight_dtype == "fp4":
-                spec = replace(spec, weight_dtype="fp8")
-            if spec.kv_lora_rank and spec.weight_dtype == "fp4":  # published 4-bit checkpoints leave attention alone
-                spec = replace(spec, dense_dtype="fp8")
-        spec = replace(spec, kv_dtype=row["kv_dtype"] if row["kv_dtype"] in ("fp8", "bf16", "fp16") else "fp8")
-        yield MlperfRow(row, device, spec, engine, tuple(_spreads(row, spec, device)))
+        with passing_over(f"{file}: {row.get('entry')}"):
+            if row["disaggregated"] == "1":
+                continue
+            try:
+                device = public_gpu(row["gpu"], folder)
+            except InputError:
+                continue
+            name = row["engine"].lower()
+            # what names neither is a build of TensorRT-LLM on NVIDIA and of vLLM on AMD
+            by_vllm = "vllm" in name or "sglang" in name or device.gpu_class == "amd"
+            engine = _vllm_build(row) if by_vllm else "trtllm_offline"
+            spec = find_model(row["model"])
+            if spec.weight_dtype != "mxfp4":
+                spec = replace(spec, weight_dtype="fp4" if row["precision"] == "mxfp4" else row["precision"])
+                if spec.name in MOSTLY_FP8 and spec.weight_dtype == "fp4":
+                    spec = replace(spec, weight_dtype="fp8")
+                # published 4-bit checkpoints leave attention alone
+                if spec.kv_lora_rank and spec.weight_dtype == "fp4":
+                    spec = replace(spec, dense_dtype="fp8")
+            spec = replace(spec, kv_dtype=row["kv_dtype"] if row["kv_dtype"] in ("fp8", "bf16", "fp16") else "fp8")
+            yield MlperfRow(row, device, spec, engine, tuple(_spreads(row, spec, device)))
 
 
 def _vllm_build(row: dict[str, str]) -> str:
@@ -283,17 +285,18 @@ def mlperf_cases(data: Path, constants: Mapping[str, float] = CONSTANTS) -> Iter
         key = (entry.cell, entry.engine, *(row[k] for k in ("tp", "pp", "attention_dp", "max_seqs", "token_budget")))
         seen.setdefault(key, []).append(entry)
     for key, entries in seen.items():
-        first = entries[0]
-        measured = np.array([float(e.row["samples_per_s"]) / float(e.row["n_gpus"]) for e in entries])
-        path, mean = folder / first.row["lengths"], float(first.row["mean_output_tokens"])
-        law = lengths(path, mean)
-        for parallel in first.parallel:
-            # what the ends of the run cost hardly moves with the constants
-            share = first.run_share(parallel, folder, float(first.row["samples_per_s"]), constants)
-            yield Case(
-                "mlperf", first.cell, first.gpu, first.model, parallel, first.engine,
-                _mlperf_ratio(first, parallel, law, measured, share), repr(key),
-            )  # fmt: skip
+        with passing_over(entries[0].cell):
+            first = entries[0]
+            measured = np.array([float(e.row["samples_per_s"]) / float(e.row["n_gpus"]) for e in entries])
+            path, mean = folder / first.row["lengths"], float(first.row["mean_output_tokens"])
+            law = lengths(path, mean)
+            for parallel in first.parallel:
+                # what the ends of the run cost hardly moves with the constants
+                share = first.run_share(parallel, folder, float(first.row["samples_per_s"]), constants)
+                yield Case(
+                    "mlperf", first.cell, first.gpu, first.model, parallel, first.engine,
+                    _mlperf_ratio(first, parallel, law, measured, share), repr(key),
+                )  # fmt: skip
 
 
 def _mlperf_ratio(

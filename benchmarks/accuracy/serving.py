@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from planner.errors import FleetOptError
 from planner.predict.records import Decoders, PrefixCache, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
 from planner.workload.sending import Clients
@@ -18,9 +21,24 @@ FloatArray = NDArray[np.float64]
 
 
 def table(path: Path) -> Iterator[dict[str, str]]:
-    """The rows of a CSV, or none where there is no such file."""
-    if path.is_file():
-        yield from csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+    """The rows of a CSV, or none where there is no such file or it is none."""
+    rows: list[dict[str, str]] = []
+    with passing_over(path.name):
+        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []
+    yield from rows
+
+
+UNUSABLE = (FleetOptError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, OSError, csv.Error)
+"""What unknown models and GPUs, and files that are broken, raise."""
+
+
+@contextmanager
+def passing_over(what: str) -> Iterator[None]:
+    """Measurements that cannot be judged, named on standard error: the others still count."""
+    try:
+        yield
+    except UNUSABLE as error:
+        print(f"{what}: left out: {type(error).__name__}: {str(error).partition(chr(10))[0]}", file=sys.stderr)
 
 
 def random(seed: int) -> np.random.Generator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -18,7 +18,7 @@ from planner.engines import engines
 from planner.errors import CalibrationError, InputError
 from planner.iteration.derived import exclusive_parameters, fleetopt_parameters
 from planner.iteration.model import PARAMETER_UNITS, IterationModel
-from planner.machine.hardware import ModelSpec
+from planner.machine.hardware import ModelSpec, Parallelism
 from planner.shared.record import Record
 from planner.shared.remarks import those_that_hold
 from planner.shared.writing import is_stream, keep_copy
@@ -30,17 +30,19 @@ _KEY = re.compile(r"(?i)\b(?:sk|hf|nvapi|key|token|bearer)[-_ =:]+[A-Za-z0-9_\-]
 _FOLDER = re.compile(r"(?<![\w.])(?:~|\.{0,2})/(?:[^\s'\"/]+/)*")
 
 
-def profile_name(gpu: str, model: ModelSpec, tp: int, engine: str = "") -> str:
+def profile_name(gpu: str, model: ModelSpec, tp: int | Parallelism, engine: str = "") -> str:
     """Name of a profile: model, dtype, hardware, parallelism and, where one was measured, the engine.
 
     >>> llama = ModelSpec("llama-3.1-8b", 32, 4096, 14336, 32, 8, 128, 128256, 131072)
     >>> profile_name("h100-80gb", llama, 2), profile_name("l4-24gb", llama.served_as("fp8", "fp8"), 1, "vllm")
     ('llama-3.1-8b-h100-80gb-tp2', 'llama-3.1-8b-fp8-l4-24gb-tp1-kvfp8-vllm')
+    >>> profile_name("h100-80gb", llama, Parallelism(8, ep=8))
+    'llama-3.1-8b-h100-80gb-tp8-ep8'
     """
     plain = ("bf16", "fp16", *([model.weight_dtype] if model.weight_dtype in model.name.lower() else []))
     weights = "" if model.weight_dtype in plain else model.weight_dtype
     cache = "" if model.kv_dtype in ("bf16", "fp16") else f"kv{model.kv_dtype}"
-    words = "-".join(filter(None, (model.name, weights, gpu, f"tp{tp}", cache, engine)))
+    words = "-".join(filter(None, (model.name, weights, gpu, str(Parallelism.of(tp)), cache, engine)))
     return re.sub(r"[^a-z0-9._+-]+", "-", words.lower()).strip("-.")
 
 
@@ -62,7 +64,9 @@ def profile_of_iterations(fit: Fit, gpu: str, model: ModelSpec, tp: int, **detai
     return _profile(fit, gpu, model, tp, errors, provenance="measured", **details)
 
 
-def profile_of_server(fit: ServerFit, gpu: str, model: ModelSpec, tp: int, engine: str, **details: Any) -> Profile:
+def profile_of_server(
+    fit: ServerFit, gpu: str, model: ModelSpec, tp: int | Parallelism, engine: str, **details: Any
+) -> Profile:
     """Profile of a server; `details` are further fields of it."""
     low_in, high_in = fit.covered["input_tokens"]
     settings: dict[str, str | float | bool] = {"scheduling": fit.rules.scheduling, "token_budget": fit.rules.budget}
@@ -86,7 +90,12 @@ def profile_of_server(fit: ServerFit, gpu: str, model: ModelSpec, tp: int, engin
 
 
 def _profile(
-    fit: Fit | ServerFit, gpu: str, model: ModelSpec, tp: int, errors: Sequence[float | None], **details: Any
+    fit: Fit | ServerFit,
+    gpu: str,
+    model: ModelSpec,
+    tp: int | Parallelism,
+    errors: Sequence[float | None],
+    **details: Any,
 ) -> Profile:
     """A profile dated today, of the mean error of the fit and its 95th percentile; no address in it carries a password.
 
@@ -100,7 +109,7 @@ def _profile(
         found["command"] = without_credentials(found["command"])
     mean, p95 = (None if one is None else round(one, 4) for one in errors)
     made = Profile(
-        gpu=gpu, model=model.name, tp=tp, iteration=_rounded(fit.iteration), weight_dtype=model.weight_dtype,
+        gpu=gpu, model=model.name, **asdict(Parallelism.of(tp)), iteration=_rounded(fit.iteration), weight_dtype=model.weight_dtype,
         kv_dtype=model.kv_dtype, band=round(fit.error_band, 3), points=fit.points, error_mean=mean, error_p95=p95, **found,
     )  # fmt: skip
     made = replace(made, untested=never_tested(made))

@@ -24,7 +24,7 @@ from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import CalibrationError, InputError, refuse_unknown
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import roofline
-from planner.machine.hardware import GpuSpec, ModelSpec
+from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.shared.documents import printable
 from planner.shared.remarks import Remark, those_that_hold
 from planner.units import LEAST, MOST
@@ -68,9 +68,10 @@ class Asked:
     files
         Measurements to read instead: results of load generators, raw points, CSVs of iterations or server points. With
         neither, this machine's device is measured.
-    gpu, model, tp
+    gpu, model, tp, ep
         What the measurements are of; `model` defaults to the one the server serves, to Llama 3.1 8B on a device. Where the
-        catalog knows neither GPU nor model of a server, no estimate holds the fit.
+        catalog knows neither GPU nor model of a server, no estimate holds the fit. `ep` of servers: the GPUs of `tp` over which
+        whole experts are spread, all or none.
     device
         ``cuda``, or ``cpu`` to try the path.
     reach
@@ -106,6 +107,7 @@ class Asked:
     gpu: str | None = None
     model: str | None = None
     tp: int | None = None
+    ep: int | None = None
     device: str = "cuda"
     reach: OperatingRange | None = None
     scheduling: str | None = None
@@ -128,6 +130,14 @@ class Asked:
             raise InputError(f"{' and '.join(given)} are two sources of measurements", "Give one of them.")
         if self.max_seconds is not None and not 0.0 < self.max_seconds < 1e6:
             raise InputError(f"max_seconds must be positive, got {self.max_seconds!r}")
+        if self.ep not in (None, 1) and not (self.server or self.files or self.launch):
+            raise InputError(
+                "ep: one device says nothing of experts spread over several", "Measure a server: --server URL."
+            )
+
+    def spread(self, tp: int | None) -> Parallelism:
+        """How a server spreads the model over so many GPUs."""
+        return Parallelism(tp or 1, ep=self.ep or 0)
 
     def wants(self, device: GpuSpec, network: ModelSpec, size: int) -> bool:
         """Whether a group of measurements is of the GPU, model and parallelism that were named."""
@@ -224,7 +234,10 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
         refuse_unknown(f"{raw.name}:1: scheduling", printable(str(scheduling), 60), SCHEDULING)
     details |= {"engine": text["engine"] or "server", "kv_tokens": number.pop("kv_tokens")}
     rules = {"scheduling": scheduling, "steady": bool(raw.header.get("steady", False)), **number}
-    shown = (gpu_name, _named(model_name) if pair is None else pair[1], raw.tp)
+    ep = raw.header.get("ep") or 0
+    if isinstance(ep, bool) or not isinstance(ep, int):
+        raise InputError(f"{raw.name}:1: ep must be a whole number, got {printable(str(ep), 60)!r}")
+    shown = (gpu_name, _named(model_name) if pair is None else pair[1], Parallelism(raw.tp, ep=ep))
     return replace(_of_server(raw.server_points(), shown, pair, rules, **details), raw=raw).checked(force)
 
 
@@ -315,14 +328,14 @@ def _server_groups(asked: Asked, found: Measurements) -> Iterator[Calibration]:
         if asked.wants(*pair, size):
             rules = {"scheduling": asked.scheduling or SCHEDULING_OF.get(engine), "token_budget": asked.token_budget}
             yield _of_server(
-                measured, (pair[0].name, pair[1], size), pair, rules, engine=engine or "server",
+                measured, (pair[0].name, pair[1], asked.spread(size)), pair, rules, engine=engine or "server",
                 engine_version=version or None, command=asked.command, source=asked.source or "server measurements from a file",
             )  # fmt: skip
 
 
 def _of_server(
     measured: Sequence[ServerPoint],
-    of: tuple[str, ModelSpec, int],
+    of: tuple[str, ModelSpec, Parallelism],
     pair: tuple[GpuSpec, ModelSpec] | None,
     rules: Mapping[str, Any],
     recorded: Sequence[Mapping[str, Any]] = (),
@@ -335,7 +348,7 @@ def _of_server(
     measured
         The points.
     of
-        Name of the GPU, model and GPUs per replica, for the profile.
+        Name of the GPU, model, and how a replica spreads it, for the profile.
     pair
         GPU and model where the catalog knows both; ``None`` = no estimate holds the fit.
     rules
@@ -354,7 +367,7 @@ def _of_server(
         header["slots"] = fit.rules.slots
     header |= clock() if recorded else {}
     rows = [{**asdict(point), **more} for point, more in zip(measured, recorded or [{}] * len(measured), strict=True)]
-    doubts = () if pair is None else _impossible(fit, measured, pair, of[2])
+    doubts = () if pair is None else _impossible(fit, measured, pair, of[2].tp)
     raw = RawPoints("server", header, rows)
     return Calibration(profile, raw, server_fit=fit, notes=details.get("notes", ()), doubts=doubts)
 
@@ -422,7 +435,7 @@ def _of_iterations(
 
 
 _HEADER = (
-    "name", "gpu", "model", "tp", "weight_dtype", "kv_dtype", "engine", "engine_version", "date", "source", "kv_tokens",
+    "name", "gpu", "model", "tp", "ep", "weight_dtype", "kv_dtype", "engine", "engine_version", "date", "source", "kv_tokens",
 )  # fmt: skip
 """What raw points must say to be fitted again."""
 
@@ -473,7 +486,7 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
 
     if isinstance(server, str):
         server = Server(server, asked.model or "")
-    seconds, tp = asked.max_seconds or SERVER_SECONDS, asked.tp or 1
+    seconds, spread = asked.max_seconds or SERVER_SECONDS, asked.spread(asked.tp)
     deadline, asking = time.monotonic() + seconds, min(2.0, 0.05 * seconds)
     spec = find_gpu(asked.gpu) if asked.gpu is not None else None
     facts = None
@@ -490,7 +503,7 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
     pair = None if spec is None or network is None else (spec, network)
     budget = asked.token_budget or facts.token_budget
     kind = asked.scheduling or SCHEDULING_OF.get(facts.engine or "")
-    prior = None if pair is None else _server_prior(*pair, tp, facts.engine)
+    prior = None if pair is None else _server_prior(*pair, spread, facts.engine)
     reach = _within(asked.reach or OperatingRange(), facts)
     results = measure_range(
         live, reach, prior, Rules(kind or "mixed", budget or DEFAULT_BUDGET), progress=asked.progress
@@ -499,7 +512,7 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
     failures = [f"{r.load}: {r.reason}" for r in results if r.point is None]
     measured = [r.point for r in results if r.point is not None]
     recorded = [_recorded(r) for r in results if r.point is not None]
-    shown = (UNKNOWN_GPU if spec is None else spec.name, network or _named(server.model), tp)
+    shown = (UNKNOWN_GPU if spec is None else spec.name, network or _named(server.model), spread)
     rules = {"scheduling": kind, "token_budget": budget, "slots": facts.slots, "steady": True}
     try:
         one = _of_server(
@@ -516,9 +529,9 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
     return one.checked(asked.force)
 
 
-def _server_prior(device: GpuSpec, network: ModelSpec, tp: int, name: str | None) -> IterationModel:
+def _server_prior(device: GpuSpec, network: ModelSpec, spread: Parallelism, name: str | None) -> IterationModel:
     """The estimate with the host time of the engine; of the default one where it has another name."""
-    return roofline(device, network, tp, engine=name if name in engines() else DEFAULT_ENGINE)
+    return roofline(device, network, spread, engine=name if name in engines() else DEFAULT_ENGINE)
 
 
 def _named(model: str) -> ModelSpec:

@@ -602,7 +602,6 @@ def estimated_profile(
         band_prefill=prefill_band(gpu, model),
         engine=host.name,
         engine_version=host.version or None,
-        notes=(host.age,) if host.version else (),
         api_overhead_s=host.api_overhead_s,
         request_s=host.request_s,
         wake_s=host.wake_s,
@@ -654,11 +653,13 @@ def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
 
     host = find_engine(engine)
     kernels = found.iteration.additive if host.apart else found.iteration
-    t0, h = kernels.t0 + CONSTANTS[f"{host.name}_iteration_s"], kernels.h + CONSTANTS[f"{host.name}_sequence_s"]
+    own_times = dict(CONSTANTS) | dict(host.measured.constants if host.measured else {})
+    t0, h = kernels.t0 + own_times[f"{host.name}_iteration_s"], kernels.h + own_times[f"{host.name}_sequence_s"]
     iteration = replace(kernels, t0=t0, h=h, apart=float(host.apart))
     times = {name: getattr(found, name) or getattr(host, name) for name in ("api_overhead_s", "request_s", "wake_s")}
     notes = (*found.notes, f"Host time of {host.title} added to measured kernels.")
-    return replace(found, iteration=iteration, engine=host.name, notes=notes, **times)
+    version = host.version or found.engine_version
+    return replace(found, iteration=iteration, engine=host.name, engine_version=version, notes=notes, **times)
 
 
 def profile(

@@ -16,7 +16,7 @@ from planner.cli.output import draw, emit, progress_bar, renderer, say
 from planner.errors import InputError
 from planner.units import parse_duration
 
-AS_GIVEN = ("gpu", "tp", "engine", "device", "scheduling", "token_budget", "points", "force", "source")
+AS_GIVEN = ("gpu", "tp", "ep", "engine", "device", "scheduling", "token_budget", "points", "force", "source")
 """Options that are passed on as they are."""
 
 OWN: opt.Table = {
@@ -24,6 +24,7 @@ OWN: opt.Table = {
         "gpu -g": "GPU the measurements are of; checked on this machine.",
         "model -m": "Model name, folder or config.json, or the server's name for it; `tiny` with --device cpu.",
         "tp": (int, "GPUs per replica. Default 1."),
+        "ep": (int, "GPUs of a server's replica that whole experts are spread over: all, or 1. Default 1."),
     },
     "A running server": {
         "server": "Address of an OpenAI-compatible server: http://host:8000.",

@@ -23,7 +23,7 @@ EXAMPLES = {
     "--output": "plan.yaml", "--plot": "plan.svg", "--policies": "eb", "--dwell": "1h", "--requests": "20000",
     "schedule --from": "2027-01-31", "autoscale --to": "hpa", "report -o": "report.html", "--reserved": "h100=1.79@1y",
     "--rate": "20", "--cdf": "azure", "--workload": "azure", "-w": "azure", "--model": "llama-3.1-8b",
-    "-m": "llama-3.1-8b", "--set": "rate=40", "--dialect": "postgres", "--max-model-len": "128k",
+    "--confidence": "90%", "-m": "llama-3.1-8b", "--set": "rate=40", "--dialect": "postgres", "--max-model-len": "128k",
 }  # fmt: skip
 """Values of options, or of a command's, whose kind says too little."""
 

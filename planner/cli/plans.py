@@ -12,6 +12,7 @@ import planner as fo
 from planner.cli import options as opt
 from planner.cli.output import draw, emit, format_of, progress_bar, refuse_named_twice, say, writer
 from planner.errors import InfeasibleError, InputError, refuse_unknown
+from planner.shared.writing import refuse_unwritable
 from planner.units import parse_number
 
 CHANGES: opt.Table = {
@@ -169,6 +170,8 @@ def report(
     kind = "" if output is None else output.suffix.lower()
     if kind and kind not in (*PAGES, *WORDS):
         raise InputError(f"{output}: a report is a page (.html) or Markdown (.md)", "A browser prints the page as PDF.")
+    if output is not None:
+        refuse_unwritable(output)
     with progress_bar("looking at other choices") as progress:
         found = fo.overview(plan, choices=not no_choices, progress=progress)
     emit(as_markdown(found) if kind in WORDS else as_html(found), output)

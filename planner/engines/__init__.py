@@ -37,12 +37,15 @@ class Version:
         Which measurements say so.
     constants
         What differs from :data:`planner.iteration.constants.CONSTANTS`, by name [s].
+    until
+        Last version among those measured; empty = `since`.
     """
 
     since: str
     measured: str
     source: str
     constants: Mapping[str, float] = field(default_factory=dict)
+    until: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,17 +170,30 @@ class Engine:
 
     @property
     def age(self) -> str:
-        """Which version its host times are from and how old they are, as people read it; what was asked for where it is newer.
+        """Which version its host times are from and how old they are, as people read it.
 
-        >>> engine("vllm@0.32").age
-        'host times of vLLM 0.27 and later (2026-11); 0.32 is newer, and was not measured'
+        >>> engine("vllm@0.11").age, engine("trtllm@1.3").age
+        ('host times of vLLM 0.9 (2025-11)', 'host times of TensorRT-LLM 1.0 to 1.3 (2025-09)')
         """
         found = self.measured
         if found is None:
             return "host times of no version that anybody published"
-        told = f"host times of {self.title} {found.since} and later ({found.measured})"
-        newer = self.version and _parts(self.version)[:2] > _parts(found.since)[:2] and found is self.versions[-1]
-        return f"{told}; {self.version} is newer, and was not measured" if newer else told
+        to = f" to {found.until}" if found.until else ""
+        return f"host times of {self.title} {found.since}{to} ({found.measured})"
+
+    @property
+    def unmeasured(self) -> str:
+        """``"newer"`` or ``"older"``: how the version asked for lies beside all that were measured; empty = among them.
+
+        >>> [engine(name).unmeasured for name in ("vllm@0.27.2", "vllm@0.32", "vllm@0.8", "trtllm@1.3", "vllm")]
+        ['', 'newer', 'older', '', '']
+        """
+        if not self.version or not self.versions:
+            return ""
+        asked, last = _parts(self.version)[:2], self.versions[-1]
+        if asked > _parts(last.until or last.since)[:2]:
+            return "newer"
+        return "older" if asked < _parts(self.versions[0].since)[:2] else ""
 
     by_priority: tuple[str, ...] = ()
     drains: tuple[str, ...] = ()

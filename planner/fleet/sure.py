@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.catalog.profiles import HOLDS
 from planner.fleet.fleet import Fleet
@@ -132,6 +132,15 @@ class Errors:
             self.shifts = [Critical(self._at(own, d), self.slope).shifted(middle) - middle for d in self.draws]
         return middle
 
+    def borne(self) -> float:
+        """What :meth:`spread` says of a sample, or where that is short of the confidence asked for, of all requests: they decided
+        how many replicas keep it."""
+        margins = self.fleet.margins(self.fleet.promises.confidence)
+        middle = self.spread(margins[0].deviations)
+        needed = self.deviations_for(self.fleet.promises.confidence)
+        margins = [replace(margin, deviations=needed) for margin in margins]
+        return needed if middle < needed and self.fleet.stands(self.rate, margins) else middle
+
     def chance(self, middle: float) -> float:
         """The chance where the middle draw bears so many deviations."""
         return math.fsum(below(middle + shift) ** self.count for shift in self.shifts) / len(self.shifts)
@@ -155,7 +164,7 @@ def chance_at(fleet: Fleet, rate_per_s: float) -> float | None:
     if not fleet.promises.latency or not all(p.size.prediction.reliable for p in fleet.pools):
         return None
     errors = Errors(fleet, rate_per_s)
-    return errors.chance(errors.spread(0.0)) if errors.sd > 0.0 else None
+    return errors.chance(errors.borne()) if errors.sd > 0.0 else None
 
 
 def sureness_of(fleet: Fleet) -> Sureness | None:
@@ -166,7 +175,7 @@ def sureness_of(fleet: Fleet) -> Sureness | None:
     if errors.sd == 0.0:
         return None
     own = fleet.counts
-    middle = errors.spread(fleet.margins(asked)[0].deviations)
+    middle = errors.borne()
 
     def near(confidence: float, sd: float | None = None) -> list[int] | None:
         """Sizes with another chance, or at another deviation; ``None`` where no number has it."""

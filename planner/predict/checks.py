@@ -180,8 +180,8 @@ _OF_CLIENTS = {
 }
 _OF_CACHE = {
     "host_tokens": "must be >= 0",
-    "host_tokens_per_s": "must be positive",
-    **dict.fromkeys(("ttl_s", "windows"), "must be >= 0"),
+    **dict.fromkeys(("host_tokens_per_s", "disk_tokens_per_s"), "must be positive"),
+    **dict.fromkeys(("ttl_s", "windows", "disk_tokens"), "must be >= 0"),
 }
 """Field -> the rule for it."""
 

@@ -46,7 +46,7 @@ typedef struct { /* the replicas of a pool and their gateway */
 typedef struct {
   int64_t rows, pools, sessions, classes, retries, caches, outages, leaves;
   double max_queue, max_queued_tokens, timeout_s, retry_after_s, in_flight;
-  double host_tokens, host_tokens_per_s, ttl_s, windows, limit_s[METRICS], late[METRICS];
+  double host_tokens, host_tokens_per_s, ttl_s, windows, disk_tokens, disk_tokens_per_s, copies, limit_s[METRICS], late[METRICS];
   const double *arrival, *input, *output, *cached;
   const uint64_t *key;
   const double *weight, *images, *gap_s, *repeated, *shared_tokens, *transfer_s; /* may be NULL, as all below */
@@ -954,9 +954,11 @@ static void cache_spoil(Sim *p, Cache *c, double computed, double now) {
   if (p->ask.windows * computed > 0) cache_put(p, c, INT64_MAX - p->spoilt++, p->ask.windows * computed, 0, now);
 }
 static double in_blocks(double tokens) { return CACHE_BLOCK * whole_below(tokens / CACHE_BLOCK); }
-/* Drop from the end of the least recent prefix until all fits into `room` on the GPU and the host's memory. */
+/* What `room` and a tier behind it hold together; with `copies` the tier has all that stands before it too. */
+static double behind(const Sim *p, double room, double tier) { return p->ask.copies ? larger(room, tier) : room + tier; }
+/* Drop from the end of the least recent prefix until all fits into `room` on the GPU, the host's memory and its disk. */
 static void cache_trim(Sim *p, Cache *c, double room) {
-  room += p->ask.host_tokens;
+  room = behind(p, behind(p, room, p->ask.host_tokens), p->ask.disk_tokens);
   while (c->held > room && c->oldest >= 0) {
     int32_t i = c->oldest;
     double left = in_blocks(c->at[i].tokens - (c->held - room));
@@ -980,8 +982,14 @@ static double free_at(const Replica *r, double now) {
   int64_t j = ended_at(r, now) + 1;
   return r->free - claims_during(r, j < r->run ? j : r->run);
 }
+/* What of an entry is not on the GPU, and of that what only the disk has. */
+static void find_missing(Sim *p, Replica *r, int32_t i, double now, double have, double *missing) {
+  double room = free_at(r, now);
+  missing[0] += have - smaller(on_gpu(&r->cache, i, room), have);
+  if (p->ask.disk_tokens > 0) missing[1] += have - smaller(on_gpu(&r->cache, i, behind(p, room, p->ask.host_tokens)), have);
+}
 /* What a replica holds of a prompt: its pieces one after the other until one is not whole, then what its session left, no more
- * than any call since the last one here repeated; `missing` gets what of it is not on the GPU. */
+ * than any call since the last one here repeated; `missing` gets what of it is not on the GPU, and what only the disk has. */
 static double found_at(Sim *p, Replica *r, int32_t q, double now, double *missing) {
   const Ask *a = &p->ask;
   const Cache *c = &r->cache;
@@ -992,7 +1000,7 @@ static double found_at(Sim *p, Replica *r, int32_t q, double now, double *missin
     if (i >= 0 && c->at[i].pins) have = tokens;
     else if (i >= 0 && now - c->at[i].used <= a->ttl_s) {
       have = smaller(c->at[i].tokens, tokens);
-      if (missing) *missing += have - smaller(on_gpu(c, i, free_at(r, now)), have);
+      if (missing) find_missing(p, r, i, now, have, missing);
     }
     sum += have;
     if (have < tokens) return sum;
@@ -1001,7 +1009,7 @@ static double found_at(Sim *p, Replica *r, int32_t q, double now, double *missin
   if (i < 0 || c->at[i].call >= q || now - c->at[i].used > a->ttl_s) return sum;
   double have = c->at[i].tokens;
   for (int32_t z = c->at[i].call + 1; z <= q; z++) have = smaller(have, a->repeated ? a->repeated[z] : 0);
-  if (missing) *missing += have - smaller(on_gpu(c, i, free_at(r, now)), have);
+  if (missing) find_missing(p, r, i, now, have, missing);
   return sum + have;
 }
 static int is_session(const Sim *p, int32_t q) { return p->ask.caches && p->ask.session && p->ask.session[q] >= 0; }
@@ -1354,15 +1362,16 @@ static void again(Sim *p, int32_t q, double now) {
   if (!p->watched) count_late(p, TTFT, q, 1), count_late(p, E2E, q, 1);
   follow(p, q, now);
 }
-/* When what only host memory holds of a prompt has been copied back; the copies of a replica wait for each other. */
+/* When what only host memory or its disk holds of a prompt has been copied back, from the disk through the host's memory; the copies
+ * of a replica wait for each other. */
 static double load(Sim *p, Replica *r, int32_t q, double now) {
-  double tokens = 0;
-  if (!is_session(p, q) || !(p->ask.host_tokens > 0)) return now;
-  found_at(p, r, q, now, &tokens);
-  tokens = in_blocks(tokens);
+  double missing[2] = {0, 0}, tokens;
+  if (!is_session(p, q) || !(p->ask.host_tokens + p->ask.disk_tokens > 0)) return now;
+  found_at(p, r, q, now, missing);
+  tokens = in_blocks(missing[0]);
   if (tokens <= 0) return now;
   p->ask.host[q] = tokens;
-  r->link_free = larger(r->link_free, now) + tokens / p->ask.host_tokens_per_s;
+  r->link_free = larger(r->link_free, now) + tokens / p->ask.host_tokens_per_s + in_blocks(missing[1]) / p->ask.disk_tokens_per_s;
   return r->link_free;
 }
 static int can_hold(const Sim *p, int32_t q) {

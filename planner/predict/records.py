@@ -148,7 +148,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class PrefixCache:
-    """Where the prompts of sessions are kept: the KV memory that running requests leave, and host memory behind it.
+    """Where the prompts of sessions are kept: the KV memory that running requests leave, host memory and its disk behind it.
 
     Parameters
     ----------
@@ -161,12 +161,20 @@ class PrefixCache:
     windows
         Memory that the sliding-window layers of a computed token take among what is kept, over that of the layers that are found
         again: an engine with one pool of blocks frees blocks behind the window as any others, to be overwritten in their turn [1].
+    disk_tokens, disk_tokens_per_s
+        The same of a disk behind the host's memory, through which it is read [tokens, tokens/s].
+    copies
+        Whether all that is computed is copied to host memory and disk at once (write-through), so that each holds what stands
+        before it too; else they have what the tier before them dropped.
     """
 
     host_tokens: float = 0.0
     host_tokens_per_s: float = math.inf
     ttl_s: float = math.inf
     windows: float = 0.0
+    disk_tokens: float = 0.0
+    disk_tokens_per_s: float = math.inf
+    copies: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -258,7 +266,7 @@ class Run:
     attempts, rejected, given_up
         Times it was sent, was turned away at a door, and was given up by its client.
     found_tokens, host_tokens
-        Prompt tokens found in a prefix cache, and those of them that came from host memory [tokens].
+        Prompt tokens found in a prefix cache, and those of them that came from host memory or disk [tokens].
     moved_s, decode_replica
         Disaggregated: when its KV cache had arrived [s], and where.
     iterations, busy_s, resident_s, decode_s

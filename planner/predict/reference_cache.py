@@ -1,4 +1,4 @@
-"""The prefixes that a replica of the reference keeps: in the KV memory that running requests leave, and in its host's."""
+"""The prefixes that a replica of the reference keeps: in the KV memory that running requests leave, its host's and its disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PrefixMemory:
     Parameters
     ----------
     rules
-        Host memory, its speed, and for how long anything is kept.
+        Host memory and disk, their speeds, and for how long anything is kept.
     requests
         All requests; a row's prompt is found by its session and its pieces.
     """
@@ -124,17 +124,25 @@ class PrefixMemory:
         self.trim(free)
 
     def loaded(self, row: int, free: float, now: float) -> tuple[float, float]:
-        """What only host memory holds of a prompt [tokens], and when it has been copied back [s]; one after the other."""
-        tokens = 0.0
-        if self.rules.host_tokens > 0.0:
+        """What only host memory or disk hold of a prompt [tokens], and when it has been copied back [s]; one after the other."""
+        tokens = of_disk = 0.0
+        if self.rules.host_tokens + self.rules.disk_tokens > 0.0:
+            near = self.with_tier(free, self.rules.host_tokens)
             for name, held in self.found(row, now).items():
                 if name not in self.pinned:
                     tokens += held - min(self.on_gpu(name, free), held)
-        tokens = tokens // CACHE_BLOCK * CACHE_BLOCK
+                    of_disk += held - min(self.on_gpu(name, near), held)
+        tokens, of_disk = tokens // CACHE_BLOCK * CACHE_BLOCK, of_disk // CACHE_BLOCK * CACHE_BLOCK
         if tokens == 0.0:
             return 0.0, now
         self.link_free = max(self.link_free, now) + tokens / self.rules.host_tokens_per_s
+        if self.rules.disk_tokens > 0.0:
+            self.link_free += of_disk / self.rules.disk_tokens_per_s
         return tokens, self.link_free
+
+    def with_tier(self, room: float, tier: float) -> float:
+        """Tokens that a memory and the tier behind it hold: of one that copies all the larger of the two."""
+        return max(room, tier) if self.rules.copies else room + tier
 
     def on_gpu(self, name: Name, room: float) -> float:
         """Tokens of a prefix among the `room` most recent ones."""
@@ -147,8 +155,8 @@ class PrefixMemory:
         return 0.0
 
     def trim(self, free: float) -> None:
-        """Drop from the end of the least recent prefix until all fits into `free` on the GPU and the host's memory."""
-        room = free + self.rules.host_tokens
+        """Drop from the end of the least recent prefix until all fits into `free` on the GPU, the host's memory and its disk."""
+        room = self.with_tier(self.with_tier(free, self.rules.host_tokens), self.rules.disk_tokens)
         while self.held > room and self.kept:
             name, (tokens, row, used) = next(iter(self.kept.items()))
             left = (tokens - (self.held - room)) // CACHE_BLOCK * CACHE_BLOCK

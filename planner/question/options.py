@@ -307,8 +307,8 @@ class PlanInputs:
         GPUs over which whole experts are spread: tp x dp, or 1 = every expert is cut. Default: tp x dp where dp > 1, else
         1.
     speculate
-        Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,length=2.4; METHOD is mtp, eagle3, eagle, draft or
-        ngram. Default: none.
+        Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,accept=[.8,.7,.6], length=2.4, or vLLM's counts
+        drafts=1000,accepted=800/560/336; METHOD is mtp, eagle3, eagle, draft or ngram. Default: none.
     engine
         Engine that serves ({engines}; of a version: vllm@0.27): its host's time and its measured profile. Default: that of
         --profile, else vllm.
@@ -326,6 +326,12 @@ class PlanInputs:
         Host memory of a replica for cached prompts that the GPU drops, GiB. Default: 0.
     offload_gbps
         Link between host memory and a GPU, Gbit/s. Default: 200.
+    offload_disk
+        Disk of a replica for what its host memory drops, GiB. Default: 0.
+    offload_disk_gbps
+        Speed at which that disk is read, Gbit/s. Default: 50.
+    write_through
+        Whether all prompts are copied to host memory and disk as they are computed, else what is dropped. Default: false.
     inventory
         GPUs available of a type: h100=64. Repeat.
     max_kw
@@ -340,6 +346,8 @@ class PlanInputs:
         Link per GPU between prefill and decode nodes, Gbit/s. Default: 100.
     kv_transfer_base
         Time of a KV transfer beyond its bytes. Default: 2ms.
+    kv_transfer_layerwise
+        Whether layers travel while later ones are computed, else whole prompts when they are done. Default: false.
 
     Search
     ------
@@ -432,7 +440,7 @@ class PlanInputs:
     dp: int | None = _option(None, of.COUNT, check=_AT_LEAST_1, bought=True)
     ep: int | None = _option(None, of.COUNT, check=_AT_LEAST_1, bought=True, flags=())
     speculate: str | None = _option(
-        None, of.TEXT, check=_parses("planner.iteration.speculation:Speculation.parse", named=True)
+        None, of.SPECULATION, check=_parses("planner.iteration.speculation:Speculation.parse", named=True)
     )
     engine: str | None = _option(None, of.TEXT, check=_engine)
     api_overhead: float | None = _option(None, of.DURATION, check=_NOT_NEGATIVE, flags=())
@@ -472,6 +480,9 @@ class PlanInputs:
     session_ttl: float | None = _option(None, of.DURATION, check=_POSITIVE, flags=())
     offload: float = _option(0.0, of.NUMBER, check=_NOT_NEGATIVE, flags=())
     offload_gbps: float = _option(200.0, of.NUMBER, check=_POSITIVE, flags=())
+    offload_disk: float = _option(0.0, of.NUMBER, check=_NOT_NEGATIVE, flags=())
+    offload_disk_gbps: float = _option(50.0, of.NUMBER, check=_POSITIVE, flags=())
+    write_through: bool = _option(False, of.SWITCH, flags=())
     max_queue: int | None = _option(None, of.COUNT, check=_NOT_NEGATIVE, flags=())
     max_queued_tokens: int | None = _option(None, of.TOKENS, check=_AT_LEAST_1, flags=())
     client_timeout: float | None = _option(None, of.DURATION, check=_POSITIVE)
@@ -500,6 +511,7 @@ class PlanInputs:
     )
     kv_transfer_gbps: float = _option(100.0, of.NUMBER, check=_POSITIVE, flags=())
     kv_transfer_base: float = _option(0.002, of.DURATION, check=_NOT_NEGATIVE, flags=())
+    kv_transfer_layerwise: bool = _option(False, of.SWITCH, flags=())
 
     def __post_init__(self) -> None:
         if self.throughput is not None and not self.promises:

@@ -192,6 +192,22 @@ def _text(value: Any, name: str) -> str:
     return value
 
 
+def _speculation(value: Any, name: str) -> str:
+    """METHOD:key=value,..., or a mapping with ``method`` and those keys, in which lists stand for values by position.
+
+    >>> _speculation({"method": "eagle3", "accept": [0.8, 0.7, 0.6]}, "speculate")
+    'eagle3:accept=[0.8,0.7,0.6]'
+    """
+    if not isinstance(value, Mapping):
+        return _text(value, name)
+    rest = {
+        k: f"[{','.join(map(str, v))}]" if isinstance(v, (list, tuple)) else v
+        for k, v in value.items()
+        if k != "method"
+    }
+    return f"{value.get('method', '')}:{','.join(f'{k}={v}' for k, v in rest.items())}"
+
+
 def _items(value: Any) -> list[Any]:
     """What is listed: items of a sequence or one alone, texts taken apart at commas."""
     given = value if isinstance(value, (list, tuple)) else [value]
@@ -432,6 +448,7 @@ SWITCH = Kind("true or false", _switch, "bool", bare="true", example="true")
 _MEASURED = "true, false, or a file of `compress measure`"
 COMPRESS = Kind(_MEASURED, read_measured, "bool | str | Mapping[str, Any]", bare="true")
 TEXT = Kind("text", _text, "str")
+SPECULATION = Kind("text, or its parts by name", _speculation, "str | Mapping[str, Any]")
 RATE = Kind("number [1/s]: 100, 1k, 100rps or 1000/min", parse_rate, _WORD, example="20")
 TOKEN_RATE = Kind("tokens/s: 2000, 2k tok/s", parse_rate, _WORD, example="2000tok/s")
 NUMBER = Kind("number", parse_number, _WORD, example="1")

@@ -203,8 +203,8 @@ class Costs(InNotebooks):
     ----------
     inputs
         The question, in the options' own names.
-    source, hours, mean_rate_per_s, startup_s
-        Where the hours are from, how many; mean rate [1/s]; start-up time of a replica [s].
+    source, hours, mean_rate_per_s, peak_rate_per_s, startup_s
+        Where the hours are from, how many; mean rate and that of the busiest hour [1/s]; start-up time of a replica [s].
     ways
         To pay, the cheapest last.
     commitments
@@ -225,6 +225,7 @@ class Costs(InNotebooks):
     source: str
     hours: int
     mean_rate_per_s: float
+    peak_rate_per_s: float
     startup_s: float
     ways: tuple[WayToPay, ...]
     commitments: tuple[Commitment, ...]
@@ -335,8 +336,9 @@ def costs_of(
         told.append(f"energy: the catalog has no power limit of {unknown}")
     told += [note for kind in types for note in kind.notes]
     return Costs(
-        dict(fleet.question.asked), schedule.source, schedule.hours, rate, schedule.elasticity.startup_s, ways,
-        tuple(c for kind in types for c in kind.commitments), tokens, tuple(compared), energy, tuple(told),
+        dict(fleet.question.asked), schedule.source, schedule.hours, rate, schedule.peak_rate_per_s,
+        schedule.elasticity.startup_s, ways, tuple(c for kind in types for c in kind.commitments), tokens,
+        tuple(compared), energy, tuple(told),
     )  # fmt: skip
 
 
@@ -488,7 +490,7 @@ def _capacity(fleet: Fleet, pool: Pool, inputs: float, outputs: float) -> float:
     """Capacity of one replica for the pool's requests with all lengths scaled [1/s]."""
     law = pool.law
     lengths = law.input_tokens * inputs, np.maximum(law.output_tokens * outputs, 1.0)
-    rows = features(*lengths, law.cached_share, fleet.question.engines.chunk)
+    rows = features(*lengths, law.cached_share, fleet.question.inputs.chunk)
     changed = replace(
         law, input_tokens=lengths[0], output_tokens=lengths[1], moments=law.share * (law.weight @ rows),
         requests=lambda: None, sessions=lambda: None,

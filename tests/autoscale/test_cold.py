@@ -79,10 +79,14 @@ def test_models_that_share_gpus(places: int) -> None:
     assert list(found.models) == [1, 2, 4, 8] and max(found.models.values()) <= 8 * MOST_EACH
 
 
-def test_autoscale_tells_what_scaling_to_zero_does() -> None:
+def test_autoscale_tells_what_scaling_to_zero_does(few_paths: None) -> None:
     plan = fo.plan(isl=500, osl=50, slo="ttft:p90=5s", rate=0.002, rate_is="peak", pools=1, method="mgc", kv="reserved")
     (pool,) = fo.autoscale(plan, hours="servegen-m-small", startup="30s", scale_to_zero="10min").pools
-    assert isinstance(pool.cold, Cold) and pool.cold.idle_s == 600.0 and 0.0 < pool.cold.up_share < 1.0
+    assert (
+        isinstance(pool.cold, Cold)
+        and pool.policy.idle_s == pool.cold.idle_s == 600.0
+        and 0.0 < pool.cold.up_share < 1.0
+    )
     assert pool.lines()[-1].startswith("all: unloaded after 10 min without requests: ")
     for wrong in ("-5s", "0s", "8d"):
         with pytest.raises(fo.InputError, match=r"^--scale-to-zero: "):

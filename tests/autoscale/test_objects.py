@@ -12,16 +12,16 @@ import pytest
 import yaml
 
 import planner as fo
-from planner.autoscale.objects import GATEWAY_GUARDS, Place, render
+from planner.autoscale.objects import GATEWAY_GUARDS, Place, guards_of, render
 from planner.monitor.measured import Series
-from planner.monitor.names import names_of
+from planner.monitor.names import find_deployed, names_of
 from planner.monitor.policy import policies_of
 from tests.deploy.schemas import crds, problems
 from tests.monitor.exporter import fleet_of
 from tests.monitor.fluid import Course, pod_name, scraped
 from tests.monitor.promql import Query, Store
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "few_paths")
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 
@@ -39,15 +39,29 @@ def plan(**options: Any) -> fo.Plan:
     return fo.plan(**{"workload": "azure", "rate": 60, "slo": 0.5, "pools": 1, "method": "occupancy", **options})
 
 
-@cache
 def scaled(deployed: str = "k8s", **asked: Any) -> fo.Autoscaling:
+    """What is watched beside requests/s is all that hangs on where a fleet is deployed."""
+    return asked_once(guards_of(find_deployed(deployed), 1), **asked)
+
+
+@cache
+def asked_once(guards: tuple[str, ...], **asked: Any) -> fo.Autoscaling:
+    deployed = next(name for name in ("k8s", "llm-d") if guards_of(find_deployed(name), 1) == guards)
     return fo.autoscale(plan(), hours="servegen-m-small", startup="110s", deployed=deployed, **asked)
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> fo.Autoscaling:
+    """With the clock, beside the derived rule as an object holds it."""
+    file = tmp_path_factory.mktemp("rule") / "rule.yaml"
+    file.write_text(render(scaled(), "keda"))
+    return scaled(policy=(str(file),), clock=True)
 
 
 @cache
 def apart() -> fo.Autoscaling:
     """Of prefill and decode pools, the least work that has both: objects do not hang on how they are sized."""
-    two = {"shape": "disaggregated", "burst": "poisson", "routing": "random", "method": "mixed", "confidence": 0.5}
+    two = {"shape": "disaggregated", "burst": "poisson", "routing": "random", "tp": 1, "confidence": 0.5}
     return fo.autoscale(fo.plan(workload="azure", rate=20, slo=0.5, tpot=0.05, engine="sglang", **two), startup="110s")
 
 
@@ -82,11 +96,9 @@ def test_what_is_written_is_read_back_exactly(deployed: str, to: str, tmp_path: 
     assert all(back.targets[name] == pool.guards[name] for name in guards)
 
 
-def test_a_rule_read_back_does_as_the_derived_one(tmp_path: Path) -> None:
+def test_a_rule_read_back_does_as_the_derived_one(judged: fo.Autoscaling) -> None:
     """The row of the user's own rule is the derived rule's to the last replica-hour."""
-    file = tmp_path / "rule.yaml"
-    file.write_text(render(scaled(), "keda"))
-    rows = {r["scaler"]: r for r in scaled(policy=(str(file),)).to_rows()}
+    rows = {r["scaler"]: r for r in judged.to_rows()}
     same = ("attained", "replica_hours", "starts", "most_replicas")
     assert [rows["yours"][name] for name in same] == [rows["derived"][name] for name in same]
     assert {"this plan, held flat", "schedule", "perfect", "static", "70% of capacity", "llm-d's defaults"} < set(rows)
@@ -99,15 +111,14 @@ def test_a_rule_read_back_does_as_the_derived_one(tmp_path: Path) -> None:
     assert flat["replica_hours"] == 24.0 * planned and flat["starts"] == 0
 
 
-def test_the_schedule_of_the_backtest_is_that_of_schedule() -> None:
-    found = fo.autoscale(plan(), hours="servegen-m-small", startup="110s", clock=True)
+def test_the_schedule_of_the_backtest_is_that_of_schedule(judged: fo.Autoscaling) -> None:
     schedule = fo.schedule(plan(), hours="servegen-m-small", rate_is="peak", startup="110s")
-    assert found.pools[0].clock == schedule.pools[0].replicas
-    spec = documents(found, "keda")[0]["spec"]
+    assert judged.pools[0].clock == schedule.pools[0].replicas
+    spec = documents(judged, "keda")[0]["spec"]
     cron = [t["metadata"] for t in spec["triggers"] if t["type"] == "cron"]
     assert {t["type"] for t in spec["triggers"]} == {"prometheus", "cron"}
     assert all(int(c["desiredReplicas"]) > spec["minReplicaCount"] and c["timezone"] == "UTC" for c in cron)
-    assert max(int(c["desiredReplicas"]) for c in cron) == max(found.pools[0].clock)
+    assert max(int(c["desiredReplicas"]) for c in cron) == max(judged.pools[0].clock)
 
 
 def test_a_scaled_object_field_by_field() -> None:
@@ -235,7 +246,9 @@ def test_gauges_of_two_pickers_are_told_apart() -> None:
 
 
 def test_to_zero_only_where_a_gateway_holds_requests() -> None:
-    found = fo.autoscale(plan(), hours="servegen-m-small", startup="110s", deployed="llm-d", scale_to_zero="10min")
+    (pool,) = scaled("llm-d").pools
+    idle = dataclasses.replace(pool, policy=dataclasses.replace(pool.policy, idle_s=600.0))
+    found = dataclasses.replace(scaled("llm-d"), pools=(idle,))
     spec = documents(found, "keda", "llm-d")[0]["spec"]
     assert (spec["idleReplicaCount"], spec["cooldownPeriod"]) == (0, 600)
     # without a replica nothing may count as an error

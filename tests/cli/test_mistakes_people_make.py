@@ -19,6 +19,7 @@ from planner.cli.main import app, run
 from planner.errors import InputError
 from planner.question.options import OPTIONS
 from planner.reproduce import papers
+from planner.studies import stock
 
 FILES = {
     "asked.yaml": "slo: 2\nrate: 20\nscenarios:\n  big:\n    rate: 40\n",
@@ -312,7 +313,10 @@ IN_FULL = 12
 """One in so many of the commands is answered to its end; of the others the question is only read."""
 
 
-WORK = ((api, "make_plan"), (derive, "autoscaling"), (choices, "choices_after"), (papers, "import_module"))
+WORK = (
+    (api, "make_plan"), (stock, "capacity_of_stock"), (derive, "autoscaling"), (choices, "choices_after"),
+    (papers, "import_module"),
+)  # fmt: skip
 """Where the work begins once a question is read."""
 
 
@@ -338,7 +342,7 @@ def test_what_is_told_to_try_works_when_pasted(
     for number, words in enumerate(dict.fromkeys(tried)):
         quick = list(words)
         # a large question is answered in a moment by the closed form
-        if words[0] == "plan" and "--config" not in words and "--method" not in words:
+        if words[0] in ("plan", "capacity") and "--config" not in words and "--method" not in words:
             quick += QUICK.split()
         if words[0] == "simulate" and "--policies" in words and "--requests" not in words:
             quick += ["--requests", "50"]

@@ -16,7 +16,7 @@ from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +38,24 @@ def test_spares_that_are_called_on_keep_the_promise(crowd: Path) -> None:
     question = compile_question(question_of(plan).inputs(), fo.load_workload(crowd))
     (built,) = standing_fleet(question, question_of(plan).pools).pools
     assert isinstance(built.model, ReplayPool)
-    laid = built.model.traffic.lay(built.arrival_rate_per_s, pool.replicas, built.model.engine.routing)
+    laid = built.model.traffic.lay(built.rate_per_s, pool.replicas, built.model.engine.routing)
     requests = built.model.traffic.requests(laid)
     down = [Outage(k, 600.0, 2400.0) for k in range(2)]
     run = replay(requests, replace(built.model.engine, count=pool.replicas), outages=down)
     ttft = np.sort(run.ttft_s + built.model.overhead_s)
     assert told[0]["value_s"] == pytest.approx(ttft[int(np.ceil(0.99 * ttft.size)) - 1])
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"scope": "fleet"}, {"shape": "disaggregated"}, {"method": "occupancy"}, {"cached_share": 0.5}],
+    ids=["promise of the fleet", "prefill apart", "closed form", "shared prompts"],
+)
+def test_what_was_not_replayed_is_not_passed_over(asked: dict[str, object], crowd: Path) -> None:
+    plan = fo.plan(crowd, slo=0.5, tp=1, pools=1, token_budget=2048, redundancy=1, **asked)  # type: ignore[arg-type]
+    told = [r for r in plan.remarks["notes"] if r.code.startswith("deaths_")]
+    untold = [] if "cached_share" in asked else [(p.name, p.spares) for p in plan.pools]
+    assert told and [(r.values["pool"], r.values["spares"]) for r in told if r.code == "deaths_unknown"] == untold
 
 
 def test_without_spares_nothing_is_told(crowd: Path) -> None:

@@ -24,7 +24,7 @@ from planner.replica.price import PriceRule
 from planner.routing import find_routing
 from planner.shared.remarks import Remark
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 INPUTS, OUTPUTS = np.array([100.0, 300.0, 1000.0, 4000.0]), np.array([10.0, 200.0, 50.0, 1.0])
 FOUR = fo.Workload.from_arrays(INPUTS, OUTPUTS, name="four")
@@ -80,12 +80,24 @@ def test_the_link_is_that_of_the_smaller_group() -> None:
         assert float(model.transfer_s(3000.0)) == pytest.approx(0.01 + 3000.0 * 8.0 * KV_BYTES / (50e9 * links))
 
 
+@pytest.mark.parametrize("gbps", [1.0, 100.0])
+def test_layers_that_travel_while_later_ones_are_computed(gbps: float) -> None:
+    """Of 32 layers the last leaves when the prompt is done: a fast link has sent all others, a slow one not what it took longer
+    than 31 of them were computed."""
+    model = fleet(counts=(3, 2), kv_transfer_gbps=gbps, kv_transfer_layerwise=True)
+    wire = 3000.0 * 8.0 * KV_BYTES / (gbps * 1e9)
+    prompt = model.prefill_option.profile.iteration.time(0.0, 0.0, 3000.0, 3000.0 * 3001.0 / 2.0)
+    assert (wire > prompt) == (gbps == 1.0)
+    left = wire - prompt * 31.0 / 32.0 if gbps == 1.0 else wire / 32.0
+    assert float(model.transfer_s(3000.0)) == pytest.approx(0.002 + left)
+
+
 def test_tokens_are_counted_where_they_are_made_or_read() -> None:
     model = fleet(counts=(3, 2))
     assert model.work_tokens(0) == (1350.0, 0.0)
     # of those that decode
     assert model.work_tokens(1) == (0.0, pytest.approx((10.0 + 200.0 + 50.0 + 1.0) / 4.0 / 0.75))
-    assert [p.arrival_rate_per_s for p in model.pools] == [60.0, 45.0]
+    assert [p.rate_per_s for p in model.pools] == [60.0, 45.0]
     assert [p.name for p in model.pools] == ["prefill", "decode"] and [p.bought for p in model.pools] == [3, 2]
     single = fleet(fo.Workload.from_arrays(INPUTS, np.ones(4), name="one token"), counts=(3,))
     assert single.work_tokens(0) == (1350.0, 1.0) and [p.name for p in single.pools] == ["prefill"]

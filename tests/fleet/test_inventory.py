@@ -16,7 +16,7 @@ from planner.fleet.problem import FleetProblem
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
 
 GPUS = ("h100", "h200", "a100", "l40s")
 
@@ -175,6 +175,7 @@ def test_the_answer_is_that_of_enumeration(seeds: list[int]) -> None:
     assert 0.2 < sum(answers) / len(seeds) < 0.95
 
 
+@pytest.mark.usefixtures("whole_traces")
 @pytest.mark.parametrize(
     ("options", "stock"),
     [

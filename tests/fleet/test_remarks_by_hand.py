@@ -13,19 +13,20 @@ import pytest
 import planner as fo
 from planner.fleet import notes
 from planner.fleet.alone import speculation_remark
+from planner.fleet.assemble import pool_plans, sure_remark
 from planner.fleet.fleet import Fleet
 from planner.fleet.notes import hours_told, options_without_effect, warnings_of
-from planner.fleet.records import pool_plans, sure_remark
 from planner.fleet.shapes.colocated import SHAPE, Colocated
 from planner.plans import Narrowing, Sized, Sureness
 from planner.question.compiled import CompiledQuestion
+from planner.report.text.plan import before_signing
 from planner.shared.remarks import Remark
 from planner.workload.sending import Sending, Surge
 from planner.workload.trace import Intervals
 from tests.fleet import four_requests
 from tests.fleet.four_requests import FOUR, INPUTS, OUTPUTS
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 ASKED = {**four_requests.ASKED, "rate": 8.0}
 
@@ -221,6 +222,25 @@ def test_speeds_nobody_measured_are_not_fit_to_buy_on() -> None:
     assert wide(0.5, linked=True) == [{"gpu": "h100-80gb", "band": 0.5, "what": "models of this kind"}]
 
 
+@pytest.mark.parametrize(
+    "engine, how, host",
+    [
+        ("vllm", "", "vLLM 0.9 (2025-11)"),
+        ("vllm@0.11", "", "vLLM 0.9 (2025-11)"),
+        ("vllm@0.27.1", "", "vLLM 0.27 (2026-11)"),
+        ("vllm@0.99", "newer", "vLLM 0.27 (2026-11)"),
+        ("vllm@0.5", "older", "vLLM 0.9 (2025-11)"),
+    ],
+)
+def test_engines_versions_and_their_age_are_told(engine: str, how: str, host: str) -> None:
+    """Whose host times an estimate has; a version beyond those that were measured is a warning."""
+    plan = fo.plan(FOUR, **{k: v for k, v in {**ASKED, "engine": engine}.items() if k != "cdf"})
+    (times,) = (r for r in plan.remarks["assumptions"] if r.code == "iteration_times")
+    assert str(times).endswith(f", host times of {host}")
+    warned = [str(r) for r in plan.remarks["warnings"] if r.code == "engine_version"]
+    assert [f"version {engine[5:]} is {how}" in line and host in line for line in warned] == [True] * bool(how)
+
+
 def test_a_pool_that_admits_less_than_its_longest() -> None:
     (less,) = told("warnings", "admits_less", max_output=100)
     # a prompt of 4,000 and an output of 400 is one request in four, of which 4,100 are admitted in blocks of 16
@@ -286,8 +306,8 @@ def test_replays_in_python_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_how_sure_is_told_with_what_would_narrow_it() -> None:
-    def sure(low: int | None, high: int | None, *narrowing: Narrowing) -> Remark:
-        ends = (Sized(0.1, None if low is None else (low,), low), Sized(0.9, None if high is None else (high,), high))
+    def sure(least: int | None, most: int | None, *narrowing: Narrowing, low: float = 0.1) -> Remark:
+        ends = [Sized(chance, None if n is None else (n,), n) for chance, n in ((low, least), (0.9, most))]
         return sure_remark(
             Sureness(0.8, 0.83, 0.2, 8, 0.9, Sized(0.5, (5,), 5, 9.0), *ends, steps=(), most=1.0, narrowing=narrowing)
         )
@@ -296,8 +316,9 @@ def test_how_sure_is_told_with_what_would_narrow_it() -> None:
     assert sure(4, 1200).values == {"share": 0.83, "sizes": several, "narrow": "", "draws": 8}
     assert sure(1, None).values["sizes"] == "1 GPU holds them with a chance of 10%, no number with 90%"
     assert sure(None, None).values["sizes"] == "no number of GPUs holds them with a chance of 10%"
-    assert sure(1, 1).values["sizes"] == "1 GPU holds them with a chance of 90%"
-    assert sure(40, 40).values["sizes"] == "40 GPUs hold them with a chance of 90%, fewer with less than 10%"
+    # a size that keeps more than it was looked for has the chance it has, and of smaller ones nothing is known
+    assert sure(1, 1, low=0.93).values["sizes"] == "1 GPU holds them with a chance of 93%"
+    assert sure(40, 44, low=0.31).values["sizes"] == "40 GPUs hold them with a chance of 31%, 44 with 90%"
     trace, times = Narrowing("trace", 0.1, 0, 0.0), Narrowing("calibration", 0.05, 3, 9.0)
     assert sure(4, 8, trace, times).values["narrow"] == (
         "; iteration times measured on this GPU (fleetopt calibrate) would take 3 GPUs less"
@@ -330,8 +351,8 @@ class Linear(Fleet):
         sized = lambda size: SimpleNamespace(gpus=2 * (size.replicas + 1))  # noqa: E731
         self.pools = [SimpleNamespace(sized=sized, gpus=202)]  # type: ignore[list-item]
 
-    def size(self, fleet_rate_per_s: float, near: Any = None) -> Any:
-        return [SimpleNamespace(replicas=math.ceil(fleet_rate_per_s / 10.0 - 1e-9))]
+    def size(self, rate_per_s: float, near: Any = None) -> Any:
+        return [SimpleNamespace(replicas=math.ceil(rate_per_s / 10.0 - 1e-9))]
 
 
 def test_the_busiest_hour_of_several_weeks() -> None:
@@ -389,4 +410,10 @@ def test_what_speculation_gains_is_told_against_the_plain_replica(acceptance: fl
     assert found.code == ("speculation_gains" if crosses is None else "speculation_crosses") or acceptance == 0.9
     if crosses is not None:
         assert values["crossing"] <= 0.1 and values["assumed"] == ""
+    # the page says so where it slows
+    plan = fo.plan(
+        FOUR,
+        **{k: v for k, v in {**ASKED, **options, "speculate": f"eagle3:k=3,accept={acceptance}"}.items() if k != "cdf"},
+    )
+    assert any("speculation slows them" in line for line in before_signing(plan)) == (crosses is not None)
     assert speculation_remark(own.question, plain) is None

@@ -19,7 +19,7 @@ from planner.fleet.splits import solve
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
 
 
 def _exhaustive(costs: np.ndarray, max_edges: int) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -42,7 +43,7 @@ class Store:
             name: [(dict(s.labels), s.times, s.values) for s in of_one] for name, of_one in series.items()
         }
         self.recorded: dict[str, dict[tuple[tuple[str, str], ...], tuple[list[float], list[float]]]] = {}
-        self._known: dict[Any, list[tuple[dict[str, str], Any, Any]]] = {}
+        self._known: dict[Any, tuple[int, list[tuple[dict[str, str], Any, Any]]]] = {}
 
     def record(self, name: str, labels: Mapping[str, str], at: float, value: float) -> None:
         times, values = self.recorded.setdefault(name, {}).setdefault(tuple(sorted(labels.items())), ([], []))
@@ -50,11 +51,14 @@ class Store:
         values.append(value)
 
     def matching(self, name: str, matchers: tuple[tuple[str, str, str], ...]) -> list[tuple[dict[str, str], Any, Any]]:
-        key = (name, matchers)
-        if key not in self._known:
-            self._known[key] = [s for s in self.series.get(name, ()) if _matches(s[0], matchers)]
-        recorded = [(dict(k), *v) for k, v in self.recorded.get(name, {}).items()]
-        return [*self._known[key], *(s for s in recorded if _matches(s[0], matchers))]
+        recorded = self.recorded.get(name, {})
+        # what is recorded grows in its lists: only another series is news
+        count, found = self._known.get((name, matchers), (-1, []))
+        if count != len(recorded):
+            every = [*self.series.get(name, ()), *((dict(k), *v) for k, v in recorded.items())]
+            found = [s for s in every if _matches(s[0], matchers)]
+            self._known[name, matchers] = len(recorded), found
+        return found
 
 
 def _matches(labels: Mapping[str, str], matchers: Sequence[tuple[str, str, str]]) -> bool:
@@ -67,7 +71,7 @@ def _matches(labels: Mapping[str, str], matchers: Sequence[tuple[str, str, str]]
 def window(times: Any, values: Any, at: float, length: float) -> tuple[Any, Any]:
     if times[0] > at or times[-1] <= at - length:
         return times[:0], values[:0]
-    low, high = np.searchsorted(times, [at - length, at], side="right")
+    low, high = bisect_right(times, at - length), bisect_right(times, at)
     return np.asarray(times[low:high]), np.asarray(values[low:high])
 
 
@@ -75,8 +79,8 @@ def rate(times: Any, values: Any, at: float, length: float) -> float | None:
     """As Prometheus extrapolates: to the ends of the window, but no further than half a step, nor below zero."""
     if len(times) < 2:
         return None
-    steps = np.diff(values)
-    gained = float(np.where(steps < 0.0, values[1:], steps).sum())
+    steps = values[1:] - values[:-1]
+    gained = float((np.where(steps < 0.0, values[1:], steps) if steps.min() < 0.0 else steps).sum())
     span, step = float(times[-1] - times[0]), float(times[-1] - times[0]) / (len(times) - 1)
     before, after = float(times[0] - (at - length)), float(at - times[-1])
     if gained > 0.0 and values[0] >= 0.0:

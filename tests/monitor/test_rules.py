@@ -66,10 +66,10 @@ def course(**changes: Any) -> Course:
 
 
 def seen(
-    hours: float, of: list[dict[str, Any]] | None = None, step: float = 60.0, **changes: Any
+    hours: float, of: list[dict[str, Any]] | None = None, step: float = 60.0, since: float = 0.0, **changes: Any
 ) -> dict[str, list[float]]:
-    """When which alerts fire."""
-    times = np.arange(0.0, 3600.0 * hours, step).tolist()
+    """When which alerts fire, looked at from an hour on."""
+    times = np.arange(3600.0 * since, 3600.0 * hours, step).tolist()
     return fired(of or rules(), Store(scraped(hours, course(**changes), model=MODEL)), times)
 
 
@@ -81,13 +81,13 @@ def later(hours: float, begin: float, before: float, after: float) -> np.ndarray
 
 def test_nothing_fires_over_a_fleet_as_planned() -> None:
     """Nine late in a thousand are fewer than one in a hundred."""
-    assert not seen(7.0, late={TTFT: (0.5, 0.009), TPOT: (0.05, 0.009)}, step=300.0)
+    assert not seen(7.0, late={TTFT: (0.5, 0.009), TPOT: (0.05, 0.009)}, step=300.0, since=5.0)
 
 
 def test_a_promise_that_burns_is_told_within_minutes() -> None:
     """Half of all requests late from the first hour on: 14.4% of the last hour's are after 17.3 minutes, and two minutes pass; a
     scrape and an evaluation more or less."""
-    found = seen(2.0, late={TTFT: (0.5, later(2.0, 1.0, 0.0, 0.5))}, step=30.0)
+    found = seen(2.0, late={TTFT: (0.5, later(2.0, 1.0, 0.0, 0.5))}, step=30.0, since=1.0)
     first = found["FleetoptPromiseBurning critical"][0] / 60.0 - 60.0
     assert first == pytest.approx(17.3 + 2.0, abs=1.0)
     assert set(found) == {"FleetoptPromiseBurning critical", "FleetoptPromiseBurning warning"}
@@ -96,7 +96,7 @@ def test_a_promise_that_burns_is_told_within_minutes() -> None:
 def test_a_slow_burn_is_a_warning_and_stops_with_its_cause() -> None:
     """8% late for six hours are more than 6%; once it is over the short window is quiet at once."""
     late = later(9.0, 1.0, 0.0, 0.08) * (1.0 - later(9.0, 8.0, 0.0, 1.0))
-    found = seen(9.0, late={TTFT: (0.5, late)}, step=120.0)
+    found = seen(9.0, late={TTFT: (0.5, late)}, step=240.0, since=1.0)
     assert set(found) == {"FleetoptPromiseBurning warning"}
     times = np.array(found["FleetoptPromiseBurning warning"]) / 3600.0
     # a window shorter than the series so far holds less: the share is over what came

@@ -226,6 +226,14 @@ def _host(d: Draft) -> None:
     d.cache.update(host_tokens=float(d.whole(16, 200)), host_tokens_per_s=float(d.one_of(16, 64, 1024)))
 
 
+def _disk(d: Draft) -> None:
+    d.keeps()
+    assert d.cache is not None
+    d.cache.update(
+        disk_tokens=float(d.whole(16, 400)), disk_tokens_per_s=float(d.one_of(8, 32)), copies=d.one_of(False, True)
+    )
+
+
 def _ttl(d: Draft) -> None:
     d.keeps()
     assert d.cache is not None

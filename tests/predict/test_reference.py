@@ -141,6 +141,16 @@ def test_a_session_finds_what_it_left_in_whole_blocks():
     run = replay(between, slow, cache=host)
     # the other prompt's 80 tokens are kept on the GPU, the 48 have 10 there: none is a whole block
     assert run.host_tokens.tolist() == [0, 48, 0] and times(run.admitted_s)[1] == 24
+    # of the 128 tokens kept the GPU and 32 tokens of host memory hold 122: a block is read from the disk at 12 a second, all 48 are
+    # copied at 24
+    tiers = PrefixCache(host_tokens=32.0, host_tokens_per_s=24.0, disk_tokens=100.0, disk_tokens_per_s=12.0)
+    run = replay(between, slow, cache=tiers)
+    assert run.host_tokens.tolist() == [0, 48, 0] and times(run.admitted_s)[1] == pytest.approx(22 + 2 + 16 / 12)
+    # copies of all: the GPU's 90 and the host's 32 are the same tokens, and the disk alone has the 48
+    through = replay(between, slow, cache=replace(tiers, disk_tokens=128.0, copies=True))
+    assert through.host_tokens.tolist() == [0, 48, 0] and times(through.admitted_s)[1] == 22 + 2 + 4
+    # so that a disk of 100 tokens keeps 20 of the 48, a whole block
+    assert replay(between, slow, cache=replace(tiers, copies=True)).found_tokens.tolist() == [0, 16, 0]
 
 
 def test_pieces_are_held_once_and_preempted_ones_do_not_hold_each_other_up():

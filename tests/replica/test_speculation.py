@@ -20,7 +20,7 @@ from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
 from tests.simulate.asked import simulate as simulate_engines
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
 
 
 def _step(written: str, name: str = "llama-3.1-8b") -> tuple[Speculation, object, object]:
@@ -85,6 +85,7 @@ def test_steps_of_requests_are_drawn_as_steps_one_by_one_would_add_up() -> None:
     assert speculation.draw_steps(np.array([0.0, 1.0]), rng).tolist() == [0, 1]
 
 
+@pytest.mark.usefixtures("whole_traces")
 @pytest.mark.parametrize("acceptance", ["0.8", "0.3"])
 def test_a_plan_that_speculates_is_what_the_simulator_finds(acceptance: str) -> None:
     found = plan("azure", **ASKED, speculate=f"eagle3:k=3,accept={acceptance}")

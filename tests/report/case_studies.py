@@ -58,6 +58,7 @@ COSTS = Costs(
     "azure",
     24,
     87.65,
+    131.0,
     240.0,
     PAYS,
     (Commitment("h100", "1 year", 1.99, 2.99, 0.6656, 7.9, 9, 156789.0, 8.0, "their list"),),

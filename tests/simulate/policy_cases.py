@@ -100,8 +100,9 @@ def compare(case: dict, ours: list[dict[str, float]]) -> list[tuple[str, float, 
         values = np.array([run.get(name, math.nan) for run in ours])
         difference = abs(float(values.mean()) - theirs["mean"])
         variance = theirs["sd_between_runs"] ** 2 / case["runs"]
-        if len(ours) > 1:
-            variance += float(values.var(ddof=1)) / len(ours)
+        # one run scatters as theirs do
+        own = float(values.var(ddof=1)) if len(ours) > 1 else theirs["sd_between_runs"] ** 2
+        variance += own / len(ours)
         tolerance = 4.0 * math.sqrt(variance)
         if theirs["sd_between_runs"] < 1e-3 * abs(theirs["mean"]):
             tolerance = max(tolerance, 1e-3 * abs(theirs["mean"]))

@@ -22,7 +22,7 @@ from planner.workload.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
 
-ASKED: dict[str, Any] = {"slo": 1.0, "rate": 40, "burst": "poisson", "pools": 1}
+ASKED: dict[str, Any] = {"slo": 1.0, "rate": 40, "burst": "poisson", "pools": 1, "tp": 1}
 MODEL = IterationModel(t0=5e-3, w=5e-3, b=2.4e-5, c=4.7e-6, tau=128, g=5e-8, h=1e-6, a=7e-10)
 
 

@@ -61,14 +61,14 @@ def test_nothing_is_kept_at_no_rate() -> None:
     ids=["one pool", "a spare", "occupancy", "disaggregated"],
 )
 def test_a_plan_bears_its_rate_and_one_replica_less_does_not(options: dict[str, object], trace: Path) -> None:
-    plan = fo.plan(trace, rate=60.0, **options)  # type: ignore[arg-type]
+    plan = fo.plan(trace, rate=40.0, **options)  # type: ignore[arg-type]
     found = fo.capacity(plan)
-    assert found.rate_per_s >= 60.0 and found.gpus == plan.gpus and found.binding
+    assert found.rate_per_s >= 40.0 and found.gpus == plan.gpus and found.binding
     assert found.rate_per_s < found.refused_per_s <= found.rate_per_s * (1.0 + PRECISION)
     for k, pool in enumerate(plan.pools):
         if pool.replicas - pool.spares > 1:
             fewer = [replace(p, replicas=p.replicas - (j == k)) for j, p in enumerate(plan.pools)]
-            assert fo.capacity(replace(plan, pools=tuple(fewer))).rate_per_s < 60.0
+            assert fo.capacity(replace(plan, pools=tuple(fewer))).rate_per_s < 40.0
 
 
 def test_parts_of_the_traffic_are_all_of_it_and_alike(trace: Path) -> None:
@@ -79,14 +79,12 @@ def test_parts_of_the_traffic_are_all_of_it_and_alike(trace: Path) -> None:
     assert law is not None
     parts = [part_of(law, 0.0, 0.3), part_of(law, 0.3, 1.0)]
     whole, *dealt = [found for p in (law, *parts) if (found := p.requests()) is not None]
-    times = np.concatenate([p.trace.times_s for p in dealt])
-    assert np.array_equal(np.sort(times), np.sort(whole.trace.times_s))
+    times = np.concatenate([p.times_s for p in dealt])
+    assert np.array_equal(np.sort(times), np.sort(whole.times_s))
     for part, law_of in zip(dealt, parts, strict=True):
-        assert part.trace.requests == pytest.approx(law_of.share * whole.trace.requests, rel=0.01)
+        assert part.requests == pytest.approx(law_of.share * whole.requests, rel=0.01)
         for q in (0.5, 0.9, 0.99):
-            assert np.quantile(part.trace.input_tokens, q) == pytest.approx(
-                np.quantile(whole.trace.input_tokens, q), rel=0.02
-            )
+            assert np.quantile(part.input_tokens, q) == pytest.approx(np.quantile(whole.input_tokens, q), rel=0.02)
 
 
 def test_a_type_too_slow_for_long_prompts_takes_the_short_ones(trace: Path) -> None:
@@ -96,7 +94,7 @@ def test_a_type_too_slow_for_long_prompts_takes_the_short_ones(trace: Path) -> N
     """
     asked = {
         "workload": trace, "slo": 0.3, "tp": 1, "token_budget": 4096, "confidence": 0.5, "model": "qwen3-4b",
-        "boundaries": [900, 1500, 3500],
+        "boundaries": [900],
     }  # fmt: skip
     with pytest.raises(fo.InfeasibleError, match="6 l40s"):
         fo.capacity(have={"l40s": 6}, **asked)
@@ -112,10 +110,10 @@ def test_a_type_too_slow_for_long_prompts_takes_the_short_ones(trace: Path) -> N
 
 
 def test_gpus_bear_no_less_than_a_plan_of_them(trace: Path) -> None:
-    plan = fo.plan(trace, rate=60.0, slo=0.5, tp=1, token_budget=2048)
+    plan = fo.plan(trace, rate=40.0, slo=0.5, tp=1, token_budget=2048, confidence=0.5)
     have = {p.gpu: p.gpus for p in plan.pools}
-    found = fo.capacity(have=have, workload=trace, slo=0.5, tp=1, token_budget=2048)
-    assert found.rate_per_s >= 60.0 / (1.0 + PRECISION)
+    found = fo.capacity(have=have, workload=trace, slo=0.5, tp=1, token_budget=2048, confidence=0.5)
+    assert found.rate_per_s >= 40.0 / (1.0 + PRECISION)
 
 
 def test_the_command(trace: Path, tmp_path: Path) -> None:
@@ -140,9 +138,10 @@ def test_users_a_fleet_bears() -> None:
         "pools": 1,
         "tp": 1,
         "token_budget": 2048,
+        "max_num_seqs": 64,
         "confidence": 0.5,
     }
-    standing = fo.plan(few, users=100, **asked)
+    standing = fo.plan(few, users=60, **asked)
     found = fo.capacity(standing)
     assert found.users is not None
     assert fo.plan(few, users=found.users, **asked).gpus == standing.gpus

@@ -17,9 +17,9 @@ from planner.fleet.unknowns import ANY
 from planner.plans import HOURS_PER_YEAR, Plan, Sized, Sureness
 from planner.report.blocks import Block, Text
 from planner.report.pages import pages, usd
-from planner.report.text.choices import TOO_DEAR, WORTH_TELLING, change
+from planner.report.text.choices import TOO_DEAR, WORTH_TELLING, change, interrupted
 from planner.shared.remarks import Remark
-from planner.units import format_count, format_duration, format_gpus, format_share
+from planner.units import format_chance, format_count, format_duration, format_gpus, format_share
 from planner.workload.resolve import shipped_names
 
 _page = pages(__file__)
@@ -51,7 +51,7 @@ def of_plan(plan: Plan) -> list[Block]:
         types="   ".join(types(plan)),
         checks=checked(before_signing(plan)),
         run=start_line(plan),
-        rows="" if plan.choices is None else f" ({len(plan.choices.rows)} rows)",
+        rows="" if (c := plan.choices) is None else f" ({', '.join([f'{len(c.rows)} rows', *interrupted(c)])})",
     )
 
 
@@ -110,7 +110,7 @@ def answer(plan: Plan) -> list[str]:
     """What to buy and what it costs; how that hangs on what is not known; how it is built."""
     sure = plan.sureness
     promise = "the promise" if len(plan.slo.promises) == 1 else "the promises"
-    keeps = "" if sure is None else f"   keeps {promise} with {told_chance(sure.chance)} confidence"
+    keeps = "" if sure is None else f"   keeps {promise} with {format_chance(sure.chance)} confidence"
     if sure is not None and sure.chance < sure.confidence - 0.005:
         enough = [s.gpus for s in (*sure.steps, sure.high) if s.gpus and s.chance >= sure.confidence]
         does = (
@@ -134,15 +134,6 @@ def _gpus(plan: Plan) -> str:
     return " + ".join(f"{n:,} x {gpu}" for gpu, n in counts.items())
 
 
-def told_chance(share: float) -> str:
-    """A chance as people read it; a half counts upwards.
-
-    >>> [told_chance(c) for c in (0.994, 0.985, 0.8049)]
-    ['over 99%', '99%', '80%']
-    """
-    return "over 99%" if share > 0.99 else f"{math.floor(100.0 * share + 0.5 + 1e-9)}%"
-
-
 def _odds(plan: Plan, sure: Sureness, asked: float, sized: Sized) -> str:
     """The odds of a size in words where it has about those that were asked for, else the chance it has.
 
@@ -151,8 +142,8 @@ def _odds(plan: Plan, sure: Sureness, asked: float, sized: Sized) -> str:
     if sized.gpus is None or abs(sized.chance - asked) < NEARLY:
         return ODDS[asked]
     if sized.gpus < plan.gpus and sized.chance > sure.confidence - 0.005:
-        return f"about {told_chance(sure.confidence)}"
-    return told_chance(sized.chance)
+        return f"about {format_chance(sure.confidence)}"
+    return format_chance(sized.chance)
 
 
 def _sized(sized: Sized) -> str:
@@ -265,14 +256,14 @@ def before_signing(plan: Plan) -> list[str]:
     found = []
     gpu = plan.pools[0].gpu
     warned = {r.values["gpu"] for r in _remarks(plan, "warnings") if r.code == "wide_band"}
-    for remark in _remarks(plan, "assumptions"):
-        if remark.code != "iteration_times" or remark.values["gpu"] in warned:
-            continue
-        if "measured" not in str(remark.values["trust"]):
-            narrowing = () if plan.sureness is None else plan.sureness.narrowing
-            saves = next((n.gpus for n in narrowing if n.by == "calibration" and n.gpus > 0), 0)
-            told = f"; measured, about {saves:,} GPU{'s' if saves != 1 else ''} less" if saves else ""
-            found.append(unmeasured(str(remark.values["gpu"]), f"{remark.values['trust']}{told}"))
+    times = [r for r in _remarks(plan, "assumptions") if r.code == "iteration_times"]
+    estimated = {str(r.values["gpu"]): r for r in times if "measured" not in str(r.values["trust"])}
+    narrowing = () if plan.sureness is None else plan.sureness.narrowing
+    saves = next((n.gpus for n in narrowing if n.by == "calibration" and n.gpus > 0), 0)
+    # what is saved takes every type that is not measured
+    what = "measured" if len(estimated) == 1 else "all measured"
+    told = f"; {what}, about {saves:,} GPU{'s' if saves != 1 else ''} less" if saves else ""
+    found += [unmeasured(gpu, f"{r.values['trust']}{told}") for gpu, r in estimated.items() if gpu not in warned]
     found += [str(r) for r in _remarks(plan, "assumptions") if r.code in ("pooling_host", "image_host")]
     if plan.workload.get("name") in shipped_names() and plan.workload.get("licence"):
         found.append(f"{plan.workload.get('name')} is a public trace, not your traffic:  --cdf your.csv")
@@ -280,9 +271,16 @@ def before_signing(plan: Plan) -> list[str]:
         found.append("the trace is shorter than a day, its busiest hour unknown:  --rate, --headroom 30%")
     found += _price_checks(plan, gpu)
     others = [str(r) for r in _remarks(plan, "warnings") if r.code not in UNFIT]
+    others += [str(Remark("speculation_slows", r.values)) for r in _remarks(plan, "notes") if _slows(r)]
     shortened = [line if len(line) <= 160 else line[:157].rsplit(" ", 1)[0] + " ..." for line in others[:2]]
     # groups of one GPU type are measured together
     return list(dict.fromkeys([*shortened, *found]))[:MOST_CHECKS]
+
+
+def _slows(remark: Remark) -> bool:
+    """Whether it says of a pool that speculating slows it at its load."""
+    values = remark.values
+    return remark.code == "speculation_crosses" and float(str(values["load"])) >= float(str(values["crossing"]))
 
 
 def unmeasured(gpu: str, trust: str) -> str:
@@ -303,9 +301,10 @@ def _price_checks(plan: Plan, gpu: str) -> list[str]:
 
 
 def start_line(plan: Plan) -> str:
-    """How an engine of the largest pool is started."""
+    """How an engine of the largest pool is started, which where there are several a comment of the shell names."""
     pool = max(plan.pools, key=lambda p: p.gpus)
     engine = engine_of(plan.inputs)
     model = repository(str(plan.inputs.get("model"))) or str(plan.inputs.get("model"))
     started = [word.format(model=model) for word in engine.launch]
-    return shlex.join([*started, *engine.arguments(pool.settings.to_dict())])
+    line = shlex.join([*started, *engine.arguments(pool.settings.to_dict())])
+    return line if len(plan.pools) == 1 else f"{line}  # pool {pool.name}; of every pool: --format vllm"

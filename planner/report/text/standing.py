@@ -7,11 +7,11 @@ from planner.plans import HOURS_PER_YEAR
 from planner.promise import Promise
 from planner.report.blocks import Block, Text
 from planner.report.pages import pages, usd
-from planner.report.text.plan import checked, lengths, told_chance, unmeasured
+from planner.report.text.plan import checked, lengths, unmeasured
 from planner.studies.batch import BatchRoom
 from planner.studies.capacity import PRECISION, Capacity
 from planner.studies.evaluation import Evaluation, Served
-from planner.units import format_count, format_percent, format_usd
+from planner.units import format_chance, format_count, format_percent, format_usd
 
 _page = pages(__file__)
 
@@ -92,7 +92,7 @@ def _verdict(evaluation: Evaluation, k: int) -> str:
         if v.broken
     ]
     at = f"at {format_count(evaluation.rates_per_s[k])} requests/s:"
-    sure = "" if chance is None else f"with {told_chance(chance)} confidence"
+    sure = "" if chance is None else f"with {format_chance(chance)} confidence"
     if not evaluation.served.promises:
         return f"{at} nothing is promised"
     if not missed:

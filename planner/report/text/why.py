@@ -137,7 +137,7 @@ class Explanation(Record):
     explanation, warnings, assumptions, notes
         Lines of the plan.
     searched
-        Which fleets were looked at.
+        Which fleets were looked at, and whether none of them is proven to be cheaper.
     plan
         The plan, where it was made and not read.
     """
@@ -161,7 +161,11 @@ class Explanation(Record):
             name: tuple(str(line) for line in data.get(name) or ())
             for name in ("explanation", "warnings", "assumptions", "notes")
         }
-        return cls(pools, **lines, searched=str((data.get("search") or {}).get("description", "")), plan=plan)
+        search = data.get("search") or {}
+        searched, fleets = str(search.get("description", "")), int(search.get("candidates") or 0)
+        if fleets > 1 and search.get("gap_usd_per_hour") == 0.0:
+            searched += f"; proven: none of {format_count(fleets)} fleets is cheaper by the requests that were replayed"
+        return cls(pools, **lines, searched=searched, plan=plan)
 
     def to_rows(self) -> list[Mapping[str, Any]]:
         """One row per pool."""

@@ -15,7 +15,7 @@ def render(plan: Plan) -> str:
     lines = []
     for pool, started in zip(plan.pools, serving.pools, strict=True):
         lines.append(
-            f"# {pool.name}: {pool.replicas} replicas on {pool.gpu}, "
+            f"# {pool.name}: {pool.replicas} replica{'s' if pool.replicas != 1 else ''} on {pool.gpu}, "
             f"requests of {pool.low_tokens:,.0f}..{pool.high_tokens:,.0f} tokens"
         )
         lines.extend(f"#   {name}: {reason}" for name, reason in pool.settings.reasons.items())
