@@ -269,7 +269,14 @@ def test_the_time_a_request_takes_the_engine_counts_in_a_plan(tmp_path: Path) ->
     seconds_each = []
     for request_s in (0.0214, 0.0014):
         path = save_profile(replace(base, name="x", settings={}, request_s=request_s), tmp_path / "x.yaml")
-        asked = {"ttft": 2.0, "profile": str(path), "pools": 1, "confidence": 0.5, "token_budget": 8192, "max_num_seqs": 256}
+        asked = {
+            "ttft": 2.0,
+            "profile": str(path),
+            "pools": 1,
+            "confidence": 0.5,
+            "token_budget": 8192,
+            "max_num_seqs": 256,
+        }
         made = fo.plan(isl=1000, osl=100, rate=20, **asked)
         seconds_each.append(1.0 / made.pools[0].capacity_per_s)
     assert seconds_each[0] - seconds_each[1] == pytest.approx(0.02, rel=0.04)
