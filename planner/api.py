@@ -1335,7 +1335,7 @@ def batch(
     Examples
     --------
     >>> import planner as fo
-    >>> room = fo.batch(slo=0.5, cdf="azure", tokens="1M", by="06:00", start="05:00", pools=1, tp=1, token_budget=2048)
+    >>> room = fo.batch(slo=0.5, isl=900, osl=200, rate=8, tokens="1M", by="06:00", start="05:00", tp=1, token_budget=2048)
     >>> room.fits, room.more
     (True, {})
     """

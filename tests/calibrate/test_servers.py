@@ -49,7 +49,7 @@ def test_a_request_alone_by_hand() -> None:
 @pytest.mark.parametrize("scheduling", ["mixed", "exclusive"])
 def test_a_known_server_is_recovered(scheduling: str) -> None:
     prior = roofline(gpu("h100"), model("llama-3.1-8b"))
-    fit = fit_server(points(scheduling=scheduling, noise=0.01), prior, scheduling=scheduling)
+    fit = fit_server(points(scheduling=scheduling, noise=0.01), prior, scheduling=scheduling, resamples=20)
     assert fit.tpot_error is not None and fit.tpot_error < 0.03
     assert fit.ttft_error is not None and fit.ttft_error < 0.06
     low, high = fit.intervals["W"]
@@ -269,7 +269,15 @@ def test_the_time_a_request_takes_the_engine_counts_in_a_plan(tmp_path: Path) ->
     seconds_each = []
     for request_s in (0.0214, 0.0014):
         path = save_profile(replace(base, name="x", settings={}, request_s=request_s), tmp_path / "x.yaml")
-        made = fo.plan(isl=1000, osl=100, rate=20, ttft=2.0, profile=str(path), pools=1)
+        asked = {
+            "ttft": 2.0,
+            "profile": str(path),
+            "pools": 1,
+            "confidence": 0.5,
+            "token_budget": 8192,
+            "max_num_seqs": 256,
+        }
+        made = fo.plan(isl=1000, osl=100, rate=20, **asked)
         seconds_each.append(1.0 / made.pools[0].capacity_per_s)
     assert seconds_each[0] - seconds_each[1] == pytest.approx(0.02, rel=0.04)
 

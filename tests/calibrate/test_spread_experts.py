@@ -50,7 +50,7 @@ def test_a_mixture_whose_experts_are_spread_ends_within_six_percent(tmp_path: Pa
         g=1.4 * prior.g, uneven=1.5 * prior.uneven,
     )  # fmt: skip
     truth = Machine(slower, 0.2e-3)
-    reach = OperatingRange(max_input=4096, max_output=256, max_concurrency=32, max_requests=1000)
+    reach = OperatingRange(max_input=4096, max_output=256, max_concurrency=32, max_requests=250)
     results = measure_range(VirtualServer(truth, 300.0), reach, prior, Rules())  # type: ignore[arg-type]
     points = [r.point for r in results if r.point is not None]
     fit = fit_server(points, prior, scheduling="mixed", token_budget=8192, steady=True, resamples=2)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,18 @@ from typer.testing import CliRunner
 from planner import api
 from planner.cli.main import app
 from planner.errors import InputError
+from planner.reproduce import papers
 
 KEYS = ["paper", "quantity", "reading", "printed", "ours", "verdict", "reason"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def computed_once() -> Iterator[None]:
+    """What is tested here is how the numbers are shown."""
+    kept = cache(papers.reproduce)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(papers, "reproduce", lambda paper, progress=None: kept(paper))
+        yield
 
 
 def _run(*arguments: str) -> str:
