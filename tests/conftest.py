@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -28,6 +29,10 @@ os.environ["FLEETOPT_PRICES"] = os.path.join(os.devnull, "none")
 
 # what other choices would cost is asked for where it is tested: everywhere else it would only take time
 os.environ["FLEETOPT_NO_OPTIONS"] = "1"
+
+# tests start programs by the hundred: each would compile the package anew where a shell forbids to keep what was compiled
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # a worker of the test runner says its page has 80 columns: pages are of any width where a test does not say so
 os.environ.pop("COLUMNS", None)
@@ -121,11 +126,36 @@ def few_replayed() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def fewer_replayed(few_replayed: None) -> Iterator[None]:
+    """A thirtieth: where two answers to one question are compared, or what differs does so by far."""
+    with pytest.MonkeyPatch.context() as patch:
+        for where, number in FEW.items():
+            patch.setattr(f"planner.{where}", number // 3)
+        yield
+
+
 @pytest.fixture
 def as_many_replayed(few_replayed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """For the test of such a module whose values rest on their number."""
     for where, number in AS_MANY.items():
         monkeypatch.setattr(f"planner.{where}", number)
+
+
+@pytest.fixture(scope="module")
+def without_chances() -> Iterator[None]:
+    """How sure a fleet is takes as long as to find it: plans do not say it where tests do not look at it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("planner.fleet.assemble.sureness_of", lambda fleet: None)
+        yield
+
+
+@pytest.fixture
+def with_chances(without_chances: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the test of such a module that does."""
+    from planner.fleet.sure import sureness_of
+
+    monkeypatch.setattr("planner.fleet.assemble.sureness_of", sureness_of)
 
 
 @pytest.fixture(scope="module")

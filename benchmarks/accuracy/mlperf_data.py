@@ -98,8 +98,8 @@ def lengths(path: Path, mean_output: float) -> Lengths:
 
 
 @cache
-def request_lengths(path: Path, mean_output: float) -> tuple[FloatArray, FloatArray]:
-    """(input, output) tokens of every request; outputs that are not published all have the mean, shape (requests,)."""
+def published_lengths(path: Path) -> tuple[FloatArray, FloatArray]:
+    """(input, output) tokens of every request; outputs that are not published are all one, shape (requests,)."""
     prompt, output = [], []
     for row in table(path):
         values = list(row.values())
@@ -108,7 +108,14 @@ def request_lengths(path: Path, mean_output: float) -> tuple[FloatArray, FloatAr
     out = np.array(output)
     if not np.isfinite(out).all() or out.mean() <= 0.0:
         out = np.ones(len(prompt))
-    return np.array(prompt), out * (mean_output / out.mean())
+    return np.array(prompt), out
+
+
+@cache
+def request_lengths(path: Path, mean_output: float) -> tuple[FloatArray, FloatArray]:
+    """The same with outputs of that mean [tokens], shape (requests,)."""
+    prompt, output = published_lengths(path)
+    return prompt, output * (mean_output / output.mean())
 
 
 def offline_rate(m: IterationModel, law: Lengths, budget: float, slots: float, kv_tokens: float) -> float:

@@ -137,7 +137,7 @@ def case(trace: str, options: dict[str, Any], rate_per_s: float | None) -> Case:
     pool = find_shape("colocated").solve(question).fleet.pools[0]
     model, n = pool.model, pool.size.replicas
     assert isinstance(model, ReplayPool)
-    laid = model.traffic.lay(pool.arrival_rate_per_s, n, model.engine.routing, most=WHOLE)
+    laid = model.traffic.lay(pool.rate_per_s, n, model.engine.routing, most=WHOLE)
     requests = once(model.traffic.requests(laid), laid.repeats)
     there = truth(model, requests, n, draws, int(requests.size <= BY_REFERENCE))
     right = n

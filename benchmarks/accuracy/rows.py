@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -177,6 +176,11 @@ def band_of(gpu: GpuSpec, model: ModelSpec, engine: str | None) -> float:
     return prior_band(gpu, model, engine)
 
 
+def _beside(name: str) -> list[dict[str, str]]:
+    """Rows of a table that lies beside this file."""
+    return list(csv.DictReader(Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()))
+
+
 ONE_BY_ONE = 60
 """Systems of a metric up to which a table names each."""
 
@@ -195,14 +199,28 @@ def public(rows: Sequence[Row]) -> Page:
         ),
         left=2,
     )  # fmt: skip
-    text = (ROOT / "docs" / "accuracy" / "public.md").read_text(encoding="utf-8")
-    told = dict(re.findall(r"^- `(\w+)`: (.*)$", text, flags=re.MULTILINE))
+    told = {row["family"]: row["what"] for row in _beside("families.csv")}
     index: dict[str, Cells] = {}
     for r in rows:
         typical = f"{r.metric}: median {percent(r.median)}, p90 {percent(r.p90)}"
         worst = f"{percent(r.worst)} (either side)"
-        index.setdefault(r.family, (told[r.family], "measured systems", str(r.n), typical, worst, "-"))
+        index.setdefault(
+            r.family, (f"`{r.family}`: {told[r.family]}", "measured systems", str(r.n), typical, worst, "-")
+        )
     return Page({"figures": figures}, [*index.values()])
+
+
+def missed(rows: Sequence[Row]) -> str:
+    """Of the bars in ``bars.csv`` those that the figures miss, with the reason and what was tried, as a table."""
+    known = {(r.family, r.metric): r for r in rows}
+    bars = _beside("bars.csv")
+    found = [(bar, float(getattr(known[bar["family"], bar["metric"]], bar["figure"]))) for bar in bars]
+    short = [
+        (f"{bar['family']} {bar['metric']}, {bar['figure']}", bar["why"], f"{float(bar['bar']):.1%}", f"{value:.1%}")
+        for bar, value in found if value > float(bar["bar"])
+    ]  # fmt: skip
+    kept = f"{len(bars) - len(short)} of {len(bars)} bars are kept."
+    return kept + "\n\n" + markdown(("figure", "why, and what was tried", "bar", "is"), short, left=2)
 
 
 def systems(pairs: Sequence[Pair], rows: Sequence[Row]) -> Iterator[Sequence[object]]:

@@ -82,7 +82,7 @@ def least_cost(question: dict[str, Any], enough: float) -> float:
     except InputError:
         return math.inf
     problem.open_grid()
-    found = cheapest_path(problem.option_bounds, problem.search.pools)
+    found = cheapest_path(problem.option_bounds, problem.inputs.pools)
     return enough if found is None else found[0]
 
 

@@ -207,7 +207,7 @@ def largest_rate(fleet: Fleet, k: int, replicas: int) -> float:
         held = all(found.value(p.metric, p.quantile) <= p.limit_s for p in promises)
         return held and pool_keeps(own, rate, fleet.promises.only(()))
 
-    return largest(keeps, replicas * pool.arrival_rate_per_s / pool.size.replicas)[0]
+    return largest(keeps, replicas * pool.rate_per_s / pool.size.replicas)[0]
 
 
 def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:

@@ -348,7 +348,7 @@ def _path_told(fleet: Fleet, source: str) -> Iterator[str]:
 
 def most_in_stock(fleet: Fleet, pool: Pool) -> float:
     """Replicas of a pool that the inventory holds where all pools on its GPU grow as one; inf without an inventory of it."""
-    stock = {find_gpu(name).name: count for name, count in fleet.question.purchase.inventory.items()}
+    stock = {find_gpu(name).name: count for name, count in fleet.question.inputs.inventory.items()}
     if pool.option.gpu.name not in stock:
         return math.inf
     same = [p for p in fleet.pools if p.option.gpu.name == pool.option.gpu.name]
@@ -362,7 +362,7 @@ def _scaler(
     """The scaler of the k-th pool: derived from all paths but the last, tried on that."""
     pool, path = fleet.pools[k], paths[-1]
     peak = float(max(p.max() for p in paths))
-    most = max(2 * pool.bought, math.ceil(1.5 * pool.bought * peak / max(pool.arrival_rate_per_s, 1e-9)))
+    most = max(2 * pool.bought, math.ceil(1.5 * pool.bought * peak / max(pool.rate_per_s, 1e-9)))
     capacity = backtest.capacity_of(fleet, k, most=most)
     most = min(capacity.most, max(capacity.needed(1.25 * peak), 2))
     capacity = replace(capacity, most=int(min(most, most_in_stock(fleet, pool))))

@@ -353,7 +353,7 @@ def _apart(fleet: Disaggregated, k: int, work: Work, requests: Requests, rng: np
 def _drawn(fleet: Disaggregated, k: int, metric: str, size: int, rng: np.random.Generator) -> Floats:
     """What the k-th pool adds at the plan's rate, drawn from the law predicted of it, shape (size,) [s]."""
     pool = fleet.pools[k]
-    found = pool.model.predict(pool.arrival_rate_per_s, pool.size.replicas, LAW_LEVELS)
+    found = pool.model.predict(pool.rate_per_s, pool.size.replicas, LAW_LEVELS)
     return np.asarray(np.interp(rng.random(size), LAW_LEVELS, getattr(found, metric)))
 
 

@@ -468,7 +468,7 @@ def read_measurements(
             tp = settings.get("tensor_parallel_size") or settings.get("tp_size") or ""
             servers.setdefault((*("",) * (len(GROUP_COLUMNS) - 1), str(tp)), []).extend(points)
         elif "measured_ms" not in columns and {"isl", "osl", "input_tokens", "output_tokens"} & columns:
-            for group, found in read_servers_csv(path, text=text, assumed=assumed).items():
+            for group, found in read_servers_csv(path, where=where, text=text, assumed=assumed).items():
                 servers.setdefault(group, []).extend(found)
         else:
             _add(iterations, read_iterations_csv(path, where=where, text=text))
@@ -512,15 +512,9 @@ def read_iterations_csv(
     reader, header = _opened(path, text)
     told = [f"{path.name}: column {c!r} is missing{did_you_mean(c, header)}" for c in COLUMNS if c not in header]
     refuse(told, f"A CSV of iterations has the columns {', '.join(COLUMNS)}.")
-    wanted = {key: value.lower() for key, value in (where or {}).items()}
-    absent = [key for key in wanted if key not in header]
-    if absent:
-        raise InputError(f"{path.name}: there is no column {absent[0]!r} to select by")
 
-    def made(row: Row, line: int) -> tuple[tuple[str, str, int], tuple[float, bool, tuple[Batch, float, float]]] | None:
+    def made(row: Row, line: int) -> tuple[tuple[str, str, int], tuple[float, bool, tuple[Batch, float, float]]]:
         """Group of a row, its rank, whether it was added up from kernels, and the iteration."""
-        if any((row.get(key) or "").strip().lower() != value for key, value in wanted.items()):
-            return None
         batch = Batch(*(_integer(row[c]) for c in COLUMNS[:-1]))
         time_s = float(row["measured_ms"]) * 1e-3
         rank = float(row.get("design_rank") or line)
@@ -532,10 +526,7 @@ def read_iterations_csv(
         refuse([f"{path.name}:{line}: {p}" for p in (*problems, *batch_problems(batch))])
         return key, (rank, composed, (batch, time_s, order))
 
-    groups = _grouped(reader, path.name, made)
-    if not groups:
-        chosen = ", ".join(f"{k}={v}" for k, v in wanted.items())
-        raise InputError(f"{path.name}: no iterations in it" + (f" with {chosen}" if chosen else ""))
+    groups = _grouped(reader, path.name, made, where, "iterations")
     ranked = {key: sorted(rows, key=lambda row: row[0]) for key, rows in groups.items()}
     return {
         key: Points.of([row[2] for row in rows], path.name, any(row[1] for row in rows)) for key, rows in ranked.items()
@@ -543,7 +534,7 @@ def read_iterations_csv(
 
 
 def read_servers_csv(
-    path: Path, *, text: str | None = None, assumed: Assumed | None = None
+    path: Path, *, where: Mapping[str, str] | None = None, text: str | None = None, assumed: Assumed | None = None
 ) -> dict[tuple[str, ...], list[ServerPoint]]:
     """Read a CSV of server points: ``isl, osl, concurrency, tpot_ms`` and, if measured, ``ttft_ms``.
 
@@ -551,6 +542,8 @@ def read_servers_csv(
     ----------
     path
         The file. Instead of ``tpot_ms`` it may have ``output_tokens_per_s`` of a server that is kept full.
+    where
+        Keep only rows whose column equals the value (compared case-insensitively).
     text
         Its content, when already read.
     assumed
@@ -583,10 +576,7 @@ def read_servers_csv(
         group = tuple((row.get(c) or "").strip() for c in GROUP_COLUMNS)
         return group, point(f"{path.name}:{line}", assumed, values)
 
-    groups = _grouped(reader, path.name, made)
-    if not groups:
-        raise InputError(f"{path.name}: no server points in it")
-    return groups
+    return _grouped(reader, path.name, made, where, "server points")
 
 
 def _opened(path: Path, text: str | None) -> tuple[csv.DictReader[str], list[str]]:
@@ -597,22 +587,33 @@ def _opened(path: Path, text: str | None) -> tuple[csv.DictReader[str], list[str
 
 
 def _grouped(
-    reader: csv.DictReader[str], name: str, made: Callable[[Row, int], tuple[Key, Made] | None]
+    reader: csv.DictReader[str],
+    name: str,
+    made: Callable[[Row, int], tuple[Key, Made]],
+    where: Mapping[str, str] | None,
+    what: str,
 ) -> dict[Key, list[Made]]:
-    """What is made of the rows, by group; all that is wrong with them as one error."""
+    """What is made of the rows selected, by group; all that is wrong with them as one error."""
+    wanted = {key: value.lower() for key, value in (where or {}).items()}
+    if absent := [key for key in wanted if key not in (reader.fieldnames or ())]:
+        raise InputError(f"{name}: there is no column {absent[0]!r} to select by")
     groups: dict[Key, list[Made]] = {}
     problems: list[str] = []
     for line, row in enumerate(reader, 2):
+        if any((row.get(key) or "").strip().lower() != value for key, value in wanted.items()):
+            continue
         try:
-            found = made(row, line)
+            group, one = made(row, line)
         except InputError as error:
             problems += error.problems or (error.message,)
         except (TypeError, ValueError, OverflowError):
             problems.append(f"{name}:{line}: not numbers: {dict(row)!r}"[:200])
         else:
-            if found is not None:
-                groups.setdefault(found[0], []).append(found[1])
+            groups.setdefault(group, []).append(one)
     refuse(problems, of=name)
+    if not groups:
+        chosen = ", ".join(f"{k}={v}" for k, v in wanted.items())
+        raise InputError(f"{name}: no {what} in it" + (f" with {chosen}" if chosen else ""))
     return groups
 
 

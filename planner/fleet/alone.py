@@ -38,7 +38,7 @@ def sessions_of(pool: Pool) -> SessionPool | None:
 def cache_curve(pool: Pool, model: SessionPool) -> dict[str, object]:
     """The state of the caches as planned, and share found by routing and replicas."""
     replicas, copies = pool.size.replicas, pool.option.copies
-    now = model.state(pool.arrival_rate_per_s, replicas * copies)
+    now = model.state(pool.rate_per_s, replicas * copies)
     curve = []
     for name in ROUTINGS:
         if name == "prefix" and not model.sessions.shared:
@@ -46,7 +46,7 @@ def cache_curve(pool: Pool, model: SessionPool) -> dict[str, object]:
         other = model.routed(find_routing(name))
         for n in sorted({max(1, round(f * replicas)) for f in FACTORS}):
             # each copy has a cache of its own
-            state = other.state(pool.arrival_rate_per_s, n * copies)
+            state = other.state(pool.rate_per_s, n * copies)
             curve.append({"routing": name, "replicas": n, "cached_share": state.share, "host_share": state.host_share})
     endless = float(
         np.maximum(model.sessions.cached_tokens, model.sessions.shared_tokens).sum() / model.sessions.input_tokens.sum()
@@ -109,13 +109,13 @@ def _row(found: Answered, rate_per_s: float) -> dict[str, float]:
     }
 
 
-def overload_at(pool: Pool, clients: Clients, arrival_rate_per_s: float) -> dict[str, float] | None:
+def overload_at(pool: Pool, clients: Clients, rate_per_s: float) -> dict[str, float] | None:
     """What becomes of the requests of a pool at a rate [1/s]."""
     model = _replayed(pool)
     if model is None:
         return None
     n = pool.size.replicas * pool.option.copies
-    return _row(model.answered(arrival_rate_per_s, n, _rules(pool, clients)), arrival_rate_per_s)
+    return _row(model.answered(rate_per_s, n, _rules(pool, clients)), rate_per_s)
 
 
 def beyond_capacity(pool: Pool, clients: Clients, promises: Promises) -> dict[str, object]:
@@ -138,7 +138,7 @@ def _beyond_capacity(pool: Pool, clients: Clients, promises: Promises) -> dict[s
             waiting = _longest_queue(model, n, SURGE_LOAD * full, p)
             tokens = round(waiting * pool.law.mean(m.INPUT))
             limits.append({"promise": p.label, "limit_s": p.limit_s, "max_queue": waiting, "max_queued_tokens": tokens})
-    recovery = model.surged(pool.arrival_rate_per_s, n, rules, SURGE_LOAD * full, SURGE_S)
+    recovery = model.surged(pool.rate_per_s, n, rules, SURGE_LOAD * full, SURGE_S)
     return {
         "loads": [{"load": x, **_row(model.answered(x * full, n, rules), x * full)} for x in LOADS],
         "limits": limits,
@@ -211,7 +211,7 @@ def speculation_remark(question: CompiledQuestion, pool: Pool) -> Remark | None:
     setup = replace(pool.setup, kv_tokens=float(plain_option.kv_tokens(pool.setup.slots)))
     plain = pool_model(question, plain_option, setup, arrivals)
     own = pool_model(question, option, pool.setup, arrivals)
-    rate = pool.arrival_rate_per_s / pool.size.replicas
+    rate = pool.rate_per_s / pool.size.replicas
 
     def gain(at: float) -> float:
         return _median(plain, at) / _median(own, at)

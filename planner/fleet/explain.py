@@ -90,8 +90,8 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
 
 def _helps(problem: FleetProblem, broken: Promise) -> Iterator[str]:
     """What would help, of what the question leaves to be had."""
-    engines, limited, asked = problem.engines, broken.limits, problem.question.asked
-    groups = ["larger groups (--tp left open)"] if engines.tp or engines.tp_options else []
+    inputs, limited, asked = problem.inputs, broken.limits, problem.question.asked
+    groups = ["larger groups (--tp left open)"] if inputs.tp or inputs.tp_options else []
     named = asked.get("gpu")
     faster = [] if isinstance(named, (list, tuple)) and ANY in named else ["(--gpu any)"]
     if "ttft_s" in limited:
@@ -99,7 +99,7 @@ def _helps(problem: FleetProblem, broken: Promise) -> Iterator[str]:
         yield from _either("a faster prefill: ", [*groups, *(f"a faster GPU {flag}" for flag in faster), *cache])
         yield "promise long prompts less: cut the workload, or promise a lower quantile (--slo ttft:p95=...)"
     if "tpot_s" in limited:
-        budget = ["a smaller --token-budget"] if engines.token_budget else []
+        budget = ["a smaller --token-budget"] if inputs.token_budget else []
         yield from _either("", [*budget, *groups, *(f"memory with more bandwidth {flag}" for flag in faster)])
     if "e2e_s" in limited:
         yield from _either("", ["shorter outputs", *(f"a GPU with more memory bandwidth {flag}" for flag in faster)])
@@ -159,7 +159,7 @@ def beyond_power(question: CompiledQuestion, rate_per_s: float, needed_w: float)
     """The error that says how much power is missing; the cheapest fleet without a bound draws `needed_w` [W]."""
     told = math.ceil(needed_w / 10.0) / 100.0
     return InfeasibleError(
-        f"no fleet within {question.purchase.max_kw:g} kW serves {format_count(rate_per_s)} requests/s",
+        f"no fleet within {question.inputs.max_kw:g} kW serves {format_count(rate_per_s)} requests/s",
         "What would help:",
         [f"--max-kw {told:g}: the cheapest fleet without a bound", "another GPU type beside these (--gpu)"],
     )
@@ -223,7 +223,7 @@ def _nearest_fleet(problem: FleetProblem) -> Shortfall | None:
 
     engines = _nearest_engines(problem)
     fleets = [nearest(0, top, engines)]
-    inner = _uncompressed(problem) if problem.search.pools > 1 else []
+    inner = _uncompressed(problem) if problem.inputs.pools > 1 else []
     for s in inner[:: max(1, len(inner) // TRIED)]:
         parts = [nearest(0, s, engines), nearest(s, top, engines)]
         known = [part for part in parts if part is not None]

@@ -34,7 +34,7 @@ class Verdict:
     ----------
     pool
         Name.
-    arrival_rate_per_s
+    rate_per_s
         Rate of the pool [1/s].
     prediction
         Latency and occupancy.
@@ -47,7 +47,7 @@ class Verdict:
     """
 
     pool: str
-    arrival_rate_per_s: float
+    rate_per_s: float
     prediction: Prediction
     broken: tuple[Promise, ...]
     overload: Mapping[str, float] | None = None
@@ -78,18 +78,18 @@ class Fleet:
 
     # --- what a shape says ----------------------------------------------------------------------------------------
 
-    def predict(self, fleet_rate_per_s: float, counts: Sequence[int], quick: bool = False) -> list[Prediction]:
+    def predict(self, rate_per_s: float, counts: Sequence[int], quick: bool = False) -> list[Prediction]:
         """Every pool at a rate of the fleet [1/s] with these numbers of replicas serving; of a sample where it is to be `quick`."""
         raise NotImplementedError
 
     def sizes_for(
-        self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
+        self, rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
     ) -> list[PoolSize] | Shortfall:
         """The cheapest sizes that keep the promises at a rate of the fleet, at the middle draw of its traffic.
 
         Parameters
         ----------
-        fleet_rate_per_s
+        rate_per_s
             The rate [1/s].
         margins
             Of every pool, the iteration times it keeps them with.
@@ -104,7 +104,7 @@ class Fleet:
         """The same fleet with iteration times longer by so many standard deviations of their error, at a draw of its traffic."""
         raise NotImplementedError
 
-    def keeps(self, fleet_rate_per_s: float) -> bool:
+    def keeps(self, rate_per_s: float) -> bool:
         """Whether the fleet as it stands keeps its latency promises at a rate [1/s]; replays end as soon as one is broken."""
         raise NotImplementedError
 
@@ -178,12 +178,12 @@ class Fleet:
         """The pools whose replicas turn requests away and whose clients lose patience."""
         return self.pools
 
-    def overload_at(self, pool: Pool, arrival_rate_per_s: float) -> Mapping[str, float] | None:
+    def overload_at(self, pool: Pool, rate_per_s: float) -> Mapping[str, float] | None:
         """What becomes of a pool's requests at a rate [1/s]; ``None`` where no limit is stated."""
         clients = self.question.clients
         if not clients.stated or not any(pool is p for p in self.doors):
             return None
-        return overload_at(pool, clients, arrival_rate_per_s)
+        return overload_at(pool, clients, rate_per_s)
 
     def overload(self) -> dict[str, object] | None:
         """What happens in its pools beyond their capacity; ``None`` where no limit is stated."""
@@ -198,17 +198,17 @@ class Fleet:
 
     # --- sizes ---
 
-    def size(self, fleet_rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
+    def size(self, rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
         """The cheapest sizes that keep the promises at a rate of the fleet [1/s] with the confidence asked for, all draws of its
         traffic considered; `near` are numbers thought to be close."""
         margins = self.margins(self.promises.confidence)
-        found = self.sizes_for(fleet_rate_per_s, margins, near, quick=True)
+        found = self.sizes_for(rate_per_s, margins, near, quick=True)
         if isinstance(found, Shortfall) or not self.promises.latency:
-            return found if isinstance(found, Shortfall) else self.sizes_for(fleet_rate_per_s, margins, near)
+            return found if isinstance(found, Shortfall) else self.sizes_for(rate_per_s, margins, near)
         counts = [size.replicas for size in found]
-        return self.sizes_for(fleet_rate_per_s, self.resized(counts).margins_at(fleet_rate_per_s), counts)
+        return self.sizes_for(rate_per_s, self.resized(counts).margins_at(rate_per_s), counts)
 
-    def margins_at(self, fleet_rate_per_s: float) -> list[Margin]:
+    def margins_at(self, rate_per_s: float) -> list[Margin]:
         """Iteration times with which pools about as large as these keep their promises with the confidence asked for.
 
         All draws of the traffic at a rate of the fleet [1/s] are considered.
@@ -216,16 +216,16 @@ class Fleet:
         # a plan whose traffic has one draw does not pay for the others
         from planner.fleet.sure import Errors
 
-        margins, errors = self.margins(self.promises.confidence), Errors(self, fleet_rate_per_s)
+        margins, errors = self.margins(self.promises.confidence), Errors(self, rate_per_s)
         if self.promises.latency and len(errors.draws) > 1 and errors.sd > 0.0:
             errors.spread(margins[0].deviations)
             deviations = errors.deviations_for(self.promises.confidence)
             margins = [replace(margin, deviations=deviations) for margin in margins]
         return margins
 
-    def stands(self, fleet_rate_per_s: float, margins: Sequence[Margin]) -> bool:
+    def stands(self, rate_per_s: float, margins: Sequence[Margin]) -> bool:
         """Whether the pools as they stand keep promises and cap at a rate [1/s] with these iteration times; all requests decide."""
-        sizes = self.sizes_for(fleet_rate_per_s, margins, self.counts)
+        sizes = self.sizes_for(rate_per_s, margins, self.counts)
         return not isinstance(sizes, Shortfall) and all(
             size.replicas <= n for size, n in zip(sizes, self.counts, strict=True)
         )
@@ -291,14 +291,14 @@ class Fleet:
         """Largest stable rate of the fleet at this mix of requests [1/s]."""
         return min(p.size.replicas * p.capacity_per_s / p.law.share for p in self.pools)
 
-    def at(self, fleet_rate_per_s: float) -> list[Verdict]:
+    def at(self, rate_per_s: float) -> list[Verdict]:
         """Every pool as it stands at a rate of the fleet [1/s], each held against the promises."""
         verdicts = []
-        for pool, found in zip(self.pools, self.predict(fleet_rate_per_s, self.counts), strict=True):
+        for pool, found in zip(self.pools, self.predict(rate_per_s, self.counts), strict=True):
             missed = tuple(
                 p for p in self.promises.latency if found.load >= 1.0 or found.value(p.metric, p.quantile) > p.limit_s
             )
-            rate = fleet_rate_per_s * pool.law.share
+            rate = rate_per_s * pool.law.share
             shares = tuple((p, share) for p in self.promises.joint if not math.isnan(share := found.share(p)))
             verdicts.append(Verdict(pool.name, rate, found, missed, self.overload_at(pool, rate), shares))
         return verdicts
@@ -343,14 +343,14 @@ class Fleet:
             for p in self.shared_promises
         ]
 
-    def excess(self, fleet_rate_per_s: float, quick: bool = True) -> float:
+    def excess(self, rate_per_s: float, quick: bool = True) -> float:
         """Logarithm of the worst latency over its limit at a rate of the fleet [1/s]: positive = a promise is broken [1].
 
         Where it is to be `quick` a broken promise is told as infinite.
         """
-        if quick and not self.keeps(fleet_rate_per_s):
+        if quick and not self.keeps(rate_per_s):
             return math.inf
-        found = self.look(fleet_rate_per_s)
+        found = self.look(rate_per_s)
         if any(prediction.load >= 1.0 for prediction in found):
             return math.inf
         over = [p.value(q.metric, q.quantile) / q.limit_s for p in found for q in self.own_promises]
@@ -359,18 +359,18 @@ class Fleet:
         worst = max((x for x in over if not math.isnan(x)), default=0.0)
         return math.log(worst) if 0.0 < worst < math.inf else math.copysign(math.inf, worst - 1.0)
 
-    def holds(self, fleet_rate_per_s: float) -> bool:
+    def holds(self, rate_per_s: float) -> bool:
         """Whether the fleet as it stands keeps promises, with the question's confidence, and utilization cap at a rate [1/s]."""
         cap = self.promises.utilization_cap * (1.0 + 1e-9)
         for pool in self.pools:
-            if fleet_rate_per_s * pool.law.share > cap * pool.size.replicas * pool.capacity_per_s:
+            if rate_per_s * pool.law.share > cap * pool.size.replicas * pool.capacity_per_s:
                 return False
         deviations = self.margins(self.promises.confidence)[0].deviations
-        return self.slowed(deviations).keeps(fleet_rate_per_s)
+        return self.slowed(deviations).keeps(rate_per_s)
 
-    def look(self, fleet_rate_per_s: float, counts: Sequence[int] | None = None) -> list[Prediction]:
+    def look(self, rate_per_s: float, counts: Sequence[int] | None = None) -> list[Prediction]:
         """The same as :meth:`predict` from a sample of the requests; `counts` default to the pools as they stand."""
-        return self.predict(fleet_rate_per_s, self.counts if counts is None else counts, quick=True)
+        return self.predict(rate_per_s, self.counts if counts is None else counts, quick=True)
 
     def headroom(self, at_most: float = math.inf) -> float:
         """Largest factor on the traffic the fleet as it stands serves within all promises, to a step, rounded down."""

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from planner.fleet.margin import Margin
+from planner.machine.hardware import GpuSpec, ModelSpec, shard
 from planner.methods import find_method
 from planner.methods.base import Method
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
 from planner.queueing.order import distinct
 from planner.replica.engine import EngineOption, engine_options
-from planner.replica.floor import hardware_floor
 from planner.workload import pools as m
 from planner.workload.pools import State
 
@@ -38,15 +38,46 @@ MAX_BOUNDARIES = 20
 
 def engine_choices(question: CompiledQuestion) -> list[EngineOption]:
     """Every engine that the question leaves open."""
-    method, traffic = find_method(question.method), question.traffic
-    return engine_options(
-        question.engines,
-        question.purchase,
-        traffic.workload.max_total,
-        traffic.longest,
-        method,
-        traffic.shared_prefix,
-    )
+    return engine_options(question, find_method(question.method))
+
+
+def hardware_floor(
+    gpu: GpuSpec,
+    model: ModelSpec,
+    rate_per_s: float,
+    new_input_tokens: ArrayLike,
+    output_tokens: ArrayLike,
+    kv_token_iterations: ArrayLike,
+) -> NDArray[np.float64]:
+    r"""Lower bound of the GPUs for a rate if nothing were ever lost: FLOPs and bytes of the traffic over the data sheet's peaks.
+
+    .. math:: n \ge \lambda \max\left( \frac{2 P_{active} (L_{new} + O)}{FLOPS},\; \frac{E[KV]\, b_{kv}}{BW} \right)
+
+    Parameters
+    ----------
+    gpu, model
+        Hardware and model.
+    rate_per_s
+        Rate [1/s].
+    new_input_tokens, output_tokens
+        Means per request [tokens]; scalars or arrays of one shape.
+    kv_token_iterations
+        Mean of sum over decode steps of the context [tokens x iterations].
+
+    Returns
+    -------
+    ndarray
+        The larger of what matrix arithmetic (2 FLOP per active parameter and token, attention left out) and reading the KV cache
+        (weights shared by any batch) take [GPUs].
+    """
+    dtype = model.weight_dtype if model.weight_dtype in gpu.flops_per_s else "bf16"
+    peak = max(gpu.flops_per_s.get(dtype, 0.0), gpu.flops_per_s.get("bf16", 0.0))
+    flops = 2.0 * model.parameters_active * (np.asarray(new_input_tokens) + np.asarray(output_tokens))
+    # sparse attention must read its index of every token, not the tokens
+    index = model.index_layers * model.index_bytes
+    kv_bytes = np.asarray(kv_token_iterations) * (index or shard(model).full_bytes_per_token)
+    compute = rate_per_s * flops / peak if peak > 0.0 else 0.0 * flops
+    return np.asarray(np.maximum(compute, rate_per_s * kv_bytes / gpu.bandwidth_bytes_per_s))
 
 
 def least_by_hardware(method: Method, option: EngineOption, sums: FloatArray, rate_per_s: float) -> FloatArray:
@@ -76,10 +107,10 @@ class SearchGrid:
 
     def __init__(self, question: CompiledQuestion, options: Sequence[EngineOption] | None = None) -> None:
         self.question = question
-        self.search, self.engines, self.kept = question.search, question.engines, question.promises
+        self.search, self.inputs, self.kept = question.search, question.inputs, question.promises
         self.rate = question.traffic.rate_per_s
         self.method = find_method(question.method)
-        self.moments = question.traffic.moments(self.engines.chunk)
+        self.moments = question.traffic.moments(self.inputs.chunk)
         self.fleet_promises = self.kept.of_fleet
         # what every pool keeps by itself
         self.promises = self.kept.of_pools
@@ -92,8 +123,8 @@ class SearchGrid:
     def all_states(self) -> list[State]:
         """Every state of the grid, bottom first: boundaries with and without a band of prompts to compress."""
         top = self.moments.top
-        boundaries = [b for b in self.boundary_grid if b < top] if self.search.pools > 1 else []
-        gammas = self.search.gammas if self.moments.compressible else (1.0,)
+        boundaries = [b for b in self.boundary_grid if b < top] if self.inputs.pools > 1 else []
+        gammas = self.inputs.gammas if self.moments.compressible else (1.0,)
         inner = []
         for gamma in sorted({1.0, *gammas}) if 1.0 in gammas or not self.moments.compressible else sorted(gammas):
             for b in boundaries:
@@ -106,8 +137,8 @@ class SearchGrid:
     @cached_property
     def boundary_grid(self) -> tuple[float, ...]:
         """Boundaries searched [tokens]."""
-        if self.search.boundaries is not None:
-            return self.search.boundaries
+        if self.inputs.boundaries is not None:
+            return self.inputs.boundaries
         points = distinct(self.moments.total)
         below = np.array([self.moments.cumulative(b) for b in points.tolist()])
         parts = below[:, [m.SHARE, m.NEW_INPUT, m.DECODE, m.KV]]
@@ -134,7 +165,7 @@ class SearchGrid:
         # a band must end below the next boundary, so that every request has one neighbour to be compressed into
         allowed = reach[:, None] <= np.where(np.arange(top + 1) == top, np.inf, boundary)[None, :]
         allowed &= boundary[:, None] < boundary[None, :]
-        if self.search.pools <= 2:
+        if self.inputs.pools <= 2:
             # every pool of such a fleet touches the bottom or the top
             inner = np.ones_like(allowed)
             inner[0, :] = inner[:, top] = False
@@ -153,7 +184,7 @@ class SearchGrid:
         # the paper's method is a closed form of the moments: its exact sizes take the place of bounds
         self.exact_bounds = self.method.sizes_exactly(self.options, self.promises)
         if self.exact_bounds:
-            chunk = float(self.engines.chunk)
+            chunk = float(self.inputs.chunk)
             edges = chunk * np.arange(1.0, math.ceil(self.moments.longest_prompt / chunk) + 1.0)
             chunks = self._prompt_quantile(i, j, share, edges) / chunk
         cap = self.kept.utilization_cap
@@ -262,7 +293,7 @@ class SearchGrid:
         edges = np.isfinite(self.bounds).astype(np.float64) * len(self.options)
         paths = edges[:, top].copy()
         total = paths[0]
-        for _ in range(1, self.search.pools):
+        for _ in range(1, self.inputs.pools):
             paths = edges @ np.where(np.arange(top + 1) == top, 0.0, paths)
             total += paths[0]
         return int(total)

@@ -16,6 +16,7 @@ from planner.catalog.profiles import Profile
 from planner.engines import DEFAULT_ENGINE, Engine
 from planner.engines import engine as find_engine
 from planner.fleet.fleet import Fleet
+from planner.fleet.grid import hardware_floor
 from planner.fleet.margin import band_of
 from planner.fleet.pool import Pool, Shortfall
 from planner.methods import find_method
@@ -25,8 +26,8 @@ from planner.predict.records import Outage, Requests, Run
 from planner.predict.run import kernel_in_use, replay
 from planner.predict.traffic import WHOLE
 from planner.promise import MEAN, Promise
-from planner.question.compiled import CompiledQuestion, Engines, Traffic
-from planner.replica.floor import hardware_floor
+from planner.question.compiled import CompiledQuestion, Traffic
+from planner.question.options import PlanInputs
 from planner.shared.remarks import Remark
 from planner.units import GIB, HOUR_S, format_count, format_duration
 from planner.workload import pools as m
@@ -43,7 +44,7 @@ SMALL_FLEET = 6
 
 def assumptions_of(fleet: Fleet, feels_bursts: bool) -> Iterator[Remark]:
     """What was assumed on the user's behalf."""
-    traffic, purchase = fleet.question.traffic, fleet.question.purchase
+    traffic, inputs = fleet.question.traffic, fleet.question.inputs
     for option in {id(p.option.profile): p.option for p in fleet.pools}.values():
         profile, model, gpu = option.profile, option.model, option.gpu
         yield Remark(
@@ -59,7 +60,7 @@ def assumptions_of(fleet: Fleet, feels_bursts: bool) -> Iterator[Remark]:
                 "host": f", {_host(profile).age}" if profile.provenance == "estimated" else "",
             },
         )
-        if any(find_gpu(name).name == gpu.name for name in purchase.price):
+        if any(find_gpu(name).name == gpu.name for name in inputs.price):
             source = ""
         elif profile.replica_usd_per_hour is not None:
             source = f" (of profile {profile.name}; --price overrides)"
@@ -73,8 +74,8 @@ def assumptions_of(fleet: Fleet, feels_bursts: bool) -> Iterator[Remark]:
     yield from (change for change in traffic.changes if change.code != FEW)
     yield _arrivals_assumed(fleet, feels_bursts)
     yield from _sending_assumed(traffic)
-    if purchase.availability_target is not None:
-        repair = {"failures_per_hour": purchase.failures_per_hour, "repair_hours": purchase.repair_hours}
+    if inputs.availability_target is not None:
+        repair = {"failures_per_hour": inputs.failures_per_hour, "repair_hours": inputs.repair_hours}
         yield Remark("failures", repair)
     if traffic.workload.provenance.length_split:
         yield Remark("length_split", {"split": traffic.workload.provenance.length_split})
@@ -197,7 +198,7 @@ def _impossible(pool: Pool) -> Iterator[Remark]:
     """A pool below what the arithmetic alone takes, as a profile that charges nothing for prefill allows."""
     law, option = pool.law, pool.option
     new, output, kv = law.mean(m.NEW_INPUT), law.mean(m.OUTPUT), law.mean(m.KV)
-    floor = hardware_floor(option.gpu, option.model, pool.arrival_rate_per_s, new, output, kv)
+    floor = hardware_floor(option.gpu, option.model, pool.rate_per_s, new, output, kv)
     gpus, least = pool.size.replicas * option.profile.gpus, float(floor)
     if gpus < least:
         names = {"gpu": option.gpu.name, "profile": option.profile.name}
@@ -206,36 +207,36 @@ def _impossible(pool: Pool) -> Iterator[Remark]:
 
 def options_without_effect(question: CompiledQuestion, fleet: Fleet) -> Iterator[Remark]:
     """Options given that change nothing."""
-    engines, purchase = question.engines, question.purchase
+    inputs = question.inputs
     if question.traffic.sessions is None:
         of_caches = {
-            "session_ttl": engines.session_ttl_s is not None,
-            "offload": engines.offload_gib > 0.0,
-            "offload_disk": engines.offload_disk_gib > 0.0,
+            "session_ttl": inputs.session_ttl is not None,
+            "offload": inputs.offload > 0.0,
+            "offload_disk": inputs.offload_disk > 0.0,
         }
         yield from (Remark("no_sessions", {"option": option}) for option, given in of_caches.items() if given)
     own = fleet.pools[0].option
-    searched = {own.gpu.name} if engines.profile is not None else {find_gpu(g).name for g in engines.gpu}
+    searched = {own.gpu.name} if inputs.profile is not None else {find_gpu(g).name for g in inputs.gpu}
     prices: Mapping[str, Mapping[str, object]] = {
-        "--price": purchase.price,
-        "--spot-price": purchase.spot_price,
-        "--inventory": purchase.inventory,
+        "--price": inputs.price,
+        "--spot-price": inputs.spot_price,
+        "--inventory": inputs.inventory,
     }
     for option, given in prices.items():
         if idle := [name for name in given if find_gpu(name).name not in searched]:
             yield Remark("not_searched", {"option": option, "names": ", ".join(idle)})
-    if engines.profile is not None:
-        usual = Engines()
+    if inputs.profile is not None:
+        usual = PlanInputs(promises=inputs.promises)
         for name, named, default, taken in (
-            ("model", find_model(engines.model, like=engines.like).name, find_model(usual.model).name, own.model.name),
-            ("gpu", [find_gpu(g).name for g in engines.gpu], [find_gpu(g).name for g in usual.gpu], [own.gpu.name]),
+            ("model", find_model(inputs.model, like=inputs.like).name, find_model(usual.model).name, own.model.name),
+            ("gpu", [find_gpu(g).name for g in inputs.gpu], [find_gpu(g).name for g in usual.gpu], [own.gpu.name]),
         ):
             if named not in (default, taken):
                 taken_by = {"profile": own.profile.name, "model": own.model.name, "gpu": own.gpu.name}
                 yield Remark("other_profile", {"option": name, **taken_by})
-    if purchase.spot_share > 0.0 and not purchase.spot_price:
+    if inputs.spot_share > 0.0 and not inputs.spot_price:
         yield Remark("spot_without_price")
-    if purchase.spot_price and purchase.spot_share == 0.0:
+    if inputs.spot_price and inputs.spot_share == 0.0:
         yield Remark("spot_without_share")
 
 
@@ -336,7 +337,7 @@ def deaths_of(fleet: Fleet) -> Iterator[Remark]:
         on_a_node = min(max(option.gpu.gpus_per_node // option.price.gpus_per_replica, 1), pool.bought - 1)
         for dead in sorted({spares, on_a_node} if on_a_node > spares else {spares}):
             yield from _after(
-                pool, fleet.own_promises, dead, HOUR_S * fleet.question.purchase.repair_hours, dead > spares
+                pool, fleet.own_promises, dead, HOUR_S * fleet.question.inputs.repair_hours, dead > spares
             )
 
 
@@ -345,15 +346,13 @@ def _after(pool: Pool, promises: tuple[Promise, ...], dead: int, repair_s: float
     copies, model = pool.model.copies, pool.model.single
     if not 0 < dead < pool.bought:
         return
-    count, unknown = (
-        pool.bought * copies,
-        Remark("deaths_unknown", {"pool": pool.name, "spares": pool.bought - pool.size.replicas}),
-    )
+    count = pool.bought * copies
+    unknown = Remark("deaths_unknown", {"pool": pool.name, "spares": pool.bought - pool.size.replicas})
     # pools with caches and speculation have requests of their own
     if type(model) is not ReplayPool:
         yield unknown
         return
-    laid = model.traffic.lay(pool.arrival_rate_per_s, count, model.engine.routing, most=WHOLE)
+    laid = model.traffic.lay(pool.rate_per_s, count, model.engine.routing, most=WHOLE)
     if laid.replicas != count:
         yield unknown
         return

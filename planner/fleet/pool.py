@@ -112,7 +112,7 @@ class Pool:
     ----------
     law, option, setup, model
         Requests, engine, replica, latency method.
-    arrival_rate_per_s
+    rate_per_s
         Rate it was sized for [1/s].
     size
         Replicas that serve, and what they achieve.
@@ -126,7 +126,7 @@ class Pool:
     option: EngineOption
     setup: ReplicaSetup
     model: PoolModel
-    arrival_rate_per_s: float
+    rate_per_s: float
     size: PoolSize
     bought: int
     name: str = "all"
@@ -172,14 +172,15 @@ def replica_for(
 
 def _set_up(question: CompiledQuestion, option: EngineOption, law: PoolLaw, high_tokens: float) -> ReplicaSetup | None:
     """What a replica holds, the same whatever the rate and the price: made once for questions about the same traffic."""
-    method, engines, parts = find_method(question.method), question.engines, question.promises.parts
+    method, inputs, parts = find_method(question.method), question.inputs, question.promises.parts
+    of_engines = inputs.chunk, inputs.token_budget, inputs.tp, inputs.tp_options
     # a common budget keeps slots apart from what is promised
-    asked = ("set up", id(law), high_tokens, question.method, repr(engines), () if method.shares_budget else parts)
+    asked = ("set up", id(law), high_tokens, question.method, *of_engines, () if method.shares_budget else parts)
     made: list[tuple[EngineOption, ReplicaSetup | None, PoolLaw]] = once(asked, list)
     for engine, setup, _ in made:
         if engine.does_as(option):
             return setup
-    setup = set_up(option, law, high_tokens, engines, parts, method)
+    setup = set_up(option, law, high_tokens, inputs, parts, method)
     made.append((option, setup, law))
     return setup
 
@@ -208,7 +209,7 @@ def _by_method(
     question: CompiledQuestion, option: EngineOption, setup: ReplicaSetup, arrivals: PoolTraffic
 ) -> PoolModel:
     """The model of a pool of single copies as the latency method has it, speculation included."""
-    method, chunk, routing = find_method(question.method), question.engines.chunk, question.routing
+    method, chunk, routing = find_method(question.method), question.inputs.chunk, question.routing
     if not (method.feels_bursts or question.traffic.sending.ordinary):
         raise InputError(
             f"burst, surge, in_flight: method {method.name} knows Poisson arrivals alone", "Take --method mixed."
@@ -227,16 +228,20 @@ def _by_method(
 
 def prefix_cache(question: CompiledQuestion, option: EngineOption) -> PrefixCache:
     """Where replicas keep prompts beside their KV memory."""
-    engines = question.engines
+    inputs = question.inputs
     bytes_per_token = option.parallel.tp * kv_bytes_per_token(option.model, option.parallel.tp)
+
+    def tokens_per_s(gbps: float) -> float:
+        return gbps * 1e9 / 8.0 / bytes_per_token
+
     return PrefixCache(
-        engines.offload_gib * GIB / bytes_per_token,
-        option.parallel.tp * engines.offload_gbps * 1e9 / 8.0 / bytes_per_token,
-        math.inf if engines.session_ttl_s is None else engines.session_ttl_s,
-        window_share(option.model) if find_engine(engines.engine or DEFAULT_ENGINE).keeps_windows else 0.0,
-        engines.offload_disk_gib * GIB / bytes_per_token,
-        engines.offload_disk_gbps * 1e9 / 8.0 / bytes_per_token,
-        engines.write_through,
+        inputs.offload * GIB / bytes_per_token,
+        tokens_per_s(option.parallel.tp * inputs.offload_gbps),
+        math.inf if inputs.session_ttl is None else inputs.session_ttl,
+        window_share(option.model) if find_engine(inputs.engine or DEFAULT_ENGINE).keeps_windows else 0.0,
+        inputs.offload_disk * GIB / bytes_per_token,
+        tokens_per_s(inputs.offload_disk_gbps),
+        inputs.write_through,
     )
 
 
@@ -252,7 +257,7 @@ def broken(prediction: Prediction, promises: Sequence[Promise]) -> Promise | Non
 
 def smallest_pool(
     model: PoolModel,
-    arrival_rate_per_s: float,
+    rate_per_s: float,
     promises: Promises,
     least: int = 1,
     levels: tuple[float, ...] | None = None,
@@ -269,7 +274,7 @@ def smallest_pool(
     ----------
     model
         Latency method of the pool.
-    arrival_rate_per_s
+    rate_per_s
         Rate of the pool [1/s].
     promises
         What the pool keeps: latencies, utilization cap, minimum.
@@ -286,23 +291,23 @@ def smallest_pool(
     """
     levels = promises.levels() if levels is None else levels
     least = max(least, promises.min_replicas)
-    by_cap = _by_cap(model, arrival_rate_per_s, promises, max(1, math.ceil(start or least)))
+    by_cap = _by_cap(model, rate_per_s, promises, max(1, math.ceil(start or least)))
     floor = max(by_cap, least)
     slow = model.under(margin.slow)
-    keeps = _question(model, slow, arrival_rate_per_s, promises)
+    keeps = _question(model, slow, rate_per_s, promises)
     number: int | Shortfall = floor
     if promises.latency:
         begin = max(floor, math.ceil(start or 0.0))
-        number = _bracketed(slow, arrival_rate_per_s, promises.latency, levels, floor, begin, keeps)
+        number = _bracketed(slow, rate_per_s, promises.latency, levels, floor, begin, keeps)
         if isinstance(number, int) and not quick:
             number = _decided(number, floor, keeps)
     if isinstance(number, Shortfall):
         return unsure(number, model, slow, levels, margin)
-    prediction = Prediction.unknown() if quick else model.predict(arrival_rate_per_s, number, levels)
+    prediction = Prediction.unknown() if quick else model.predict(rate_per_s, number, levels)
     if number == floor:
         why = _why_cap(by_cap, floor, least, promises)
     else:
-        why = Remark("promise", {"promise": _missed_by(slow, arrival_rate_per_s, number - 1, promises, levels, quick)})
+        why = Remark("promise", {"promise": _missed_by(slow, rate_per_s, number - 1, promises, levels, quick)})
     return PoolSize(number, prediction, why)
 
 
@@ -323,7 +328,7 @@ def _question(model: PoolModel, slow: PoolModel, rate: float, promises: Promises
 
 def without_luck(pool: Pool, promises: Promises, margin: Margin) -> Pool:
     """A pool that a search sized: of a short trace, whose sample is one draw of the gateway's choices, by several."""
-    rate, slow = pool.arrival_rate_per_s, pool.model.under(margin.slow)
+    rate, slow = pool.rate_per_s, pool.model.under(margin.slow)
     if not promises.latency or not slow.is_short(rate, pool.size.replicas):
         return pool
     floor = max(_by_cap(pool.model, rate, promises, pool.size.replicas), promises.min_replicas)
@@ -450,13 +455,13 @@ def _why_cap(by_cap: int, chosen: int, least: int, promises: Promises) -> Remark
 
 
 def evaluate_pool(
-    model: PoolModel, arrival_rate_per_s: float, replicas: int, levels: tuple[float, ...], quick: bool = False
+    model: PoolModel, rate_per_s: float, replicas: int, levels: tuple[float, ...], quick: bool = False
 ) -> Prediction:
     """The prediction at a given size, unstable included; of a sample of the requests where it is to be `quick`."""
-    load = arrival_rate_per_s / (replicas * model.capacity_at(replicas))
+    load = rate_per_s / (replicas * model.capacity_at(replicas))
     if load >= 1.0:
         return unstable(levels, load)
-    return (model.look if quick else model.predict)(arrival_rate_per_s, replicas, levels)
+    return (model.look if quick else model.predict)(rate_per_s, replicas, levels)
 
 
 def gpus_by_type(pools: Sequence[Pool]) -> dict[str, int]:

@@ -58,8 +58,8 @@ class FleetProblem(SearchGrid):
 
     def __init__(self, question: CompiledQuestion, options: Sequence[EngineOption] | None = None) -> None:
         super().__init__(question, options)
-        self.stock = {find_gpu(name).name: count for name, count in question.purchase.inventory.items()}
-        self.max_w = math.inf if question.purchase.max_kw is None else 1e3 * question.purchase.max_kw
+        self.stock = {find_gpu(name).name: count for name, count in question.inputs.inventory.items()}
+        self.max_w = math.inf if question.inputs.max_kw is None else 1e3 * question.inputs.max_kw
         if self.stock and self.max_w < math.inf:
             raise InputError(
                 "max_kw: stands beside inventory, and the search keeps to one of them", "Give the one that binds."
@@ -151,7 +151,7 @@ class FleetProblem(SearchGrid):
         """How many replicas an engine is asked about before any fleet is known, one number or none: a step beyond those it is
         known to need, so that one which needs many times its bound is left for another before it is sized."""
         i, j, k = key
-        allowed = self.search.max_evaluations
+        allowed = self.inputs.max_evaluations
         if below < MANY or self.units > 1 or 0 < allowed <= 3 * (self.evaluations + 1):
             # what a search may ask is kept for its answer
             return []
@@ -266,7 +266,7 @@ class FleetProblem(SearchGrid):
         promises = shared if self.fleet_promises else self.kept.of_pools
         if not promises:
             return pool
-        rate, n, levels = pool.arrival_rate_per_s, pool.size.replicas, self.kept.only(promises).levels(self.levels)
+        rate, n, levels = pool.rate_per_s, pool.size.replicas, self.kept.only(promises).levels(self.levels)
 
         def excess(option: EngineOption, model: PoolModel) -> float:
             return excess_of(evaluate_pool(model.under(self.margin(option).slow), rate, n, levels, True), promises)
@@ -310,7 +310,7 @@ class FleetProblem(SearchGrid):
 
     def stops(self) -> bool:
         """Whether as many questions were asked as are allowed: the search then ends with a gap."""
-        allowed = self.search.max_evaluations
+        allowed = self.inputs.max_evaluations
         return bool(allowed) and self.evaluations >= allowed
 
     def fits(self, pools: Sequence[Pool]) -> bool:

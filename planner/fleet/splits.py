@@ -61,7 +61,7 @@ class Found:
 
 
 def solve(problem: FleetProblem) -> Found:
-    """The cheapest fleet of at most ``search.pools`` pools, within the inventory or the power."""
+    """The cheapest fleet of at most ``inputs.pools`` pools, within the inventory or the power."""
     bounded = problem.stock or problem.max_w < math.inf
     # a promise of the fleet has no search within an inventory
     found = _solve(problem, limited=True) if bounded and not problem.fleet_promises else None
@@ -81,7 +81,7 @@ def _solve(problem: FleetProblem, limited: bool) -> Found:
     first = PoolSearch(*problem.known(), ask, _stock(problem, limited), problem.stops)
     outcome = first.run(1)
     one = _pools(problem, outcome.path)
-    if problem.search.pools == 1 or (one and _is_unbeatable(problem, one[0][1])):
+    if problem.inputs.pools == 1 or (one and _is_unbeatable(problem, one[0][1])):
         return Found(one, one[0] if one else None, outcome, outcome, problem.fleets())
     problem.open_grid()
     top = len(problem.states) - 1
@@ -91,7 +91,7 @@ def _solve(problem: FleetProblem, limited: bool) -> Found:
     single = SearchOutcome(path, outcome.cost, outcome.lower_bound)
     best = single
     # what is asked for fewer pools is known for more
-    for count in sorted({2, problem.search.pools}):
+    for count in sorted({2, problem.inputs.pools}):
         best = search.run(count, (best.cost, best.path))
     return Found(_pools(problem, best.path), one[0] if one else None, best, single, problem.fleets())
 
@@ -157,7 +157,7 @@ def _kept(problem: FleetProblem, pools: Sequence[tuple[Edge, Pool]]) -> int:
     for draw in range(DRAWS, DRAWS + TRIED):
         held += all(
             pool.model.under(problem.margin(pool.option).slow, draw).keeps(
-                pool.arrival_rate_per_s, pool.size.replicas, problem.kept.of_pools
+                pool.rate_per_s, pool.size.replicas, problem.kept.of_pools
             )
             for _, pool in pools
         )

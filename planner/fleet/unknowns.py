@@ -40,9 +40,9 @@ def least_cost(question: CompiledQuestion) -> float:
     Infinite where no engine holds the model, has a price, or keeps the promises for one request alone.
     """
     # the ends of what a search tries tell engines apart; all of it would take as long as a plan
-    engines = replace(question.engines, token_budget=question.engines.token_budget or ENDS)
+    inputs = replace(question.inputs, token_budget=question.inputs.token_budget or ENDS, pools=1)
     try:
-        problem = FleetProblem(replace(question, engines=engines, search=replace(question.search, pools=1)))
+        problem = FleetProblem(replace(question, inputs=inputs))
     except InputError:
         return math.inf
     for k in np.argsort(problem.option_bounds[:, 0, -1], kind="stable").tolist():
@@ -71,7 +71,7 @@ def cheapest_types(question: CompiledQuestion, most: int = MOST_TYPES) -> tuple[
     """
     found = []
     for name in gpus():
-        cost = least_cost(replace(question, engines=replace(question.engines, gpu=(name,), profile=None)))
+        cost = least_cost(replace(question, inputs=replace(question.inputs, gpu=(name,), profile=None)))
         if math.isfinite(cost):
             found.append((cost, name))
     return tuple(name for _, name in sorted(found)[:most])
@@ -82,7 +82,7 @@ def _quickest_types(question: CompiledQuestion) -> tuple[str, ...]:
     fit = []
     for name, gpu in gpus().items():
         try:
-            engine_choices(replace(question, engines=replace(question.engines, gpu=(name,), profile=None)))
+            engine_choices(replace(question, inputs=replace(question.inputs, gpu=(name,), profile=None)))
         except InputError:
             continue
         fit.append((-max(gpu.flops_per_s.values()), name))
@@ -97,17 +97,17 @@ def with_types(question: CompiledQuestion) -> CompiledQuestion:
     InputError
         The model fits on no type with a price.
     """
-    engines = question.engines
-    if ANY not in engines.gpu:
+    inputs = question.inputs
+    if ANY not in inputs.gpu:
         return question
     # where none keeps the promises, the quickest say what binds
     found = cheapest_types(question) or _quickest_types(question)
     if not found:
         raise InputError(
-            f"gpu: no GPU type with a price holds {engines.model}", "Name one (--gpu) to see what it lacks."
+            f"gpu: no GPU type with a price holds {inputs.model}", "Name one (--gpu) to see what it lacks."
         )
-    named = [name for name in engines.gpu if name != ANY]
-    return replace(question, engines=replace(engines, gpu=tuple(dict.fromkeys([*named, *found]))))
+    named = [name for name in inputs.gpu if name != ANY]
+    return replace(question, inputs=replace(inputs, gpu=tuple(dict.fromkeys([*named, *found]))))
 
 
 ROUNDS = 8

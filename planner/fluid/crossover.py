@@ -15,7 +15,7 @@ from decimal import Decimal
 
 from planner.fluid.exclusive import check_costs, fixed_time_at_best, throughput
 from planner.fluid.numeric import formula
-from planner.shared.need import need
+from planner.shared.mathematics import need
 
 
 @formula()

@@ -41,7 +41,7 @@ from planner.fluid.numeric import (
     over_arrays,
     whole,
 )
-from planner.shared.need import need
+from planner.shared.mathematics import need
 
 _AGE_TIE = 1e-12
 """Costs so close are one: they differ by rounding alone [1]."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.fluid.exclusive import HazardFit, dtheta_first_order, hazard_fit, theta0
-from planner.shared.need import need
+from planner.shared.mathematics import need
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ import numpy as np
 
 from planner.fluid.exclusive import check_costs, zeta_of_theta
 from planner.fluid.numeric import expm1, formula
-from planner.shared.lattice import tail_of_sum
-from planner.shared.need import need
+from planner.shared.mathematics import need, tail_of_sum
 
 _ZERO, _ONE = Decimal(0), Decimal(1)
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from planner.fluid.numeric import exact, expm1_minus_linear, out, sign_checked, whole
 from planner.fluid.wait import floor_snapped, inexact, token_iterations
-from planner.shared.need import need
+from planner.shared.mathematics import need
 
 _STEPS = 50_000
 """Steps upwards over all segments before a value that is surely enough is taken instead of the least."""

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.shared.need import need
+from planner.shared.mathematics import need
 
 Scalar: TypeAlias = int | float | str | Fraction | Decimal
 """A number as it is given (mpmath numbers are taken as well)."""

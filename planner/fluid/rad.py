@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Any
 
 from planner.fluid.numeric import Scalar, ceil_div, out, over_arrays, sign_checked, whole
-from planner.shared.need import need
+from planner.shared.mathematics import need
 
 Lengths = Sequence[Sequence[Any]]
 """Joint length law: rows (prompt tokens, decode iterations, probability)."""

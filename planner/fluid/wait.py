@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from planner.fluid.numeric import out, sign_checked, whole
-from planner.shared.need import need
+from planner.shared.mathematics import need
 
 Types = Sequence[Sequence[Any]]
 """Rows (rate [requests/s], prompt [tokens], decode iterations [1])."""

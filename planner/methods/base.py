@@ -206,23 +206,23 @@ class PoolModel:
         """See :meth:`under`: one made anew."""
         return Scaled(self, slow=slow)
 
-    def is_short(self, arrival_rate_per_s: float, replicas: int) -> bool:
+    def is_short(self, rate_per_s: float, replicas: int) -> bool:
         """Whether all requests at a rate of the pool [1/s] are so few that a decision takes several draws of its gateway."""
         return False
 
-    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
+    def draws(self, rate_per_s: float) -> NDArray[np.int64]:
         """Draws of the traffic at a rate of the pool [1/s], the calmest first; one where there is nothing to draw."""
         return np.zeros(1, dtype=np.int64)
 
-    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+    def predict(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """Latency at a pool rate [1/s], the only place the rate stands, spread over `replicas`, at the given levels (ascending)."""
         raise NotImplementedError
 
-    def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+    def look(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """The same to a few percent, and without bands, where that takes less time."""
-        return self.predict(arrival_rate_per_s, replicas, quantiles)
+        return self.predict(rate_per_s, replicas, quantiles)
 
-    def excess(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
+    def excess(self, rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
         """Logarithm of the worst latency over its limit, as engines count both, in the replay by which :meth:`keeps` decides [1].
 
         nan where there is none.
@@ -238,12 +238,12 @@ class PoolModel:
         none is missed beyond doubt."""
         return None
 
-    def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
+    def keeps(self, rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
         """Whether so many replicas keep the promises; nearly, unless it is to be `sure`."""
-        if arrival_rate_per_s >= replicas * self.capacity_at(replicas):
+        if rate_per_s >= replicas * self.capacity_at(replicas):
             return False
         levels = tuple(sorted({*(p.quantile for p in promises), *(JOINT_LEVELS if self.joint else ())}))
-        found = (self.predict if sure else self.look)(arrival_rate_per_s, replicas, levels)
+        found = (self.predict if sure else self.look)(rate_per_s, replicas, levels)
         return found.load < 1.0 and all(found.value(p.metric, p.quantile) <= p.limit_s for p in promises)
 
 
@@ -296,27 +296,27 @@ class Scaled(PoolModel):
         """See :meth:`PoolModel.under`."""
         return Scaled(self.one.under(slow * self.slow, draw), self.copies)
 
-    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
+    def draws(self, rate_per_s: float) -> NDArray[np.int64]:
         """See :class:`PoolModel`."""
-        return self.one.draws(arrival_rate_per_s)
+        return self.one.draws(rate_per_s)
 
-    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+    def predict(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`."""
-        return self._told(self.one.predict(self.slow * arrival_rate_per_s, replicas * self.copies, quantiles))
+        return self._told(self.one.predict(self.slow * rate_per_s, replicas * self.copies, quantiles))
 
-    def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+    def look(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`."""
-        return self._told(self.one.look(self.slow * arrival_rate_per_s, replicas * self.copies, quantiles))
+        return self._told(self.one.look(self.slow * rate_per_s, replicas * self.copies, quantiles))
 
     def unloaded(self, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`."""
         return self._told(self.one.unloaded(quantiles))
 
-    def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
+    def keeps(self, rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
         """See :class:`PoolModel`."""
         if self.slow != 1.0:
-            return super().keeps(arrival_rate_per_s, replicas, promises, sure)
-        return self.one.keeps(arrival_rate_per_s, replicas * self.copies, promises, sure)
+            return super().keeps(rate_per_s, replicas, promises, sure)
+        return self.one.keeps(rate_per_s, replicas * self.copies, promises, sure)
 
     def _told(self, found: Prediction) -> Prediction:
         """What the other pool does as what this one does."""
@@ -389,7 +389,7 @@ class Method:
         chunks: NDArray[np.float64],
         engine: EngineOption,
         slots: NDArray[np.float64],
-        arrival_rate_per_s: float,
+        rate_per_s: float,
         promises: Sequence[Promise],
         utilization_cap: float,
     ) -> NDArray[np.float64]:

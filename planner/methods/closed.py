@@ -25,17 +25,17 @@ class ClosedPool(PoolModel):
 
     def __init__(self, lengths: Lengths, replica: Replicas, overhead_s: float) -> None:
         self.slots, self._replica = replica.slots, ClosedReplica(lengths, replica, overhead_s)
-        cost = self._replica.engine.cost
-        self._attention = cost.alpha / max(cost.b + cost.c + cost.alpha, 1e-300)
+        engine = self._replica.engine
+        self._attention = engine.alpha / max(engine.b + engine.c + engine.alpha, 1e-300)
 
     @property
     def capacity_per_s(self) -> float:
         """Largest stable rate of one replica [1/s]."""
         return self._replica.limit.per_s
 
-    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+    def predict(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""
-        at = self._replica.at(arrival_rate_per_s / replicas)
+        at = self._replica.at(rate_per_s / replicas)
         if at.load >= 1.0:
             return unstable(quantiles, at.load)
         warnings = []

@@ -81,9 +81,9 @@ class DecodePool(ReplayPool):
         other.first, other._first_capacity = slowed(self.first, slow), self._first_capacity / slow
         return other
 
-    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
+    def draws(self, rate_per_s: float) -> NDArray[np.int64]:
         """See :class:`ReplayPool`: of the whole fleet's traffic."""
-        return super().draws(arrival_rate_per_s / self.share)
+        return super().draws(rate_per_s / self.share)
 
     def _lay(self, rate: float, replicas: int, most: int, draw: int | None) -> Laid:
         """See :class:`ReplayPool`: the requests of the whole fleet, of whose replicas none stands for another."""

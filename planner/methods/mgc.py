@@ -50,15 +50,15 @@ class MgcPool(PoolModel):
         """Quantile of ceil(L/chunk) t_iter [s]."""
         return self._chunks.quantile(quantile) * self.iteration_s
 
-    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+    def predict(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""
         servers = float(replicas * self.slots)
-        offered = arrival_rate_per_s * self.service_s
+        offered = rate_per_s * self.service_s
         load = offered / servers
         if load >= 1.0:
             return unstable(quantiles, load)
         log_wait = float(log_erlang_c(servers, offered)) if offered > 0.0 else -math.inf
-        waits = wait_quantile_fleetopt(arrival_rate_per_s, self.service_s, servers, self.scv, quantiles).tolist()
+        waits = wait_quantile_fleetopt(rate_per_s, self.service_s, servers, self.scv, quantiles).tolist()
         ttft = tuple(w + self.prefill_s(q) + self.iteration_s for w, q in zip(waits, quantiles, strict=True))
         e2e = tuple(w + self._iterations.quantile(q) * self.iteration_s for w, q in zip(waits, quantiles, strict=True))
         return Prediction(
@@ -139,7 +139,7 @@ class Mgc(Method):
         chunks: FloatArray,
         engine: EngineOption,
         slots: FloatArray,
-        arrival_rate_per_s: float,
+        rate_per_s: float,
         promises: Sequence[Promise],
         utilization_cap: float,
     ) -> FloatArray:
@@ -150,7 +150,7 @@ class Mgc(Method):
         step = np.asarray(iteration.at_batch(float(np.max(slots))).time(slots, slots * context))
         if iteration.w_experts > 0.0:
             step = np.array([full_iteration_time(iteration, n, k) for n, k in zip(slots, context, strict=True)])
-        iterations, rate = np.maximum(mean[:, m.ITERATIONS], 1e-9), arrival_rate_per_s * share
+        iterations, rate = np.maximum(mean[:, m.ITERATIONS], 1e-9), rate_per_s * share
         service, scv = iterations * step, np.maximum(mean[:, m.ITERATIONS2] / iterations**2 - 1.0, 0.0)
         needed = np.ceil(rate * service / (slots * utilization_cap) * (1.0 - 1e-12)).clip(min=1.0)
         for p in promises:

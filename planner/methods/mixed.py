@@ -49,11 +49,11 @@ class PopulationPool(ReplayPool):
         assert population is not None
         return population.users * rate_per_s / population.asked_per_s
 
-    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
+    def draws(self, rate_per_s: float) -> NDArray[np.int64]:
         """Users are drawn, as long as one draw stands for all."""
         return np.zeros(1, dtype=np.int64)
 
-    def is_short(self, arrival_rate_per_s: float, replicas: int) -> bool:
+    def is_short(self, rate_per_s: float, replicas: int) -> bool:
         """As many requests are drawn as it takes."""
         return False
 
@@ -63,15 +63,15 @@ class PopulationPool(ReplayPool):
     def grown(self, growth: str) -> None:
         """More users are more users."""
 
-    def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
+    def keeps(self, rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
         """See :class:`planner.methods.base.PoolModel`; nobody knows before the end who counts, so that none ends early."""
         levels = tuple(sorted({*JOINT_LEVELS, *(p.quantile for p in promises)}))
-        found = self._at(arrival_rate_per_s, replicas, levels, WHOLE if sure else SAMPLE, self.draw)
+        found = self._at(rate_per_s, replicas, levels, WHOLE if sure else SAMPLE, self.draw)
         return all(found.value(p.metric, p.quantile) <= p.limit_s for p in promises)
 
-    def excess(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
+    def excess(self, rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
         """See :class:`planner.methods.base.PoolModel`."""
-        found = self.look(arrival_rate_per_s, replicas, tuple(sorted({*JOINT_LEVELS, *(p.quantile for p in promises)})))
+        found = self.look(rate_per_s, replicas, tuple(sorted({*JOINT_LEVELS, *(p.quantile for p in promises)})))
         return math.log(max(found.value(p.metric, p.quantile) / p.limit_s for p in promises))
 
     def _at(self, rate: float, replicas: int, quantiles: tuple[float, ...], most: int, draw: int | None) -> Prediction:
@@ -131,15 +131,15 @@ class PopulationPool(ReplayPool):
         user = np.tile(np.arange(clients), calls)
         call = np.repeat(np.arange(calls), clients)
         key = keys_of(user, call, DRAWN_BY_USERS + draw)
-        row = (uniforms(key, 0) * own.trace.requests).astype(np.int64)
+        row = (uniforms(key, 0) * own.requests).astype(np.int64)
         gap = population.gaps(uniforms(key, 1), uniforms(key, 2))
         # who thinks for long is met thinking; who does not comes within the first second
         first = np.sort(uniforms(key[:clients], 3)) * max(population.think_s, 1.0)
-        inputs = np.maximum(np.rint(own.trace.input_tokens[row]), 1.0)
+        inputs = np.maximum(np.rint(own.input_tokens[row]), 1.0)
         return Requests(
             np.concatenate([first, np.full(clients * (calls - 1), math.inf)]),
             inputs,
-            np.maximum(np.rint(own.trace.output_tokens[row]), 1.0),
+            np.maximum(np.rint(own.output_tokens[row]), 1.0),
             supplied(inputs, own.cached_share[row]),
             key,
             following=np.where(call < calls - 1, np.arange(user.size) + clients, -1),

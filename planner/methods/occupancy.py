@@ -84,18 +84,18 @@ class OccupancyPool(PoolModel):
         other.arrivals = arrivals
         return other
 
-    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+    def predict(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`planner.methods.base.PoolModel`."""
-        load = arrival_rate_per_s / (replicas * self._capacity)
+        load = rate_per_s / (replicas * self._capacity)
         if load >= 1.0:
             return unstable(quantiles, load)
         at = self._replica.predict(
-            arrival_rate_per_s,
+            rate_per_s,
             replicas,
             # what the chain has no law for is at least as good as a choice at random
             routing=self.routing.law if self.routing.law in ROUTINGS else "random",
             quantiles=np.array(quantiles),
-            dispersion=self.arrivals.dispersion(arrival_rate_per_s, self._residence_s / (1.0 - load)),
+            dispersion=self.arrivals.dispersion(rate_per_s, self._residence_s / (1.0 - load)),
             together=self.joint,
         )
         if not at.stable:

@@ -222,53 +222,53 @@ class ReplayPool(PoolModel):
         other.engine, other.draw, other.slow = slowed(self.engine, slow), draw, self.slow * slow
         return other
 
-    def draws(self, arrival_rate_per_s: float) -> NDArray[np.int64]:
+    def draws(self, rate_per_s: float) -> NDArray[np.int64]:
         """See :class:`PoolModel`."""
-        return np.zeros(1, dtype=np.int64) if self.sessions is not None else self.traffic.draws(arrival_rate_per_s)
+        return np.zeros(1, dtype=np.int64) if self.sessions is not None else self.traffic.draws(rate_per_s)
 
-    def is_short(self, arrival_rate_per_s: float, replicas: int) -> bool:
+    def is_short(self, rate_per_s: float, replicas: int) -> bool:
         """See :class:`PoolModel`."""
-        return self.traffic.repeats(arrival_rate_per_s, replicas, self.engine.routing) > 1
+        return self.traffic.repeats(rate_per_s, replicas, self.engine.routing) > 1
 
     # --- what is asked ----------------------------------------------------------------------------------------------
 
-    def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
+    def keeps(self, rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
         """See :class:`PoolModel`: a replay that ends as soon as a promise is broken; of a sample unless it is to be `sure`."""
-        whole = sure or self.windows_s or self._is_whole(arrival_rate_per_s, replicas)
+        whole = sure or self.windows_s or self._is_whole(rate_per_s, replicas)
         most = WHOLE if whole else SAMPLE
-        key = (arrival_rate_per_s, replicas, tuple(promises), most if sure else SAMPLE)
+        key = (rate_per_s, replicas, tuple(promises), most if sure else SAMPLE)
         if key not in self._kept:
-            alike = (arrival_rate_per_s, replicas, key[3])
-            by_turns = self._is_by_turns(arrival_rate_per_s, replicas, promises)
+            alike = (rate_per_s, replicas, key[3])
+            by_turns = self._is_by_turns(rate_per_s, replicas, promises)
             kept = None if by_turns and sure else self._by_late(alike, promises)
             if kept is None and by_turns:
-                kept = self._keeps_by_turns(arrival_rate_per_s, replicas, promises, sure)
-            elif kept is None and self._breaks_when_busiest(arrival_rate_per_s, replicas, promises):
+                kept = self._keeps_by_turns(rate_per_s, replicas, promises, sure)
+            elif kept is None and self._breaks_when_busiest(rate_per_s, replicas, promises):
                 kept = False
                 self._note_late(alike, promises, None)
             elif kept is None:
-                played = self._play(arrival_rate_per_s, replicas, most, self.draw, promises)
+                played = self._play(rate_per_s, replicas, most, self.draw, promises)
                 kept = played.run.ended_early < 0
                 self._note_late(alike, promises, played if kept else None)
                 kept = kept and (self._limits_say_all(promises) or self._keeps_all(played, promises))
                 if kept:
                     # it went to its end: what is asked next is often what it tells
-                    self.traffic.fleet.played = (self._mark, arrival_rate_per_s, replicas, most, self.draw, played)
+                    self.traffic.fleet.played = (self._mark, rate_per_s, replicas, most, self.draw, played)
             # what is kept for as long as the trace lasts is not beyond the capacity
-            self._kept[key] = kept and arrival_rate_per_s < replicas * self.capacity_at(replicas)
+            self._kept[key] = kept and rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
 
-    def excess(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
+    def excess(self, rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
         """See :class:`PoolModel`; what is below all of :data:`FAR_BELOW` is told as that."""
         if self.tokens_per_unit != 1.0 or not self._limits_say_all(promises):
             return math.nan
-        by_turns = self._is_by_turns(arrival_rate_per_s, replicas, promises)
-        most = WHOLE if not by_turns and self._is_whole(arrival_rate_per_s, replicas) else SAMPLE
+        by_turns = self._is_by_turns(rate_per_s, replicas, promises)
+        most = WHOLE if not by_turns and self._is_whole(rate_per_s, replicas) else SAMPLE
         *last, played = self.traffic.fleet.played or (None,)
-        if last != [self._mark, arrival_rate_per_s, replicas, most, self.draw]:
+        if last != [self._mark, rate_per_s, replicas, most, self.draw]:
             # other questions on the same thread may have answered it: what is asked next must not hang on them
-            played = self._play(arrival_rate_per_s, replicas, most, self.draw, ())
-            self.traffic.fleet.played = (self._mark, arrival_rate_per_s, replicas, most, self.draw, played)
+            played = self._play(rate_per_s, replicas, most, self.draw, ())
+            self.traffic.fleet.played = (self._mark, rate_per_s, replicas, most, self.draw, played)
         assert isinstance(played, Played)
         worst, weights, decodes = min(FAR_BELOW), played.requests.weight, played.requests.output_tokens - 1.0
         for limit in self._limits(promises, played.requests):
@@ -282,20 +282,17 @@ class ReplayPool(PoolModel):
                     break
         return math.log(worst)
 
-    def look(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+    def look(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: of a sample, without a band."""
-        return self._at(arrival_rate_per_s, replicas, quantiles, SAMPLE, self.draw)
+        return self._at(rate_per_s, replicas, quantiles, SAMPLE, self.draw)
 
-    def predict(self, arrival_rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+    def predict(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: of all requests, with the band of other draws of the same traffic."""
-        key = ("banded", arrival_rate_per_s, replicas, quantiles)
+        key = ("banded", rate_per_s, replicas, quantiles)
         if key not in self._known:
-            found = self._at(arrival_rate_per_s, replicas, quantiles, WHOLE, self.draw)
+            found = self._at(rate_per_s, replicas, quantiles, WHOLE, self.draw)
             if found.load < 1.0 and not found.bands:
-                others = [
-                    self._at(arrival_rate_per_s, replicas, quantiles, SAMPLE, draw)
-                    for draw in self._others(arrival_rate_per_s)
-                ]
+                others = [self._at(rate_per_s, replicas, quantiles, SAMPLE, draw) for draw in self._others(rate_per_s)]
                 found = replace(found, bands=bands_of(found, others))
             self._known[key] = found
         return self._known[key]
@@ -304,7 +301,7 @@ class ReplayPool(PoolModel):
         """See :class:`PoolModel`: every request alone on a replica that is awake."""
         key = ("idle", quantiles)
         if key not in self._known:
-            own = self.traffic.own.trace
+            own = self.traffic.own
             alone = ALONE if own.requests > ALONE else 0
             _, row = once(
                 ("alone", id(own)),
@@ -333,10 +330,10 @@ class ReplayPool(PoolModel):
             told, sure = [*told, (p, value)], sure or low > p.limit_s
         return max(told, key=lambda row: row[1] / row[0].limit_s) if sure else None
 
-    def answered(self, arrival_rate_per_s: float, replicas: int, clients: Clients) -> Answered:
+    def answered(self, rate_per_s: float, replicas: int, clients: Clients) -> Answered:
         """What becomes of requests that come at random times at a rate of the pool [1/s], beyond its capacity too."""
         calm = self.traffic.poisson()
-        laid = calm.lay(arrival_rate_per_s, replicas, self.engine.routing, warm=OVERLOAD_WARM, most=OVERLOADED)
+        laid = calm.lay(rate_per_s, replicas, self.engine.routing, warm=OVERLOAD_WARM, most=OVERLOADED)
         requests = self._sent(calm, laid)[0]
         run = replay(requests, replace(self.engine, count=laid.replicas), clients)
         counted = slice(None) if requests.weight is None else requests.weight > 0.0
@@ -351,16 +348,14 @@ class ReplayPool(PoolModel):
             np.sort(first[given]) + self.overhead_s,
         )
 
-    def surged(
-        self, arrival_rate_per_s: float, replicas: int, clients: Clients, surge_per_s: float, length_s: float
-    ) -> float:
+    def surged(self, rate_per_s: float, replicas: int, clients: Clients, surge_per_s: float, length_s: float) -> float:
         """How long after the end of a surge, at a rate of its own [1/s], requests wait longer than before it [s]; inf = for ever.
 
         Told from the median TTFT of the requests of every two seconds.
         """
         calm = self.traffic.poisson()
-        laid = calm.lay(arrival_rate_per_s, replicas, self.engine.routing, warm=0.0, most=OVERLOADED)
-        before, factor = BEFORE_SURGE * length_s, surge_per_s / arrival_rate_per_s
+        laid = calm.lay(rate_per_s, replicas, self.engine.routing, warm=0.0, most=OVERLOADED)
+        before, factor = BEFORE_SURGE * length_s, surge_per_s / rate_per_s
         for after_s in AFTER_SURGE:
             # the same sequence again and again, faster during the surge
             turns = np.arange(math.ceil((before + factor * length_s + after_s * length_s) / laid.span_s))
@@ -577,7 +572,7 @@ class ReplayPool(PoolModel):
         if not self.one_by_one or self.draw is not None or not self._limits_say_all(promises):
             return False
         few = self.is_short(rate, replicas)
-        return few and self.traffic.copies(rate) * self.traffic.own.trace.requests <= SAMPLE
+        return few and self.traffic.copies(rate) * self.traffic.own.requests <= SAMPLE
 
     def _keeps_by_turns(self, rate: float, replicas: int, promises: Sequence[Promise], sure: bool) -> bool:
         """What the first draw of the gateway says, or all together: one after the other until those so far leave no doubt."""
@@ -761,7 +756,7 @@ class ReplayPool(PoolModel):
         """A long iteration: a request that is admitted later waited for more than its end [s]."""
         it = self.engine.iteration
         assert isinstance(it, IterationModel)
-        prompts = self.traffic.own.trace.input_tokens / self.tokens_per_unit
+        prompts = self.traffic.own.input_tokens / self.tokens_per_unit
         tokens = min(self.engine.token_budget, float(np.max(prompts)))
         slots = min(self.engine.slots, 1024.0)
         context = min(slots * float(np.mean(prompts)), self.engine.kv_tokens)

@@ -106,17 +106,17 @@ class SessionPool(ReplayPool):
         """See :class:`PoolModel`: more sessions begin, whatever is said."""
         return None
 
-    def state(self, arrival_rate_per_s: float, replicas: int) -> CacheState:
+    def state(self, rate_per_s: float, replicas: int) -> CacheState:
         """What the caches do at a rate of the pool [1/s]."""
-        key = (arrival_rate_per_s, replicas)
+        key = (rate_per_s, replicas)
         if key not in self._states:
-            self._play(arrival_rate_per_s, replicas, FEW_CALLS, None, ())
+            self._play(rate_per_s, replicas, FEW_CALLS, None, ())
         return self._states[key]
 
-    def keeps(self, arrival_rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
+    def keeps(self, rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
         """See :class:`PoolModel`: with the capacity that caches leave at this rate."""
-        self.state(arrival_rate_per_s, replicas)
-        return super().keeps(arrival_rate_per_s, replicas, promises, sure)
+        self.state(rate_per_s, replicas)
+        return super().keeps(rate_per_s, replicas, promises, sure)
 
     def capacity_at(self, replicas: int) -> float:
         """Largest stable rate of one of so many replicas [1/s], by what the caches found at the last rate they were asked for."""

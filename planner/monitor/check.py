@@ -379,7 +379,7 @@ class _Pool:
         """Traffic, lengths and cache."""
         means = self.found.means
         planned: list[tuple[str, float, Estimate | None, str]] = [
-            ("traffic", self.pool.arrival_rate_per_s, self.found.rate_per_s, " requests/s"),
+            ("traffic", self.pool.rate_per_s, self.found.rate_per_s, " requests/s"),
             ("input lengths", self.inputs, means.get("input_tokens"), " tokens"),
             ("output lengths", self.outputs, means.get("output_tokens"), " tokens"),
         ]
@@ -470,7 +470,7 @@ class _Pool:
         """Measured beside predicted and planned, a row for each quantity, with its ends, and what moved of those `named`."""
         found, means, now, seen = self.found, self.found.means, real.pools[self.k], real.seen_in(self.k)
         row = partial(_row, self.pool.name, named)
-        yield row("requests/s", found.rate_per_s, None, self.pool.arrival_rate_per_s, "traffic")
+        yield row("requests/s", found.rate_per_s, None, self.pool.rate_per_s, "traffic")
         if self.inputs > 0.0:
             yield row("input tokens", means.get("input_tokens"), None, self.inputs, "input lengths")
         if self.outputs > 0.0:

@@ -204,7 +204,7 @@ class _Told:
         """More than the plan is for, and fewer replicas than there should be."""
         pool, scaler = self.pool, self.scaler
         if scaler is None or self.wanted() is None:
-            rate, busy = self.most * pool.arrival_rate_per_s, _running_at(self.fleet, pool, self.most)
+            rate, busy = self.most * pool.rate_per_s, _running_at(self.fleet, pool, self.most)
             yield self.filled("TrafficBeyondPlan", most=f"{rate:.6g}", told=f"{rate:.4g}")
             if math.isfinite(busy):
                 yield self.filled("ReplicasBusierThanPlanned", most=f"{busy:.6g}", told=f"{busy:.4g}")
@@ -235,7 +235,7 @@ class _Told:
             each=each,
             promises=promises,
             lengths=lengths,
-            rate=None if scaler else self.most * self.pool.arrival_rate_per_s,
+            rate=None if scaler else self.most * self.pool.rate_per_s,
             running=targets.get("running", busy),
             wanted=[f"fleetopt:replicas:wanted{{{self.inside(namespace=ANY_CHOSEN)}}}"] if self.wanted() else [],
             most=float(scaler.most) if scaler else None,
@@ -255,7 +255,7 @@ def _late(promise: Promise, window: str) -> str:
 
 def _running_at(fleet: Fleet, pool: Pool, factor: float) -> float:
     """Mean requests a replica runs at that many times the planned rate."""
-    rate, replicas = factor * pool.arrival_rate_per_s, pool.size.replicas
+    rate, replicas = factor * pool.rate_per_s, pool.size.replicas
     if rate >= replicas * pool.model.capacity_per_s:
         return math.inf
     return pool.model.predict(rate, replicas, fleet.levels).mean_running

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.predict.batch import BatchCost, Moments
+from planner.predict.batch import Engine, Moments
 
 Array = NDArray[np.float64]
 
@@ -239,14 +239,14 @@ def fixed_count_backlog(
 
 
 def solve_backlog(
-    sums: PromptSums, cost: BatchCost, budget: float, decodes: Array, rate: float, *,
+    sums: PromptSums, engine: Engine, decodes: Array, rate: float, *,
     slope: float = 0.0, mean_prefill: float = 0.0, most_load: float = MOST_LOAD,
 ) -> Backlog:  # fmt: skip
     r"""Stationary backlog chains at given numbers of decodes.
 
     Parameters
     ----------
-    sums, cost, budget
+    sums, engine
         Of the engine.
     decodes
         Slow number of decodes ``n`` of each chain, shape (chains,); one that is exactly 0 with an empty backlog is an idle
@@ -259,12 +259,12 @@ def solve_backlog(
         Share of the full iterations' capacity that arrivals may take; rates beyond are cut to it.
     """
     one = sums.moments.mean_prefill
-    room = np.maximum((budget - decodes + slope * mean_prefill) / (1.0 + slope), 1.0)
-    full = cost(np.maximum(decodes + slope * (room - mean_prefill), 0.0), room)
+    room = np.maximum((engine.budget - decodes + slope * mean_prefill) / (1.0 + slope), 1.0)
+    full = engine(np.maximum(decodes + slope * (room - mean_prefill), 0.0), room)
     load = np.minimum(rate * full * one / room, most_load)
-    grid = backlog_grid(room, cost.knee - decodes, backlog_top(sums.moments, room, load))
+    grid = backlog_grid(room, engine.knee - decodes, backlog_top(sums.moments, room, load))
     prefill = np.minimum(grid, room[:, None])
-    duration = cost(np.maximum(decodes[:, None] + slope * (prefill - mean_prefill), 0.0), prefill)
+    duration = engine(np.maximum(decodes[:, None] + slope * (prefill - mean_prefill), 0.0), prefill)
     counts = (load * room / (full * one))[:, None] * duration
     step = transitions(sums, grid, np.maximum(grid - room[:, None], 0.0), counts)
     for k in np.flatnonzero(decodes == 0.0):

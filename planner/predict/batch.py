@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict.records import Replicas
-from planner.queueing.prefix import own_tokens
+from planner.workload.pools import own_tokens
 
 Array = NDArray[np.float64]
 
@@ -136,8 +136,10 @@ class Moments:
         return mean, square
 
 
-class BatchCost:
-    r"""Time of an iteration of ``n`` decodes of mean context and ``C`` prefill tokens of mean attention.
+class Engine:
+    r"""A replica with mixed batching and its requests, as the closed forms see them.
+
+    Called with ``n`` decodes of mean context and ``C`` prefill tokens of mean attention it is the time of an iteration:
 
     .. math:: t(n, C) = t_0 + \max(w, b\,\tau\lceil T/\tau\rceil) + cT + (h + gk)\,n + \alpha C + xnC/T, \qquad T=n+C
 
@@ -152,6 +154,8 @@ class BatchCost:
         The requests'.
     budget
         Tokens of a full batch, in units of what a decode brings.
+    slots, kv_tokens
+        Sequences at once; memory that requests have between them [tokens].
 
     Attributes
     ----------
@@ -161,7 +165,10 @@ class BatchCost:
         Where one kernel takes decodes and prompts: per decode, least of a batch, least of a decode [s]; joined 0 = kernels apart.
     """
 
-    def __init__(self, iteration: IterationModel, moments: Moments, budget: float) -> None:
+    def __init__(
+        self, iteration: IterationModel, moments: Moments, budget: float, slots: float, kv_tokens: float
+    ) -> None:
+        self.moments, self.slots, self.kv_tokens = moments, slots, kv_tokens
         # the longest context costs more than its share of all contexts only where e exceeds g: one decode, then
         self.iteration = iteration
         self.t0, self.w, self.w_experts = iteration.t0, iteration.w, iteration.w_experts
@@ -254,27 +261,6 @@ class BatchCost:
         return self.per_decode + with_prompts * (max(self.joined, self.read) - self.per_decode)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Engine:
-    """A replica with mixed batching and its requests, as the closed forms see them.
-
-    Attributes
-    ----------
-    moments, cost
-        Of the requests, of an iteration.
-    budget
-        Tokens of an iteration, in units of what a decode brings.
-    slots, kv_tokens
-        Sequences at once; memory that requests have between them [tokens].
-    """
-
-    moments: Moments
-    cost: BatchCost
-    budget: float
-    slots: float
-    kv_tokens: float
-
-
 def mixed_model(replicas: Replicas) -> IterationModel:
     """The iteration model of replicas with mixed batching.
 
@@ -307,4 +293,4 @@ def engine_of(lengths: Lengths, replicas: Replicas) -> Engine:
     moments = Moments(lengths, iteration, replicas.shared_prefix, replicas.block)
     budget = replicas.token_budget / iteration.rows
     free = replicas.kv_tokens - replicas.shared_prefix // replicas.block * replicas.block
-    return Engine(moments, BatchCost(iteration, moments, budget), budget, replicas.slots, free)
+    return Engine(iteration, moments, budget, replicas.slots, free)

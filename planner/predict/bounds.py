@@ -95,8 +95,8 @@ def saturation(engine: Engine) -> MaxThroughput:
                 break
     m = min(by_budget, by_slots, by_kv)
     if m >= by_budget * (1.0 - 1e-12):
-        cost, n = engine.cost, m * steps
-        linear = float(cost.linear(np.array(budget)) + cost.twice(n, budget - n))
+        n = m * steps
+        linear = float(engine.linear(np.array(budget)) + engine.twice(n, budget - n))
         return _at(engine, "budget", m, linear, budget, 1.0, 0.0)
     binding: Literal["kv", "slots"] = "kv" if by_kv <= by_slots else "slots"
     return chain.filled(m, binding)
@@ -128,7 +128,7 @@ class _Chain:
         self.sums = self.sums or PromptSums(engine.moments, engine.budget)
         n = m * engine.moments.mean_steps
         self.room = max(engine.budget - n, 1.0)
-        self.grid, self.law = fixed_count_backlog(self.sums, self.room, engine.cost.knee - n, m * (1.0 + waste), clump)
+        self.grid, self.law = fixed_count_backlog(self.sums, self.room, engine.knee - n, m * (1.0 + waste), clump)
 
     def filled(self, m: float, binding: Literal["kv", "slots"]) -> MaxThroughput:
         r"""The throughput with so many requests completed per iteration.
@@ -149,8 +149,7 @@ class _Chain:
             clump = 0.5 * (of_freed + law.mean_own2 / law.mean_own**2)
         self.solve(m, waste, clump)
         tokens = n + np.minimum(self.grid, self.room)
-        cost = engine.cost
-        linear = float(self.law @ (cost.linear(tokens) + cost.twice(n, tokens - n)))
+        linear = float(self.law @ (engine.linear(tokens) + engine.twice(n, tokens - n)))
         mean_tokens = n + m * law.mean_prefill * (1.0 + waste)
         return _at(engine, binding, m, linear, mean_tokens, float(self.law @ (self.grid > 0.0)), waste)
 
@@ -159,15 +158,15 @@ def _at(
     engine: Engine, binding: Literal["budget", "slots", "kv"], m: float, linear_s: float, tokens: float, beside: float, waste: float
 ) -> MaxThroughput:  # fmt: skip
     """The throughput with m requests per iteration of so many tokens, a share `beside` of iterations with prompts."""
-    law, cost = engine.moments, engine.cost
+    law = engine.moments
     n = m * law.mean_steps
-    attention = m * cost.a * law.mean_pairs * (1.0 + waste)
-    decoding = cost.per_decode * n
-    if cost.joined > 0.0:
-        joined = max(cost.joined * n, cost.walk - attention, cost.read * n - attention)
+    attention = m * engine.a * law.mean_pairs * (1.0 + waste)
+    decoding = engine.per_decode * n
+    if engine.joined > 0.0:
+        joined = max(engine.joined * n, engine.walk - attention, engine.read * n - attention)
         decoding += beside * (joined - decoding)
-    mean = cost.t0 + linear_s + cost.c * tokens + decoding + attention
-    mean += cost.x * n * (tokens - n) / tokens
+    mean = engine.t0 + linear_s + engine.c * tokens + decoding + attention
+    mean += engine.x * n * (tokens - n) / tokens
     return MaxThroughput(m / mean, binding, m, n, mean)
 
 
@@ -195,12 +194,12 @@ def mean_running(lengths: Lengths, replicas: Replicas, rate_per_s: ArrayLike) ->
 
 def fluid(engine: Engine, limit: MaxThroughput, rate_per_s: Array) -> tuple[Array, Array]:
     """:func:`mean_running` of an engine whose limit is known already."""
-    law, cost = engine.moments, engine.cost
-    low = np.full(rate_per_s.shape, cost.t0)
+    law = engine.moments
+    low = np.full(rate_per_s.shape, engine.t0)
     high = np.full(rate_per_s.shape, limit.iteration_s if limit.per_s > 0.0 else 1.0)
     for _ in range(48):
         middle = 0.5 * (low + high)
-        longer = cost(rate_per_s * law.mean_steps * middle, rate_per_s * law.mean_prefill * middle) > middle
+        longer = engine(rate_per_s * law.mean_steps * middle, rate_per_s * law.mean_prefill * middle) > middle
         low, high = np.where(longer, middle, low), np.where(longer, high, middle)
     beyond = rate_per_s >= limit.per_s
     running = np.where(beyond, limit.decodes, np.minimum(rate_per_s * law.mean_steps * high, limit.decodes))

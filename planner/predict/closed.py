@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from planner.errors import InputError
 from planner.predict.backlog import MOST_LOAD, Backlog, PromptSums, solve_backlog
-from planner.predict.batch import BatchCost, Engine, Lengths, Moments, engine_of
+from planner.predict.batch import Engine, Lengths, Moments, engine_of
 from planner.predict.bounds import MaxThroughput, fluid, idle_latency, saturation
 from planner.predict.fluctuations import LifeSpectra
 from planner.predict.records import COLD_AFTER_S, Replicas
@@ -276,7 +276,7 @@ class ClosedReplica:
 
     def __init__(self, lengths: Lengths, replicas: Replicas, overhead_s: float = 0.0) -> None:
         self.engine: Engine = engine_of(lengths, replicas)
-        if self.engine.cost.apart:
+        if self.engine.apart:
             raise InputError(
                 "the closed form knows no engine that gives prompts iterations of their own (apart): replay it"
             )
@@ -338,7 +338,7 @@ class ClosedReplica:
         served = np.minimum(present, room_for)
         centre, shift = float(served.mean()), 0.0
         # the request's own decode, in decodes of mean context
-        own = 1.0 + self.engine.cost.g * (points.prompt + 0.5 * (points.steps + 1.0) - law.context) / state.per_decode
+        own = 1.0 + self.engine.g * (points.prompt + 0.5 * (points.steps + 1.0) - law.context) / state.per_decode
         for _ in range(2):
             middle = centre + shift
             n = np.clip(np.where(present == 0.0, 0.0, middle + (served - centre) * state.stretch), 0.0, most)
@@ -360,11 +360,11 @@ class ClosedReplica:
         What is ahead, :math:`(V-B_n)^+` and the prompts that came earlier in the running iteration, and the prompt itself
         take :math:`\lceil\cdot/B_n\rceil` iterations after the residual one; prompts that come meanwhile fill the last.
         """
-        points, cost, slope, flow = self._points, self.engine.cost, state.slope, state.prefill
+        points, engine, slope, flow = self._points, self.engine, state.slope, state.prefill
         room = np.maximum((self.engine.budget - decodes + slope * flow) / (1.0 + slope), 1.0)
 
         def batch(prefill: Array) -> Array:
-            return cost(np.maximum(decodes + slope * (prefill - flow), 0.0), prefill)
+            return engine(np.maximum(decodes + slope * (prefill - flow), 0.0), prefill)
 
         idle = (state.nodes[chain] == 0.0) & (backlog <= 0.0)
         duration = np.where(idle, 0.0, batch(np.minimum(backlog, room)))
@@ -376,7 +376,7 @@ class ClosedReplica:
         later = points.came(1, rate * waiting)
         last = batch(np.minimum(rest + later, room))
         # the host's work on a request delays its own first token whole
-        ttft = waiting + last + self.request_s + cost.a * points.pairs - cost.alpha * points.prefill
+        ttft = waiting + last + self.request_s + engine.a * points.pairs - engine.alpha * points.prefill
         # who finds the replica empty and stays alone is known exactly
         ttft = np.where(idle & (later == 0.0), self._idle[points.row], ttft)
         return ttft, np.maximum(rest + later - room, 0.0) + points.came(2, rate * last)
@@ -400,7 +400,7 @@ class ClosedReplica:
         decodes take alone, tokens in what prompts make longer."""
         law, limit = self.engine.moments, self.limit
         held = law.steps * (law.own + 0.5 * (law.steps + 1.0)) if limit.binding == "kv" else law.steps
-        alone = min(float(self.engine.cost(limit.decodes, np.array(0.0))) / limit.iteration_s, 1.0)
+        alone = min(float(self.engine(limit.decodes, np.array(0.0))) / limit.iteration_s, 1.0)
         takes = alone * held / float(law.probability @ held) + (1.0 - alone) * law.prefill / law.mean_prefill
         return float(law.probability @ takes**2) - 1.0
 
@@ -416,7 +416,7 @@ class _State:
     def __init__(
         self, engine: Engine, sums: PromptSums, limit: MaxThroughput, rate: float, spectra: LifeSpectra
     ) -> None:
-        law, cost, budget = engine.moments, engine.cost, engine.budget
+        law, budget = engine.moments, engine.budget
         steps, self.slope, variance, settle = law.mean_steps, 0.0, 0.0, 1.0
         most = min(1.02 * limit.decodes, 0.98 * budget)
         self.iteration_s = float(fluid(engine, limit, np.array([rate]))[1][0])
@@ -424,7 +424,7 @@ class _State:
             n = self.centre = min(rate * steps * self.iteration_s, most)
             self.prefill = rate * law.mean_prefill * self.iteration_s
             base = solve_backlog(
-                sums, cost, budget, np.array([max(n, 1e-9)]), rate, slope=self.slope, mean_prefill=self.prefill
+                sums, engine, np.array([max(n, 1e-9)]), rate, slope=self.slope, mean_prefill=self.prefill
             )
             self.iteration_s = float(base.mean(base.duration)[0])
             if steps > 0.0:
@@ -433,8 +433,8 @@ class _State:
         n = self.centre = min(rate * steps * self.iteration_s, most)
         self.prefill = rate * law.mean_prefill * self.iteration_s
         pi = base.law[0]
-        linear = float(pi @ cost.slope(n + base.prefill[0]))
-        self.per_decode = max(cost.c + cost.busy_per_decode(float(pi @ (base.grid[0] > 0.0))) + linear, 1e-300)
+        linear = float(pi @ engine.slope(n + base.prefill[0]))
+        self.per_decode = max(engine.c + engine.busy_per_decode(float(pi @ (base.grid[0] > 0.0))) + linear, 1e-300)
         feedback = min(n * self.per_decode / self.iteration_s, 0.9)
         # a stay at many decodes ends before a backlog close to instability builds up: its time scale, which grows as
         # 1/(1 - load)^2, may not exceed that of the decodes
@@ -449,26 +449,26 @@ class _State:
             inner = (NODES - NODES[0]) / (NODES[-1] - NODES[0])
             self.nodes = np.concatenate(([0.0], ends[0] + (ends[1] - ends[0]) * inner))
         self.chains = solve_backlog(
-            sums, cost, budget, self.nodes, rate, slope=self.slope, mean_prefill=self.prefill, most_load=most_load
+            sums, engine, self.nodes, rate, slope=self.slope, mean_prefill=self.prefill, most_load=most_load
         )
         self.means = self.chains.mean(self.chains.duration)
-        self.least = cost(np.maximum(self.nodes - self.slope * self.prefill, 0.0), np.zeros(1))
+        self.least = engine(np.maximum(self.nodes - self.slope * self.prefill, 0.0), np.zeros(1))
         self.covariance = _covariances(self.chains)
         at = max(int(np.argmin(np.abs(self.nodes - n))), min(1, self.nodes.size - 1))
         self.quick, self.relax, self.stretch = self.slope**2 * variance, 1.0, 1.0
         if steps > 0.0:
-            self._linearised(cost, at, rate, spectra)
+            self._linearised(engine, at, rate, spectra)
         self.follow = self.relax / (self.relax + 1.0 / max(1.0 - float(self.covariance[at, -1]), 1e-3))
 
-    def _linearised(self, cost: BatchCost, at: int, rate: float, spectra: LifeSpectra) -> None:
+    def _linearised(self, engine: Engine, at: int, rate: float, spectra: LifeSpectra) -> None:
         """Fluctuations about a chain."""
         law, chains = self._law, self.chains
         time = float(np.interp(self.centre, self.nodes[1:], self.means[1:]))
         flow = float(chains.mean(chains.prefill)[at])
         # mean cost of a prefill token beside the decodes
-        alone = float(cost(self.nodes[at], np.array(0.0)))
-        per_prefill = max((float(self.means[at]) - alone) / flow - cost.alpha, 0.0)
-        costs = max(self.per_decode - cost.read, 0.0), cost.g, per_prefill, cost.a
+        alone = float(engine(self.nodes[at], np.array(0.0)))
+        per_prefill = max((float(self.means[at]) - alone) / flow - engine.alpha, 0.0)
+        costs = max(self.per_decode - engine.read, 0.0), engine.g, per_prefill, engine.a
         delay = float(chains.mean(np.maximum(chains.grid - chains.room[:, None], 0.0))[at]) / flow
         self.swing = spectra.at(rate * time, time, costs, delay, law.context, self.slope)
         self.relax = max(self.swing.relaxation, 1.0)

@@ -34,7 +34,7 @@ from planner.queueing.order import rising
 from planner.routing import find_routing
 from planner.shared.kept import once
 from planner.units import HOUR_S
-from planner.workload.pools import PoolLaw, PoolRequests
+from planner.workload.pools import PoolLaw
 from planner.workload.sending import ORDINARY
 from planner.workload.trace import LONG_S, SAME, Trace
 
@@ -265,7 +265,7 @@ class PoolTraffic:
 
     fleet: FleetTraffic
     law: PoolLaw
-    _own: PoolRequests | None = field(default=None, init=False)
+    _own: Trace | None = field(default=None, init=False)
     _lengths: tuple[Floats, Floats, Floats] | None = field(default=None, init=False)
     _mark: object = field(default_factory=object, init=False)
 
@@ -300,7 +300,7 @@ class PoolTraffic:
         return self.fleet.trace is not None and self.law.requests() is not None
 
     @property
-    def own(self) -> PoolRequests:
+    def own(self) -> Trace:
         """The pool's own requests within the part of the trace that is looked at, or as many drawn from its law."""
         if self._own is None:
             found = self.law.requests() if self.fleet.trace is not None else None
@@ -312,17 +312,15 @@ class PoolTraffic:
                 self._own = self._cut(found)
         return self._own
 
-    def _cut(self, found: PoolRequests) -> PoolRequests:
+    def _cut(self, found: Trace) -> Trace:
         """The requests within the window, from its beginning on."""
         low, high = self.fleet.window
-        times = found.trace.times_s
+        times = found.times_s
         rows = (times >= low) & (times < high)
         if rows.all() and low == 0.0:
             return found
-        trace = found.trace.select(rows)
-        images = None if found.images is None else found.images[rows]
-        trace = replace(trace, times_s=trace.times_s - low)
-        return replace(found, trace=trace, cached_share=found.cached_share[rows], images=images)
+        own = found.select(rows)
+        return replace(own, times_s=own.times_s - low)
 
     def copies(self, rate_per_s: float) -> float:
         """How many times the trace a rate of the pool [1/s] is [1]; whole where it is to a fifth of a percent."""
@@ -371,7 +369,7 @@ class PoolTraffic:
         # a sample is not repeated
         repeats = self.repeats(rate_per_s, replicas, routing)
         told = repeats if most >= WHOLE and draw is None else 1
-        total = self.copies(rate_per_s) * self.own.trace.requests if self.recorded else float(most)
+        total = self.copies(rate_per_s) * self.own.requests if self.recorded else float(most)
         fewer = self._fewer(total, replicas, routing, most)
         laid_for = max(round(replicas / fewer), 1)
         each = rate_per_s / replicas
@@ -433,7 +431,7 @@ class PoolTraffic:
         """How often the trace at a rate is repeated to decide, under other draws of the gateway [1]."""
         if not self.recorded or replicas == 1 or find_routing(routing).in_turn:
             return 1
-        return min(max(round(POOLED / (max(self.copies(rate), 1.0) * self.own.trace.requests)), 1), MOST_POOLED)
+        return min(max(round(POOLED / (max(self.copies(rate), 1.0) * self.own.requests)), 1), MOST_POOLED)
 
     def _repeated(self, laid: Laid, times: int) -> Laid:
         """The same requests several times, one after the other, with other choices of the gateway."""
@@ -455,9 +453,8 @@ class PoolTraffic:
         kept = self.fleet.columns
         if (known := kept.get(id(laid.row))) is None:
             if self._lengths is None:
-                trace = self.own.trace
-                inputs = np.maximum(np.rint(trace.input_tokens), 1.0)
-                outputs = np.maximum(np.rint(trace.output_tokens), 1.0)
+                inputs = np.maximum(np.rint(self.own.input_tokens), 1.0)
+                outputs = np.maximum(np.rint(self.own.output_tokens), 1.0)
                 self._lengths = inputs, outputs, supplied(inputs, self.own.cached_share)
             inputs, outputs, cached = (column[laid.row] for column in self._lengths)
             images = None if self.own.images is None else self.own.images[laid.row]
@@ -477,7 +474,7 @@ class PoolTraffic:
     def _of_trace(self, rate: float, fewer: int, warm: int, most: int, draw: int | None) -> Laid:
         """Copies of the trace, or a part of it, one request of so many; `warm` come before a stretch."""
         low, high = self.fleet.window
-        span, times = high - low, self.own.trace.times_s
+        span, times = high - low, self.own.times_s
         copies = self.copies(rate)
         if draw is None:
             ranked = self.draws(rate)
@@ -529,7 +526,7 @@ class PoolTraffic:
 
     def _stretches(self, span: float, shifts: Floats, warm: int, most: int, fewer: int) -> Stretches:
         """Which stretches of time stand for all, at about `most` requests."""
-        trace = self.own.trace
+        trace = self.own
         place = np.minimum((trace.times_s / trace.times_s[-1] * BINS).astype(np.int64), BINS - 1)
         moves = np.rint(shifts / span * BINS).astype(np.int64)
         count = np.maximum(rolled(np.bincount(place, minlength=BINS).astype(np.float64), moves), 0.0) / fewer
@@ -538,8 +535,8 @@ class PoolTraffic:
     @property
     def _work(self) -> Floats:
         """Work of each of the pool's own requests, roughly [prompt tokens]."""
-        own, trace = self.own, self.own.trace
-        return np.asarray((1.0 - own.cached_share) * trace.input_tokens + OUTPUT_WEIGHT * trace.output_tokens)
+        own = self.own
+        return np.asarray((1.0 - own.cached_share) * own.input_tokens + OUTPUT_WEIGHT * own.output_tokens)
 
     # --- requests that are drawn ------------------------------------------------------------------------------------
 
@@ -560,7 +557,7 @@ class PoolTraffic:
 
         They are for so many replicas at a rate of `each` [1/s], the first `of` so many that get one in turn.
         """
-        own, rate = self.own.trace, each * replicas
+        own, rate = self.own, each * replicas
         surge, paced = self.fleet.sending.surge, self.fleet.sending.paced
         number += warm if surge is None else 0
         index = np.arange(number)
@@ -760,11 +757,15 @@ def _levels(number: int) -> Floats:
     return levels
 
 
-def drawn_requests(law: PoolLaw, number: int = DRAWN) -> PoolRequests:
+def drawn_requests(law: PoolLaw, number: int = DRAWN) -> Trace:
     """Requests of a law by a fixed low-discrepancy sequence, in an order drawn: every length as often as its weight says."""
     below = np.cumsum(law.weight)
     row = np.searchsorted(below, _levels(number) * below[-1]).clip(0, law.weight.size - 1)
-    trace = Trace(
-        np.arange(number, dtype=np.float64), law.input_tokens[row], law.output_tokens[row], np.zeros(number, np.int64)
+    return Trace(
+        np.arange(number, dtype=np.float64),
+        law.input_tokens[row],
+        law.output_tokens[row],
+        np.zeros(number, np.int64),
+        cached_share=law.cached_share[row],
+        images=None if law.images is None else law.images[row],
     )
-    return PoolRequests(trace, law.cached_share[row], images=None if law.images is None else law.images[row])

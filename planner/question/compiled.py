@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
-from planner.catalog.images import parse_size
 from planner.catalog.kv import BLOCK_TOKENS
 from planner.engines import DEFAULT_ENGINE
 from planner.engines import engine as find_engine
 from planner.errors import InputError, refuse
-from planner.iteration.speculation import Speculation
 from planner.promise import GOODPUT, Promise, Slo
 from planner.question.options import AT_RANDOM, PlanInputs
-from planner.question.prompts import USUAL_SIZE, images_by_category, read_only, with_images
+from planner.question.prompts import images_by_category, read_only, with_images
 from planner.question.values import category_shares
 from planner.routing import DEFAULT_ROUTING, Routing, find_routing
 from planner.shared.kept import once
@@ -215,56 +213,13 @@ class Promises:
 
 
 @dataclass(frozen=True, slots=True)
-class Engines:
-    """Engines the fleet may be built of; what is ``None`` or empty is chosen. Fields as in the options of ``fleetopt plan``."""
-
-    gpu: tuple[str, ...] = ("h100",)
-    model: str = "llama-3.1-8b"
-    like: str | None = None
-    weights: str | None = None
-    kv_dtype: str | None = None
-    tp: int | None = None
-    tp_options: tuple[int, ...] = ()
-    pp: int | None = None
-    dp: int | None = None
-    ep: int | None = None
-    speculate: Speculation | None = None
-    engine: str | None = None
-    api_overhead_s: float | None = None
-    request_s: float | None = None
-    profile: str | None = None
-    kv: tuple[str, ...] = ("paged",)
-    token_budget: tuple[int, ...] = ()
-    max_num_seqs: tuple[int, ...] = ()
-    max_model_len: int | None = None
-    chunk: int = 512
-    memory_utilization: float = 0.9
-    kv_transfer_gbps: float = 100.0
-    kv_transfer_base_s: float = 0.002
-    kv_transfer_layerwise: bool = False
-    session_ttl_s: float | None = None
-    offload_gib: float = 0.0
-    offload_gbps: float = 200.0
-    offload_disk_gib: float = 0.0
-    offload_disk_gbps: float = 50.0
-    write_through: bool = False
-    image_size: tuple[int, int] | None = None
-    lora: int = 0
-    lora_rank: int = 16
-
-
-@dataclass(frozen=True, slots=True)
 class Search:
-    """Which fleets are compared.
+    """How fleets are looked for.
 
     Parameters
     ----------
     shape
         ``colocated``, ``disaggregated`` or ``both``.
-    pools, boundaries, gammas
-        Largest number of pools; boundaries [tokens] (``None`` = breakpoints of the workload); compression bands.
-    max_evaluations
-        Questions of a search, a replay each, before it stops with a gap; 0 = until proven.
     explained
         Whether a question without an answer is told why, which takes longer than finding that there is none.
     brief
@@ -280,10 +235,6 @@ class Search:
     """
 
     shape: str = "colocated"
-    pools: int = 2
-    boundaries: tuple[float, ...] | None = None
-    gammas: tuple[float, ...] = (1.0,)
-    max_evaluations: int = 3000
     explained: bool = True
     brief: bool = False
     bare: bool = False
@@ -300,10 +251,11 @@ class CompiledQuestion:
     ----------
     asked
         The options it was made from, in their own names, for the plan that carries them.
-    traffic, promises, engines, search
+    traffic, promises, search
         Its parts.
-    purchase
-        The options, for what GPUs cost, how many there are, and what is bought beyond the need.
+    inputs
+        The options, for what may serve, which fleets are compared, what GPUs cost, how many there are, and what is bought beyond
+        the need; GPU types that were left open are named in it.
     method
         Name of the latency method.
     routing
@@ -317,8 +269,7 @@ class CompiledQuestion:
     asked: Mapping[str, object]
     traffic: Traffic
     promises: Promises
-    engines: Engines
-    purchase: PlanInputs
+    inputs: PlanInputs
     search: Search
     method: str
     routing: Routing
@@ -582,16 +533,9 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         promises=Promises(
             inputs.promises, inputs.utilization_cap, inputs.min_replicas, inputs.windows, inputs.confidence
         ),
-        engines=_engines(inputs, traffic),
-        purchase=inputs,
         # a user's next request may belong to another pool, which the first one's answers would have to wait for
-        search=Search(
-            inputs.shape,
-            1 if traffic.sending.population else inputs.pools,
-            inputs.boundaries,
-            inputs.gammas,
-            inputs.max_evaluations,
-        ),
+        inputs=replace(inputs, pools=1) if traffic.sending.population else inputs,
+        search=Search(inputs.shape),
         method=inputs.method,
         routing=_with_closed_form(routing),
         open_routing=open_routing,
@@ -651,18 +595,3 @@ def _traffic(inputs: PlanInputs, workload: Workload, rate_per_s: float | None) -
         sending=_sending(inputs, workload),
         images=images,
     )
-
-
-def _engines(inputs: PlanInputs, traffic: Traffic) -> Engines:
-    """What may serve, as far as the options fix it."""
-    own: dict[str, Any] = {
-        "speculate": None if inputs.speculate is None else Speculation.parse(inputs.speculate),
-        "request_s": inputs.request_time,
-        "kv": ("paged", "reserved") if inputs.kv == "both" else (inputs.kv,),
-        "offload_gib": inputs.offload,
-        "offload_disk_gib": inputs.offload_disk,
-        "image_size": parse_size(inputs.image_size or USUAL_SIZE) if traffic.images else None,
-    }
-    # the others are called as the options, times without their _s
-    names = [f.name for f in fields(Engines) if f.name not in own]
-    return Engines(**own, **{n: getattr(inputs, n if hasattr(inputs, n) else n.removesuffix("_s")) for n in names})

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.shared.need import need
+from planner.shared.mathematics import need
 
 type_array = npt.NDArray[np.float64]
 

@@ -24,8 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.shared.lattice import saddle_point, tail_of_sum
-from planner.shared.need import need
+from planner.shared.mathematics import need, saddle_point, tail_of_sum
 
 FloatArray = NDArray[np.float64]
 

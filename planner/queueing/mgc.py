@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.queueing.erlang import as_result, log_erlang_c, smallest_multiple
-from planner.shared.need import need
+from planner.shared.mathematics import need
 
 type_array = npt.NDArray[np.float64]
 

@@ -7,9 +7,9 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from planner.catalog.images import image_s
+from planner.catalog.images import image_s, parse_size
 from planner.catalog.kv import ADAPTED_S, BLOCK_TOKENS, adapter_bytes, kv_bytes_per_token, kv_capacity
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
@@ -23,16 +23,16 @@ from planner.iteration.speculation import Speculation
 from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
 from planner.plans import EngineSettings
 from planner.promise import Promise
-from planner.question.compiled import Engines
+from planner.question.compiled import CompiledQuestion
 from planner.question.options import PlanInputs
-from planner.queueing.prefix import own_tokens
+from planner.question.prompts import USUAL_SIZE
 from planner.replica.parallel import spreads
 from planner.replica.price import PriceRule
 from planner.replica.speculation import Draft, draft_of, speculating
 from planner.shared.kept import once
 from planner.shared.templates import refusals, templates
 from planner.workload import pools as m
-from planner.workload.pools import PoolLaw
+from planner.workload.pools import PoolLaw, own_tokens
 
 if TYPE_CHECKING:
     # loaded with the memory law, which reserved slots do without
@@ -226,93 +226,79 @@ def full_iteration_time(iteration: IterationModel, slots: float, mean_context: f
     return iteration.at_batch(slots).time(slots, slots * mean_context)
 
 
-def engine_options(
-    engines: Engines,
-    purchase: PlanInputs,
-    longest_tokens: float,
-    room_tokens: float,
-    rules: EngineRules,
-    shared_prefix: float = 0.0,
-) -> list[EngineOption]:
-    """Every (GPU, way to spread the model, token budget) the search may use.
-
-    Parameters
-    ----------
-    engines, purchase
-        What is open, and prices.
-    longest_tokens, room_tokens
-        Longest request of the workload; longest that pools keep room for, as far as the model's context goes [tokens].
-    rules
-        The latency method.
-    shared_prefix
-        Tokens that begin every longer prompt [tokens].
+def engine_options(question: CompiledQuestion, rules: EngineRules) -> list[EngineOption]:
+    """Every (GPU, way to spread the model, token budget) that a question leaves open to a latency method.
 
     Raises
     ------
     InputError
         Unknown names, a request longer than the model's context, a model that fits on none of the GPUs.
     """
+    inputs, traffic = question.inputs, question.traffic
+    speculate = None if inputs.speculate is None else Speculation.parse(inputs.speculate)
+    given: dict[str, Any] = {"api_overhead_s": inputs.api_overhead, "request_s": inputs.request_time}
+    times = {name: value for name, value in given.items() if value is not None}
+    kinds = ("paged", "reserved") if inputs.kv == "both" else (inputs.kv,)
+    images = parse_size(inputs.image_size or USUAL_SIZE) if traffic.images else None
     options = []
     problems: list[str] = []
     hint: str | None = None
     bears: dict[str, int] = {}
-    if engines.profile is not None:
-        given = find_profile(engines.profile)
-        pairs: list[tuple[str, str, Profile | None]] = [(given.gpu, given.model, given)]
+    if inputs.profile is not None:
+        one = find_profile(inputs.profile)
+        pairs: list[tuple[str, str, Profile | None]] = [(one.gpu, one.model, one)]
     else:
-        pairs = [(name, engines.model, None) for name in engines.gpu]
+        pairs = [(name, inputs.model, None) for name in inputs.gpu]
     for gpu_name, model_name, named in pairs:
-        gpu, model = find_gpu(gpu_name), find_model(model_name, like=engines.like)
-        model = model if named else model.served_as(engines.weights, engines.kv_dtype)
-        max_len = _longest_admitted(engines, model, named, longest_tokens, room_tokens)
+        gpu, model = find_gpu(gpu_name), find_model(model_name, like=inputs.like)
+        model = model if named else model.served_as(inputs.weights, inputs.kv_dtype)
+        max_len = _longest_admitted(inputs, model, named, traffic.workload.max_total, traffic.longest)
         measured: dict[Parallelism, Profile] = {}
-        for budget in token_budgets(engines, rules, whole=max_len if model.pooling == "encoder" else 0):
+        for budget in token_budgets(inputs, rules, whole=max_len if model.pooling == "encoder" else 0):
             try:
-                ways = (named.parallel,) if named else _spreads(engines, model, gpu, max_len, budget)
+                ways = (named.parallel,) if named else _spreads(inputs, model, gpu, max_len, budget)
             except InputError as error:
                 problems.append(error.message)
                 hint = error.hint
                 continue
-            for way, kv, given_seqs in itertools.product(ways, engines.kv, engines.max_num_seqs or (None,)):
+            for way, kv, given_seqs in itertools.product(ways, kinds, inputs.max_num_seqs or (None,)):
                 profile = named or measured.get(way)
                 if profile is None:
-                    serves = engines.engine or DEFAULT_ENGINE
+                    serves = inputs.engine or DEFAULT_ENGINE
                     profile = measured[way] = find_profile(gpu=gpu, model=model, tp=way, engine=serves)
-                times = {name: getattr(engines, name) for name in ("api_overhead_s", "request_s")}
-                times = {name: value for name, value in times.items() if value is not None}
                 profile = replace(profile, **times) if times else profile
-                price, share = _price_rule(purchase, gpu, profile), engines.memory_utilization
+                price, share = _price_rule(inputs, gpu, profile), inputs.memory_utilization
                 # the engine's setting is that of all stages together
                 seqs = given_seqs and max(1, given_seqs // way.pp)
-                seen = 0.0 if engines.image_size is None else image_s(gpu, model, way.tp, engines.image_size)
+                seen = 0.0 if images is None else image_s(gpu, model, way.tp, images)
                 option = EngineOption(
                     gpu, model, profile, way, price, kv, budget, seqs, share, max_len,
-                    shared_prefix=shared_prefix, image_s=seen,
+                    shared_prefix=traffic.shared_prefix, image_s=seen,
                 )  # fmt: skip
-                if engines.lora:
-                    option = _adapted(option, engines)
+                if inputs.lora:
+                    option = _adapted(option, inputs)
                     bears[gpu.name] = max(bears.get(gpu.name, 0), option.most_loras)
-                    if option.most_loras < engines.lora:
+                    if option.most_loras < inputs.lora:
                         continue
-                options.append(option if engines.speculate is None else _speculating(option, engines.speculate, rules))
+                options.append(option if speculate is None else _speculating(option, speculate, rules))
     if not options:
         for name, most in bears.items():
             rest = f"; write {most}" if most else ""
-            problems.append(_told("adapters", gpu=name, most=f"{most:,}", rank=engines.lora_rank, rest=rest))
+            problems.append(_told("adapters", gpu=name, most=f"{most:,}", rank=inputs.lora_rank, rest=rest))
         raise InputError.from_problems(list(dict.fromkeys(problems)), hint)
     return options
 
 
-def _adapted(option: EngineOption, engines: Engines) -> EngineOption:
+def _adapted(option: EngineOption, inputs: PlanInputs) -> EngineOption:
     """The same engine with its adapters, their time in every iteration."""
     iteration = option.profile.iteration
     profile = replace(option.profile, iteration=replace(iteration, t0=iteration.t0 + ADAPTED_S))
 
     def short(adapters: int) -> bool:
-        return replace(option, lora=adapters, lora_rank=engines.lora_rank).kv_tokens(1) < option.max_model_len
+        return replace(option, lora=adapters, lora_rank=inputs.lora_rank).kv_tokens(1) < option.max_model_len
 
     most = max(bisect_right(range(MOST_LORAS), False, key=short) - 1, 0)
-    return replace(option, profile=profile, lora=engines.lora, lora_rank=engines.lora_rank, most_loras=most)
+    return replace(option, profile=profile, lora=inputs.lora, lora_rank=inputs.lora_rank, most_loras=most)
 
 
 def _speculating(option: EngineOption, speculate: Speculation, rules: EngineRules) -> EngineOption:
@@ -329,26 +315,26 @@ def _speculating(option: EngineOption, speculate: Speculation, rules: EngineRule
 
 
 def _longest_admitted(
-    engines: Engines, model: ModelSpec, named: Profile | None, longest_tokens: float, room_tokens: float
+    inputs: PlanInputs, model: ModelSpec, named: Profile | None, longest_tokens: float, room_tokens: float
 ) -> int:
     """Longest request the largest pool admits [tokens]."""
-    max_len = engines.max_model_len or MODEL_LEN_STEP * math.ceil(room_tokens / MODEL_LEN_STEP)
-    if engines.kv == ("reserved",) and named is not None and named.reserved is not None and not engines.max_model_len:
+    max_len = inputs.max_model_len or MODEL_LEN_STEP * math.ceil(room_tokens / MODEL_LEN_STEP)
+    if inputs.kv == "reserved" and named is not None and named.reserved is not None and not inputs.max_model_len:
         max_len = max(max_len, int(named.reserved.context_tokens))
     if longest_tokens > model.max_context:
         raise _refusal("long", longest=f"{longest_tokens:,.0f}", model=model, most=f"{model.max_context:,}")
     max_len = min(max_len, model.max_context)
-    if longest_tokens > max_len and engines.max_model_len:
+    if longest_tokens > max_len and inputs.max_model_len:
         raise _refusal("short", told=f"{max_len:,}", most=max_len, longest=f"{longest_tokens:,.0f}")
     return max_len
 
 
-def _spreads(engines: Engines, model: ModelSpec, gpu: GpuSpec, max_len: int, budget: int) -> tuple[Parallelism, ...]:
+def _spreads(inputs: PlanInputs, model: ModelSpec, gpu: GpuSpec, max_len: int, budget: int) -> tuple[Parallelism, ...]:
     """Ways to spread the model that the question leaves open."""
-    asked = {"tp": engines.tp, "pp": engines.pp, "dp": engines.dp, "ep": engines.ep}
-    share, pool = engines.memory_utilization, find_engine(engines.engine or DEFAULT_ENGINE).window_pool
+    asked = {"tp": inputs.tp, "pp": inputs.pp, "dp": inputs.dp, "ep": inputs.ep}
+    share, pool = inputs.memory_utilization, find_engine(inputs.engine or DEFAULT_ENGINE).window_pool
     return spreads(
-        model, gpu, max_len, asked, engines.tp_options, token_budget=budget, memory_utilization=share, window_pool=pool
+        model, gpu, max_len, asked, inputs.tp_options, token_budget=budget, memory_utilization=share, window_pool=pool
     )
 
 
@@ -357,9 +343,9 @@ def _price_of(gpu: GpuSpec, prices: Mapping[str, float]) -> float | None:
     return next((float(v) for name, v in reversed([*prices.items()]) if find_gpu(name).name == gpu.name), None)
 
 
-def _price_rule(purchase: PlanInputs, gpu: GpuSpec, profile: Profile) -> PriceRule:
+def _price_rule(inputs: PlanInputs, gpu: GpuSpec, profile: Profile) -> PriceRule:
     """What a pool of such replicas costs."""
-    per_gpu = _price_of(gpu, purchase.price)
+    per_gpu = _price_of(gpu, inputs.price)
     if per_gpu is None:
         per_gpu = gpu.price_usd_per_hour
         if profile.replica_usd_per_hour is not None:
@@ -368,7 +354,7 @@ def _price_rule(purchase: PlanInputs, gpu: GpuSpec, profile: Profile) -> PriceRu
             raise _refusal("price", gpu=gpu)
     own = ("spot_share", "redundancy", "availability_target", "failures_per_hour", "repair_hours")
     return PriceRule(
-        profile.gpus, per_gpu, _price_of(gpu, purchase.spot_price), **{name: getattr(purchase, name) for name in own}
+        profile.gpus, per_gpu, _price_of(gpu, inputs.spot_price), **{name: getattr(inputs, name) for name in own}
     )
 
 
@@ -449,7 +435,7 @@ def set_up(
     option: EngineOption,
     law: PoolLaw,
     high_tokens: float,
-    engines: Engines,
+    inputs: PlanInputs,
     promises: Sequence[Promise],
     rules: EngineRules,
 ) -> ReplicaSetup | None:
@@ -461,7 +447,7 @@ def set_up(
         Engine and requests.
     high_tokens
         Longest request the pool admits, input + output [tokens].
-    engines, promises, rules
+    inputs, promises, rules
         What was left open, what is promised, the latency method.
     """
     if option.kv == "reserved":
@@ -485,7 +471,7 @@ def set_up(
             most = min(most, SLOT_STEP * max(2, math.ceil(1.5 * blocks.budget_slots / SLOT_STEP)))
         slots = memory_safe_slots(option, blocks, most, _told("slots"))
         if slots.count >= 1 and not rules.shares_budget and option.max_num_seqs is None:
-            limited = _slots_for_latency(option, law, slots.count, rules.iteration_limits(law, promises, engines.chunk))
+            limited = _slots_for_latency(option, law, slots.count, rules.iteration_limits(law, promises, inputs.chunk))
             if limited < slots.count:
                 why = "an iteration with more sequences would break a latency promise"
                 slots = replace(slots, count=limited, why=why)
@@ -500,15 +486,17 @@ def set_up(
         float(kv),
         slots.overflow_probability,
         slots.preemptions_per_1000,
-        _settings(option, slots, high_tokens, engines, rules.shares_budget),
+        _settings(option, slots, high_tokens, inputs, rules.shares_budget),
         slots.warnings,
     )
 
 
-def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: Engines, mixed: bool) -> EngineSettings:
+def _settings(
+    option: EngineOption, slots: Slots, high_tokens: float, inputs: PlanInputs, mixed: bool
+) -> EngineSettings:
     """Engine settings of a pool, each with its reason."""
     model_len = int(MODEL_LEN_STEP * math.ceil(high_tokens / MODEL_LEN_STEP))
-    budgets, encoder = engines.token_budget or TOKEN_BUDGETS, option.model.pooling == "encoder"
+    budgets, encoder = inputs.token_budget or TOKEN_BUDGETS, option.model.pooling == "encoder"
     why = "given" if len(budgets) == 1 else "encoder" if encoder else "shared" if mixed else "alone"
     spread = option.parallel
     sizes = {setting: getattr(spread, name) for name, setting in SIZES.items()}
@@ -529,7 +517,7 @@ def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: E
             "max_model_len": f"the pool admits requests up to {high_tokens:,.0f} tokens, in whole KV blocks",
             "max_num_seqs": f"{slots.why}; {preempted}",
             "max_num_batched_tokens": _told(f"budget {why}", budgets=", ".join(map(str, budgets))),
-            "tensor_parallel_size": group_why(engines, spread, f"weights and a {model_len:,}-token request"),
+            "tensor_parallel_size": group_why(inputs, spread, f"weights and a {model_len:,}-token request"),
             **{name: _told(name) for name, size in sizes.items() if size > 1 and name != SIZES["tp"]},
             **({"max_loras": f"as given; its memory bears {option.most_loras:,}"} if option.lora else {}),
             "gpu_memory_utilization": "weights and what the engine takes; an encoder keeps no cache"
@@ -539,18 +527,18 @@ def _settings(option: EngineOption, slots: Slots, high_tokens: float, engines: E
     )
 
 
-def group_why(engines: Engines, spread: Parallelism, held: str) -> str:
+def group_why(inputs: PlanInputs, spread: Parallelism, held: str) -> str:
     """Why the tensor-parallel group has its size."""
-    if engines.tp:
+    if inputs.tp:
         why = "given"
     elif spread.dp > 1 or spread.pp > 1:
         why = "copied" if spread.dp > 1 else "staged"
     else:
-        why = "chosen" if engines.tp_options else "smallest"
-    return str(_told(f"group {why}", held=held, options=", ".join(map(str, engines.tp_options))))
+        why = "chosen" if inputs.tp_options else "smallest"
+    return str(_told(f"group {why}", held=held, options=", ".join(map(str, inputs.tp_options))))
 
 
-def token_budgets(engines: Engines, rules: EngineRules, whole: int = 0) -> tuple[int, ...]:
+def token_budgets(inputs: PlanInputs, rules: EngineRules, whole: int = 0) -> tuple[int, ...]:
     """Token budgets to choose from: those given, else several where prefill and decode share one; all hold `whole` tokens.
 
     Raises
@@ -558,8 +546,8 @@ def token_budgets(engines: Engines, rules: EngineRules, whole: int = 0) -> tuple
     InputError
         None of those given does: an encoder's prompts cannot be cut.
     """
-    budgets = engines.token_budget or (TOKEN_BUDGETS if rules.shares_budget else (USUAL_TOKEN_BUDGET,))
-    if engines.token_budget and max(budgets) < whole:
+    budgets = inputs.token_budget or (TOKEN_BUDGETS if rules.shares_budget else (USUAL_TOKEN_BUDGET,))
+    if inputs.token_budget and max(budgets) < whole:
         raise _refusal("whole", budget=f"{max(budgets):,}", whole=f"{whole:,}")
     return tuple(b for b in budgets if b >= whole) or (whole,)
 

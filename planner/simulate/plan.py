@@ -176,7 +176,7 @@ class FleetSource:
     def _of_other(self, k: int) -> PoolLaw:
         """What of other traffic than the plan's belongs to the k-th pool, the longest to the last."""
         own, last = self.laws[k], k == len(self.laws) - 1
-        moments = self.traffic.moments(self.fleet.question.engines.chunk)
+        moments = self.traffic.moments(self.fleet.question.inputs.chunk)
         found = moments.law(
             own.lower, replace(own.upper, boundary=max(moments.top, own.upper.boundary)) if last else own.upper
         )
@@ -361,7 +361,7 @@ class SessionTraffic:
 def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEngines:
     """The replicas of one pool of a fleet, under the rules of the plan's method unless told otherwise."""
     question, law, option = fleet.question, pool.law, pool.option
-    method, engines = find_method(question.method), question.engines
+    method = find_method(question.method)
     rules = ("mixed" if method.shares_budget else "slots") if preset is None else preset
     slots = pool.setup.slots
     iteration: IterationModel | tuple[float, ...] = option.profile.iteration
@@ -372,8 +372,8 @@ def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEng
             frozen, context = option.profile.iteration.at_batch(slots), law.mean(KV) / max(law.mean(DECODE), 1e-9)
             iteration = tuple(frozen.time(n, n * context) for n in range(slots + 1))
         else:
-            iteration = tuple(iteration_times(law, option.profile.iteration, slots, engines.chunk).tolist())
-        chunk = engines.chunk
+            iteration = tuple(iteration_times(law, option.profile.iteration, slots, question.inputs.chunk).tolist())
+        chunk = question.inputs.chunk
     return PoolEngines(
         pool.size.replicas * option.copies,
         iteration,

@@ -197,14 +197,14 @@ def largest(
     return low, high
 
 
-def keeps_at(fleet: Fleet, fleet_rate_per_s: float) -> bool:
+def keeps_at(fleet: Fleet, rate_per_s: float) -> bool:
     """Whether the sizer takes no more of any pool than stands at a rate [1/s]."""
     margins = fleet.margins(fleet.promises.confidence)
-    about = fleet.sizes_for(fleet_rate_per_s, margins, fleet.counts, quick=True)
+    about = fleet.sizes_for(rate_per_s, margins, fleet.counts, quick=True)
     if isinstance(about, Shortfall):
         return False
     # as :meth:`Fleet.size` decides, but for the predictions of other sizes
-    return fleet.stands(fleet_rate_per_s, fleet.sized(about).margins_at(fleet_rate_per_s))
+    return fleet.stands(rate_per_s, fleet.sized(about).margins_at(rate_per_s))
 
 
 def pool_keeps(pool: Pool, rate_per_s: float, promises: Promises, slow: float = 1.0) -> bool:

@@ -14,9 +14,9 @@ from planner.plans import Plan
 from planner.promise import MEAN, Promise
 from planner.question.compiled import rate_of, shaped
 from planner.question.options import WRITTEN_LIMITS, PlanInputs
-from planner.queueing.prefix import own_tokens
 from planner.shared.record import Record
 from planner.workload.combine import mix
+from planner.workload.pools import own_tokens
 from planner.workload.workload import Workload
 
 MAX_CLASSES = 5

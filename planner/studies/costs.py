@@ -490,7 +490,7 @@ def _capacity(fleet: Fleet, pool: Pool, inputs: float, outputs: float) -> float:
     """Capacity of one replica for the pool's requests with all lengths scaled [1/s]."""
     law = pool.law
     lengths = law.input_tokens * inputs, np.maximum(law.output_tokens * outputs, 1.0)
-    rows = features(*lengths, law.cached_share, fleet.question.engines.chunk)
+    rows = features(*lengths, law.cached_share, fleet.question.inputs.chunk)
     changed = replace(
         law, input_tokens=lengths[0], output_tokens=lengths[1], moments=law.share * (law.weight @ rows),
         requests=lambda: None, sessions=lambda: None,

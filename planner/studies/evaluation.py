@@ -168,7 +168,7 @@ class Evaluation(InNotebooks):
                 out: dict[str, object] = {
                     "rate_per_s": fleet_rate,
                     "pool": v.pool,
-                    "pool_rate_per_s": v.arrival_rate_per_s,
+                    "pool_rate_per_s": v.rate_per_s,
                     "load": p.load,
                     "slot_occupancy": p.slot_occupancy,
                     "running": json_number(p.mean_running),

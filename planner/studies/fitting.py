@@ -52,7 +52,7 @@ class Fitting:
             for (rate, (i, j, k)), gpus in self.refused.items():
                 taken[k, i, j] = max(taken[k, i, j], gpus if rate <= problem.rate else 0.0)
             low = np.stack([np.min(taken[own], axis=0) for own in rows])
-            found = cheapest_within(low, low, kinds, self.have, problem.search.pools)
+            found = cheapest_within(low, low, kinds, self.have, problem.inputs.pools)
             if found is None:
                 break
             edges = [(i, j, t) for i, j, t in edges_of(found[1]) if not problem.is_empty(i, j)]

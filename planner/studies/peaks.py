@@ -229,8 +229,8 @@ class _Owned:
         rates = factor * self.rates
         if not replicas:
             own = replayed(self.model, "rent_peak").traffic.own
-            weight = np.full(own.trace.requests, 1.0 / own.trace.requests)
-            price = self._price(own.trace.input_tokens, own.trace.output_tokens, own.cached_share, weight)
+            weight = np.full(own.requests, 1.0 / own.requests)
+            price = self._price(own.input_tokens, own.output_tokens, own.cached_share, weight)
             return 1.0, HOUR_S * float(rates.mean()) * price
         if replicas >= self.peak and factor == 1.0:
             return 0.0, np.zeros(len(self.apis))

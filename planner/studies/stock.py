@@ -37,7 +37,8 @@ from planner.studies.capacity import (
     with_its_users,
 )
 from planner.studies.fitting import Fitting, Refused
-from planner.workload.pools import PoolLaw, PoolRequests, State
+from planner.workload.pools import PoolLaw, State
+from planner.workload.trace import Trace
 from planner.workload.workload import Workload
 
 SEARCHES = 6
@@ -95,15 +96,15 @@ Part = tuple[int, str, int]
 def part_of(law: PoolLaw, begin: float, end: float) -> PoolLaw:
     """The requests that a gateway deals out between two shares of a pool's [1]: of every length alike."""
 
-    def dealt() -> PoolRequests | None:
+    def dealt() -> Trace | None:
         found = law.requests()
         if found is None:
             return None
-        rank = np.empty(found.trace.requests)
-        rank[np.lexsort((found.trace.output_tokens, found.trace.input_tokens))] = np.arange(found.trace.requests)
+        rank = np.empty(found.requests)
+        rank[np.lexsort((found.output_tokens, found.input_tokens))] = np.arange(found.requests)
         place = rank * GOLDEN % 1.0
         keep = (place >= begin) & (place < end)
-        return replace(found, trace=found.trace.select(keep), cached_share=found.cached_share[keep])
+        return found.select(keep)
 
     share = end - begin
     return replace(law, share=share * law.share, moments=share * law.moments, requests=dealt)
@@ -128,7 +129,7 @@ class Stock:
         if (population := self.question.traffic.sending.population) is not None:
             self.question = with_users(self.question, None, population.users / every_s)
         self.have, self.options = have, engine_choices(self.question)
-        self.moments = self.question.traffic.moments(self.question.engines.chunk)
+        self.moments = self.question.traffic.moments(self.question.inputs.chunk)
         self.promises = self.question.promises
         if len(have) > 1:
             # as every fleet of several pools is decided
@@ -146,7 +147,7 @@ class Stock:
     def ways(self) -> list[tuple[Range, ...]]:
         """Ways to cut by length in two, where plans cut it."""
         top = self.moments.top
-        if self.question.search.pools == 1 or len(self.have) == 1:
+        if self.question.inputs.pools == 1 or len(self.have) == 1:
             return []
         return [((0.0, b), (b, top)) for b in FleetProblem(self.question).boundary_grid if 0.0 < b < top]
 

@@ -8,14 +8,13 @@ pool are ``cum(high) - cum(low) - given(low, gamma_low) + received(high, gamma_h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.iteration.model import IterationModel
-from planner.queueing.prefix import found_share
 from planner.shared.kept import once
 from planner.workload.sessions import Sessions
 from planner.workload.trace import Bools, Floats, Trace
@@ -54,28 +53,6 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PoolRequests:
-    """The requests of a pool one by one.
-
-    Parameters
-    ----------
-    trace
-        Their times and lengths, as the pool gets them.
-    cached_share
-        Share of each prompt in the prefix cache [1], shape (requests,).
-    shared_prefix
-        Tokens that begin every longer prompt and are kept once [tokens].
-    images
-        Images of each prompt, shape (requests,); ``None`` = none.
-    """
-
-    trace: Trace
-    cached_share: Floats
-    shared_prefix: float = 0.0
-    images: Floats | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class PoolLaw:
     """The requests one pool really gets.
 
@@ -108,7 +85,7 @@ class PoolLaw:
     cached_share: Floats
     weight: Floats
     moments: Floats
-    requests: Callable[[], PoolRequests | None] = lambda: None
+    requests: Callable[[], Trace | None] = lambda: None
     sessions: Callable[[], Sessions | None] = lambda: None
     images: Floats | None = None
 
@@ -125,6 +102,33 @@ class PoolLaw:
 def images_of(law: PoolLaw) -> Floats:
     """Images of each row of a pool's law, shape (rows,) or, where there are none, (1,)."""
     return np.zeros(1) if law.images is None else law.images
+
+
+def own_tokens(prompt_tokens: Floats, shared_prefix: float) -> Floats:
+    """What requests keep of their prompts for themselves where every longer prompt begins with `shared_prefix` tokens, which
+    memory keeps once; same shape as `prompt_tokens` [tokens].
+
+    Examples
+    --------
+    >>> own_tokens(np.array([900.0, 100.0]), 256.0).tolist()
+    [644.0, 100.0]
+    """
+    if shared_prefix <= 0.0:
+        return prompt_tokens
+    return np.where(prompt_tokens > shared_prefix, prompt_tokens - shared_prefix, prompt_tokens)
+
+
+def found_share(prompt_tokens: Floats, share: Floats, shared_prefix: float) -> Floats:
+    """Share of prompts that a cache supplies where `share` of each repeats and the longer ones begin with `shared_prefix`
+    tokens that all have: the larger of the two; all of one shape [1].
+
+    Examples
+    --------
+    >>> found_share(np.array([1000.0, 1000.0, 100.0]), np.array([0.1, 0.5, 0.1]), 256.0).tolist()
+    [0.256, 0.5, 0.1]
+    """
+    own = own_tokens(prompt_tokens, shared_prefix)
+    return share if own is prompt_tokens else np.maximum(share, 1.0 - own / np.maximum(prompt_tokens, 1.0))
 
 
 def features(inputs: Floats, outputs: Floats, cached: Floats, chunk: float) -> Floats:
@@ -369,7 +373,7 @@ class FleetMoments:
         keep = (seen > lower.boundary) & ((seen <= upper.boundary) | (upper.boundary >= self.top))
         return calls if keep.all() else calls.select(keep)
 
-    def requests(self, lower: State, upper: State) -> PoolRequests | None:
+    def requests(self, lower: State, upper: State) -> Trace | None:
         """The requests of the pool between two states one by one; ``None`` where their order is not known.
 
         Which of a band's prompts are compressed is drawn once for all pools, by their place in the trace.
@@ -391,8 +395,8 @@ class FleetMoments:
             return None
         lengths = np.where(received, np.maximum(upper.boundary - outputs, 0.0), inputs) if received.any() else inputs
         own = Trace(trace.times_s, lengths, outputs, trace.category).select(keep)
-        found = self._found(own.input_tokens, self._cached_by_category[own.category])
-        return PoolRequests(own, found, self._prefix, self._images[own.category] if self._seen else None)
+        share = self._found(own.input_tokens, self._cached_by_category[own.category])
+        return replace(own, cached_share=share, images=self._images[own.category] if self._seen else None)
 
     def states(self, states: list[State]) -> tuple[Floats, Floats]:
         """Upper edges and lower edges of pools: ``pool = upper[j] - lower[i]``, each of shape (states, features)."""

@@ -3,7 +3,7 @@ their lengths alone, a law of uniform stretches and atoms."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,9 @@ class Trace:
         Index into the workload's categories, shape (requests,).
     stretches
         Where these are stretches of a longer trace: they lie one after another on the clock of `times_s`.
+    cached_share, images
+        Of the requests of a pool: share of each prompt in the prefix cache [1], and its images; shape (requests,) or, where there
+        are none, (1,).
     """
 
     times_s: Floats
@@ -97,6 +100,8 @@ class Trace:
     output_tokens: Floats
     category: Ints
     stretches: Stretches | None = None
+    cached_share: Floats = field(default_factory=lambda: np.zeros(1))
+    images: Floats | None = None
 
     @property
     def reach_s(self) -> float:
@@ -138,8 +143,9 @@ class Trace:
 
     def select(self, keep: Bools) -> Trace:
         """The requests marked in `keep`, shape (requests,), at their own times."""
-        rows = self.times_s[keep], self.input_tokens[keep], self.output_tokens[keep], self.category[keep]
-        return Trace(*rows, self.stretches)
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "stretches"}
+        kept = {name: own[keep] for name, own in columns.items() if own is not None and own.size == keep.size}
+        return replace(self, **kept)
 
     def within(self, parts: Stretches) -> Trace:
         """The requests of some stretches of this trace, laid one after another."""

@@ -19,7 +19,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.report.output import table as render
 from planner.report.text.choices import interrupted
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
 
 QUICK = {"method": "mgc", "kv": "reserved", "rate": 60.0, "slo": 4.0, "tp": 1}
 NEVER = {**QUICK, "slo": 0.01, "pools": 1}
@@ -43,7 +43,7 @@ def chosen(choice: Choice, **asked: object) -> float | None:
 
 @pytest.mark.parametrize(
     "asked",
-    [QUICK, {**QUICK, "pools": 1, "gpu": ["h100", "l40s"], "slo": [4.0, "p90=1s"]}],
+    [{**QUICK, "boundaries": [1000, 4000]}, {**QUICK, "pools": 1, "gpu": ["h100", "l40s"], "slo": [4.0, "p90=1s"]}],
     ids=["one type", "two types, two promises"],
 )
 def test_a_row_costs_what_choosing_it_costs(asked: dict[str, object]) -> None:
@@ -145,7 +145,10 @@ def test_where_no_gpu_type_keeps_a_promise_the_quickest_say_what_would_be_kept()
     assert fo.plan("azure", gpu="any", slo=1.3 * best_s, burst="poisson", pools=1).replicas >= 1
 
 
-def test_any_gpu_is_at_most_as_dear_as_each() -> None:
+def test_any_gpu_is_at_most_as_dear_as_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    # only the rows of types are looked at
+    size = advised._size
+    monkeypatch.setattr(advised, "_size", lambda choice, *of: size(choice, *of) if choice.kind == "gpu" else choice)
     best = fo.plan("azure", gpu="any", choices=True, pools=1, **QUICK)  # type: ignore[arg-type]
     assert best.choices is not None
     alone = [row for row in best.choices.rows if row.kind == "gpu"]
@@ -196,8 +199,9 @@ def test_ctrl_c_keeps_what_is_whole_and_says_so() -> None:
     assert interrupted(Choices((), 1.0, 1)) == []
 
 
+@pytest.mark.usefixtures("with_chances")
 def test_a_page_has_the_same_bytes_with_one_thread_and_four(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {"rate": 8.0, "slo": 0.5, "tp": 1, "token_budget": 4096, "pools": 1}
+    asked = {"rate": 8.0, "slo": 0.5, "tp": 1, "token_budget": 4096, "pools": 1, "confidence": 0.5}
     pages = set()
     for workers in (1, 4):
         monkeypatch.setattr(advised, "cores", lambda n=workers: n)

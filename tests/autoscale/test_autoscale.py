@@ -230,7 +230,15 @@ def test_a_derived_rule_beats_the_peak_and_keeps_its_windows() -> None:
 @cache
 def apart() -> fo.Plan:
     return fo.plan(
-        workload="azure", rate=60, slo=0.5, tpot=0.05, e2e=6.0, shape="disaggregated", burst="poisson", engine="sglang"
+        workload="azure",
+        rate=60,
+        slo=0.5,
+        tpot=0.05,
+        e2e=6.0,
+        shape="disaggregated",
+        burst="poisson",
+        engine="sglang",
+        tp=1,
     )
 
 

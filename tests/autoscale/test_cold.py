@@ -79,7 +79,7 @@ def test_models_that_share_gpus(places: int) -> None:
     assert list(found.models) == [1, 2, 4, 8] and max(found.models.values()) <= 8 * MOST_EACH
 
 
-def test_autoscale_tells_what_scaling_to_zero_does() -> None:
+def test_autoscale_tells_what_scaling_to_zero_does(few_paths: None) -> None:
     plan = fo.plan(isl=500, osl=50, slo="ttft:p90=5s", rate=0.002, rate_is="peak", pools=1, method="mgc", kv="reserved")
     (pool,) = fo.autoscale(plan, hours="servegen-m-small", startup="30s", scale_to_zero="10min").pools
     assert (

@@ -21,7 +21,7 @@ from tests.monitor.exporter import fleet_of
 from tests.monitor.fluid import Course, pod_name, scraped
 from tests.monitor.promql import Query, Store
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "few_paths")
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 

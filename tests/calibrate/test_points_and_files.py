@@ -375,3 +375,14 @@ def test_the_broken_line_is_named(tmp_path: Path) -> None:
     path.write_text('{\n  "completed": 3,\n  broken\n}')
     with pytest.raises(InputError, match=r"r\.jsonl:3: not JSON"):
         read_measurements([path])
+
+
+def test_rows_of_servers_are_selected_too(tmp_path: Path) -> None:
+    path = tmp_path / "servers.csv"
+    lines = ["backend,isl,osl,concurrency,tpot_ms", "vllm,100,50,1,8", "sglang,100,50,1,9", "vllm,100,50,4,10"]
+    path.write_text("\n".join(lines))
+    (points,) = read_measurements([path], where={"backend": "VLLM"}).servers.values()
+    assert [(p.concurrency, p.tpot_s) for p in points] == [(1.0, 0.008), (4.0, 0.01)]
+    for where, told in (({"backend": "x"}, "no server points in it with backend=x"), ({"gpu": "x"}, "no column 'gpu'")):
+        with pytest.raises(InputError, match=told):
+            read_measurements([path], where=where)

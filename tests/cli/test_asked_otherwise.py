@@ -19,12 +19,12 @@ from planner.catalog import load
 from planner.cli.main import app
 from planner.report import formatter
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed")
 
 PROMISED = ("--slo", "500ms", "--tpot", "40ms")
 ASKED = ("--cdf", "day.csv", "--rate", "5", *PROMISED, "--gpu", "l40s")
-QUICK = {"tp": 1, "pools": 1, "token_budget": 2048}
-ROWS = 3000
+QUICK = {"tp": 1, "pools": 1, "token_budget": 2048, "confidence": 0.5}
+ROWS = 1500
 
 
 @cache

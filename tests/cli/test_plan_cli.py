@@ -61,7 +61,7 @@ def test_the_answer_stands_before_other_choices_are_sized(tmp_path: Path, monkey
     monkeypatch.delenv("FLEETOPT_NO_OPTIONS", raising=False)
 
     monkeypatch.setattr(choices, "choices_of", watched)
-    base = ("plan", "--slo", "0.5", "--method", "occupancy", "--rate", "50", "--pools", "1", "--tp", "1")
+    base = ("plan", "--slo", "4", "--method", "mgc", "--kv", "reserved", "--rate", "50", "--pools", "1", "--tp", "1")
     page = fleetopt(*base, cwd=tmp_path).stdout
     (first,) = before
     assert "BUY  " in first and page.startswith(first) and page.count("BUY  ") == 1

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import planner as fo
+from planner.fleet.assemble import explained_size
 from planner.fleet.fleet import Fleet, serving, tail_at
+from planner.fleet.grid import hardware_floor
 from planner.fleet.notes import cliffs_of
 from planner.fleet.pool import (
     PoolSize,
@@ -21,7 +23,6 @@ from planner.fleet.pool import (
     smallest_pool,
 )
 from planner.fleet.problem import FleetProblem
-from planner.fleet.records import explained_size
 from planner.fleet.shapes import colocated as shape
 from planner.fleet.shapes import shape_names, standing_fleet
 from planner.fleet.shapes.colocated import SHAPE, Colocated, decided, pool_names, standing_engines
@@ -29,12 +30,11 @@ from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.fleet.splits import solve
 from planner.promise import Promise
 from planner.question.files import saved_pools
-from planner.replica.floor import hardware_floor
 from planner.routing import find_routing
 from planner.shared.remarks import Remark
 from tests.fleet.four_requests import INPUTS, OUTPUTS, asked, fleet, plan
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
 
 SPLIT: dict[str, Any] = {"pools": 2, "boundaries": [300.0], "rate": 400.0, "ttft": 0.5}
 
@@ -90,7 +90,7 @@ def test_each_pool_is_predicted_at_its_part_of_the_rate() -> None:
             assert prediction == evaluate_pool(p.model, 150.0, n, own.levels, quick)
     assert own.look(300.0) == own.look(300.0, [3, 40])
     verdicts = own.at(300.0)
-    assert [(v.pool, v.arrival_rate_per_s) for v in verdicts] == [("short", 150.0), ("long", 150.0)]
+    assert [(v.pool, v.rate_per_s) for v in verdicts] == [("short", 150.0), ("long", 150.0)]
     for v in verdicts:
         late = v.prediction.load >= 1.0 or v.prediction.value("ttft_s", 0.99) > 0.5
         assert bool(v.broken) == late and v.overload is None and v.shares == ()
@@ -136,8 +136,8 @@ def test_headroom_is_found_to_a_step_from_below(shape: type[Fleet], step: float)
         capacity_per_s, rate = 1000.0, 100.0
         promises = SimpleNamespace(utilization_cap=0.85)
 
-        def holds(self, fleet_rate_per_s: float) -> bool:
-            return fleet_rate_per_s <= 137.0
+        def holds(self, rate_per_s: float) -> bool:
+            return rate_per_s <= 137.0
 
     known = Known.__new__(Known)
     assert 1.37 / step <= known.headroom() <= 1.37
@@ -367,7 +367,7 @@ def test_a_plan_of_two_pools_is_rebuilt_as_it_was() -> None:
     for p, was in zip(own.pools, found.pools, strict=True):
         assert (p.name, p.bought, p.size.replicas) == (was.name, was.replicas, was.replicas - 1)
         assert (p.law.lower.boundary, p.law.upper.boundary, p.law.share) == (was.low_tokens, was.high_tokens, was.share)
-        assert (p.setup.slots, p.option.gpu.name, p.arrival_rate_per_s) == (was.slots, was.gpu, was.arrival_rate_per_s)
+        assert (p.setup.slots, p.option.gpu.name, p.rate_per_s) == (was.slots, was.gpu, was.arrival_rate_per_s)
         assert p.size.binding.code == "stands" and p.setup.settings.max_model_len == was.settings.max_model_len
     with pytest.raises(fo.InputError, match=r"pool all: has no replicas that serve \(3 of 3 are spares\)"):
         serving(replace(saved[0], name="all", replicas=3, spares=3))
@@ -379,14 +379,14 @@ def test_nothing_of_an_engine_that_stands_is_left_open() -> None:
     (saved,) = saved_pools(plan())
     question = asked(tp=None, token_budget=None, gpu=["h100", "l40s"])
     two = replace(saved, gpu="l40s-48gb", tp=2, pp=3, dp=4, ep=5, slots=80, token_budget=1234)
-    engines = standing_engines(question, two).engines
-    assert (engines.gpu, engines.tp, engines.pp, engines.dp, engines.ep) == (("l40s-48gb",), 2, 3, 4, 5)
-    assert (engines.token_budget, engines.tp_options) == ((1234,), ())
+    inputs = standing_engines(question, two).inputs
+    assert (inputs.gpu, inputs.tp, inputs.pp, inputs.dp, inputs.ep) == (("l40s-48gb",), 2, 3, 4, 5)
+    assert (inputs.token_budget, inputs.tp_options) == ((1234,), ())
     # 80 slots of four copies of the attention
-    assert engines.max_num_seqs == (20,)
-    assert standing_engines(question, replace(two, slots=1)).engines.max_num_seqs == (1,)
+    assert inputs.max_num_seqs == (20,)
+    assert standing_engines(question, replace(two, slots=1)).inputs.max_num_seqs == (1,)
     reserved = asked(kv="reserved", max_num_seqs=7)
-    assert standing_engines(reserved, two).engines.max_num_seqs == reserved.engines.max_num_seqs
+    assert standing_engines(reserved, two).inputs.max_num_seqs == reserved.inputs.max_num_seqs
 
 
 def test_a_search_says_what_it_looked_at() -> None:

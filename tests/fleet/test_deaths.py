@@ -16,7 +16,7 @@ from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_spares_that_are_called_on_keep_the_promise(crowd: Path) -> None:
     question = compile_question(question_of(plan).inputs(), fo.load_workload(crowd))
     (built,) = standing_fleet(question, question_of(plan).pools).pools
     assert isinstance(built.model, ReplayPool)
-    laid = built.model.traffic.lay(built.arrival_rate_per_s, pool.replicas, built.model.engine.routing)
+    laid = built.model.traffic.lay(built.rate_per_s, pool.replicas, built.model.engine.routing)
     requests = built.model.traffic.requests(laid)
     down = [Outage(k, 600.0, 2400.0) for k in range(2)]
     run = replay(requests, replace(built.model.engine, count=pool.replicas), outages=down)

@@ -13,7 +13,7 @@ from planner.question.compiled import rate_of
 from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
 
 CALM: dict[str, Any] = {"burst": "poisson", "pools": 1}
 

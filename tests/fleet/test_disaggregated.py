@@ -13,7 +13,7 @@ from planner.question.options import PlanInputs
 from planner.simulate.policies.distserve import DecodeNode, PrefillNode
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
 
 LEVELS = (0.5, 0.9, 0.99)
 
@@ -121,13 +121,14 @@ def test_the_simulation_too_keeps_the_promises_and_breaks_them_with_one_fewer() 
     assert isinstance(sizes, list)
     prefills, decodes = (s.replicas for s in sizes)
 
-    def measured(first: int, second: int) -> tuple[float, float]:
-        runs = np.array([simulated(model, rate, first, second, seed, 3000) for seed in range(3)]).mean(axis=0)
+    def measured(first: int, second: int, seeds: int = 1) -> tuple[float, float]:
+        runs = np.array([simulated(model, rate, first, second, seed, 3000) for seed in range(seeds)]).mean(axis=0)
         return float(runs[1]), float(runs[4])
 
-    ttft, tpot = measured(prefills, decodes)
+    ttft, tpot = measured(prefills, decodes, 3)
     assert ttft <= 0.17
     assert tpot <= 0.0108
+    # beyond the limit by a quarter and by far: of either one run is enough
     assert measured(prefills - 1, decodes)[0] > 0.17
     assert measured(prefills, decodes - 1)[1] > 0.0108
 

@@ -24,7 +24,7 @@ from planner.replica.price import PriceRule
 from planner.routing import find_routing
 from planner.shared.remarks import Remark
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 INPUTS, OUTPUTS = np.array([100.0, 300.0, 1000.0, 4000.0]), np.array([10.0, 200.0, 50.0, 1.0])
 FOUR = fo.Workload.from_arrays(INPUTS, OUTPUTS, name="four")
@@ -97,7 +97,7 @@ def test_tokens_are_counted_where_they_are_made_or_read() -> None:
     assert model.work_tokens(0) == (1350.0, 0.0)
     # of those that decode
     assert model.work_tokens(1) == (0.0, pytest.approx((10.0 + 200.0 + 50.0 + 1.0) / 4.0 / 0.75))
-    assert [p.arrival_rate_per_s for p in model.pools] == [60.0, 45.0]
+    assert [p.rate_per_s for p in model.pools] == [60.0, 45.0]
     assert [p.name for p in model.pools] == ["prefill", "decode"] and [p.bought for p in model.pools] == [3, 2]
     single = fleet(fo.Workload.from_arrays(INPUTS, np.ones(4), name="one token"), counts=(3,))
     assert single.work_tokens(0) == (1350.0, 1.0) and [p.name for p in single.pools] == ["prefill"]

@@ -23,7 +23,7 @@ from planner.question.options import PlanInputs
 from planner.report.output import table as render
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
 
 PAPER: dict[str, Any] = {"profile": "fleetopt-paper", "method": "mgc", "kv": "reserved", "route_on": "total"}
 QUICK: dict[str, Any] = {"method": "occupancy", "tp": 1, "burst": "poisson", "boundaries": [1500, 4000], "gammas": 1.0}
@@ -53,15 +53,15 @@ def _solved(workload: Workload, **options: Any) -> tuple[FleetProblem, Any]:
 def test_every_pool_is_as_small_as_its_promises_allow(azure: Workload, options: dict[str, Any]) -> None:
     problem, found = _solved(azure, confidence=0.5, pools=1, **options)
     fleet = decided(problem, found.pools)
-    assert math.fsum(p.arrival_rate_per_s for p in fleet.pools) == pytest.approx(options["rate"], rel=1e-9)
+    assert math.fsum(p.rate_per_s for p in fleet.pools) == pytest.approx(options["rate"], rel=1e-9)
     for pool in fleet.pools:
         n = pool.size.replicas
         # all draws of the traffic decide; the middle one alone lies within a few percent
         for promise in problem.promises:
             assert pool.size.prediction.value(promise.metric, promise.quantile) <= 1.1 * promise.limit_s
         if n > 1:
-            fewer = evaluate_pool(pool.model, pool.arrival_rate_per_s, n - 1, problem.levels)
-            over_cap = pool.arrival_rate_per_s > 0.85 * (n - 1) * pool.model.capacity_per_s
+            fewer = evaluate_pool(pool.model, pool.rate_per_s, n - 1, problem.levels)
+            over_cap = pool.rate_per_s > 0.85 * (n - 1) * pool.model.capacity_per_s
             assert over_cap or any(fewer.value(p.metric, p.quantile) > 0.9 * p.limit_s for p in problem.promises)
 
 
@@ -150,6 +150,7 @@ def test_rate_of_the_file_is_the_default_and_its_absence_an_error(azure: Workloa
         make_plan(PlanInputs.from_dict({"slo": 0.5}), bare)
 
 
+@pytest.mark.usefixtures("with_chances")
 def test_plans_are_json_ready_and_carry_their_question(azure: Workload) -> None:
     import json
 
@@ -178,7 +179,7 @@ def test_the_mixture_of_the_pools_keeps_the_fleet_wide_promise(azure: Workload) 
     levels = tuple(1.0 - 10 ** (-k / 40) for k in range(1, 161))
     tail = 0.0
     for _, pool in fleet.pools:
-        values = pool.model.predict(pool.arrival_rate_per_s, pool.size.replicas, levels).ttft_s
+        values = pool.model.predict(pool.rate_per_s, pool.size.replicas, levels).ttft_s
         tail += pool.law.share * (1.0 - max((q for q, v in zip(levels, values, strict=True) if v <= 0.4), default=0.0))
     # the fine grid rounds each tail up by at most one step of 6%
     assert tail <= 0.01 * 1.07
@@ -237,7 +238,7 @@ def test_a_shared_prefix_is_held_once_and_the_simulated_fleet_agrees() -> None:
 
 def test_no_plan_is_below_the_floor_of_its_hardware(azure: Workload) -> None:
     from planner.catalog import gpu, model
-    from planner.replica.floor import hardware_floor
+    from planner.fleet.grid import hardware_floor
 
     for method in ("mixed", "occupancy", "mgc"):
         for rate in (50.0, 2000.0):
@@ -351,6 +352,7 @@ def test_the_marginal_replicas_are_those_a_new_plan_takes(method: str, rate: flo
     assert plan.pools[0].replicas <= traffic
 
 
+@pytest.mark.usefixtures("with_chances")
 def test_the_upper_band_is_none_exactly_where_no_number_would_do() -> None:
     plan = fo.plan("azure", slo=0.25, rate=30.0, pools=1, tp=1, token_budget=4096, confidence=0.5)
     said = {w.split(":")[0] for w in plan.warnings if "no number of replicas keeps" in w}

@@ -19,7 +19,7 @@ from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 INPUTS, OUTPUTS = np.array([100.0, 300.0, 1000.0, 4000.0]), np.array([10.0, 200.0, 50.0, 400.0])
 FOUR = fo.Workload.from_arrays(INPUTS, OUTPUTS, name="four")
@@ -182,7 +182,7 @@ def test_the_likeliest_engine_is_asked_first() -> None:
 
 def test_the_arithmetic_alone_takes_so_many_where_prefill_is_free() -> None:
     from planner.catalog import gpu, model
-    from planner.replica.floor import hardware_floor
+    from planner.fleet.grid import hardware_floor
 
     mixed, free = (
         problem(rate=2000.0),

@@ -21,7 +21,7 @@ from planner.workload.pools import FleetMoments, State
 from planner.workload.sending import Population, Sending
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 FIXED_S, PER_TOKEN_S, PER_SEQUENCE_S = 0.006, 2e-5, 2e-4
 LENGTHS = [(50, 8), (200, 20), (600, 40), (1500, 12)]
@@ -106,9 +106,10 @@ def test_users_ask_as_often_and_wait_as_long_as_in_a_stepping_simulation(
     iteration = IterationModel(t0=FIXED_S, w=0.0, b=PER_TOKEN_S, c=0.0, h=PER_SEQUENCE_S, g=0.0, a=0.0)
     engine = Replicas(1, iteration, SLOTS, 1e6, routing="random")
     pool = PopulationPool(FleetTraffic(Traffic(workload, 1.0, sending=sending)).of(law), engine)
-    # users who think equally long move in step for long: one run has another P99 than the next, in both
-    draws = [pool._at(1.0, replicas, (0.5, 0.99), 30_000, draw) for draw in range(12)]
-    runs = [stepped(users, replicas, think, mean_s, seed) for seed in range(12)]
+    # users who think equally long move in step for long: P99 of one run strays by 5% from the next, of others by 2%, in both
+    several = 12 if think == "fixed" else 6
+    draws = [pool._at(1.0, replicas, (0.5, 0.99), 30_000, draw) for draw in range(several)]
+    runs = [stepped(users, replicas, think, mean_s, seed) for seed in range(several)]
     rate = np.mean([d.load for d in draws]) * replicas * pool.capacity_per_s
     assert rate == pytest.approx(np.mean([r for r, _ in runs]), rel=0.03)
     waits = np.mean([d.value("ttft_s", 0.99) for d in draws])

@@ -14,11 +14,11 @@ import pytest
 import planner as fo
 from planner.errors import InfeasibleError
 from planner.fleet import alone, assemble, splits
+from planner.fleet.assemble import pool_plans, workload_summary
 from planner.fleet.fleet import Fleet, Solved
 from planner.fleet.margin import Margin
 from planner.fleet.pool import Shortfall
 from planner.fleet.problem import FleetProblem
-from planner.fleet.records import pool_plans, workload_summary
 from planner.fleet.sure import Errors
 from planner.methods.base import Prediction
 from planner.methods.sessions import CacheState
@@ -27,7 +27,7 @@ from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
 from tests.fleet.four_requests import FOUR, asked, fleet
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 
 def test_a_pool_s_record_has_what_its_pool_has() -> None:
@@ -188,7 +188,7 @@ def test_a_fleet_with_host_memory_is_taken_where_it_is_cheaper(
     own: float, bare: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def solve(question: CompiledQuestion) -> Any:
-        given = question.engines.offload_gib > 0.0
+        given = question.inputs.offload > 0.0
         assert question.asked["offload"] == (64.0 if given else 0.0)
         cost = own if given else bare
         if cost is None:
@@ -200,11 +200,11 @@ def test_a_fleet_with_host_memory_is_taken_where_it_is_cheaper(
     question = asked(fo.load_workload(chats), cdf=chats, offload=64)
     question = replace(question, asked={**question.asked, "offload": 64.0})
     assert assemble.fleet_of(question).cost_usd_per_hour == min(own, math.inf if bare is None else bare)
-    monkeypatch.setattr(assemble, "_cheaper_of", lambda question, bare: (question, bare.engines.offload_gib))
+    monkeypatch.setattr(assemble, "_cheaper_of", lambda question, bare: (question, bare.inputs.offload))
     assert assemble._solved(question) == (question, 0.0)
     # without it, of a routing that is left open the cheapest is taken
     monkeypatch.setattr(assemble, "_cheapest_routing", lambda question: "cheapest routing")
-    plain = replace(question, engines=replace(question.engines, offload_gib=0.0))
+    plain = replace(question, inputs=replace(question.inputs, offload=0.0))
     assert assemble._solved(replace(plain, open_routing=True)) == "cheapest routing"
 
 
@@ -247,7 +247,7 @@ def test_from_which_load_on_speculation_loses(
         kv_tokens=lambda n: 1000 * n,
     )
     pool: Any = SimpleNamespace(
-        option=option, law=None, name="all", arrival_rate_per_s=24.0, size=SimpleNamespace(replicas=3),
+        option=option, law=None, name="all", rate_per_s=24.0, size=SimpleNamespace(replicas=3),
         setup=SimpleNamespace(slots=7, kv_tokens=1.0),
     )  # fmt: skip
     found = alone.speculation_remark(SimpleNamespace(traffic=None), pool)  # type: ignore[arg-type]
@@ -279,7 +279,7 @@ def test_a_plain_replica_that_does_not_keep_up_never_answers(monkeypatch: pytest
         speculation=SimpleNamespace(tokens_per_step=2.5, assumed=False), plain="p", kv_tokens=lambda n: n
     )
     pool: Any = SimpleNamespace(
-        option=option, law=None, name="all", arrival_rate_per_s=24.0, size=SimpleNamespace(replicas=3),
+        option=option, law=None, name="all", rate_per_s=24.0, size=SimpleNamespace(replicas=3),
         setup=SimpleNamespace(slots=7),
     )  # fmt: skip
     found = alone.speculation_remark(SimpleNamespace(traffic=None), pool)  # type: ignore[arg-type]
@@ -314,7 +314,7 @@ class Kept:
 
 def test_what_caches_find_by_routing_and_replicas() -> None:
     pool: Any = SimpleNamespace(
-        name="all", size=SimpleNamespace(replicas=5), option=SimpleNamespace(copies=2), arrival_rate_per_s=12.0
+        name="all", size=SimpleNamespace(replicas=5), option=SimpleNamespace(copies=2), rate_per_s=12.0
     )
     facts = alone.cache_curve(pool, Kept("sticky", False))  # type: ignore[arg-type]
     points: Any = facts["curve"]
@@ -409,7 +409,7 @@ class Grows(Fleet):
         self.asked = growth
         return self
 
-    def look(self, fleet_rate_per_s: float, counts: Any = None) -> Any:
+    def look(self, rate_per_s: float, counts: Any = None) -> Any:
         ttft, tpot = self.values
         return [Prediction((0.99,), (ttft,), (tpot,), (1.0,), 0.5, 0.5, 1.0, 0.0)]
 

@@ -13,9 +13,9 @@ import pytest
 import planner as fo
 from planner.fleet import notes
 from planner.fleet.alone import speculation_remark
+from planner.fleet.assemble import pool_plans, sure_remark
 from planner.fleet.fleet import Fleet
 from planner.fleet.notes import hours_told, options_without_effect, warnings_of
-from planner.fleet.records import pool_plans, sure_remark
 from planner.fleet.shapes.colocated import SHAPE, Colocated
 from planner.plans import Narrowing, Sized, Sureness
 from planner.question.compiled import CompiledQuestion
@@ -26,7 +26,7 @@ from planner.workload.trace import Intervals
 from tests.fleet import four_requests
 from tests.fleet.four_requests import FOUR, INPUTS, OUTPUTS
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 ASKED = {**four_requests.ASKED, "rate": 8.0}
 
@@ -351,8 +351,8 @@ class Linear(Fleet):
         sized = lambda size: SimpleNamespace(gpus=2 * (size.replicas + 1))  # noqa: E731
         self.pools = [SimpleNamespace(sized=sized, gpus=202)]  # type: ignore[list-item]
 
-    def size(self, fleet_rate_per_s: float, near: Any = None) -> Any:
-        return [SimpleNamespace(replicas=math.ceil(fleet_rate_per_s / 10.0 - 1e-9))]
+    def size(self, rate_per_s: float, near: Any = None) -> Any:
+        return [SimpleNamespace(replicas=math.ceil(rate_per_s / 10.0 - 1e-9))]
 
 
 def test_the_busiest_hour_of_several_weeks() -> None:

@@ -8,14 +8,23 @@ import planner as fo
 from planner.catalog import model
 from planner.fleet.pool import prefix_cache
 from planner.machine.hardware import Parallelism
-from planner.question.compiled import Engines
+from planner.question.options import PlanInputs
 from planner.routing import DEFAULT_ROUTING
 
 CHATS = "turns=12,first=4000,growth=900,osl=250,gap=40s"
-BIG = {"rate": 12, "slo": "8s", "model": "llama-3.1-8b", "pools": 1, "token_budget": 2048, "burst": "poisson"}
+BIG = {
+    "rate": 6,
+    "slo": "8s",
+    "model": "llama-3.1-8b",
+    "tp": [1, 2],
+    "pools": 1,
+    "token_budget": 2048,
+    "burst": "poisson",
+    "confidence": 0.5,
+}
 APART = {**BIG, "rate": 15, "slo": "p90=2s", "tpot": "p90=40ms", "shape": "disaggregated", "tp": 1}
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +56,7 @@ def test_the_plan_shows_the_curve(plan):
 
 
 def test_the_plan_is_evaluated_as_it_was_planned(plan):
-    found = fo.evaluate(plan, 12.0).verdicts[0][0].prediction
+    found = fo.evaluate(plan, 6.0).verdicts[0][0].prediction
     for value in plan.pools[0].latency:
         assert found.value(value.metric, value.quantile) == pytest.approx(value.value_s, rel=1e-9)
     assert found.load == pytest.approx(plan.pools[0].load)
@@ -145,6 +154,6 @@ def test_copies_of_a_replica_have_caches_of_their_own():
 @pytest.mark.parametrize("engine, windows", [("vllm@0.27", 1.0), ("vllm", 0.0), ("sglang", 0.0)])
 def test_old_engines_keep_the_blocks_of_windows(engine, windows):
     # half of gpt-oss's layers have windows
-    engines = Engines(engine=engine)
+    inputs = PlanInputs.from_dict({"slo": 1, "engine": engine})
     option = SimpleNamespace(model=model("gpt-oss-120b"), parallel=Parallelism(2))
-    assert prefix_cache(SimpleNamespace(engines=engines), option).windows == windows
+    assert prefix_cache(SimpleNamespace(inputs=inputs), option).windows == windows

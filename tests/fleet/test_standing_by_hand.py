@@ -34,7 +34,7 @@ from planner.shared.kept import keeping
 from planner.shared.remarks import Remark
 from tests.fleet.four_requests import ASKED, FOUR, INPUTS, OUTPUTS, asked, fleet, plan
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 
 def test_as_many_die_as_there_are_spares_and_a_node_s(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_engines_that_prefill_and_decode_apart() -> None:
         disaggregated.pool_options(asked(shape="disaggregated", speculate="eagle3:k=3,accept=0.7"))
     copies = disaggregated.pool_options(asked(shape="disaggregated", model="qwen3-30b-a3b", tp=1, dp=2))
     assert copies and {o.copies for o in copies} == {2}
-    whole = replace(asked(shape="disaggregated").purchase, inventory={})
+    whole = replace(asked(shape="disaggregated").inputs, inventory={})
     assert whole.max_kw is None
     # where no engine can be one at all, the first reason is told
     free = {"profile": "fleetopt-paper", "tp": None, "shape": "disaggregated", "method": "mixed"}
@@ -159,7 +159,7 @@ class Lucky(PoolModel):
     def capacity_per_s(self) -> float:
         return self.capacity
 
-    def is_short(self, arrival_rate_per_s: float, replicas: int) -> bool:
+    def is_short(self, rate_per_s: float, replicas: int) -> bool:
         return self.short
 
     def keeps(self, rate: float, replicas: int, promises: Any, sure: bool = False) -> bool:
@@ -175,7 +175,7 @@ def test_of_a_short_trace_all_draws_decide(sure: int, found: int) -> None:
     """At least four replicas hold 33/s within the cap."""
     (pool,) = fleet().pools
     promises, model = Promises((Promise("ttft_s", 0.5),)), Lucky(sure)
-    own = replace(pool, model=model, arrival_rate_per_s=33.0, size=PoolSize(5, Prediction.unknown(), pool.size.binding))
+    own = replace(pool, model=model, rate_per_s=33.0, size=PoolSize(5, Prediction.unknown(), pool.size.binding))
     decided_by_all = without_luck(own, promises, Margin())
     assert (decided_by_all.size.replicas, decided_by_all.bought) == (found, found)
     assert all(asked_sure for _, asked_sure in model.asked) and len({n for n, _ in model.asked}) == len(model.asked)

@@ -47,7 +47,7 @@ def test_a_slower_engine_is_the_same_pool_with_its_times_pressed_together(azure:
     slow = 1.3
     model = pool.model.under(slow)
     assert isinstance(pool.model, ReplayPool) and isinstance(model, ReplayPool)
-    laid = pool.model._lay(pool.arrival_rate_per_s, 5, 10**6, None)
+    laid = pool.model._lay(pool.rate_per_s, 5, 10**6, None)
     requests = pool.model.traffic.requests(laid)
     engine = replace(pool.model.engine, count=5, wake_s=0.0)
     faster = replay(replace(requests, arrival_s=requests.arrival_s / slow), engine)
@@ -70,7 +70,7 @@ def test_the_chance_is_that_of_engines_drawn_with_their_errors(rate: float, slo:
     question, n = fleet.question, 12
     errors = [NormalDist(0.0, plan.sureness.sd).inv_cdf((k + 0.5) / n) for k in range(n)]
     arrivals = traffic_of(question.traffic, pool.law)
-    ranked = arrivals.draws(pool.arrival_rate_per_s)
+    ranked = arrivals.draws(pool.rate_per_s)
     draws = [int(d) for d in ranked[:: max(ranked.size // 4, 1)]]
     held = 0
     for error in errors:
@@ -81,7 +81,7 @@ def test_the_chance_is_that_of_engines_drawn_with_their_errors(rate: float, slo:
         )
         model = pool_model(question, option, pool.setup, arrivals)
         for draw in draws:
-            found = model.under(draw=draw).look(pool.arrival_rate_per_s, pool.size.replicas, fleet.levels)
+            found = model.under(draw=draw).look(pool.rate_per_s, pool.size.replicas, fleet.levels)
             held += found.value("ttft_s", 0.99) <= slo
     assert plan.sureness.chance == pytest.approx(held / (n * len(draws)), abs=0.08)
 

@@ -20,7 +20,7 @@ from planner.question.options import PlanInputs
 from planner.workload.sending import Clients
 from tests.fleet.four_requests import ASKED, FOUR, asked
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 
 def test_users_settle_where_their_fleet_is_asked_as_often_as_it_was_sized_for() -> None:
@@ -89,7 +89,7 @@ def doors(monkeypatch: pytest.MonkeyPatch, copies: int = 2) -> tuple[Any, Doors]
         size=SimpleNamespace(replicas=3),
         option=SimpleNamespace(copies=copies, profile=SimpleNamespace(api_overhead_s=0.5)),
         law=SimpleNamespace(mean=lambda what: 250.0),
-        arrival_rate_per_s=40.0,
+        rate_per_s=40.0,
     ), model
 
 

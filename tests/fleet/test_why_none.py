@@ -39,7 +39,7 @@ from planner.question.files import saved_pools
 from planner.shared.remarks import Remark
 from tests.fleet.four_requests import asked, plan
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
 
 TTFT, TPOT = Promise("ttft_s", 0.5), Promise("tpot_s", 0.05)
 
@@ -190,15 +190,15 @@ def test_types_worth_sizing_are_the_cheapest_that_keep_the_promises(monkeypatch:
     question = asked(gpu="any", rate=200.0)
     costs = {}
     for name in some:
-        bound = unknowns.least_cost(replace(question, engines=replace(question.engines, gpu=(name,), profile=None)))
+        bound = unknowns.least_cost(replace(question, inputs=replace(question.inputs, gpu=(name,), profile=None)))
         if math.isfinite(bound):
             costs[name] = bound
     ordered = tuple(name for _, name in sorted((c, n) for n, c in costs.items()))
     assert unknowns.cheapest_types(question, 3) == ordered[:3] and len(unknowns.cheapest_types(question)) == min(
         8, len(ordered)
     )
-    named = unknowns.with_types(replace(question, engines=replace(question.engines, gpu=("h100", "any"))))
-    assert named.engines.gpu == tuple(dict.fromkeys(("h100", *ordered[:8])))
+    named = unknowns.with_types(replace(question, inputs=replace(question.inputs, gpu=("h100", "any"))))
+    assert named.inputs.gpu == tuple(dict.fromkeys(("h100", *ordered[:8])))
     own = asked()
     assert unknowns.with_types(own) is own
     # a bound that the pool of the type does not stay below, nor its tenth
@@ -206,7 +206,7 @@ def test_types_worth_sizing_are_the_cheapest_that_keep_the_promises(monkeypatch:
     assert 0.1 * pool.cost_usd_per_hour < costs[gpu("l40s").name] <= pool.cost_usd_per_hour
     hopeless = asked(gpu="any", ttft=0.001)
     assert unknowns.cheapest_types(hopeless) == ()
-    peaks = {name: max(gpu(name).flops_per_s.values()) for name in unknowns.with_types(hopeless).engines.gpu}
+    peaks = {name: max(gpu(name).flops_per_s.values()) for name in unknowns.with_types(hopeless).inputs.gpu}
     assert len(peaks) == 3 and list(peaks.values()) == sorted(peaks.values(), reverse=True)
     assert min(peaks.values()) >= max(gpu("h100").flops_per_s.values())
 
@@ -283,6 +283,7 @@ def test_of_shapes_the_cheaper_with_the_other_beside_it() -> None:
         fleet_of(asked(shape="both", ttft=0.001))
 
 
+@pytest.mark.usefixtures("with_chances")
 def test_a_plan_that_is_bare_has_the_same_numbers() -> None:
     question = asked()
     bare = plan_of(replace(question, search=replace(question.search, bare=True)))

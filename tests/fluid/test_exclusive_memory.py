@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from planner.fluid import exclusive_memory as mem
-from planner.shared.lattice import tail_of_sum
+from planner.shared.mathematics import tail_of_sum
 
 Array = np.ndarray
 
@@ -124,12 +124,12 @@ def test_promise_over_a_horizon() -> None:
 
     def share_of_runs(N: int) -> float:
         k, broken = int(theta * N), 0
-        for _ in range(runs // 20):
-            # 20 runs side by side, 6 phases to forget the start
-            o = rng.choice(O, (20, N))
-            age = np.floor(rng.random((20, N)) * o)
-            active, phase = np.ones((20, N), dtype=bool), np.zeros(20, dtype=int)
-            over = np.zeros(20, dtype=bool)
+        for _ in range(runs // 100):
+            # 100 runs side by side, 6 phases to forget the start
+            o = rng.choice(O, (100, N))
+            age = np.floor(rng.random((100, N)) * o)
+            active, phase = np.ones((100, N), dtype=bool), np.zeros(100, dtype=int)
+            over = np.zeros(100, dtype=bool)
             while phase.min() < 6 + H:
                 age += active
                 held = ((16.0 + age) * active).sum(axis=1)

@@ -95,7 +95,7 @@ def exported(
     (pool,) = fleet.pools
     law, engines = pool.law, pool_engines(fleet, pool)
     engines = replace(engines, count=plan.pools[0].replicas - lost, routing=routing or engines.routing)
-    arrival = pool.arrival_rate_per_s * rate * slower
+    arrival = pool.rate_per_s * rate * slower
     traffic = SampledTraffic(
         law.input_tokens, law.output_tokens * outputs, law.weight, arrival, requests, law.cached_share * cached
     )

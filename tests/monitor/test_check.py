@@ -25,17 +25,8 @@ from tests.conftest import FEW
 from tests.monitor.exporter import exported, exported_pair, fleet_of
 from tests.test_schemas import wrong
 
+# drifts are far beyond what fewer requests do to a prediction
 pytestmark = pytest.mark.usefixtures("fewer_replayed")
-
-
-@pytest.fixture(scope="module")
-def fewer_replayed(few_replayed: None) -> Iterator[None]:
-    """Drifts are far beyond what fewer requests do to a prediction."""
-    with pytest.MonkeyPatch.context() as patch:
-        for where, number in FEW.items():
-            patch.setattr(f"planner.{where}", number // 3)
-        yield
-
 
 OPTIONS = {
     "workload": "azure",

@@ -149,7 +149,7 @@ def test_bulk_queue_with_unit_batches_is_m_d_1() -> None:
 
 def test_chains_keep_probability_and_mean() -> None:
     engine = engine_of(LAW, ONE)
-    chains = solve_backlog(PromptSums(engine.moments, 2048.0), engine.cost, 2048.0, np.array([10.0, 40.0]), 8.0)
+    chains = solve_backlog(PromptSums(engine.moments, 2048.0), engine, np.array([10.0, 40.0]), 8.0)
     assert np.allclose(chains.step.sum(axis=2), 1)
     # what comes in goes out: E[C] = lambda E[L] E[s]
     flow = 8.0 * engine.moments.mean_prefill * chains.mean(chains.duration)

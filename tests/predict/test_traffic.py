@@ -39,7 +39,7 @@ def test_a_part_of_the_replicas_is_sent_its_part_whatever_was_asked_before(burst
 def test_a_short_trace_is_repeated_to_decide_under_other_draws_and_only_then() -> None:
     asked = traffic(bursts=True)
     own = asked.fleet.rate_per_s
-    size = asked.own.trace.requests
+    size = asked.own.requests
     sampled, decided = asked.lay(own, 3, "p2c", most=SAMPLE), asked.lay(own, 3, "p2c")
     assert not sampled.whole and sampled.repeats == 1 and sampled.times_s.size == size
     assert decided.whole and decided.times_s.size == decided.repeats * size

@@ -14,7 +14,18 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-QUESTION = "cdf: azure\nslo: 0.5\nrate: {}\nburst: poisson\npools: 1\nmethod: occupancy\ntp: 1\n"
+QUESTION = """
+cdf: azure
+slo: 0.5
+rate: {}
+burst: poisson
+pools: 1
+method: occupancy
+gpu: h100
+tp: 1
+token_budget: 8192
+max_num_seqs: 256
+"""
 
 
 def shell(code: str, folder: Path, path: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -20,7 +20,7 @@ from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
 from tests.simulate.asked import simulate as simulate_engines
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
 
 
 def _step(written: str, name: str = "llama-3.1-8b") -> tuple[Speculation, object, object]:

@@ -90,7 +90,8 @@ def test_what_an_estimate_misses_by_much_is_not_fit_to_buy_on(plain: Plan) -> No
     page = lines(fo.plan(model="gpt-oss-120b", **asked), 160)
     assert "not fit to buy on without calibrating" in " ".join(page[:3])
     assert " ".join(page).count("fleetopt calibrate") == 1
-    split = lines(fo.plan(model="llama-3.1-8b", rate=20.0, slo=4.0, gpu="h200", shape="disaggregated"), 160)
+    quick = {"tp": 1, "token_budget": 2048}
+    split = lines(fo.plan(model="llama-3.1-8b", rate=20.0, slo=4.0, gpu="h200", shape="disaggregated", **quick), 160)
     assert "replicas of their own: not fit" in " ".join(split[:3])
     assert "not fit" not in " ".join(lines(plain, 160))
 
@@ -229,7 +230,7 @@ JOBS = [
     ("plan --concurrency 64 --isl 1000 --osl 200 --slo 1 --tp 1 --token-budget 2048", ["64 always under way"]),
     ("plan --tpot mean=12ms --isl 1000 --osl 200 --rate 20 --tp 1 --token-budget 2048", ["mean TPOT <= 12 ms"]),
     ("plan --throughput 5k --isl 1000 --osl 200 --tp 1 --token-budget 2048", ["25 requests/s", "P99 E2E <= 24 h"]),
-    ("plan --slo 0.5 --rate 20 --gpu nvidia-h100 --tp 1 --token-budget 2048", ["x h100-80gb"]),
+    ("plan --slo 0.5 --rate 20 --gpu nvidia-h100 --tp 1 --token-budget 2048 --pools 1", ["x h100-80gb"]),
 ]
 LONG_JOBS = [("plan --model deepseek-v3 --gpu h200 --tpot 50ms --rate 50", ["a cliff"])]
 

@@ -93,7 +93,9 @@ def test_doubts_are_what_other_plans_cost(seen: Overview) -> None:
 
 
 def test_a_fleet_cut_by_length_shows_what_other_boundaries_cost() -> None:
-    plan = fo.plan("agent-heavy", slo=2.0, rate=300.0, method="occupancy", pools=2, routing="random", tp=1)
+    plan = fo.plan(
+        "agent-heavy", slo=2.0, rate=300.0, method="occupancy", pools=2, routing="random", tp=1, token_budget=2048
+    )
     assert len(plan.pools) == 2
     found = fo.overview(plan, choices=0)
     own = next(c for c in found.cuts if c.boundary_tokens == plan.pools[0].high_tokens)
@@ -132,13 +134,13 @@ def test_the_command_writes_a_page_or_a_document(tmp_path: Path) -> None:
         "--cdf",
         "azure.csv",
         "--slo",
-        "2",
+        "4",
         "--method",
-        "occupancy",
+        "mgc",
+        "--kv",
+        "reserved",
         "--pools",
         "1",
-        "--burst",
-        "poisson",
         "--tp",
         "1",
         "-o",

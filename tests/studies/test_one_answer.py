@@ -16,10 +16,10 @@ from planner.promise import GOODPUT
 from planner.report import formatter
 from planner.workload.arrivals import Arrivals
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed")
 
-RATES = (3.0, 20.0, 60.0)
-"""Below, at and above the rate of the trace."""
+RATES = (3.0, 60.0)
+"""Below and above the rate of the plan."""
 
 BURSTY = Arrivals(8.0, dispersion=((1.0, 5.0), (10.0, 25.0), (60.0, 60.0)), assumed=None)
 

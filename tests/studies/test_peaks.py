@@ -83,7 +83,7 @@ def by_hand(plan: fo.Plan, replicas: int) -> tuple[int, Callable[[float, int], t
     assert isinstance(model, ReplayPool)
     rng, n = np.random.default_rng(5), 30_000
     gaps = rng.exponential(size=n)
-    of = model.traffic.own.trace
+    of = model.traffic.own
     row = rng.integers(of.requests, size=n)
     lengths = np.rint(of.input_tokens[row]), np.maximum(np.rint(of.output_tokens[row]), 1.0)
     keys = keys_of(np.arange(n), np.zeros(n, np.int64), 99)

@@ -19,7 +19,14 @@ from planner.studies.split import Need, split
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
 
-QUICK: dict[str, Any] = {"method": "occupancy", "pools": 1, "confidence": 0.5, "burst": "poisson"}
+QUICK: dict[str, Any] = {
+    "method": "occupancy",
+    "pools": 1,
+    "tp": 1,
+    "token_budget": 2048,
+    "confidence": 0.5,
+    "burst": "poisson",
+}
 DAY, NIGHT = [1.0] * 11 + [0.2] * 13, [0.2] * 12 + [1.0] * 11 + [0.2]
 """Opposite peaks, an hour between them."""
 

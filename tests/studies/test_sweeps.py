@@ -16,7 +16,7 @@ import planner as fo
 from planner.cli.main import app
 from planner.errors import InputError
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed")
 
 CHANGES: dict[str, Any] = {"rate": [20.0, 60.0, 200.0, 600.0], "slo": ["20s", "1ms"]}
 
@@ -117,7 +117,7 @@ def test_an_interrupted_sweep_goes_on(base: Path, tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     "changes",
     [
-        {"rate": [10.0, 60.0], "slo": ["20s", "1ms"]},
+        {"rate": [60.0], "slo": ["20s", "1ms"]},
         {
             "method": ["mixed"],
             "rate": [60.0],
@@ -145,7 +145,7 @@ def test_rows_without_plans_are_those_of_the_plans(base: Path, tmp_path: Path, c
 def test_neighbours_change_no_answer(method: str, base: Path) -> None:
     """What a sweep knows of one rate only says where to look at the next: every point is what it is alone."""
     plan = fo.plan(config=base, method=method, slo=2.0, rate=25.0)
-    changes: dict[str, Any] = {"rate": [60.0, 25.0, 150.0], "slo": [2.0, 1.2]}
+    changes: dict[str, Any] = {"rate": [80.0, 25.0, 150.0], "slo": [1.2]}
     together = rows(fo.what_if(plan, plans=False, **changes))
     assert [(row["rate"], row["slo"]) for row in together] == [(r, s) for r in changes["rate"] for s in changes["slo"]]
     assert len({row["replicas"] for row in together}) > 2

@@ -66,24 +66,24 @@ class Colocated(Fleet):
         super().__init__(question, pools, levels)
         self.method = find_method(question.method)
 
-    def predict(self, fleet_rate_per_s: float, counts: Sequence[int], quick: bool = False) -> list[Prediction]:
+    def predict(self, rate_per_s: float, counts: Sequence[int], quick: bool = False) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.predict`."""
         return [
-            evaluate_pool(p.model, fleet_rate_per_s * p.law.share, n, self.levels, quick)
+            evaluate_pool(p.model, rate_per_s * p.law.share, n, self.levels, quick)
             for p, n in zip(self.pools, counts, strict=True)
         ]
 
     def sizes_for(
-        self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
+        self, rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
     ) -> list[PoolSize] | Shortfall:
         """See :meth:`planner.fleet.fleet.Fleet.sizes_for`."""
         sizes = []
-        shared = self._shared_out(fleet_rate_per_s, margins, near)
+        shared = self._shared_out(rate_per_s, margins, near)
         if isinstance(shared, Shortfall):
             return shared
         for k, (pool, margin) in enumerate(zip(self.pools, margins, strict=True)):
             units, start = (1.0, None if near is None else near[k]) if shared is None else shared[k]
-            size = self._sized(pool, fleet_rate_per_s, units, start, quick, margin)
+            size = self._sized(pool, rate_per_s, units, start, quick, margin)
             if isinstance(size, Shortfall):
                 return size
             if shared is not None:
@@ -94,10 +94,10 @@ class Colocated(Fleet):
         return sizes
 
     def _sized(
-        self, pool: Pool, fleet_rate_per_s: float, units: float, start: float | None, quick: bool, margin: Margin
+        self, pool: Pool, rate_per_s: float, units: float, start: float | None, quick: bool, margin: Margin
     ) -> PoolSize | Shortfall:
         """The size of one pool that has a part of the late requests of the fleet's promises, `units` [1]."""
-        promises, rate = self._asked_of(pool, units), fleet_rate_per_s * pool.law.share
+        promises, rate = self._asked_of(pool, units), rate_per_s * pool.law.share
         least, levels = max(self.promises.min_replicas, self._least(pool, rate)), promises.levels(self.levels)
         return smallest_pool(pool.model, rate, promises, least, levels, start, quick, margin)
 
@@ -109,12 +109,12 @@ class Colocated(Fleet):
         own += [held_to(p, part * units / pool.law.share) for p in self.promises.of_fleet]
         return self.promises.only(tuple(p for p in own if p is not None))
 
-    def stands(self, fleet_rate_per_s: float, margins: Sequence[Margin]) -> bool:
+    def stands(self, rate_per_s: float, margins: Sequence[Margin]) -> bool:
         """See :meth:`planner.fleet.fleet.Fleet.stands`."""
         if self.promises.of_fleet:
-            return super().stands(fleet_rate_per_s, margins)
+            return super().stands(rate_per_s, margins)
         for pool, margin in zip(self.pools, margins, strict=True):
-            n, rate, promises = pool.size.replicas, fleet_rate_per_s * pool.law.share, self._asked_of(pool)
+            n, rate, promises = pool.size.replicas, rate_per_s * pool.law.share, self._asked_of(pool)
             if n < max(promises.min_replicas, self._least(pool, rate)):
                 return False
             if rate > promises.utilization_cap * n * pool.model.capacity_at(n) * (1.0 + 1e-12):
@@ -124,7 +124,7 @@ class Colocated(Fleet):
         return True
 
     def _shared_out(
-        self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None
+        self, rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None
     ) -> list[tuple[float, float]] | Shortfall | None:
         """Of every pool its part of the late requests and its size, at least cost; ``None`` where nothing is promised of all."""
         if not self.promises.of_fleet:
@@ -135,7 +135,7 @@ class Colocated(Fleet):
         for k, (pool, margin) in enumerate(zip(self.pools, margins, strict=True)):
             start = None if near is None else float(near[k])
             for u in range(UNITS - 1, -1, -1):
-                size = self._sized(pool, fleet_rate_per_s, (u + 1) / UNITS, start, True, margin)
+                size = self._sized(pool, rate_per_s, (u + 1) / UNITS, start, True, margin)
                 if isinstance(size, Shortfall):
                     worst = worst or size
                     break
@@ -160,14 +160,14 @@ class Colocated(Fleet):
             pools.append(replace(pool, model=pool.model.under(slow, draw)))
         return Colocated(self.question, pools)
 
-    def keeps(self, fleet_rate_per_s: float) -> bool:
+    def keeps(self, rate_per_s: float) -> bool:
         """See :meth:`planner.fleet.fleet.Fleet.keeps`."""
         own = self.promises.of_pools
-        if own and not all(p.model.keeps(fleet_rate_per_s * p.law.share, p.size.replicas, own) for p in self.pools):
+        if own and not all(p.model.keeps(rate_per_s * p.law.share, p.size.replicas, own) for p in self.pools):
             return False
         if not self.shared_promises:
             return True
-        found = self.look(fleet_rate_per_s)
+        found = self.look(rate_per_s)
         return all(
             tail <= 1.0 - p.quantile + 1e-12 for tail, p in zip(self.tails(found), self.shared_promises, strict=True)
         )
@@ -188,7 +188,7 @@ class Colocated(Fleet):
             if value > 0.9 * p.limit_s:
                 lines.append(f"{pool.name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise.")
         if not self.promises.of_fleet:
-            rate, near = (1.0 + MORE) * pool.arrival_rate_per_s, math.ceil((1.0 + MORE) * pool.size.replicas)
+            rate, near = (1.0 + MORE) * pool.rate_per_s, math.ceil((1.0 + MORE) * pool.size.replicas)
             more = self.size_of(k, rate, self.promises, near, quick=True)
             if not isinstance(more, Shortfall):
                 n = max(more.replicas, pool.size.replicas)
@@ -223,7 +223,7 @@ class Colocated(Fleet):
             calm = pool.model.without_bursts()
             if calm is None:
                 return None
-            rate, margin = pool.arrival_rate_per_s, self.margins(self.promises.confidence)[k]
+            rate, margin = pool.rate_per_s, self.margins(self.promises.confidence)[k]
             size = smallest_pool(calm, rate, self.promises, levels=self.levels, quick=True, margin=margin)
             if isinstance(size, Shortfall):
                 return None
@@ -255,7 +255,7 @@ class Colocated(Fleet):
             replica = self._replica(formula, k)
             if replica is None:
                 return None
-            rate, start = pool.arrival_rate_per_s, pool.size.replicas
+            rate, start = pool.rate_per_s, pool.size.replicas
             margin = self.margins(self.promises.confidence)[k]
             size = smallest_pool(replica[1], rate, self.promises, 1, self.levels, start, quick=True, margin=margin)
             if isinstance(size, Shortfall):
@@ -285,9 +285,9 @@ class Colocated(Fleet):
 
     def assumptions(self) -> Iterator[Remark]:
         """What was assumed of lengths and the gateway."""
-        traffic, search = self.question.traffic, self.question.search
+        traffic = self.question.traffic
         known = any(p for p in traffic.workload.compressible)
-        if search.pools > 1 and traffic.p_c is None and not known:
+        if self.question.inputs.pools > 1 and traffic.p_c is None and not known:
             yield Remark("no_compression")
         if traffic.sees_output:
             yield Remark("oracle", {"because": ", as --compress has it" if self.question.asked.get("compress") else ""})
@@ -327,7 +327,7 @@ class _ColocatedShape(Shape):
 
     def rebuild(self, question: CompiledQuestion, pools: Sequence[SavedPool]) -> Colocated:
         """See :meth:`planner.fleet.fleet.Shape.rebuild`."""
-        moments = question.traffic.moments(question.engines.chunk)
+        moments = question.traffic.moments(question.inputs.chunk)
         ordered = sorted(pools, key=lambda p: p.low_tokens)
         top = max(moments.top, ordered[-1].high_tokens)
         built = []
@@ -419,13 +419,13 @@ def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Coloc
 
 def standing_engines(question: CompiledQuestion, saved: SavedPool) -> CompiledQuestion:
     """The question with nothing of the engine left open: GPU, group, budget and slots are the plan's."""
-    engines = question.engines
+    inputs = question.inputs
     # the engine's setting is that of one copy of the attention
-    slots = engines.max_num_seqs if engines.kv == ("reserved",) else (max(1, saved.slots // saved.dp),)
+    slots = inputs.max_num_seqs if inputs.kv == "reserved" else (max(1, saved.slots // saved.dp),)
     return replace(
         question,
-        engines=replace(
-            engines,
+        inputs=replace(
+            inputs,
             gpu=(saved.gpu,),
             tp=saved.tp,
             pp=saved.pp,
@@ -440,13 +440,13 @@ def standing_engines(question: CompiledQuestion, saved: SavedPool) -> CompiledQu
 
 def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchReport:
     """What was searched and the gap that is left."""
-    search, cost = problem.search, fleet.cost_usd_per_hour
+    inputs, cost = problem.inputs, fleet.cost_usd_per_hour
     kinds, words = f"{len(problem.options)} engine option{'s' if len(problem.options) != 1 else ''}", "1 pool"
-    if search.pools > 1:
+    if inputs.pools > 1:
         boundaries = len(problem.boundary_grid)
-        gammas = len(search.gammas) if problem.moments.compressible else 1
+        gammas = len(inputs.gammas) if problem.moments.compressible else 1
         grid = f"{boundaries} boundar{'y' if boundaries == 1 else 'ies'} x {gammas} gamma{'s' if gammas != 1 else ''}"
-        words = f"1 to {search.pools} pools, {grid}"
+        words = f"1 to {inputs.pools} pools, {grid}"
     bound = cost if _proven(found, fleet) else min(found.outcome.lower_bound, cost)
     return SearchReport(found.candidates, problem.evaluations, bound, cost - bound, f"{words}, {kinds}")
 

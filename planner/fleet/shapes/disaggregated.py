@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
@@ -40,7 +41,6 @@ from planner.predict.records import Replicas
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.queueing.memory import slot_law
-from planner.queueing.prefix import own_tokens
 from planner.replica.engine import (
     MAX_NUM_SEQS_LIMIT,
     MODEL_LEN_STEP,
@@ -55,7 +55,7 @@ from planner.replica.engine import (
 )
 from planner.shared.remarks import Remark
 from planner.units import format_percent
-from planner.workload.pools import PoolLaw, State
+from planner.workload.pools import PoolLaw, State, own_tokens
 
 PREFILL, DECODE = "prefill", "decode"
 """Names of the pools of such a fleet, by which a plan file is recognized."""
@@ -101,9 +101,9 @@ class Disaggregated(Fleet):
         super().__init__(question, (), question.promises.levels())
         self.prefill_option, self.decode_option = prefill_option, decode_option
         asked = replace(question.traffic, p_c=0.0, route_on="total")
-        rows = replace(asked, cache=False).moments(question.engines.chunk)
+        rows = replace(asked, cache=False).moments(question.inputs.chunk)
         # what prefill replicas find of prompts that come back, where they keep all
-        cached = asked.moments(question.engines.chunk).cached
+        cached = asked.moments(question.inputs.chunk).cached
         law = rows.law(State(0.0), State(rows.top))
         assert law is not None
         length, output, weight = rows.input, np.maximum(rows.output, 1.0), rows.weight / rows.weight.sum()
@@ -120,7 +120,7 @@ class Disaggregated(Fleet):
         self.bytes_per_token = kv_bytes_per_token(decode_option.model)
         # every GPU of a group sends its part over its own link; the smaller group is the narrower path
         links = min(prefill_option.tp, decode_option.tp)
-        self.seconds_per_token = 8.0 * self.bytes_per_token / (1e9 * question.engines.kv_transfer_gbps * links)
+        self.seconds_per_token = 8.0 * self.bytes_per_token / (1e9 * question.inputs.kv_transfer_gbps * links)
         self._cached_share = float(weight @ np.broadcast_to(cached, weight.shape))
         self.slots = Slots(0, "")
         self._traffic = traffic_of(question.traffic, replace(self.law, cached_share=cached))
@@ -219,13 +219,13 @@ class Disaggregated(Fleet):
     def transfer_s(self, prompt_tokens: FloatArray | float) -> FloatArray:
         """Time from a prompt's end to its KV cache being at its decode node [s]: of layers that are sent while later ones are
         computed what the prompt does not hide, the last layer at least."""
-        engines, tokens = self.question.engines, np.asarray(prompt_tokens, dtype=float)
+        inputs, tokens = self.question.inputs, np.asarray(prompt_tokens, dtype=float)
         moved = self.seconds_per_token * tokens
-        if engines.kv_transfer_layerwise:
+        if inputs.kv_transfer_layerwise:
             layers = self.decode_option.model.layers
             computed = _prefill_times(self.prefill_option, tokens, np.full_like(tokens, self._cached_share))
             moved = np.maximum(moved / layers, moved - computed * (layers - 1) / layers)
-        return np.asarray(engines.kv_transfer_base_s + moved)
+        return np.asarray(inputs.kv_transfer_base + moved)
 
     # --- predictions ----------------------------------------------------------------------------------------------
 
@@ -247,9 +247,9 @@ class Disaggregated(Fleet):
         pool.joint = bool(self.promises.joint)
         return _in_replicas(pool, self.decode_option)
 
-    def predict(self, fleet_rate_per_s: float, counts: Sequence[int], quick: bool = False) -> list[Prediction]:
+    def predict(self, rate_per_s: float, counts: Sequence[int], quick: bool = False) -> list[Prediction]:
         """See :meth:`planner.fleet.fleet.Fleet.predict`; E2E of whole requests stands with the decode pool."""
-        first, second = self.pair(fleet_rate_per_s, counts[0], counts[-1], quick=quick)
+        first, second = self.pair(rate_per_s, counts[0], counts[-1], quick=quick)
         return [first] if second is None else [first, second]
 
     def pair(
@@ -284,8 +284,8 @@ class Disaggregated(Fleet):
 
     def as_engines_see(self) -> Disaggregated:
         """See :meth:`planner.fleet.fleet.Fleet.as_engines_see`: an engine's clock stands while KV caches travel."""
-        engines = replace(self.question.engines, kv_transfer_base_s=0.0, kv_transfer_gbps=math.inf)
-        return self.routed(replace(self.question, engines=engines))
+        inputs = replace(self.question.inputs, kv_transfer_base=0.0, kv_transfer_gbps=sys.float_info.max)
+        return self.routed(replace(self.question, inputs=inputs))
 
     def seen_in(self, k: int) -> tuple[str, ...]:
         """See :meth:`planner.fleet.fleet.Fleet.seen_in`: no engine sees a request from first to last."""
@@ -334,10 +334,10 @@ class Disaggregated(Fleet):
     # --- sizes ----------------------------------------------------------------------------------------------------
 
     def sizes_for(
-        self, fleet_rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
+        self, rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
     ) -> list[PoolSize] | Shortfall:
         """See :meth:`planner.fleet.fleet.Fleet.sizes_for`."""
-        return self.sizes(fleet_rate_per_s, self.promises, quick, max(margins, key=lambda margin: margin.sd))
+        return self.sizes(rate_per_s, self.promises, quick, max(margins, key=lambda margin: margin.sd))
 
     def sizes(
         self, rate_per_s: float, promises: Promises, quick: bool = False, margin: Margin | None = None
@@ -475,16 +475,16 @@ class Disaggregated(Fleet):
         fleet.decode = None if self.decode is None else self.decode.under(slow, draw)  # type: ignore[assignment]
         return fleet
 
-    def keeps(self, fleet_rate_per_s: float) -> bool:
+    def keeps(self, rate_per_s: float) -> bool:
         """See :meth:`planner.fleet.fleet.Fleet.keeps`."""
         prefills, decodes = self.counts[0], self.counts[-1]
         if self.decode is None:
-            return self.prefills.keeps(fleet_rate_per_s, prefills, self._as_first_tokens(self.promises.latency))
+            return self.prefills.keeps(rate_per_s, prefills, self._as_first_tokens(self.promises.latency))
         first = tuple(p for p in self.promises.latency if p.metric == "ttft_s")
         both = tuple(p for p in self.promises.latency if p.metric != "ttft_s")
-        if first and not self.prefills.keeps(fleet_rate_per_s, prefills, first):
+        if first and not self.prefills.keeps(rate_per_s, prefills, first):
             return False
-        return not both or self._behind(prefills).keeps(fleet_rate_per_s * self.decode_share, decodes, both)
+        return not both or self._behind(prefills).keeps(rate_per_s * self.decode_share, decodes, both)
 
     def _margin(self, confidence: float) -> Margin:
         """Iteration times with which the fleet keeps its promises: those of the less known of its engines for both."""
@@ -547,7 +547,7 @@ class Disaggregated(Fleet):
                 "max_model_len": f"requests of up to {option.max_model_len:,} tokens, in whole KV blocks",
                 "max_num_seqs": slots.why,
                 "max_num_batched_tokens": "a whole prompt per iteration" if first else "a token of every sequence",
-                "tensor_parallel_size": group_why(self.question.engines, option.parallel, "weights and a request"),
+                "tensor_parallel_size": group_why(self.question.inputs, option.parallel, "weights and a request"),
                 "gpu_memory_utilization": "as given",
             },
         )
@@ -592,12 +592,12 @@ class Disaggregated(Fleet):
 
     def assumptions(self) -> Iterator[Remark]:
         """Transfers, and what a replica takes at a time."""
-        engines = self.question.engines
+        inputs = self.question.inputs
         yield Remark(
             "kv_transfer",
             {
-                "gbps": engines.kv_transfer_gbps,
-                "base_s": engines.kv_transfer_base_s,
+                "gbps": inputs.kv_transfer_gbps,
+                "base_s": inputs.kv_transfer_base,
                 "kib_per_token": self.bytes_per_token / 1024,
                 "mean_s": float(self.transfer_s(self.mean_input)),
             },
@@ -637,12 +637,12 @@ def _decode_steps(length: FloatArray, output: FloatArray) -> tuple[FloatArray, F
 
 def pool_options(question: CompiledQuestion) -> list[EngineOption]:
     """One engine per GPU type and group: token budgets play no part here."""
-    budget = question.engines.token_budget[:1] or (USUAL_TOKEN_BUDGET,)
-    if question.engines.speculate is not None:
+    budget = question.inputs.token_budget[:1] or (USUAL_TOKEN_BUDGET,)
+    if question.inputs.speculate is not None:
         raise InputError(
             "speculate: prefill and decode pools that speculate are not modelled", "Take --shape colocated."
         )
-    found = engine_choices(replace(question, engines=replace(question.engines, token_budget=budget)))
+    found = engine_choices(replace(question, inputs=replace(question.inputs, token_budget=budget)))
     # copies are compared where nothing else holds the model or they were asked for
     return [option for option in found if option.copies == 1] or list(found)
 
@@ -654,8 +654,8 @@ class _DisaggregatedShape(Shape):
 
     def solve(self, question: CompiledQuestion) -> Solved:
         """See :meth:`planner.fleet.fleet.Shape.solve`: every pair of engines."""
-        stock = {find_gpu(name).name: count for name, count in question.purchase.inventory.items()}
-        max_kw = question.purchase.max_kw
+        stock = {find_gpu(name).name: count for name, count in question.inputs.inventory.items()}
+        max_kw = question.inputs.max_kw
         best: Disaggregated | None = None
         too_large: Disaggregated | None = None
         shortfalls: list[Shortfall] = []
@@ -703,11 +703,11 @@ class _DisaggregatedShape(Shape):
         """See :meth:`planner.fleet.fleet.Shape.rebuild`."""
         by_name = {p.name: p for p in pools}
         ordered = [by_name[name] for name in (PREFILL, DECODE) if name in by_name]
-        budget = question.engines.token_budget
+        budget = question.inputs.token_budget
         engines = []
         for saved in ordered:
             own = standing_engines(question, saved)
-            engines.append(pool_options(replace(own, engines=replace(own.engines, token_budget=budget)))[0])
+            engines.append(pool_options(replace(own, inputs=replace(own.inputs, token_budget=budget)))[0])
         fleet = Disaggregated(question, engines[0], engines[-1])
         return fleet.with_sizes([PoolSize(serving(saved)) for saved in ordered], [p.replicas for p in ordered])
 
@@ -720,7 +720,7 @@ def _infeasible(
     too_large: Disaggregated | None,
 ) -> InfeasibleError | InputError:
     """Why there is no fleet, and what would help."""
-    if too_large is not None and question.purchase.max_kw is not None:
+    if too_large is not None and question.inputs.max_kw is not None:
         power_w = math.fsum(pool.power_w for pool in too_large.pools)
         return beyond_power(question, question.traffic.rate_per_s, power_w)
     if too_large is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.shared.need import need
+from planner.shared.mathematics import need
 
 FloatArray = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from planner.queueing.mixture import groups, mixture_quantiles, persistence, strata
 from planner.queueing.slots.chain import Occupancy, OccupancyChain, pooled, replica_dispersion
 from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait
-from planner.shared.need import need
+from planner.shared.mathematics import need
 
 FloatArray = NDArray[np.float64]
 

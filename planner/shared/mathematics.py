@@ -1,4 +1,4 @@
-"""How likely the sum of many independent whole numbers of one law is to exceed a level."""
+"""What the rooms of mathematics share: what an argument has to be, and the tails of sums."""
 
 from __future__ import annotations
 
@@ -9,6 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+
+
+def need(holds: object, message: str) -> None:
+    """Refuse an argument.
+
+    Raises
+    ------
+    ValueError
+        It does not hold, in the words of `message`.
+
+    Examples
+    --------
+    >>> need(1 > 0, "one must be > 0")
+    """
+    if not holds:
+        raise ValueError(message)
 
 
 def tail_of_sum(values: Floats, probability: Floats, number: float, level: float) -> float:
