@@ -189,7 +189,7 @@ def test_several_pools_keep_a_promise_as_often_as_the_one_they_replace(
         sum(
             all(
                 p.model.under(problem.margin(p.option).slow, draw).keeps(
-                    p.arrival_rate_per_s, p.size.replicas, problem.kept.of_pools
+                    p.rate_per_s, p.size.replicas, problem.kept.of_pools
                 )
                 for p in fleet.pools
             )
