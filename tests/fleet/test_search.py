@@ -12,10 +12,11 @@ import pytest
 
 import planner as fo
 from planner.fleet import search as searching
-from planner.fleet.assemble import fleet_of
+from planner.fleet.assemble import _solved, fleet_of
 from planner.fleet.problem import FleetProblem
 from planner.fleet.search import PoolSearch, cheapest_within, edges_of
-from planner.fleet.splits import solve
+from planner.fleet.splits import TRIED, solve
+from planner.predict.traffic import DRAWS
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 
@@ -161,6 +162,43 @@ def test_the_search_agrees_with_replays_of_every_fleet(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10, 100))
 def test_the_search_agrees_with_replays_of_every_fleet_of_many_questions(seed: int) -> None:
     _agrees(seed)
+
+
+@pytest.mark.long("40 fresh draws of fleets of two pools and of one")
+@pytest.mark.parametrize(
+    ("cdf", "rate", "confidence"),
+    [("azure-conv", 25.0, 0.5), ("azure", 60.0, 0.5), ("azure", 10.0, 0.8), ("azure", 25.0, 0.8)],
+)
+def test_several_pools_keep_a_promise_as_often_as_the_one_they_replace(
+    cdf: str, rate: float, confidence: float, as_many_replayed: None, whole_traces: None
+) -> None:
+    """On draws of the traffic and its gateway that neither the search nor its trial has seen."""
+    asked = {
+        "cdf": cdf,
+        "rate": rate,
+        "confidence": confidence,
+        "pools": 2,
+        "e2e": 6.0,
+        "tp": "1,2",
+        "token_budget": [1024, 4096],
+    }
+    question = compile_question(PlanInputs.from_dict(asked), fo.load_workload(cdf))
+    problem, found = FleetProblem(question), _solved(question)
+    assert found.baseline is not None and len(found.fleet.pools) == 2 and len(found.baseline.pools) == 1
+    several, one = (
+        sum(
+            all(
+                p.model.under(problem.margin(p.option).slow, draw).keeps(
+                    p.rate_per_s, p.size.replicas, problem.kept.of_pools
+                )
+                for p in fleet.pools
+            )
+            for draw in range(DRAWS + TRIED, DRAWS + TRIED + 40)
+        )
+        for fleet in (found.fleet, found.baseline)
+    )
+    # of fleets that keep it in 39 of 40 draws, two more in forty are broken by one's luck
+    assert several >= one - 2
 
 
 @pytest.mark.parametrize(

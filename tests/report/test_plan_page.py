@@ -84,6 +84,23 @@ def test_the_answer_comes_first_and_all_of_it_on_thirty_lines(plan: Plan) -> Non
     assert any("fleetopt calibrate --gpu" in line and "about 12 GPUs less" in line for line in page)
 
 
+def test_a_page_that_ctrl_c_cut_short_says_so(plan: Plan) -> None:
+    assert plan.choices is not None
+    (told,) = [line for line in lines(replace(plan, choices=replace(plan.choices, waiting=3)), 200) if " rows" in line]
+    assert "(17 rows, interrupted: 3 of 20 other choices were not sized)" in told
+    (whole,) = [line for line in lines(plan, 200) if " rows" in line]
+    assert "(17 rows)" in whole
+
+
+def test_what_two_types_save_takes_measuring_both(plan: Plan) -> None:
+    times = next(r for r in plan.remarks["assumptions"] if r.code == "iteration_times")
+    other = replace(times, values={**times.values, "gpu": "l40s-48gb"})
+    both = replace(plan, remarks={**plan.remarks, "assumptions": (times, other)})
+    saved = [line for line in lines(both, 200) if "about 12 GPUs less" in line]
+    assert len(saved) == 2 and all("; all measured, about" in line for line in saved)
+    assert any("; measured, about 12 GPUs less" in line for line in lines(plan, 200))
+
+
 def test_what_an_estimate_misses_by_much_is_not_fit_to_buy_on(plain: Plan) -> None:
     """Mixtures of experts and split fleets: above the answer, once; dense models have their band below it."""
     asked = {"slo": 4.0, "rate": 20.0, "method": "mgc", "kv": "reserved", "pools": 1, "gpu": "h200"}
