@@ -406,7 +406,9 @@ def explained_size(fleet: Fleet, k: int) -> str:
     if missed:
         worst, found = max(missed, key=lambda pair: pair[1].value(pair[0].metric, pair[0].quantile) / pair[0].limit_s)
         return line + told + f"{worst.label} {worst.tell(found.value(worst.metric, worst.quantile))}."
-    return line + told + f"load {fewer[0].load:.2f}."
+    # the size is decided by all requests, the prediction is a sample's
+    why = ", where all requests break it and a sample of them does not" if pool.size.binding.code == "promise" else ""
+    return line + told + f"load {fewer[0].load:.2f}{why}."
 
 
 def workload_summary(workload: Workload) -> dict[str, object]:

@@ -300,7 +300,18 @@ def test_what_one_replica_fewer_would_break(options: dict[str, Any]) -> None:
     elif value > options.get("ttft", 1.0):
         assert rest == f" With {n - 1}{longer}: P99 TTFT {own.promises.latency[0].tell(value)}."
     else:
-        assert rest == f" With {n - 1}{longer}: load {found.load:.2f}."
+        why = ", where all requests break it and a sample of them does not" * (pool.size.binding.code == "promise")
+        assert rest == f" With {n - 1}{longer}: load {found.load:.2f}{why}."
+
+
+def test_a_size_that_all_requests_decide_is_told_so() -> None:
+    """One more than a sample takes: with one fewer the sample keeps the promise."""
+    own = fleet(rate=60.0, ttft=0.4)
+    more = own.resized([own.counts[0] + 1])
+    more.pools[0] = replace(
+        more.pools[0], size=replace(more.pools[0].size, binding=Remark("promise", {"promise": "P99 TTFT"}))
+    )
+    assert explained_size(more, 0).endswith(", where all requests break it and a sample of them does not.")
 
 
 def test_a_single_replica_has_none_fewer() -> None:
