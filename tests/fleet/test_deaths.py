@@ -16,7 +16,7 @@ from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
 
 
 @pytest.fixture(scope="module")

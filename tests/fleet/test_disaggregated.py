@@ -13,7 +13,7 @@ from planner.question.options import PlanInputs
 from planner.simulate.policies.distserve import DecodeNode, PrefillNode
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances")
 
 LEVELS = (0.5, 0.9, 0.99)
 

@@ -23,7 +23,7 @@ from planner.question.options import PlanInputs
 from planner.report.output import table as render
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances")
 
 PAPER: dict[str, Any] = {"profile": "fleetopt-paper", "method": "mgc", "kv": "reserved", "route_on": "total"}
 QUICK: dict[str, Any] = {"method": "occupancy", "tp": 1, "burst": "poisson", "boundaries": [1500, 4000], "gammas": 1.0}

@@ -11,7 +11,7 @@ import planner as fo
 from planner.fleet.moves import moves
 from planner.question.files import saved_pools
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances")
 
 BASE = {"slo": 0.5, "rate": 100.0, "method": "occupancy", "tp": 1, "pools": 1, "burst": "poisson"}
 

@@ -24,7 +24,7 @@ from planner.promise import Promise
 from planner.question.compiled import Promises
 from planner.shared.remarks import Remark
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
 
 
 class Fixed(PoolModel):

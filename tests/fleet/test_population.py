@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
+from collections import deque
 
 import numpy as np
 import pytest
@@ -39,11 +40,14 @@ def stepped(users: int, replicas: int, think: str, mean_s: float, seed: int) -> 
             return dice.expovariate(1.0 / mean_s)
         return dice.lognormvariate(math.log(mean_s) - 0.5 * math.log(2.0), math.sqrt(math.log(2.0)))
 
-    waiting: list[list[tuple[float, int, int]]] = [[] for _ in range(replicas)]
-    running: list[list[list[float]]] = [[] for _ in range(replicas)]
+    waiting: list[deque[tuple[float, int, int]]] = [deque() for _ in range(replicas)]
+    # requests in slots, their last iterations, and when those of this one were sent
+    running, steps = [0] * replicas, [0] * replicas
+    ending: list[dict[int, int]] = [{} for _ in range(replicas)]
+    new: list[list[float]] = [[] for _ in range(replicas)]
     events = [(dice.random() * mean_s, k, "ask", -1) for k in range(users)]
     heapq.heapify(events)
-    busy, admitted = [False] * replicas, [0] * replicas
+    busy = [False] * replicas
     first: list[float] = []
     horizon, warm = 20.0 * (mean_s + 1.0) * max(1.0, 400.0 / users), 5.0 * (mean_s + 1.0)
     while events:
@@ -55,26 +59,26 @@ def stepped(users: int, replicas: int, think: str, mean_s: float, seed: int) -> 
             waiting[at].append((now, *dice.choice(LENGTHS)))
         else:
             # the iteration ends: everybody in it has one more token
-            admitted[at], busy[at] = 0, False
-            left = []
-            for request in running[at]:
-                if math.isnan(request[1]):
-                    request[1] = now
-                    if request[0] > warm:
-                        first.append(now - request[0])
-                request[2] -= 1
-                if request[2] > 0:
-                    left.append(request)
-                else:
-                    heapq.heappush(events, (now + gap(), number, "ask", -1))
+            busy[at] = False
+            if new[at]:
+                first += [now - sent for sent in new[at] if sent > warm]
+                new[at] = []
+            done = ending[at].pop(steps[at], 0)
+            running[at] -= done
+            for _ in range(done):
                 number += users
-            running[at] = left
+                heapq.heappush(events, (now + gap(), number, "ask", -1))
         if not busy[at] and (waiting[at] or running[at]):
-            new = waiting[at][: SLOTS - len(running[at])]
-            del waiting[at][: len(new)]
-            decoding = len(running[at])
-            running[at] += [[sent, math.nan, output] for sent, _, output in new]
-            tokens = sum(prompt for _, prompt, _ in new)
+            decoding = running[at]
+            tokens = 0
+            while waiting[at] and running[at] < SLOTS:
+                sent, prompt, output = waiting[at].popleft()
+                new[at].append(sent)
+                running[at] += 1
+                tokens += prompt
+                last = steps[at] + output
+                ending[at][last] = ending[at].get(last, 0) + 1
+            steps[at] += 1
             busy[at] = True
             length = FIXED_S + PER_TOKEN_S * (tokens + decoding) + PER_SEQUENCE_S * decoding
             heapq.heappush(events, (now + length, users + at, "step", at))

@@ -27,7 +27,7 @@ from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
 from tests.fleet.four_requests import FOUR, asked, fleet
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
 
 
 def test_a_pool_s_record_has_what_its_pool_has() -> None:

@@ -20,7 +20,7 @@ from planner.predict.traffic import DRAWS
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances")
 
 
 def _exhaustive(costs: np.ndarray, max_edges: int) -> float:

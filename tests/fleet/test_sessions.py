@@ -24,7 +24,7 @@ BIG = {
 }
 APART = {**BIG, "rate": 15, "slo": "p90=2s", "tpot": "p90=40ms", "shape": "disaggregated", "tp": 1}
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
 
 
 @pytest.fixture(scope="module")

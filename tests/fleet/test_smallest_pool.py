@@ -21,7 +21,7 @@ from planner.question.compiled import Promises, compile_question
 from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances")
 
 TTFT = Promises((Promise("ttft_s", 1.0),))
 

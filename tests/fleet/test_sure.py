@@ -23,7 +23,7 @@ from planner.question.compiled import compile_question
 from planner.question.files import question_of
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces")
 
 ASKED = {"slo": 0.5, "pools": 1, "tp": 1, "token_budget": 4096}
 

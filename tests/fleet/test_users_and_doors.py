@@ -20,7 +20,7 @@ from planner.question.options import PlanInputs
 from planner.workload.sending import Clients
 from tests.fleet.four_requests import ASKED, FOUR, asked
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
 
 
 def test_users_settle_where_their_fleet_is_asked_as_often_as_it_was_sized_for() -> None:

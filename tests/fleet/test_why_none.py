@@ -39,7 +39,7 @@ from planner.question.files import saved_pools
 from planner.shared.remarks import Remark
 from tests.fleet.four_requests import asked, plan
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
 
 TTFT, TPOT = Promise("ttft_s", 0.5), Promise("tpot_s", 0.05)
 

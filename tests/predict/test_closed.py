@@ -187,8 +187,9 @@ def test_what_it_does_not_know_is_refused() -> None:
 QUESTION = {"slo": 0.5, "rate": 50.0, "method": "closed", "pools": 1, "tp": 1, "token_budget": 2048}
 
 
+@pytest.mark.usefixtures("without_chances")
 def test_a_plan_by_it_says_what_it_assumes() -> None:
-    plan = fo.plan(isl=1000, osl=150, isl_spread=0, osl_spread=0, confidence=0.5, **QUESTION)
+    plan = fo.plan(isl=200, osl=20, isl_spread=0, osl_spread=0, confidence=0.5, **{**QUESTION, "rate": 300.0})
     pool = plan.pools[0]
     assert pool.replicas >= 1
     text = " ".join((*plan.notes, *plan.assumptions))

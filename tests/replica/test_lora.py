@@ -17,7 +17,7 @@ from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
 
 ASKED = {"gpu": "h100", "rate": 5.0, "slo": 1.0, "pools": 1, "tp": 1, "token_budget": 2048}
 LENGTHS = "isl=1000,isl-spread=0.5,osl=200,osl-spread=0.5"
