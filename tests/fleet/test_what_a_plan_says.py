@@ -9,7 +9,7 @@ import pytest
 
 import planner as fo
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
 
 INPUTS, OUTPUTS = np.array([100.0, 300.0, 1000.0, 4000.0]), np.array([10.0, 200.0, 50.0, 400.0])
 ASKED: dict[str, Any] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -87,10 +88,18 @@ SETTINGS = [
     (constant(10), gamma(128, 30), 0.5, 10_000),
 ]
 EPS = 0.01
+SOON = {0, 3, 5, 7, 9, 11, 12, 14, 16, 17}
+"""Each law of lengths at least once, few free slots and many, memory of dozens of requests and of hundreds."""
+
+
+def numbers(kind: str = "") -> list[Any]:
+    """Settings whose outputs are of a law, most of them where not all are looked at."""
+    of = [n for n, s in enumerate(SETTINGS) if s[1].__qualname__.startswith(kind)]
+    return [n if n in SOON else pytest.param(n, marks=pytest.mark.long("neighbours of ten settings in CI")) for n in of]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(len(SETTINGS)))
+@pytest.mark.parametrize("number", numbers())
 def test_promised_share_of_iterations_is_kept(number: int) -> None:
     prompts, outputs, theta, C = SETTINGS[number]
     rng = np.random.default_rng(100 + number)
@@ -104,7 +113,7 @@ def test_promised_share_of_iterations_is_kept(number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [n for n, s in enumerate(SETTINGS) if s[1].__qualname__.startswith("geometric")])
+@pytest.mark.parametrize("number", numbers("geometric"))
 def test_closed_form_keeps_the_promise_for_constant_hazard(number: int) -> None:
     prompts, outputs, theta, C = SETTINGS[number]
     rng = np.random.default_rng(200 + number)
@@ -122,7 +131,7 @@ def test_promise_over_a_horizon() -> None:
     L, O = np.full(R, 16.0), geometric(100)(rng)
     C, eps, theta, H, runs = 12_000, 0.1, 0.5, 20, 400
 
-    def share_of_runs(N: int) -> float:
+    def share_of_runs(N: int, runs: int = runs) -> float:
         k, broken = int(theta * N), 0
         for _ in range(runs // 100):
             # 100 runs side by side, 6 phases to forget the start
@@ -146,7 +155,8 @@ def test_promise_over_a_horizon() -> None:
     margin = 1.96 * math.sqrt(0.12 * 0.88 / runs)
     closed = mem.N_corr(C, eps, 16, 0, 1 / O.mean(), theta, phases=H)
     assert closed.reliable
-    assert share_of_runs(closed.N) <= 3 * eps  # named in its docstring: a normal sum at the peak of the mean only
+    # named in its docstring: a normal sum at the peak of the mean only. A quarter of the runs: beyond them by their own error
+    assert share_of_runs(closed.N, runs // 4) <= 3 * eps
     law = mem.exclusive_slots(C, eps, L, O, theta, phases=H)
     assert share_of_runs(law.N) <= 1.2 * eps + margin
     assert mem.exclusive_slots(C, eps, L, O, theta).N > law.N

@@ -22,7 +22,7 @@ from planner.cli.main import app
 from planner.cli.output import emit
 from planner.question.files import load_question
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
 
 QUICK: dict[str, Any] = {"slo": 1.0, "method": "occupancy", "pools": 1, "tp": 1, "token_budget": 2048}
 

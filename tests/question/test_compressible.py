@@ -20,7 +20,7 @@ from planner.question.values import category_shares, read_measured
 from planner.workload.pools import FleetMoments, State, chances
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
 
 TIMES = {"mean": 0.0036, "p50": 0.0034, "p95": 0.006, "p99": 0.0078}
 # the paper counts its constants as known: no margin for them
@@ -45,7 +45,7 @@ def measured(tmp_path: Path) -> Path:
 def plan(tmp_path_factory: pytest.TempPathFactory) -> fo.Plan:
     path = tmp_path_factory.mktemp("measured") / "measured.json"
     path.write_text(json.dumps(table()))
-    return fo.plan("azure", compress=str(path), **FLEET)  # type: ignore[arg-type]
+    return fo.plan("azure", compress=str(path), boundaries=[2048, 4096], **FLEET)  # type: ignore[arg-type]
 
 
 def test_shares_by_category(measured: Path) -> None:
@@ -151,6 +151,6 @@ def test_how_the_cost_moves(plan: fo.Plan) -> None:
 def test_nothing_to_compress_saves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "none.json"
     path.write_text(json.dumps(table(conv=0)))
-    plan = fo.plan("azure", compress=str(path), **FLEET)  # type: ignore[arg-type]
+    plan = fo.plan("azure", compress=str(path), boundaries=[2048, 4096], **FLEET)  # type: ignore[arg-type]
     assert all(p.compressed_share == 0.0 for p in plan.pools)
     assert any("does not pay here" in note for note in plan.notes)

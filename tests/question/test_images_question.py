@@ -19,7 +19,7 @@ from planner.workload.trace import Trace
 from planner.workload.workload import Workload
 from tests.predict.cases import differences
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
 
 FLAT = "isl=500,isl-spread=0,osl=2,osl-spread=0"
 SEEN = {"model": "qwen3-vl-8b", "gpu": "h100"}

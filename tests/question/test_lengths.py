@@ -19,7 +19,7 @@ from planner.workload.combine import without_longer
 from planner.workload.synthetic import SyntheticLengths
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
 
 QUICK = {"method": "occupancy", "pools": 1}
 

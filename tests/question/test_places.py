@@ -23,7 +23,15 @@ from planner.shared.paths import READ, outside
 from planner.studies.difference import difference_of
 from tests.question.test_anybodys_plans import ESC, refused
 
-QUICK: dict[str, Any] = {"slo": 1.0, "method": "occupancy", "pools": 1, "rate": 8}
+QUICK: dict[str, Any] = {
+    "slo": 1.0,
+    "method": "occupancy",
+    "pools": 1,
+    "rate": 8,
+    "token_budget": 2048,
+    "confidence": 0.5,
+}
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
 UNTOLD = "not read unless told"
 FILES = {
     "cdf": "day.csv",
@@ -159,7 +167,7 @@ def test_what_whoever_asks_gives_is_told(key: str, places: tuple[Path, Path]) ->
 
 
 def test_neither_models_that_draft_nor_those_of_profiles_lead_elsewhere(
-    few_replayed: None, places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs, ours = places
     net = str(ours / "net/config.json")

@@ -18,7 +18,7 @@ from planner.predict import kernel, reference
 from planner.predict.records import Replicas, Requests
 from tests.predict.cases import differences
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
 
 PROMPT = 512
 FLAT = f"isl={PROMPT},isl-spread=0,osl=1,osl-spread=0"

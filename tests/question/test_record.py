@@ -11,7 +11,7 @@ import yaml
 import planner as fo
 from planner.question.files import load_question, recorded_plan
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
 
 KINDS: dict[str, dict[str, Any]] = {
     "one pool": {"slo": 2.0, "routing": "random"},
