@@ -105,7 +105,7 @@ LONGER: list[tuple[dict[str, Any], float, int, int]] = [
 )
 def test_against_simulation(options: dict[str, Any], rate: float, prefills: int, decodes: int) -> None:
     model = fleet(**options)
-    runs = np.array([simulated(model, rate, prefills, decodes, seed, 3000) for seed in range(4)])
+    runs = np.array([simulated(model, rate, prefills, decodes, seed, 2000) for seed in range(4)])
     error = 4.0 * runs.std(axis=0, ddof=1) / math.sqrt(len(runs))
     value = np.array(predicted(model, rate, prefills, decodes))
     # four standard errors, and 3% (TTFT, E2E), 4% (TPOT, whose tail are the requests of few tokens) of model error
@@ -125,7 +125,7 @@ def test_the_simulation_too_keeps_the_promises_and_breaks_them_with_one_fewer() 
         runs = np.array([simulated(model, rate, first, second, seed, 3000) for seed in range(seeds)]).mean(axis=0)
         return float(runs[1]), float(runs[4])
 
-    ttft, tpot = measured(prefills, decodes, 3)
+    ttft, tpot = measured(prefills, decodes, 2)
     assert ttft <= 0.17
     assert tpot <= 0.0108
     # beyond the limit by a quarter and by far: of either one run is enough
@@ -165,7 +165,7 @@ def test_bursts_add_and_more_replicas_never_hurt() -> None:
     bursty, poisson = laws
     before: tuple[float, ...] | None = None
     # neighbours whose requests are thinned alike, and larger ones
-    for replicas in (10, 12, 13, 17, 25):
+    for replicas in (10, 12, 13, 25):
         found = bursty.prefill.predict(200.0, replicas, LEVELS).ttft_s
         calm = poisson.prefill.predict(200.0, replicas, LEVELS).ttft_s
         # hardly loaded, bursts add nothing that a finite number of requests would show

@@ -57,7 +57,6 @@ def test_a_slower_engine_is_the_same_pool_with_its_times_pressed_together(azure:
     assert model.capacity_per_s == pytest.approx(pool.model.capacity_per_s / slow)
 
 
-@pytest.mark.usefixtures("whole_traces")
 @pytest.mark.parametrize(("rate", "slo"), [(8.0, 0.5), (20.0, 0.6)])
 def test_the_chance_is_that_of_engines_drawn_with_their_errors(rate: float, slo: float) -> None:
     """Engines at 12 even quantiles of their error, each built and replayed as an engine of its own at 4 draws of the traffic."""
@@ -131,7 +130,6 @@ def test_each_of_two_independent_errors_is_kept_surer(confidence: float) -> None
     assert Margin.of(0.5, profile, ()).slow == 1.0
 
 
-@pytest.mark.usefixtures("as_many_replayed")
 def test_a_calibrated_engine_buys_less_for_the_same_confidence(azure: Workload) -> None:
     plan = fo.plan(azure, rate=30.0, **ASKED)
     assert plan.sureness is not None

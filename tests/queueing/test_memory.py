@@ -228,7 +228,7 @@ def test_promise_holds_when_played_out(shape: str, room: float) -> None:
     best = safe_slots(law, capacity, overflow_limit=0.01, preemption_limit=1.0)
     slots = best.slots
     assert slots >= capacity // law.longest_blocks > 0
-    iterations = min(300_000, 8_000_000 // slots)
+    iterations = min(200_000, 5_000_000 // slots)
     above = played_out(rng, inputs, outputs, 8192, slots, iterations) > math.floor(capacity)
     batches = above[: iterations // 20 * 20].reshape(20, -1).mean(axis=1)
     half_width = 2.1 * float(batches.std(ddof=1)) / math.sqrt(20)
