@@ -101,7 +101,9 @@ def test_exclusive_throughput_and_threshold_against_simulation(options: dict[str
     N, k = found["N"], found["k"]
     # other thresholds are only to be no better: sixty times what the slots hold is enough of them
     others = {max(1, k // 4), min(N, 4 * k), N // 2} - {k}
-    simulated = {j: exclusive_throughput(r, N, j, min(12_000, 60 * N)) for j in others} | {k: exclusive_throughput(r, N, k)}
+    simulated = {j: exclusive_throughput(r, N, j, min(12_000, 60 * N)) for j in others} | {
+        k: exclusive_throughput(r, N, k)
+    }
     assert found["throughput_per_s"] == pytest.approx(simulated[k], rel=0.01)
     assert simulated[k] > 0.985 * max(simulated.values())
 

@@ -222,6 +222,8 @@ def test_a_gpu_without_an_offer_asks_for_a_price() -> None:
 
 
 def test_the_plan_names_its_offer_and_its_age() -> None:
-    result = CliRunner().invoke(app, ["explain", "--cdf", "azure.csv", "--slo", "9", "--method", "mgc", "--pools", "1", "--tp", "1"])
+    result = CliRunner().invoke(
+        app, ["explain", "--cdf", "azure.csv", "--slo", "9", "--method", "mgc", "--pools", "1", "--tp", "1"]
+    )
     assert "runpod, on-demand, seen 2026-10-01" in result.stdout
     assert "days ago" in result.stdout

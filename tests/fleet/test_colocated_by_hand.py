@@ -348,10 +348,10 @@ def test_the_closed_form_beside_the_replay() -> None:
     formula = fleet(rate=40.0, ttft=2.0, method="closed", routing="random")
     assert told.values == {"closed": formula.counts[0], "replicas": own.counts[0]}
     assert formula.in_closed_form() is None
-    assert fleet(rate=40.0, ttft=2.0, client_timeout="20s").in_closed_form() is None
-    assert fleet(rate=40.0, surge="2x/60s", ttft=2.0).in_closed_form() is None
+    # the same pools, asked of clients, of a surge and of all together: no search is needed to see that it is not told
     wide = fo.Slo(promises=(fo.Promise("ttft_s", 2.0, 0.99, scope="fleet"),))
-    assert fleet(rate=40.0, slo=wide, ttft=None).in_closed_form() is None
+    for more in ({"client_timeout": "20s"}, {"surge": "2x/60s"}, {"slo": wide, "ttft": None}):
+        assert Colocated(asked(rate=40.0, **{"ttft": 2.0, **more}), own.pools).in_closed_form() is None
 
 
 def test_the_same_pools_behind_another_gateway_and_under_another_growth() -> None:
