@@ -51,13 +51,15 @@ def test_pairs_of_features(data):
 
 
 FEW, CROWDS = (1, 3, 8, 25), (150,)
+SLOW = {41, 59, 95, 150, 155, 197, 211}
+"""Of the few those that play longest and take no branch of the C code that others do not."""
 
 
 @pytest.mark.parametrize("starts", [FEW, CROWDS], ids=["few", "crowds"])
 def test_mixtures_of_features(starts):
     """What a few rows do not fill: heaps, tables and lists that grow, classes by the hundred, ghosts beside each other."""
     # of crowds those that take every branch of the C code that a dozen take beside the few, and play soonest
-    for seed in range(250) if starts is FEW else (0, 8, 10, 25):
+    for seed in sorted({*range(250)} - SLOW) if starts is FEW else (0, 8, 10, 25):
         asked = question(seed, starts)
         if starts is CROWDS:
             asked["limits"] = []
