@@ -159,6 +159,27 @@ def with_chances(without_chances: None, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture(scope="module")
+def without_words() -> Iterator[None]:
+    """What a plan says of its surroundings takes a third of its time: numbers alone where tests look at nothing else."""
+    from planner.fleet import assemble
+
+    IN_WORDS[:] = [assemble._in_words]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assemble, "_in_words", lambda plan, question, solved: plan)
+        yield
+
+
+IN_WORDS: list[Any] = []
+"""How plans say it."""
+
+
+@pytest.fixture
+def with_words(without_words: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the test of such a module that reads it."""
+    monkeypatch.setattr("planner.fleet.assemble._in_words", IN_WORDS[0])
+
+
+@pytest.fixture(scope="module")
 def short_traces() -> Iterator[None]:
     """The first 3,000 requests are all of a shipped trace, a tenth: for what is true of any trace."""
     with pytest.MonkeyPatch.context() as patch:

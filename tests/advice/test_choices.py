@@ -19,7 +19,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.report.output import table as render
 from planner.report.text.choices import interrupted
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances", "without_words")
 
 QUICK = {"method": "mgc", "kv": "reserved", "rate": 60.0, "slo": 4.0, "tp": 1}
 NEVER = {**QUICK, "slo": 0.01, "pools": 1}

@@ -13,7 +13,7 @@ from planner.question.compiled import rate_of
 from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances", "without_words")
 
 CALM: dict[str, Any] = {"burst": "poisson", "pools": 1}
 
@@ -48,6 +48,7 @@ def test_lists_narrow_the_search(azure: Workload) -> None:
     assert pool.settings.max_num_seqs == 200
 
 
+@pytest.mark.usefixtures("with_words")
 def test_a_pool_admits_its_longest_prompt_with_the_longest_output(azure: Workload) -> None:
     plan = fo.plan(azure, slo=2.0, rate=50.0, method="occupancy", tp=1, pools=2, boundaries=[4096], burst="poisson")
     longest = azure.quantile(1.0, "output")
@@ -60,6 +61,7 @@ def test_a_pool_admits_its_longest_prompt_with_the_longest_output(azure: Workloa
     assert f"{azure.input_tokens.max() + longest:,.0f}" in warning
 
 
+@pytest.mark.usefixtures("with_words")
 def test_the_rate_to_size_for(azure: Workload) -> None:
     day = np.full(24, 0.5)
     day[9] = 24.0 - 23 * 0.5
@@ -79,6 +81,7 @@ def test_the_rate_to_size_for(azure: Workload) -> None:
     assert any("20% headroom" in a for a in plan.assumptions)
 
 
+@pytest.mark.usefixtures("with_words")
 def test_the_day_s_mean_is_told_beside_its_busiest_hour(azure: Workload) -> None:
     day = (0.5,) * 12 + (1.5,) * 12
     known = azure.with_profile(replace(azure.arrivals, hourly_profile=day))

@@ -18,7 +18,7 @@ from planner.report.text.why import why
 from planner.workload.workload import Workload
 from tests.fleet.test_disaggregated import WORKLOAD
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances", "without_words")
 
 
 def test_looser_promises_never_cost_more() -> None:

@@ -23,7 +23,7 @@ from planner.question.options import PlanInputs
 from planner.report.output import table as render
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances", "without_words")
 
 PAPER: dict[str, Any] = {"profile": "fleetopt-paper", "method": "mgc", "kv": "reserved", "route_on": "total"}
 QUICK: dict[str, Any] = {"method": "occupancy", "tp": 1, "burst": "poisson", "boundaries": [1500, 4000], "gammas": 1.0}
@@ -211,6 +211,7 @@ def test_a_cached_prefix_is_worth_at_least_nothing(azure: Workload) -> None:
     assert costs == sorted(costs, reverse=True)
 
 
+@pytest.mark.usefixtures("with_words")
 def test_a_shared_prefix_is_held_once_and_the_simulated_fleet_agrees() -> None:
     asked = {
         "isl": 4000,
@@ -331,6 +332,7 @@ def test_pools_may_choose_their_kv_policy(azure: Workload) -> None:
     assert fo.evaluate(plans["both"], workload=azure).holds
 
 
+@pytest.mark.usefixtures("with_words")
 @pytest.mark.parametrize(
     ("method", "rate"),
     [
@@ -352,7 +354,7 @@ def test_the_marginal_replicas_are_those_a_new_plan_takes(method: str, rate: flo
     assert plan.pools[0].replicas <= traffic
 
 
-@pytest.mark.usefixtures("with_chances")
+@pytest.mark.usefixtures("with_chances", "with_words")
 def test_the_upper_band_is_none_exactly_where_no_number_would_do() -> None:
     plan = fo.plan("azure", slo=0.25, rate=30.0, pools=1, tp=1, token_budget=4096, confidence=0.5)
     said = {w.split(":")[0] for w in plan.warnings if "no number of replicas keeps" in w}
@@ -399,6 +401,7 @@ def test_prompts_that_wait_share_iterations() -> None:
     assert found == pytest.approx([0.0895, 0.1603, 0.2821], rel=0.1)
 
 
+@pytest.mark.usefixtures("with_words")
 def test_more_traffic_than_the_utilization_cap_allows_takes_a_replica_more() -> None:
     """However short its waits: of 85% of the maximum throughput a small pool of 80% bears no tenth more."""
     asked: dict[str, Any] = {"gpu": "l40s", "tp": 1, "token_budget": 4096, "max_num_seqs": 256, "burst": "poisson"}
@@ -410,7 +413,7 @@ def test_more_traffic_than_the_utilization_cap_allows_takes_a_replica_more() -> 
 
 
 def test_what_more_replicas_break_is_not_predicted_again_of_fewer(azure: Workload) -> None:
-    inputs = PlanInputs.from_dict({"cdf": "azure", "slo": 0.3, "rate": 300.0, "burst": "poisson", "confidence": 0.5})
+    inputs = PlanInputs.from_dict({"cdf": "azure", "slo": 0.3, "rate": 100.0, "burst": "poisson", "confidence": 0.5})
     problem = FleetProblem(compile_question(inputs, azure))
     k = int(np.argmin(problem.option_bounds[:, 0, 1]))
     one = problem.candidate(0, 1, k)

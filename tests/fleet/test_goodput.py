@@ -16,7 +16,7 @@ from planner.promise import Promise
 from planner.question.values import parse_goodput
 from planner.simulate.measure import Sample
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances", "without_words")
 
 LEVELS = (0.05, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 BOTH = Promise.joint({"ttft_s": 0.5, "tpot_s": 0.05}, 0.9)

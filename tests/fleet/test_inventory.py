@@ -16,7 +16,7 @@ from planner.fleet.problem import FleetProblem
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances", "without_words")
 
 GPUS = ("h100", "h200", "a100", "l40s")
 

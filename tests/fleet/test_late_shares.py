@@ -12,7 +12,7 @@ from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances", "without_words")
 
 LEVELS = (0.5, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 

@@ -22,7 +22,7 @@ from planner.workload.pools import FleetMoments, State
 from planner.workload.sending import Population, Sending
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("few_replayed", "without_chances", "without_words")
 
 FIXED_S, PER_TOKEN_S, PER_SEQUENCE_S = 0.006, 2e-5, 2e-4
 LENGTHS = [(50, 8), (200, 20), (600, 40), (1500, 12)]
@@ -142,6 +142,7 @@ def test_windows_of_users_are_those_in_which_they_asked() -> None:
 ASKED = {"isl": 1000, "osl": 200, "slo": 1.0, "tp": 1, "token_budget": 2048}
 
 
+@pytest.mark.usefixtures("with_words")
 def test_a_fleet_for_users_is_told_how_often_they_ask_it() -> None:
     plan = fo.plan(concurrency=64, **ASKED)  # type: ignore[arg-type]
     pool = plan.pools[0]

@@ -15,7 +15,7 @@ from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.report.text.plan import one_line
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances", "without_words")
 
 FULL_W = {"h100-80gb": 600.0, "a100-80gb": 0.86 * 400.0, "l40s-48gb": 0.86 * 350.0, "l4-24gb": 0.86 * 72.0}
 """With a full batch: measured of the H100 (ML.ENERGY 3.0), of others its share of the TDP on their data sheets."""

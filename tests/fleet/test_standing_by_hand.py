@@ -34,7 +34,7 @@ from planner.shared.kept import keeping
 from planner.shared.remarks import Remark
 from tests.fleet.four_requests import ASKED, FOUR, INPUTS, OUTPUTS, asked, fleet, plan
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances", "without_words")
 
 
 def test_as_many_die_as_there_are_spares_and_a_node_s(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,6 +248,7 @@ def test_what_is_beyond_the_stock_when_decided_is_searched_again(monkeypatch: py
     assert {p.option.gpu.name for p in own.pools} == {"l40s-48gb"} and len(found.pools) == 1
 
 
+@pytest.mark.usefixtures("with_words")
 def test_a_plan_of_rows_carries_them() -> None:
     inputs = PlanInputs.from_dict({**ASKED, "osl_scale": 2.0})
     carried = make_plan(inputs, FOUR, in_memory=True)
@@ -269,6 +270,7 @@ def test_a_plan_of_rows_carries_them() -> None:
         assert seen == [1]
 
 
+@pytest.mark.usefixtures("with_words")
 def test_a_plan_by_a_profile_is_of_its_own_gpu_and_model() -> None:
     paper = {
         "profile": "fleetopt-paper",

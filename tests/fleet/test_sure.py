@@ -23,7 +23,7 @@ from planner.question.compiled import compile_question
 from planner.question.files import question_of
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_words")
 
 ASKED = {"slo": 0.5, "pools": 1, "tp": 1, "token_budget": 4096}
 
@@ -163,6 +163,7 @@ def test_where_no_number_of_replicas_is_sure_the_error_says_how_sure_any_can_be(
     assert less.sureness.high.replicas is None
 
 
+@pytest.mark.usefixtures("with_words")
 def test_a_trace_too_short_for_its_promise_is_refused_or_taken_as_a_law(azure: Workload) -> None:
     known = azure.recorded
     assert known is not None
@@ -183,6 +184,7 @@ def test_a_trace_too_short_for_its_promise_is_refused_or_taken_as_a_law(azure: W
     assert "few for P90" in fo.plan(short, rate=8.0, quantile=0.9, **ASKED).warnings[0]
 
 
+@pytest.mark.usefixtures("with_words")
 def test_no_chance_is_told_where_the_prediction_is_not_reliable() -> None:
     """Where requests wait for slots the closed form is off by more than a plan can be sized with: it says so, and who decides."""
     asked = {"ttft": 20.0, "max_num_seqs": 4, "burst": "poisson", "tp": 1, "token_budget": 2048, "pools": 1}

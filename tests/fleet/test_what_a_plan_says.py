@@ -9,7 +9,7 @@ import pytest
 
 import planner as fo
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances", "without_words")
 
 INPUTS, OUTPUTS = np.array([100.0, 300.0, 1000.0, 4000.0]), np.array([10.0, 200.0, 50.0, 400.0])
 ASKED: dict[str, Any] = {
@@ -101,6 +101,7 @@ def test_who_is_answered_at_any_rate(plan: fo.Plan, four: fo.Workload) -> None:
         assert row["given_up_share"] > 0.5 and row["rejected_share"] == 0.0
 
 
+@pytest.mark.usefixtures("with_words")
 def test_a_door_turns_away_what_is_beyond_the_capacity(four: fo.Workload) -> None:
     plan = fo.plan(four, rate=100.0, pools=1, max_queue=4, **ASKED)
     assert plan.overload is not None
@@ -120,6 +121,7 @@ def test_a_door_turns_away_what_is_beyond_the_capacity(four: fo.Workload) -> Non
     assert fo.plan(four, rate=100.0, pools=1, **ASKED).overload is None
 
 
+@pytest.mark.usefixtures("with_words")
 @pytest.mark.parametrize("rate", [20.0, 100.0])
 def test_the_queue_of_a_surge_drains_with_what_the_load_leaves(four: fo.Workload, rate: float) -> None:
     """A minute at twice the capacity leaves a minute of work, done at 1 - load: a pool that closes no door."""

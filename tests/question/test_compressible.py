@@ -20,7 +20,7 @@ from planner.question.values import category_shares, read_measured
 from planner.workload.pools import FleetMoments, State, chances
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances", "without_words")
 
 TIMES = {"mean": 0.0036, "p50": 0.0034, "p95": 0.006, "p99": 0.0078}
 # the paper counts its constants as known: no margin for them

@@ -19,7 +19,7 @@ from planner.workload.trace import Trace
 from planner.workload.workload import Workload
 from tests.predict.cases import differences
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances", "without_words")
 
 FLAT = "isl=500,isl-spread=0,osl=2,osl-spread=0"
 SEEN = {"model": "qwen3-vl-8b", "gpu": "h100"}
@@ -107,6 +107,7 @@ def test_a_prompt_is_longer_by_its_images_and_waits_for_them() -> None:
     assert found - before == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.usefixtures("with_words")
 def test_an_images_column_is_each_request_s_own() -> None:
     mixed = planner.plan(trace([0, 4]), slo=2.0, **SEEN)
     assert mixed.workload["mean_input_tokens"] == pytest.approx(500 + 2 * 1026, rel=1e-12)

@@ -19,7 +19,7 @@ from planner.workload.combine import without_longer
 from planner.workload.synthetic import SyntheticLengths
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances", "without_words")
 
 QUICK = {"method": "occupancy", "pools": 1}
 
@@ -50,6 +50,7 @@ def test_lengths_are_a_workload_by_their_name() -> None:
     assert changed.cdf == "isl=4000,osl=300,isl-spread=0.5,osl-spread=1"
 
 
+@pytest.mark.usefixtures("with_words")
 def test_a_plan_of_lengths_says_what_it_assumes_and_can_be_asked_again(tmp_path: Path) -> None:
     plan = fo.plan(isl=1000, osl=100, rate=20, slo=2.0, **QUICK)
     assert any("independent log-normal lengths assumed" in line for line in plan.assumptions)
@@ -85,6 +86,7 @@ def outlier() -> Workload:
     return Workload.from_arrays([1000.0] * 999 + [500_000.0], [100.0] * 1000, arrival_rate_per_s=10.0, name="mine")
 
 
+@pytest.mark.usefixtures("with_words")
 def test_one_outlier_does_not_refuse_a_plan() -> None:
     with pytest.raises(InputError, match="drop-longer-than 131072"):
         fo.plan(outlier(), slo=2.0, **QUICK)

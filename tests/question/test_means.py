@@ -11,7 +11,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.promise import MEAN, Promise
 from planner.question.options import PlanInputs
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances", "without_words")
 
 SMALL = {"rate": 30.0, "pools": 1, "tp": 1, "token_budget": 2048, "isl": 800, "osl": 150, "confidence": 0.5}
 

@@ -12,7 +12,7 @@ import yaml
 import planner as fo
 from planner.question.files import load_question
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances", "without_words")
 
 OLD = Path(__file__).parents[1] / "golden" / "plan-0.1.0.yaml"
 

@@ -21,7 +21,7 @@ from planner.promise import Promise, Slo
 from planner.question.files import load_question
 from planner.question.options import OPTIONS, PANELS, PlanInputs, canonical
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances", "without_words")
 
 # one value per option that is not its default, as a person would write it in a file
 WRITTEN: dict[str, Any] = {

@@ -31,7 +31,7 @@ QUICK: dict[str, Any] = {
     "token_budget": 2048,
     "confidence": 0.5,
 }
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances", "without_words")
 UNTOLD = "not read unless told"
 FILES = {
     "cdf": "day.csv",

@@ -18,7 +18,7 @@ from planner.predict import kernel, reference
 from planner.predict.records import Replicas, Requests
 from tests.predict.cases import differences
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances", "without_words")
 
 PROMPT = 512
 FLAT = f"isl={PROMPT},isl-spread=0,osl=1,osl-spread=0"
@@ -101,6 +101,7 @@ def test_a_plan_has_the_capacity_of_full_budgets() -> None:
     assert pool.capacity_per_s == pytest.approx(most / seconds, rel=0.01)
 
 
+@pytest.mark.usefixtures("with_words")
 def test_outputs_of_a_trace_are_left_out_and_told() -> None:
     asked = {"model": "qwen3-embedding-0.6b", "rate": 20, "slo": 1.0}
     long = planner.plan(cdf="isl=400,osl=300", **asked)

@@ -17,7 +17,7 @@ from planner.predict.records import Replicas, Requests, keys_of
 from planner.predict.run import replay
 from tests.simulate.asked import simulate_pool
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances", "without_words")
 
 ITERATION = estimated_profile(gpu("h100"), model("llama-3.1-8b")).iteration
 ONE = Replicas(1, ITERATION, slots=256.0, token_budget=2048.0)

@@ -17,7 +17,7 @@ from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances", "without_words")
 
 ASKED = {"gpu": "h100", "rate": 5.0, "slo": 1.0, "pools": 1, "tp": 1, "token_budget": 2048}
 LENGTHS = "isl=1000,isl-spread=0.5,osl=200,osl-spread=0.5"
@@ -63,6 +63,7 @@ def test_a_measured_cache_gives_way_too() -> None:
     assert replace(measured, lora=0).kv_tokens(64) == 400_000
 
 
+@pytest.mark.usefixtures("with_words")
 def test_as_many_as_are_told_fit_and_one_more_does_not() -> None:
     with pytest.raises(
         InputError, match=r"lora: no replica of h100-80gb bears more than ([\d,]+) adapters of rank 64"

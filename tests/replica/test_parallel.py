@@ -12,7 +12,7 @@ from planner.errors import InputError
 from planner.machine.hardware import Parallelism
 from planner.replica.parallel import parallel_choices, spreads
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances", "without_words")
 
 SETTINGS = {"token_budget": 2048, "memory_utilization": 0.9}
 OPEN = {"tp": None, "pp": None, "dp": None, "ep": None}

@@ -20,7 +20,7 @@ from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
 from tests.simulate.asked import simulate as simulate_engines
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances", "without_words")
 
 
 def _step(written: str, name: str = "llama-3.1-8b") -> tuple[Speculation, object, object]:
@@ -98,6 +98,7 @@ def test_a_plan_that_speculates_is_what_the_simulator_finds(acceptance: str) -> 
     assert '"num_speculative_tokens": 3' in pool.settings.speculative
 
 
+@pytest.mark.usefixtures("with_words")
 def test_the_plan_says_gain_or_loss() -> None:
     much, little = (plan("azure", **ASKED, speculate=f"eagle3:k=3,accept={a}") for a in (0.9, 0.05))
     gains, loses = (next(r for r in p.remarks["notes"] if r.code.startswith("speculation")) for p in (much, little))
