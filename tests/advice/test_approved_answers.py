@@ -21,6 +21,8 @@ from planner.promise import Promise
 from planner.question.options import PlanInputs
 from tests.golden.make_advice import ANSWERS, KINDS, QUICK, answers, replicas, work
 
+pytestmark = pytest.mark.usefixtures("without_chances", "without_words")
+
 APPROVED = json.loads(ANSWERS.read_text(encoding="utf-8"))
 
 

@@ -199,7 +199,7 @@ def test_ctrl_c_keeps_what_is_whole_and_says_so() -> None:
     assert interrupted(Choices((), 1.0, 1)) == []
 
 
-@pytest.mark.usefixtures("with_chances")
+@pytest.mark.usefixtures("with_chances", "with_words")
 def test_a_page_has_the_same_bytes_with_one_thread_and_four(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"rate": 8.0, "slo": 0.5, "tp": 1, "token_budget": 4096, "pools": 1, "confidence": 0.5}
     pages = set()

@@ -112,7 +112,7 @@ def test_prefill_replicas_of_a_disaggregated_fleet_keep_prompts():
     assert facts["cached_share"] < facts["repeated_share"]
     curve = {p["replicas"]: p["cached_share"] for p in facts["curve"] if p["routing"] == "random"}
     assert max(curve.values()) < 0.5 * facts["cached_share"]
-    found = fo.simulate(plan, requests=20_000, max_requests=20_000, seeds=1).results
+    found = fo.simulate(plan, requests=12_000, max_requests=12_000, seeds=1).results
     # other sessions: draws of 10,000 to 40,000 calls stray by 0.03 from each other
     assert found["prefill"].clients["cached_share"] == pytest.approx(facts["cached_share"], abs=0.07)
     for pool, metric in ((plan.pools[1], "tpot_s"), (plan.pools[1], "e2e_s")):
