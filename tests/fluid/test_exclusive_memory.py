@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -90,16 +89,14 @@ SETTINGS = [
 EPS = 0.01
 SOON = {0, 3, 5, 7, 9, 11, 12, 14, 16, 17}
 """Each law of lengths at least once, few free slots and many, memory of dozens of requests and of hundreds."""
-
-
-def numbers(kind: str = "") -> list[Any]:
-    """Settings whose outputs are of a law, most of them where not all are looked at."""
-    of = [n for n, s in enumerate(SETTINGS) if s[1].__qualname__.startswith(kind)]
-    return [n if n in SOON else pytest.param(n, marks=pytest.mark.long("neighbours of ten settings in CI")) for n in of]
+NUMBERS = [
+    n if n in SOON else pytest.param(n, marks=pytest.mark.long("neighbours of ten settings in CI"))
+    for n in range(len(SETTINGS))
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", numbers())
+@pytest.mark.parametrize("number", NUMBERS)
 def test_promised_share_of_iterations_is_kept(number: int) -> None:
     prompts, outputs, theta, C = SETTINGS[number]
     rng = np.random.default_rng(100 + number)
@@ -113,7 +110,9 @@ def test_promised_share_of_iterations_is_kept(number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", numbers("geometric"))
+@pytest.mark.parametrize(
+    "number", [NUMBERS[n] for n, s in enumerate(SETTINGS) if s[1].__qualname__.startswith("geometric")]
+)
 def test_closed_form_keeps_the_promise_for_constant_hazard(number: int) -> None:
     prompts, outputs, theta, C = SETTINGS[number]
     rng = np.random.default_rng(200 + number)
