@@ -14,9 +14,10 @@ import pytest
 import planner as fo
 from planner.promise import GOODPUT
 from planner.report import formatter
+from planner.shared.kept import keeping
 from planner.workload.arrivals import Arrivals
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "few_paths")
 
 RATES = (3.0, 60.0)
 """Below and above the rate of the plan."""
@@ -136,6 +137,7 @@ def evaluated(plan: fo.Plan, rate: float) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
+@keeping()
 def test_every_command_has_the_plans_answer(number: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Plan, evaluate, what-if unchanged, a schedule's busiest hour, a scaler's static fleet, cost, capacity."""
     workload, options, plan = asked_of(number, request)
@@ -151,7 +153,7 @@ def test_every_command_has_the_plans_answer(number: int, request: pytest.Fixture
     assert sizes(again) == sizes(plan) and again.cost_usd_per_hour == plan.cost_usd_per_hour
     (kept,) = fo.what_if(plan, rate=[options["rate"]], workload=workload, keep=True).points
     assert kept.to_row()["pinned"] == "pools" and sizes(kept.plan) == sizes(plan)
-    (tmp_path / "hours.csv").write_text("\n".join(["1"] * 12 + ["0.5"] * 6 + ["0.1"] * 6))
+    (tmp_path / "hours.csv").write_text("\n".join(["1"] * 12 + ["0.5"] * 12))
     hours = fo.schedule(plan, hours=tmp_path / "hours.csv", rate_is="peak", workload=workload)
     assert [p.peak for p in hours.pools] == [p.replicas for p in plan.pools]
     anew = fo.schedule(workload=workload, hours=tmp_path / "hours.csv", rate_is="peak", **options)
