@@ -16,7 +16,7 @@ from planner.report.svg import Bars, Line, Lines, document, ticks
 from planner.report.text.plan import summary
 from planner.units import format_count, format_usd
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
 
 SVG = "{http://www.w3.org/2000/svg}"
 CHEAP = {"slo": 4.0, "method": "mgc", "kv": "reserved", "pools": 1, "tp": 1}

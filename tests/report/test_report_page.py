@@ -15,7 +15,7 @@ from planner.report.page import as_html, as_markdown
 from planner.report.svg import Line, Lines, drawing
 from planner.studies.overview import Overview
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
 
 VOID = {"meta", "br", "input"}
 
