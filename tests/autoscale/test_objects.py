@@ -63,7 +63,7 @@ def apart() -> fo.Autoscaling:
     """Of prefill and decode pools, the least work that has both: objects do not hang on how they are sized."""
     two = {"shape": "disaggregated", "burst": "poisson", "routing": "random", "tp": 1, "token_budget": 2048}
     return fo.autoscale(
-        fo.plan("azure", rate=20, slo=0.5, tpot=0.05, engine="sglang", confidence=0.5, **two), startup="110s"
+        fo.plan("azure", rate=4, slo=0.5, tpot=0.05, engine="sglang", confidence=0.5, **two), startup="110s"
     )
 
 

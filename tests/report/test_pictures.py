@@ -135,7 +135,16 @@ def test_gpu_types_stand_where_their_rows_have_them_and_each_row_is_what_plannin
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("planner.advice.choices.SHAPES", {})
-    asked = {"slo": 4.0, "rate": 200.0, "method": "mgc", "kv": "reserved", "pools": 1, "tp": 1, "token_budget": 2048}
+    asked = {
+        "slo": 4.0,
+        "rate": 200.0,
+        "method": "mgc",
+        "kv": "reserved",
+        "pools": 1,
+        "tp": 1,
+        "token_budget": 2048,
+        "confidence": 0.5,
+    }
     found = fo.plan("azure", gpu="any", choices=True, **asked)  # type: ignore[arg-type]
     assert found.choices is not None
     rows = {c.changes["gpu"][0]: c for c in found.choices.rows if c.kind == "gpu" and c.gpus}  # type: ignore[index]

@@ -103,11 +103,11 @@ def test_what_two_types_save_takes_measuring_both(plan: Plan) -> None:
 
 def test_what_an_estimate_misses_by_much_is_not_fit_to_buy_on(plain: Plan) -> None:
     """Mixtures of experts and split fleets: above the answer, once; dense models have their band below it."""
-    asked = {"slo": 4.0, "rate": 20.0, "method": "mgc", "kv": "reserved", "pools": 1, "gpu": "h200", "tp": 1}
+    quick = {"tp": 1, "token_budget": 2048}
+    asked = {"slo": 4.0, "rate": 20.0, "method": "mgc", "kv": "reserved", "pools": 1, "gpu": "h200", **quick}
     page = lines(fo.plan(model="gpt-oss-120b", **asked), 160)
     assert "not fit to buy on without calibrating" in " ".join(page[:3])
     assert " ".join(page).count("fleetopt calibrate") == 1
-    quick = {"tp": 1, "token_budget": 2048}
     split = lines(fo.plan(model="llama-3.1-8b", rate=20.0, slo=4.0, gpu="h200", shape="disaggregated", **quick), 160)
     assert "replicas of their own: not fit" in " ".join(split[:3])
     assert "not fit" not in " ".join(lines(plain, 160))

@@ -94,7 +94,15 @@ def test_doubts_are_what_other_plans_cost(seen: Overview) -> None:
 
 def test_a_fleet_cut_by_length_shows_what_other_boundaries_cost() -> None:
     plan = fo.plan(
-        "agent-heavy", slo=2.0, rate=300.0, method="occupancy", pools=2, routing="random", tp=1, token_budget=2048
+        "agent-heavy",
+        slo=2.0,
+        rate=300.0,
+        method="occupancy",
+        pools=2,
+        routing="random",
+        tp=1,
+        token_budget=2048,
+        confidence=0.5,
     )
     assert len(plan.pools) == 2
     found = fo.overview(plan, choices=0)
