@@ -16,7 +16,7 @@ import yaml
 from planner.advice import choices
 from planner.cli.main import run
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed")
 
 
 def fleetopt(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,7 @@ import pytest
 
 from planner.cli.main import run
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed")
 
 QUESTION = ["--slo", "2", "--rate", "200", "--method", "occupancy", "--pools", "1", "--burst", "poisson"]
 

@@ -16,7 +16,7 @@ from planner.report.svg import Bars, Line, Lines, document, ticks
 from planner.report.text.plan import summary
 from planner.units import format_count, format_usd
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed")
 
 SVG = "{http://www.w3.org/2000/svg}"
 CHEAP = {"slo": 4.0, "method": "mgc", "kv": "reserved", "pools": 1, "tp": 1}
@@ -135,16 +135,7 @@ def test_gpu_types_stand_where_their_rows_have_them_and_each_row_is_what_plannin
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("planner.advice.choices.SHAPES", {})
-    asked = {
-        "slo": 4.0,
-        "rate": 200.0,
-        "method": "mgc",
-        "kv": "reserved",
-        "pools": 1,
-        "tp": 1,
-        "token_budget": 2048,
-        "confidence": 0.5,
-    }
+    asked = {"slo": 4.0, "rate": 200.0, "method": "mgc", "kv": "reserved", "pools": 1, "tp": 1, "token_budget": 2048}
     found = fo.plan("azure", gpu="any", choices=True, **asked)  # type: ignore[arg-type]
     assert found.choices is not None
     rows = {c.changes["gpu"][0]: c for c in found.choices.rows if c.kind == "gpu" and c.gpus}  # type: ignore[index]

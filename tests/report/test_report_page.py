@@ -15,7 +15,7 @@ from planner.report.page import as_html, as_markdown
 from planner.report.svg import Line, Lines, drawing
 from planner.studies.overview import Overview
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed")
 
 VOID = {"meta", "br", "input"}
 
@@ -94,15 +94,7 @@ def test_doubts_are_what_other_plans_cost(seen: Overview) -> None:
 
 def test_a_fleet_cut_by_length_shows_what_other_boundaries_cost() -> None:
     plan = fo.plan(
-        "agent-heavy",
-        slo=2.0,
-        rate=300.0,
-        method="occupancy",
-        pools=2,
-        routing="random",
-        tp=1,
-        token_budget=2048,
-        confidence=0.5,
+        "agent-heavy", slo=2.0, rate=300.0, method="occupancy", pools=2, routing="random", tp=1, token_budget=2048
     )
     assert len(plan.pools) == 2
     found = fo.overview(plan, choices=0)

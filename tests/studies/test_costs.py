@@ -18,7 +18,7 @@ from planner.catalog.price_files import read_api_prices
 from planner.errors import InputError
 from planner.plans import HOURS_PER_YEAR
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed")
 
 DAY = "servegen-m-small"
 

@@ -9,7 +9,7 @@ import pytest
 import planner as fo
 from planner.errors import InputError
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed")
 
 START = "2027-01-31"
 

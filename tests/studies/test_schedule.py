@@ -13,7 +13,7 @@ from planner.report import formatter
 from planner.studies.evaluation import Evaluation
 from planner.studies.schedule import Schedule
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed")
 
 BASE: dict[str, Any] = {
     "slo": 2.0,

@@ -17,7 +17,7 @@ from planner.cli.main import run
 from planner.errors import InfeasibleError, InputError
 from planner.studies.split import Need, split
 
-pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces")
+pytestmark = pytest.mark.usefixtures("few_replayed")
 
 QUICK: dict[str, Any] = {
     "method": "occupancy",
