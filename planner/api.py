@@ -25,7 +25,14 @@ from planner.fleet.assemble import fleet_of, make_plan
 from planner.fleet.shapes import find_shape, standing_fleet
 from planner.plans import Plan, SavedPool, plan_document
 from planner.promise import Slo
-from planner.question.compiled import CompiledQuestion, compile_question, rate_of, rate_of_hours, stated_rate
+from planner.question.compiled import (
+    CompiledQuestion,
+    compile_question,
+    population_of,
+    rate_of,
+    rate_of_hours,
+    stated_rate,
+)
 from planner.question.files import Question, engines_of, load_question, question_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.arguments import spelled_out, told_types
@@ -656,7 +663,10 @@ def evaluate(
     rates = [arrival_rate_per_s] if isinstance(arrival_rate_per_s, (int, float)) else arrival_rate_per_s
     if rates is None:
         new = workload is not None and loaded.arrivals.rate_per_s is not None
-        rates = [rate_of(replace(inputs, rate=None) if new and "rate" not in changes else inputs, loaded)]
+        own = replace(inputs, rate=None) if new and "rate" not in changes else inputs
+        # how often users ask hangs on the fleet that stands
+        waits = population_of(own) is not None
+        rates = [standing_fleet(compile_question(own, loaded), saved.pools).rate if waits else rate_of(own, loaded)]
     rates = [*map(float, rates)]
     if not rates:
         raise InputError("rate: give one at least, or none for the plan's own")

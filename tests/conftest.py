@@ -136,6 +136,13 @@ def fewer_replayed(few_replayed: None) -> Iterator[None]:
 
 
 @pytest.fixture
+def few_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth in one test of a module whose values rest on their number."""
+    for where, number in FEW.items():
+        monkeypatch.setattr(f"planner.{where}", number)
+
+
+@pytest.fixture
 def as_many_replayed(few_replayed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """For the test of such a module whose values rest on their number."""
     for where, number in AS_MANY.items():

@@ -18,7 +18,7 @@ import pytest
 import planner as fo
 from planner.question.options import OPTIONS
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces")
 
 VERBS = (
     "plan", "evaluate", "what_if", "schedule", "simulate", "compare_policies", "stability", "batching", "wait", "calibrate",

@@ -239,6 +239,7 @@ def apart() -> fo.Plan:
         burst="poisson",
         engine="sglang",
         tp=1,
+        token_budget=2048,
     )
 
 

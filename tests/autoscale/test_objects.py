@@ -21,7 +21,7 @@ from tests.monitor.exporter import fleet_of
 from tests.monitor.fluid import Course, pod_name, scraped
 from tests.monitor.promql import Query, Store
 
-pytestmark = pytest.mark.usefixtures("few_replayed", "few_paths")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "few_paths", "short_traces")
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 
@@ -61,8 +61,10 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> fo.Autoscaling:
 @cache
 def apart() -> fo.Autoscaling:
     """Of prefill and decode pools, the least work that has both: objects do not hang on how they are sized."""
-    two = {"shape": "disaggregated", "burst": "poisson", "routing": "random", "tp": 1, "confidence": 0.5}
-    return fo.autoscale(fo.plan(workload="azure", rate=20, slo=0.5, tpot=0.05, engine="sglang", **two), startup="110s")
+    two = {"shape": "disaggregated", "burst": "poisson", "routing": "random", "tp": 1, "token_budget": 2048}
+    return fo.autoscale(
+        fo.plan("azure", rate=4, slo=0.5, tpot=0.05, engine="sglang", confidence=0.5, **two), startup="110s"
+    )
 
 
 def documents(found: fo.Autoscaling, to: str, *place: Any) -> list[dict[str, Any]]:

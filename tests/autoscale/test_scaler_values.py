@@ -63,7 +63,7 @@ from planner.workload.arrivals import Arrivals
 from tests.autoscale.test_autoscale import line, plan, shown
 from tests.monitor.exporter import fleet_of
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "few_paths", "short_traces")
 
 POLICY = Policy({"requests": 8.0, "running": 11.5}, 2, 9, 0.0, 0.0, 120.0, 180.0, 4.0)
 THRESHOLD = Threshold("all", "P99 TTFT", 10.0, 1000.0, 200.0, 12.5, 7.2, 0.4, 0.8)

@@ -19,7 +19,7 @@ from planner.simulate.plan import pool_engines
 from planner.simulate.traffic import SampledTraffic
 from tests.monitor.exporter import fleet_of
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "few_paths")
 
 
 @cache

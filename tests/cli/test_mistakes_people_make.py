@@ -21,6 +21,8 @@ from planner.question.options import OPTIONS
 from planner.reproduce import papers
 from planner.studies import stock
 
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "few_paths")
+
 FILES = {
     "asked.yaml": "slo: 2\nrate: 20\nscenarios:\n  big:\n    rate: 40\n",
     "typo.yaml": "slo: 2\nrat: 20\n",

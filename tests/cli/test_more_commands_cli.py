@@ -13,7 +13,7 @@ import pytest
 
 from planner.cli.main import run
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces")
 
 FAST = ("plan", "--slo", "0.5", "--method", "occupancy", "--burst", "poisson", "--rate", "50", "--pools", "1")
 CALM = ("plan", "--slo", "0.5", "--rate", "20", "--burst", "poisson", "--pools", "1")

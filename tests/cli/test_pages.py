@@ -13,7 +13,7 @@ import planner.report.output as output
 from planner.cli.main import run
 from planner.report.blocks import Table, folded, to_terminal
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "few_paths", "short_traces")
 
 QUICK = ("--method", "mgc", "--kv", "reserved", "--slo", "4", "--rate", "40")
 SESSIONS = "turns=10,first=2000,growth=400,osl=300,gap=30s"

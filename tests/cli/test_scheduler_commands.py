@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from planner.cli.schedulers import batching, stability, wait
 from planner.errors import InputError
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed")
 
 app = typer.Typer()
 for command in (stability, batching, wait):

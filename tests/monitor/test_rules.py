@@ -18,7 +18,7 @@ from tests.monitor.exporter import fleet_of
 from tests.monitor.fluid import STEP_S, Course, scraped
 from tests.monitor.promql import Query, Store, fired
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces")
 
 OPTIONS = {
     "workload": "azure",

@@ -103,11 +103,11 @@ def test_what_two_types_save_takes_measuring_both(plan: Plan) -> None:
 
 def test_what_an_estimate_misses_by_much_is_not_fit_to_buy_on(plain: Plan) -> None:
     """Mixtures of experts and split fleets: above the answer, once; dense models have their band below it."""
-    asked = {"slo": 4.0, "rate": 20.0, "method": "mgc", "kv": "reserved", "pools": 1, "gpu": "h200"}
+    quick = {"tp": 1, "token_budget": 2048}
+    asked = {"slo": 4.0, "rate": 20.0, "method": "mgc", "kv": "reserved", "pools": 1, "gpu": "h200", **quick}
     page = lines(fo.plan(model="gpt-oss-120b", **asked), 160)
     assert "not fit to buy on without calibrating" in " ".join(page[:3])
     assert " ".join(page).count("fleetopt calibrate") == 1
-    quick = {"tp": 1, "token_budget": 2048}
     split = lines(fo.plan(model="llama-3.1-8b", rate=20.0, slo=4.0, gpu="h200", shape="disaggregated", **quick), 160)
     assert "replicas of their own: not fit" in " ".join(split[:3])
     assert "not fit" not in " ".join(lines(plain, 160))
@@ -245,9 +245,15 @@ JOBS = [
         marks=pytest.mark.long("a population that comes to rest; smaller ones in CI, tests/fleet/test_population.py"),
     ),
     ("plan --concurrency 64 --isl 1000 --osl 200 --slo 1 --tp 1 --token-budget 2048", ["64 always under way"]),
-    ("plan --tpot mean=12ms --isl 1000 --osl 200 --rate 20 --tp 1 --token-budget 2048", ["mean TPOT <= 12 ms"]),
+    (
+        "plan --tpot mean=12ms --isl 1000 --osl 200 --rate 20 --tp 1 --token-budget 2048 --confidence 50%",
+        ["mean TPOT <= 12 ms"],
+    ),
     ("plan --throughput 5k --isl 1000 --osl 200 --tp 1 --token-budget 2048", ["25 requests/s", "P99 E2E <= 24 h"]),
-    ("plan --slo 0.5 --rate 20 --gpu nvidia-h100 --tp 1 --token-budget 2048 --pools 1", ["x h100-80gb"]),
+    (
+        "plan --slo 0.5 --rate 20 --gpu nvidia-h100 --tp 1 --token-budget 2048 --pools 1 --confidence 50%",
+        ["x h100-80gb"],
+    ),
 ]
 LONG_JOBS = [("plan --model deepseek-v3 --gpu h200 --tpot 50ms --rate 50", ["a cliff"])]
 

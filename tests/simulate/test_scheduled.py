@@ -20,9 +20,9 @@ from planner.simulate.run import run_policy
 from planner.workload.pools import FleetMoments, PoolLaw, State
 from planner.workload.workload import Workload
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces")
 
-ASKED: dict[str, Any] = {"slo": 1.0, "rate": 40, "burst": "poisson", "pools": 1, "tp": 1}
+ASKED: dict[str, Any] = {"slo": 1.0, "rate": 40, "burst": "poisson", "pools": 1, "tp": 1, "token_budget": 2048}
 MODEL = IterationModel(t0=5e-3, w=5e-3, b=2.4e-5, c=4.7e-6, tau=128, g=5e-8, h=1e-6, a=7e-10)
 
 

@@ -25,7 +25,7 @@ from planner.studies.fitting import Fitting, Refused
 from planner.studies.stock import part_of
 from planner.workload.pools import State
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed")
 
 
 @pytest.fixture(scope="module")

@@ -31,8 +31,7 @@ LIMITS = 16.0 * 1.1 ** np.arange(24)
 PRICES = (0.0, 0.08, 0.3, 1000.0)
 
 
-@pytest.fixture(scope="module")
-def plan() -> fo.Plan:
+def planned() -> fo.Plan:
     return fo.plan(
         isl=PROMPT,
         osl=ANSWER,
@@ -44,6 +43,11 @@ def plan() -> fo.Plan:
         token_budget=2048,
         price={"h100": 3.0},
     )
+
+
+@pytest.fixture(scope="module")
+def plan() -> fo.Plan:
+    return planned()
 
 
 @pytest.fixture(scope="module")
@@ -141,19 +145,23 @@ def test_a_dearer_api_answers_less(found: fo.Costs) -> None:
     assert [p.cost_usd_per_hour for p in found.peaks] == sorted(p.cost_usd_per_hour for p in found.peaks)
 
 
-def test_gpus_by_the_hour_are_those_of_the_schedule(plan: fo.Plan, day: Path, found: fo.Costs) -> None:
-    scheduled = fo.schedule(plan, hours=day / "hours.csv", rate_is="peak")
+@pytest.mark.usefixtures("few_replayed_once")
+def test_gpus_by_the_hour_are_those_of_the_schedule(day: Path) -> None:
+    plan, hours = planned(), day / "hours.csv"
+    found = fo.cost(plan, hours=hours, reserved=[f"h100={OWNED}@1y"], rent_peak=True)
+    scheduled = fo.schedule(plan, hours=hours, rate_is="peak")
     mixed = next(p for p in found.peaks if p.rent == ON_DEMAND)
     (row,) = found.commitments
     assert mixed.pools[0].gpus == row.reserved_gpus
     assert mixed.cost_usd_per_hour == pytest.approx(scheduled.cost_usd / 24 - row.saving_usd_per_hour)
     # owned and rented at one price: what the schedule itself saves
-    (alike,) = fo.cost(plan, hours=day / "hours.csv", reserved=["h100=3.0@1y"], rent_peak=True).peaks
+    (alike,) = fo.cost(plan, hours=hours, reserved=["h100=3.0@1y"], rent_peak=True).peaks
     assert alike.saving == pytest.approx(scheduled.saving)
     assert alike.cost_usd_per_hour == pytest.approx(alike.all_rented_usd_per_hour)
     assert alike.pools[0].rate_per_s <= min(DAY) or alike.pools[0].replicas
 
 
+@pytest.mark.usefixtures("few_replayed_once")
 def test_what_cannot_be_cut_in_two_is_refused(plan: fo.Plan, day: Path) -> None:
     asked = {"hours": day / "hours.csv", "api_prices": day / "acme.yml", "api_models": ["at-0.3"], "rent_peak": True}
     doors = dataclasses.replace(plan, inputs={**plan.inputs, "max_queue": 40})

@@ -21,15 +21,23 @@ pytestmark = pytest.mark.usefixtures("fewer_replayed")
 CHANGES: dict[str, Any] = {"rate": [20.0, 60.0, 200.0, 600.0], "slo": ["20s", "1ms"]}
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("base")
     rng = np.random.default_rng(2)
     lines = ["timestamp,input_tokens,output_tokens"]
     lines += [f"{k * 0.1:.1f},{n},{o}" for k, (n, o) in enumerate(rng.integers(50, 900, (1200, 2)))]
-    (tmp_path / "mine.csv").write_text("\n".join(lines) + "\n")
-    file = tmp_path / "base.yaml"
-    file.write_text(f"method: mgc\ncdf: {tmp_path / 'mine.csv'}\npools: 1\ntp: 1\ntoken_budget: 2048\nslo: 20\n")
+    (folder / "mine.csv").write_text("\n".join(lines) + "\n")
+    file = folder / "base.yaml"
+    file.write_text(
+        f"method: mgc\ncdf: {folder / 'mine.csv'}\npools: 1\ntp: 1\ntoken_budget: 2048\nslo: 20\nconfidence: 0.5\n"
+    )
     return file
+
+
+@pytest.fixture(scope="module")
+def standing(base: Path, fewer_replayed: None) -> fo.Plan:
+    return fo.plan(config=base, method="mixed", rate=20.0)
 
 
 def rows(sweep: fo.Sweep) -> list[dict[str, object]]:
@@ -120,18 +128,20 @@ def test_an_interrupted_sweep_goes_on(base: Path, tmp_path: Path, monkeypatch: p
         {"rate": [60.0], "slo": ["20s", "1ms"]},
         {
             "method": ["mixed"],
-            "rate": [60.0],
+            "rate": [30.0],
             "boundaries": [[300]],
             "pools": [2],
             "goodput": ["90%:ttft=2s,tpot=60ms"],
         },
-        {"method": ["occupancy"], "shape": ["both"], "rate": [40.0]},
+        {"method": ["occupancy"], "shape": ["both"], "rate": [20.0]},
     ],
 )
-def test_rows_without_plans_are_those_of_the_plans(base: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_rows_without_plans_are_those_of_the_plans(
+    base: Path, standing: fo.Plan, tmp_path: Path, changes: dict[str, Any]
+) -> None:
     """Of a search and of a plan's own pools; rows that were kept do for rows, and are planned where plans are asked for."""
     file = tmp_path / "points.jsonl"
-    for asked in (base, fo.plan(config=base, method="mixed", rate=20.0, confidence=0.5)):
+    for asked in (base, standing):
         whole = fo.what_if(asked, **changes)
         bare = fo.what_if(asked, plans=False, resume=file, **changes)
         assert rows(bare) == rows(whole) and bare.feasible() == []
@@ -144,8 +154,8 @@ def test_rows_without_plans_are_those_of_the_plans(base: Path, tmp_path: Path, c
 @pytest.mark.parametrize("method", ["mixed", "occupancy"])
 def test_neighbours_change_no_answer(method: str, base: Path) -> None:
     """What a sweep knows of one rate only says where to look at the next: every point is what it is alone."""
-    plan = fo.plan(config=base, method=method, slo=2.0, rate=25.0)
-    changes: dict[str, Any] = {"rate": [80.0, 25.0, 150.0], "slo": [1.2]}
+    plan = fo.plan(config=base, method=method, slo=2.0, rate=25.0, confidence=0.8)
+    changes: dict[str, Any] = {"rate": [50.0, 12.0, 90.0], "slo": [1.2]}
     together = rows(fo.what_if(plan, plans=False, **changes))
     assert [(row["rate"], row["slo"]) for row in together] == [(r, s) for r in changes["rate"] for s in changes["slo"]]
     assert len({row["replicas"] for row in together}) > 2
@@ -156,11 +166,12 @@ def test_neighbours_change_no_answer(method: str, base: Path) -> None:
 def test_a_file_of_something_else_is_refused(base: Path, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("one line without an end")
     (tmp_path / "other.jsonl").write_text('{"kind": "else"}\n')
-    for name in ("mine.csv", "base.yaml", "note.txt", "other.jsonl"):
-        before = (tmp_path / name).read_text()
-        with pytest.raises(fo.InputError, match=f"{name}:1"):
-            fo.what_if(base, resume=tmp_path / name, rate=[1.0])
-        assert (tmp_path / name).read_text() == before
+    files = (base.parent / "mine.csv", base, tmp_path / "note.txt", tmp_path / "other.jsonl")
+    for file in files:
+        before = file.read_text()
+        with pytest.raises(fo.InputError, match=f"{file.name}:1"):
+            fo.what_if(base, resume=file, rate=[1.0])
+        assert file.read_text() == before
 
 
 def test_the_command(base: Path, tmp_path: Path) -> None:
