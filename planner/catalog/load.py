@@ -251,12 +251,13 @@ def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
     key = normalized(str(name))
     path = Path(name)
     # a file on disk is what the user means even if its folder is called like a model
-    if path.suffix == ".json" or path.is_file() or (path / "config.json").is_file():
+    # what is too long for a file is none
+    if path.suffix == ".json" or os.path.isfile(path) or os.path.isfile(path / "config.json"):
         from planner.catalog.hf import model_from_config
 
         return model_from_config(path / "config.json" if path.is_dir() else path, like)
     # every file is read only for a name that is no file's own
-    index = {key: key} if (FOLDER / "models" / f"{key}.json").is_file() else _model_index()
+    index = {key: key} if os.path.isfile(FOLDER / "models" / f"{key}.json") else _model_index()
     key = key if key in index else key.removeprefix("meta-")
     if key in index:
         return _model(index[key])
@@ -268,7 +269,7 @@ def _named_model(name: str | Path, like: str | None = None) -> ModelSpec:
                 return replace(_model(index[base]), name=f"{index[base]}-{dtype}", weight_dtype=dtype)
     makers = ((size, maker) for size, names in spelled["closed"].items() for maker in names)
     if (
-        size := next((size for size, maker in makers if key.startswith(maker) and not path.exists()), None)
+        size := next((size for size, maker in makers if key.startswith(maker) and not os.path.exists(path)), None)
     ) is not None:
         closed = spelled["hosted"][size]
         raise _refusal("unhosted", name=repr(str(name)), like=repr(closed[0]), open=", ".join(closed))

@@ -8,6 +8,7 @@ marked "estimated".
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
@@ -794,7 +795,7 @@ def profile_file(name: str | Path) -> Path:
         No such profile (did you mean).
     """
     path = Path(name)
-    if path.suffix in (".yaml", ".yml") or path.is_file():
+    if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
         return path
     files = dict(_files())
     by_key = {normalized(stem): file for stem, file in files.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import shlex
@@ -301,7 +302,8 @@ def _instead(error: FleetOptError, words: Sequence[str]) -> Sequence[str] | None
         return None
     beside = re.search(r"fleetopt ([a-z][\w-]*(?: [^\s;`]+)+?)(?=[;.,]?\s*$|[;,] |\. )", text, re.MULTILINE)
     if beside is not None and not re.search(r"\b[A-Z]{4,}\b|\.\.\.", beside[1]):
-        return shlex.split(beside[1])
+        with contextlib.suppress(ValueError):  # a quote of somebody's own
+            return shlex.split(beside[1])
     if (more := re.search(r"(--[a-z][\w-]+) ([\w.=:%]*\w)\.$", text)) is not None and more[1] not in words:
         return [*words, *more.groups()]
     if "no latency promise given" in text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -263,9 +264,9 @@ def _load(path: str, input_format: str | None = None, output_share: str | None =
 def _labelled(text: str) -> tuple[str | None, str]:
     label, equals, path = text.partition("=")
     # an address may hold an equals sign of its own
-    return (label, path) if equals and "://" not in label and not Path(text).exists() else (None, text)
+    return (label, path) if equals and "://" not in label and not os.path.exists(text) else (None, text)
 
 
 def _weighted(text: str) -> tuple[str, float | None]:
     path, equals, weight = text.rpartition("=")
-    return (path, parse_number(weight, f"weight of {path}")) if equals and not Path(text).exists() else (text, None)
+    return (path, parse_number(weight, f"weight of {path}")) if equals and not os.path.exists(text) else (text, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
@@ -242,7 +243,7 @@ def load_question(path: str | Path) -> Question:
         )
     data = load_document(
         path,
-        f"A plan or a configuration is read from there. A plan: fleetopt plan --cdf azure --slo 0.5 -o {file.name}; "
+        f"A plan or a configuration is read from there. A plan: fleetopt plan --cdf azure --slo 0.5 -o {shlex.quote(file.name)}; "
         "a configuration: options as `name: value` lines.",
     )
     if not isinstance(data, Mapping):

@@ -479,6 +479,12 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
         ],
         {"profile.yaml": (r"context_tokens:.*(?:\n\s+- .*)*", f"context_tokens: [{', '.join(['250.0:{}'] * 2000)}]")},
     ),
+    "a quote for a plan": (["simulate", '"', "--requests", "200", "--seeds", "1"], {}),
+    "a word too long for a file's name": (
+        ["plan", "--slo", "20", "--method", "mgc", "--no-options", "9" * 300],
+        {},
+    ),
+    "a model too long for a file's name": (["plan", "--cdf", "azure", "--slo", "20", "--model", "9" * 300], {}),
 }
 
 
