@@ -18,6 +18,7 @@ from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile, measured_profiles
 from planner.choices import Choice, Choices
 from planner.engines import DEFAULT_ENGINE, engines
+from planner.engines import engine as find_engine
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import fleet_of
 from planner.fleet.explain import relaxed
@@ -310,7 +311,7 @@ def _engines(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Itera
     Of the times measured with one engine and one dtype, those of the group whose load alone costs least, and of groups that may
     cost less than the plan.
     """
-    served = inputs.engine or DEFAULT_ENGINE
+    served, _, version = (inputs.engine or DEFAULT_ENGINE).partition("@")
     try:
         model = find_model(inputs.model, like=inputs.like).served_as(inputs.weights, inputs.kv_dtype)
     except InputError:
@@ -328,6 +329,10 @@ def _engines(inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Itera
         for near in _near(profiles, inputs, workload, plan):
             group = f" TP{near.tp}" if len(profiles) > 1 else ""
             yield _choice("profile", f"measured ({dtypes}{own or 'kernels'}{group}, {near.trust})", profile=near.name)
+    newest = find_engine(served).versions[-1:]
+    if not version and newest and newest[0].constants:
+        name = f"{served}@{newest[0].since}"
+        yield _choice("engine", f"engine {served} from {newest[0].since} on", engine=name)
     yield from (_choice("engine", f"engine {name}", engine=name) for name in engines() if name != served)
 
 
