@@ -254,7 +254,7 @@ def test_a_prefix_cache_that_answers_is_refused() -> None:
         with FakeEngine(IterationModel(t0=3e-3, h=60e-6), pages={**pages}, pace=pace) as engine:
             with pytest.raises(CalibrationError) as caught:
                 calibrate(
-                    server=server(engine), reach=SMALL, gpu="l40s", model="llama-3.1-8b", max_seconds=0.5 * pace,
+                    server=server(engine), reach=SMALL, gpu="l40s", model="llama-3.1-8b", max_seconds=1.0 * pace,
                     progress=lambda done, total, what: engine.pages.update({"/metrics": grown}),
                 )  # fmt: skip
             assert "prefix cache" in str(caught.value)
