@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -75,6 +77,22 @@ def shipped_workloads_are_parsed_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importing, "import_files", remembered)
         yield
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Workers side by side each import a share of the files first: pytest writes down what it made of their asserts, which is
+    most of what collecting them takes, and each then finds what the others made. What cannot be imported is told when collected."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or sys.dont_write_bytecode:
+        return
+    folders = [folder for folder in map(Path, session.config.args) if folder.is_dir()]
+    files = sorted({file.resolve() for folder in folders for file in folder.rglob("test_*.py")})
+    for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        if str(file.parent) != sys.path[0]:
+            sys.path.insert(0, str(file.parent))
+        with suppress(Exception, pytest.skip.Exception), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            import_module(file.stem)
 
 
 def pytest_collection_finish() -> None:

@@ -27,8 +27,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import coverage
+from typing import TYPE_CHECKING
 
 # what every run of tests imports, once: each is tried in a copy of this process, which has not seen the planner
 import hypothesis
@@ -40,6 +39,9 @@ import typer  # noqa: F401
 import yaml
 from mutations import Mutant, mutants_of
 from scipy.special import betaincinv
+
+if TYPE_CHECKING:
+    import coverage  # .ci/long has it; this file is collected where it is not
 
 ROOT = Path(__file__).resolve().parents[1]
 SCORES, SURVIVORS = ROOT / "tests/golden/mutation.csv", ROOT / "tests/mutation_survivors.yaml"
@@ -201,6 +203,8 @@ def pytest_in(arguments: list[str], plugins: list[object] | None = None) -> int:
 
 def watched(copy: Path, sources: list[str], tests: list[str]) -> Reached:
     """Run the tests once as the tree is."""
+    import coverage
+
     data, told = copy / "reached", copy / "seconds.yaml"
 
     def run() -> int:

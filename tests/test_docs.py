@@ -21,7 +21,7 @@ from planner.errors import InputError
 from planner.workload.formats.registry import format_names
 from planner.workload.resolve import resolve_workload
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed")
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(

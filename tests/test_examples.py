@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from planner.cli.main import app
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed")
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 CONFIG = EXAMPLES / "fleet.yaml"

@@ -408,7 +408,7 @@ class Connection:
         if isinstance(found, OSError):
             raise found
         sock = _Timed(fileno=found.detach())
-        sock.settimeout(self._patience())
+        sock.settimeout(patience)  # asking anew what is left could raise, with the socket open
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
 

@@ -12,7 +12,9 @@ from pace import at_its_pace
 from typer.testing import CliRunner, Result
 from virtual_server import closed_loop_tpot
 
+from planner.calibrate.fit import fit_points
 from planner.calibrate.microbench import designed_batches
+from planner.calibrate.servers import fit_server
 from planner.catalog import gpu, model
 from planner.catalog.profiles import load_profile, profile, served_by
 from planner.cli.calibrate import calibrate
@@ -33,6 +35,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "profiles"
     monkeypatch.setenv("FLEETOPT_PROFILES", str(home))
     return home
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How wide a parameter is does not matter here: that is tests/calibrate/test_fit.py's and test_servers.py's."""
+    monkeypatch.setitem(fit_points.__kwdefaults__, "resamples", 20)
+    monkeypatch.setitem(fit_server.__kwdefaults__, "resamples", 6)
 
 
 def run(*arguments: object) -> Result:
@@ -225,7 +234,7 @@ def test_secrets_are_nowhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
             monkeypatch.setattr("sys.argv", ["fleetopt", "calibrate", "--server", address])
             results.append(run(
                 "calibrate", "--server", address, "--model", "llama-3.1-8b", "--gpu", "l40s", "--max-input", 256,
-                "--max-output", 16, "--max-concurrency", 4, "--max-seconds", 1 * pace, "--force", "-f", "json",
+                "--max-output", 16, "--max-concurrency", 4, "--max-seconds", 0.5 * pace, "--force", "-f", "json",
             ))  # fmt: skip
         assert results[-1].exit_code == 0, results[-1].output
 

@@ -58,7 +58,7 @@ def test_an_engine_is_started_measured_and_stopped(tmp_path: Path) -> None:
 
     def check(pace: float) -> None:
         made.append(calibrate(
-            launch=launch(tmp_path, "--child", str(child), "--pace", str(pace)), max_seconds=2.0 * pace, force=True,
+            launch=launch(tmp_path, "--child", str(child), "--pace", str(pace)), max_seconds=1.0 * pace, force=True,
             reach=OperatingRange(max_input=256, max_output=24, max_concurrency=4),
         ).only)  # fmt: skip
 

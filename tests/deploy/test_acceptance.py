@@ -33,7 +33,7 @@ from planner.question.files import question_of
 from tests.deploy.conftest import documents, plan_of
 from tests.deploy.schemas import problems, unconfined
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed")
 
 
 def traffic_of(plan: fo.Plan, rate: float | None = None) -> Any:
@@ -408,8 +408,8 @@ def test_the_command_says_whether_the_promises_are_kept(tmp_path: Path) -> None:
         done = CliRunner().invoke(app, ["check", str(plan), "--format", "json", "--served-model-name", "any", *words])
         return getattr(done.exception, "exit_code", done.exit_code), json.loads(done.stdout)
 
-    with stub(0.6) as url:
-        code, found = checked("--replay", url, "--replay-requests", "60", "--replay-for", "20s", "--rate", "60")
+    with stub(0.4) as url:
+        code, found = checked("--replay", url, "--replay-requests", "60", "--replay-for", "10s", "--rate", "120")
     assert (code, found["state"], found["failed"]) == (6, "broken", 0)
     assert found["sent"] == pytest.approx(60, abs=24)
     code, found = checked("--replay", str(load))

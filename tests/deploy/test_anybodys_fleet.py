@@ -15,7 +15,7 @@ from planner.cli.main import app
 from planner.deploy import target_names
 from tests.deploy.conftest import plan_of
 
-pytestmark = pytest.mark.usefixtures("few_replayed")
+pytestmark = pytest.mark.usefixtures("fewer_replayed")
 
 Document = dict[str, Any]
 

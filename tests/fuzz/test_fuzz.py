@@ -35,6 +35,8 @@ from inputs import (
     WORKLOAD,
 )
 
+pytestmark = pytest.mark.usefixtures("fewer_replayed", "few_paths")
+
 CASES = 40
 SPARSE = 3998
 """One in so many of the systematic cases; tests/fuzz/every.py tries all."""
@@ -49,14 +51,12 @@ def sound() -> dict[str, str]:
 MORE = pytest.mark.long("as many cases again")
 
 
-@pytest.mark.usefixtures("few_replayed")
 @pytest.mark.parametrize("first", [0, pytest.param(CASES, marks=MORE)])
 def test_some_damaged_inputs(first: int) -> None:
     said: list[str] = []
     assert not failures(20261122, range(first, first + CASES), said.append), "\n".join(said)
 
 
-@pytest.mark.usefixtures("few_replayed")
 @pytest.mark.parametrize("first", [77, pytest.param(77 + SPARSE // 2, marks=MORE)])
 def test_some_of_every_option_and_number(first: int) -> None:
     told = {}
