@@ -348,6 +348,7 @@ _WITHOUT_SLOTS = (
     "sessions",
     "cache",
     "host",
+    "disk",
     "ttl",
     "windows",
     "gather",
@@ -367,7 +368,7 @@ _WITHOUT_SLOTS += (
     "fractional",
 )
 _WITHOUT_SLOTS += (*_CONTEXT, "budget", "slots", "apart", "rows", "central", "wake_s", "request_s", "images")
-_CACHES = ("cache", "host", "ttl", "windows", "pieces", "prefix")
+_CACHES = ("cache", "host", "disk", "ttl", "windows", "pieces", "prefix")
 _CLIENTS = ("in_flight", "leave", "doors", "time_outs", "retries", "sessions")
 APART: set[frozenset[str]] = {
     *(frozenset((a, b)) for a in ("slots_engine", "slots_shared") for b in _WITHOUT_SLOTS),
