@@ -338,6 +338,9 @@ def test_a_rule_step_by_step() -> None:
     policy = Policy({"requests": 10.0}, 1, 9, 0.0, 0.0, 120.0, 60.0)
     paid = run_policy(policy, rates, 0.0, shown(100.0))
     assert paid.tolist() == fast_counts(policy, rates).tolist() == [4] * 50 + [3, 2] + [1] * 18
+    # from the first step on, and with nothing remembered: windows that begin before the path are as long as there is of it
+    quick = Policy({"requests": 10.0}, 1, 9, 0.0, 0.0, 0.0, 60.0)
+    assert run_policy(quick, np.full(12, 40.5), 0.0, shown(100.0)).tolist() == [5] * 12
     # tokens of 200 a request, 500/s each; what is watched as a maximum is of one replica, whatever there are
     assert run_policy(Policy({"tokens": 500.0}, 1, 9), rates, 0.0, shown(100.0), 200.0)[0] == 16 - 7
     assert run_policy(Policy({"tokens": 500.0}, 1, 20), rates, 0.0, shown(100.0), 200.0)[0] == 16
