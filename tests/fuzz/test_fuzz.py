@@ -359,6 +359,7 @@ CORPUS: dict[str, tuple[list[str], dict[str, bytes | tuple[str, str]]]] = {
     "a header that nothing closes": (["workload", "import", "sql.csv"], {"sql.csv": OPEN.replace("\n", " ").encode()}),
     "hours without end": (["cost", "plan.yaml", "--hours", "/dev/zero"], {}),
     "prices without end": (["prices", "import", "/dev/zero"], {}),
+    "results without end": (["check", "plan.yaml", "--replay", "/dev/zero"], {}),
     "a prompt without end": (["compress", "text", "/dev/zero", "--budget", "40"], {}),
     "two thousand wrong hours": (
         ["cost", "plan.yaml", "--hours", "hours.csv"],
