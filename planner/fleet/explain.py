@@ -71,10 +71,14 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
     if not problem.search.explained:
         broken = dict.fromkeys(s.promise.label for s in shortfalls)
         return InfeasibleError(f"no fleet keeps {' and '.join(broken)}" if broken else "no fleet keeps the promises")
-    best, idle = _nearest_fleet(problem), "even idle, the best fleet needs"
+    best, idle, at_work = _nearest_fleet(problem), "even idle, the best fleet needs", False
     if shortfalls and best is not None and best.excess <= 1.0:
         # what idle replicas keep and no number at work does
-        best, idle = None, f"with {MOST_IDLE:,} times the replicas that the load takes, the best pool needs"
+        best, at_work, idle = (
+            None,
+            True,
+            f"with {MOST_IDLE:,} times the replicas that the load takes, the best pool needs",
+        )
     if not shortfalls:
         return InfeasibleError(
             "no pool can hold its longest request in memory with one slot",
@@ -83,7 +87,7 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
     told = [] if best is not None else problem.told_exactly()
     # pools of several are held to less than was promised, of which nobody has heard
     worst = best or min([s for s in told if s.promise in problem.promises] or told, key=_EXCESS)
-    error = unkept(worst, "", idle, list(_helps(problem, worst.promise)))
+    error = unkept(worst, "", idle, list(_helps(problem, worst.promise)), at_work)
     error.idle = best is not None
     return error
 
@@ -117,8 +121,9 @@ def _either(what: str, ways: Sequence[str]) -> Iterator[str]:
         yield what + " or ".join([", ".join(ways[:-1]), ways[-1]] if len(ways) > 1 else ways)
 
 
-def unkept(worst: Shortfall, where: str, idle: str, helps: Sequence[str]) -> InfeasibleError:
-    """The error about a promise that no number of replicas keeps, or keeps with the confidence asked for."""
+def unkept(worst: Shortfall, where: str, idle: str, helps: Sequence[str], at_work: bool = False) -> InfeasibleError:
+    """The error about a promise that no number of replicas keeps, or keeps with the confidence asked for; not even idle, or none
+    that is `at_work`."""
     p, chance = worst.promise, math.floor(100.0 * worst.chance) / 100.0
     told = f"{where}{p.told} cannot be kept by any number of replicas: {idle} {p.tell(worst.best_s)}"
     ways = [relaxed(p, round_up(NOT_NEAR * worst.best_s))] if math.isfinite(worst.best_s) else []
@@ -129,7 +134,7 @@ def unkept(worst: Shortfall, where: str, idle: str, helps: Sequence[str]) -> Inf
         )
         ways.append("iteration times measured on the GPU (fleetopt calibrate), which are better known")
         # what bursts take at work does not grow as iterations do: how much lower is known of idle replicas alone
-        than = "" if "idle" in idle else "below "
+        than = "below " if at_work else ""
         ways += [f"a lower confidence (--confidence {than}{format_percent(chance)})"] if chance >= 0.05 else []
     return InfeasibleError(told, "What would help:", [*ways, *helps], p, worst.best_s)
 

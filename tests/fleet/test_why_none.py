@@ -122,9 +122,9 @@ def test_an_error_in_words() -> None:
     slight = unkept(Shortfall(TTFT, 0.4, 0.049), "", "", [])
     assert not any("--confidence" in line for line in slight.relaxations)
     least = Shortfall(TTFT, 0.4, 0.0501)
-    assert any("--confidence 5" in line for line in unkept(least, "", "idle", []).relaxations)
+    assert any("--confidence 5" in line for line in unkept(least, "", "", []).relaxations)
     # of replicas at work the chance is a bound
-    assert any("--confidence below 5" in line for line in unkept(least, "", "at work it needs", []).relaxations)
+    assert any("--confidence below 5" in line for line in unkept(least, "", "", [], at_work=True).relaxations)
     joint = Promise.joint({"ttft_s": 0.5, "tpot_s": 0.05}, 0.9)
     assert relaxed(joint, 1.0).startswith("relax the goodput to 90% within TTFT 1 s and TPOT 100 ms or more")
     assert of_fleet_wide(TTFT, 0.0123) == "1.2% of all requests exceed 500 ms TTFT (promised: at most 1.0%)."

@@ -320,10 +320,10 @@ def test_series_of_several_pools_are_told_apart() -> None:
 
 
 @cache
-def apart() -> fo.Plan:
+def apart(rate: float = 60.0) -> fo.Plan:
     return fo.plan(
         workload="azure",
-        rate=60,
+        rate=rate,
         slo=0.5,
         tpot=0.05,
         shape="disaggregated",
@@ -364,17 +364,7 @@ def test_twice_the_traffic_of_prefill_and_decode_pools_is_told() -> None:
     found = fo.check(apart(), exported_pair(apart(), 32, 6000, rate=2.0))
     assert ("prefill", "traffic") in [(p, x.component) for p, x in found.moved]
     rate = found.pools[0].measured.rate_per_s.value
-    planned = fo.plan(
-        workload="azure",
-        rate=rate,
-        slo=0.5,
-        tpot=0.05,
-        shape="disaggregated",
-        burst="poisson",
-        cached_share=0.5,
-        tp=1,
-        token_budget=2048,
-    )
+    planned = apart(rate)
     assert found.state == "broken" and found.pools[0].replicas_now == planned.pools[0].replicas
 
 
