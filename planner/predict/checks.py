@@ -219,6 +219,11 @@ def _decoders(decoders: Decoders, rows: int) -> Iterator[str]:
     transfer = decoders.transfer_s
     if transfer.shape != (rows,) or not np.all(np.isfinite(transfer) & (transfer >= 0.0)):
         yield "transfer_s: needs one time per request, finite and >= 0"
+    helps, model = decoders.helps_at < math.inf, decoders.replicas.iteration
+    if not decoders.helps_at >= 0.0:
+        yield "helps_at: must be >= 0, inf = never"
+    if helps and isinstance(model, IterationModel) and model.apart:
+        yield "helps_at: decode replicas take prompts beside their decodes: apart must be 0"
 
 
 def _rules(clients: Clients | None, cache: PrefixCache | None) -> Iterator[str]:

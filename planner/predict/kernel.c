@@ -45,7 +45,7 @@ typedef struct { /* the replicas of a pool and their gateway */
 
 typedef struct {
   int64_t rows, pools, sessions, classes, retries, caches, outages, leaves;
-  double max_queue, max_queued_tokens, timeout_s, retry_after_s, in_flight;
+  double max_queue, max_queued_tokens, timeout_s, retry_after_s, in_flight, helps_at;
   double host_tokens, host_tokens_per_s, ttl_s, windows, disk_tokens, disk_tokens_per_s, copies, limit_s[METRICS], late[METRICS];
   const double *arrival, *input, *output, *cached;
   const uint64_t *key;
@@ -187,7 +187,7 @@ static int64_t tree_nth(const Tree *t, int64_t nth) {
 
 enum { ASLEEP, DUE, RUNNING };                                  /* states of a replica: DUE = its decision is, at `next` */
 enum { NOWHERE, AT_DOOR, WAITING, EVICTED, LOADING, PREFILL, FINISHING, DECODE, GHOST, COMMON, STRANDED, HELD_BACK }; /* of a row */
-enum { ANSWERED = 1, PINNED = 2 };                             /* flags of a row */
+enum { ANSWERED = 1, PINNED = 2, HELPED = 4 };                 /* flags of a row; helped: its decode replica computes its prompt too */
 
 /* What is left of a resident whose client has gone, until its iteration ends; the row itself may be sent again meanwhile. Ghosts
  * have numbers after the rows, and the row's place among the residents. */
@@ -263,9 +263,10 @@ static void insert_in_order(Sim *p, List *l, int32_t q) {
 static double weight(const Sim *p, int32_t q) { return p->ask.weight ? p->ask.weight[q] : 1.0; }
 
 /* A request as a pool sees it: the decode pool gets the prompt and the first token, the prefill pool emits that one only. */
-static double prompt_of(const Sim *p, const Replica *r, int32_t q) { return p->ask.input[q] + (double)r->pool->supplied; }
+static int64_t supplied(const Sim *p, const Pool *c, int32_t q) { return c->supplied && !(p->flags[q] & HELPED); }
+static double prompt_of(const Sim *p, const Replica *r, int32_t q) { return p->ask.input[q] + (double)supplied(p, r->pool, q); }
 static int64_t tokens_of(const Sim *p, const Replica *r, int32_t q) {
-  return r->pool->one_token ? 1 : (int64_t)p->ask.output[q] - r->pool->supplied;
+  return r->pool->one_token ? 1 : (int64_t)p->ask.output[q] - supplied(p, r->pool, q);
 }
 
 /* --- memory -------------------------------------------------------------------------------------------------------------------- */
@@ -317,7 +318,7 @@ static int can_ever_hold(const Sim *p, const Gate *g, int32_t q) {
   const Pool *c = g->pool;
   double output = c->one_token ? 1.0 : p->ask.output[q], prompt = p->ask.input[q];
   if (c->blocks == INFINITY || (c->supplied && output < 2)) return 1;
-  double once = prompt + (double)c->supplied > c->shared_prefix ? c->shared_blocks : 0;
+  double once = prompt + (double)supplied(p, c, q) > c->shared_prefix ? c->shared_blocks : 0;
   return blocks(c, prompt + output - 1) - once <= c->blocks - c->shared_blocks;
 }
 
@@ -577,15 +578,14 @@ static void effects(Sim *p, Replica *r) {
     leave(p, r, q);
     append(p, &gone, q);
   }
-  /* the prompts that this iteration finished stand together, the last admitted but for one that is in its middle */
-  for (int32_t q = r->finishing, z; q >= 0 && (p->where[q] == FINISHING || p->where[q] == GHOST); q = z) {
+  /* the prompts that this iteration finished are among the last admitted */
+  for (int32_t q = r->finishing, z; q >= 0; q = z) {
     z = p->next[q];
-    if (p->where[q] == GHOST) {
-      if (!p->ghosts[q - p->ask.rows].completes) continue;
+    if (p->where[q] == GHOST && p->ghosts[q - p->ask.rows].completes) {
       ghost_leaves(p, r, q);
       append(p, &gone, q);
-      continue;
     }
+    if (p->where[q] != FINISHING) continue;
     int64_t emitted = p->mark[q], left = tokens_of(p, r, q) - emitted - 1;
     if (p->ask.gaps) {
       if (emitted > 0) p->ask.gaps[gap_bin(now - p->last[q])] += weight(p, q);
@@ -729,7 +729,7 @@ static void decide(Sim *p, Replica *r) {
         r->queued--;
         r->queued_tokens = r->queued ? r->queued_tokens - p->ask.input[q] : 0;
         p->mark[q] = 0;
-        if (!c->supplied) p->ask.admitted[q] = now;
+        if (!supplied(p, c, q)) p->ask.admitted[q] = now;
       }
       append(p, &r->residing, q);
       r->residents++;
@@ -1027,8 +1027,9 @@ static double pieces_kept(Sim *p, Replica *r, int32_t q) {
 /* What of the prompt of a request that is being admitted need not be computed; what it shares is pinned. */
 static double supply(Sim *p, Replica *r, int32_t q) {
   const Ask *a = &p->ask;
-  if (r->pool->supplied) return INFINITY;
-  if (!is_session(p, q)) return a->cached[q];
+  /* who has decoded keeps what was computed, and decode replicas keep no prompts */
+  if (r->pool->supplied && (supplied(p, r->pool, q) || p->mark[q] > 0)) return INFINITY;
+  if (r->pool->supplied || !is_session(p, q)) return a->cached[q];
   cache_trim(p, &r->cache, r->free);
   double found = smaller(in_blocks(found_at(p, r, q, r->next, NULL)), a->input[q] - 1), room = r->free - a->input[q];
   cache_take(&r->cache, a->session[q]);
@@ -1409,10 +1410,24 @@ static void place(Sim *p, Gate *g, int32_t q, double now) {
     schedule(p, ready, LOADED, q, p->ordinal[q]);
   } else enqueue(p, r, q, now);
 }
+/* Whether so many prompts wait for a prefill replica that a decode replica takes the next one whole. */
+static int helps(Sim *p, int32_t q) {
+  const Gate *g = p->gate;
+  if (p->ask.pools < 2 || p->ask.helps_at == INFINITY || p->ask.output[q] < 2) return 0;
+  double waiting = g->living ? 0 : INFINITY;
+  for (int32_t k = 0; k < g->pool->count; k++) waiting += (double)g->first[k].queued;
+  for (int32_t i = g->common.first; i >= 0; i = p->next[i]) waiting++;
+  if (waiting < p->ask.helps_at) return 0;
+  p->flags[q] |= HELPED;
+  if (can_ever_hold(p, g + 1, q)) return 1;
+  p->flags[q] &= (uint8_t)~HELPED;
+  return 0;
+}
 static int has_room(const Gate *g) { return g->living && g->present.at[1].least < g->pool->slots; }
 /* To the replicas, or to wait for one. */
 static void deliver(Sim *p, Gate *g, int32_t q, double now) {
   p->order[q] = p->turn++;
+  if (g == p->gate && helps(p, q)) g++;
   if (g->pool->one_queue && !g->pool->supplied && !can_hold(p, q)) {
     turn_away(p, q, now);
   } else if (g->pool->one_queue && !has_room(g)) {
@@ -1427,7 +1442,7 @@ static void reset(Sim *p, int32_t q) { /* the columns are of the last sending */
   const Ask *a = &p->ask;
   a->admitted[q] = a->first[q] = a->done[q] = NAN;
   a->found[q] = a->host[q] = 0;
-  a->replica[q] = -1;
+  a->replica[q] = a->moved_to[q] = -1;
   p->mark[q] = 0;
   if (p->last) p->last[q] = NAN;
   a->attempts[q]++;
@@ -1473,12 +1488,14 @@ static void hand_out(Sim *p, double now) {
     }
 }
 static void give_up(Sim *p, int32_t q, double now) {
-  Replica *r = p->all + (p->ask.replica[q] < 0 ? 0 : p->ask.replica[q]);
+  int32_t helped = p->flags[q] & HELPED, at = helped ? p->ask.moved_to[q] : p->ask.replica[q];
+  Gate *g = p->gate + (helped > 0);
+  Replica *r = g->first + (at < 0 ? 0 : at);
   int head = 0;
   p->ask.given_up[q]++;
   switch (p->where[q]) {
     case STRANDED: remove_from(p, &p->stranded, q); break;
-    case COMMON: remove_from(p, &p->gate->common, q); break;
+    case COMMON: remove_from(p, &g->common, q); break;
     case PREFILL: case FINISHING:
       if (r->state == RUNNING) {
         begin_ghost(p, r, q);
@@ -1659,7 +1676,7 @@ static void together(Sim *p) {
 
 /* --- the calls from Python ------------------------------------------------------------------------------------------------------ */
 
-EXPORT int fleetopt_interface(void) { return 4; } /* INTERFACE of build.py is the same */
+EXPORT int fleetopt_interface(void) { return 5; } /* INTERFACE of build.py is the same */
 
 EXPORT void fleetopt_close(Sim *p) {
   if (!p) return;

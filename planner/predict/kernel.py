@@ -78,7 +78,7 @@ class _Ask(ctypes.Structure):
 
     _fields_ = [
         *((n, _WHOLE) for n in ("rows", "pools", "sessions", "classes", "retries", "caches", "outages", "leaves")),
-        *((n, _DOUBLE) for n in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight")),
+        *((n, _DOUBLE) for n in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight", "helps_at")),
         *((f"cache_{n}", _DOUBLE) for n in PrefixCache.__match_args__),
         ("limit_s", _DOUBLE * 3),
         ("late", _DOUBLE * 3),
@@ -129,6 +129,7 @@ def replay(
     floored = [own != 1.0 and not np.any(requests.input_tokens % 1.0) for own in rows]
     given = [_pool(p, cuts, p is not replicas) for p, cuts in zip(pools, floored, strict=True)]
     ask.rows, ask.pools = requests.size, len(pools)
+    ask.helps_at = math.inf if decoders is None else decoders.helps_at
     library = _library()
     state = library.fleetopt_open(ask, (_Pool * len(pools))(*(pool for pool, _ in given)), by_clock)
     more = 1 if state else -1

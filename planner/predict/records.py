@@ -187,10 +187,14 @@ class Decoders:
         Their engine (``mixed``; requests arrive with prompt and first token in memory) and gateway.
     transfer_s
         Time to move the KV cache of each request's prompt [s], shape (rows,); transfers do not delay each other.
+    helps_at
+        Prompts that wait for prefill replicas, all together, from which on, or while none of those is up, a decode replica computes
+        a new prompt itself, in chunks beside its decodes, if more than one token follows; it keeps no prompts. inf = never.
     """
 
     replicas: Replicas
     transfer_s: Floats
+    helps_at: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,10 @@ class _Gateway:
         heappush(self.waiting, (sending.rank, self.queued, sending))
         self.queued += 1
 
+    def drop(self, sending: Sending) -> None:
+        """A request whose client is gone leaves the common queue."""
+        self.waiting = sorted(entry for entry in self.waiting if entry[2] is not sending)
+
     def choose(self, row: int, ordinal: int) -> Replica:
         """Which of the replicas that are up takes the sending number `ordinal` of a row."""
         alive = self.alive()
@@ -281,11 +285,15 @@ class _Replay(Clock):
         self.out["moved_s"][row] = self.now
         decoding = self.new(row, self.inputs[row] + 1, self.outputs[row] - 1)
         decoding.prefilled, decoding.last_emission_s = -1, prefilled.last_emission_s
+        self.to_decode(decoding)
+
+    def to_decode(self, sending: Sending) -> None:
+        """A decode replica takes a request, or it waits for one."""
         pool = self.gateways[1]
         if pool.rule.one_queue and not pool.room():
-            pool.queue(decoding)
+            pool.queue(sending)
         else:
-            self.decode(decoding)
+            self.decode(sending)
 
     def decode(self, sending: Sending) -> None:
         """A decode replica takes a request."""
@@ -367,13 +375,17 @@ class _Replay(Clock):
         self.out["attempts"][row] += 1
         self.out["admitted_s"][row] = self.out["first_s"][row] = math.nan
         self.out["found_tokens"][row] = self.out["host_tokens"][row] = 0.0
-        self.out["replica"][row] = -1
+        self.out["replica"][row] = self.out["decode_replica"][row] = -1
         self.place(row)
 
     def place(self, row: int) -> None:
         """A request is at the gateway: it goes to a replica, waits for one, or is turned away."""
         call, prompt = self.calls[row], self.inputs[row]
         output = 1 if self.prompt_only else self.outputs[row]
+        if self.helps(row):
+            call.sending = self.new(row, prompt, self.outputs[row])
+            self.to_decode(call.sending)
+            return
         if self.front.rule.one_queue:
             if not self.can_hold(row):
                 self.reject(row)
@@ -393,6 +405,14 @@ class _Replay(Clock):
             self.reject(row)
         else:
             self.deliver(replica, self.new(row, prompt, output))
+
+    def helps(self, row: int) -> bool:
+        """Whether a decode replica computes the prompt of a row too."""
+        if self.decoders is None or self.outputs[row] == 1:
+            return False
+        waiting = len(self.front.waiting) + sum(r.new for r in self.front.replicas)
+        late = waiting >= self.decoders.helps_at or not self.front.alive()
+        return late and self.decoders.helps_at < math.inf and self.everyone[-1].can_hold(self.inputs[row], self.outputs[row])
 
     def can_hold(self, row: int) -> bool:
         """Whether a request can ever be complete here."""
@@ -483,11 +503,15 @@ class _Replay(Clock):
         self.out["given_up"][row] += 1
         self.stranded.pop(row, None)
         if call.sending is not None:
-            sending, replica = call.sending, self.front.replicas[self.out["replica"][row]]
+            sending, pool, number = call.sending, self.front, int(self.out["replica"][row])
+            if number < 0:
+                pool, number = self.gateways[1], int(self.out["decode_replica"][row])
             sending.doomed = True
             self.count(sending)
-            if not sending.resident or replica.end == math.inf:
-                replica.drop(sending)
+            if number < 0:
+                pool.drop(sending)
+            elif not sending.resident or pool.replicas[number].end == math.inf:
+                pool.replicas[number].drop(sending)
         self.again(row)
 
     def again(self, row: int) -> None:

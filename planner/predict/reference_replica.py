@@ -108,7 +108,8 @@ class Replica(Node):
     ranked
         Whether requests have classes.
     decodes_only
-        Whether requests come with prompt and first token in memory; who is preempted keeps what was computed.
+        Whether requests come with prompt and first token in memory, unless they help; who is preempted once it decodes keeps
+        what was computed.
     cache
         What it keeps of prompts; ``None`` = nothing.
     token, lost
@@ -219,7 +220,7 @@ class Replica(Node):
                 self.held += shared - request.kept_once
                 request.kept_once = shared
         super().admit(request, request.kv_tokens if self.slotted else tokens)
-        if not self.decodes_only:
+        if request.prefilled >= 0:
             self.admissions += 1
             self.seen += request.images
             request.prefilled = request.cached
@@ -257,7 +258,7 @@ class Replica(Node):
     def evict(self, request: Request, restart: bool = False, swap: bool = False) -> None:
         """Preempted: swapped to the host where prompts are computed elsewhere."""
         assert isinstance(request, Sending)
-        super().evict(request, restart, swap or self.decodes_only)
+        super().evict(request, restart, swap or (self.decodes_only and request.prefilled < 0))
         self.unpin(request)
         self.lost(request)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -205,5 +206,8 @@ def _mixed(rng: Random, starts: tuple[int, ...]) -> dict[str, Any]:
             outages.append(Outage(k, start, at))
             if at == math.inf:
                 break
+    limits, gaps = _limits(rng, n), bool(rng.random() < 0.4)
+    if decoders is not None and not decoders.replicas.iteration.apart and rng.random() < 0.5:  # type: ignore[union-attr]
+        decoders = replace(decoders, helps_at=float(_pick(rng, 0, 1, 3)))
     return {"requests": Requests(**rows), "replicas": replicas, "clients": clients, "cache": cache, "decoders": decoders,
-            "outages": outages, "limits": _limits(rng, n), "gaps": bool(rng.random() < 0.4)}  # fmt: skip
+            "outages": outages, "limits": limits, "gaps": gaps}  # fmt: skip

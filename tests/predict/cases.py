@@ -31,6 +31,7 @@ class Draft:
     clients: dict[str, Any] = field(default_factory=dict)
     cache: dict[str, Any] | None = None
     transfer: Any = None
+    helps_at: float = math.inf
     mantissas: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def whole(self, low: int, high: int) -> int:
@@ -286,6 +287,14 @@ def _decoders(d: Draft) -> None:
     d.transfer = True
 
 
+def _helps(d: Draft) -> None:
+    """Decode replicas that compute prompts where prefill replicas are late."""
+    d.waits()
+    _decoders(d)
+    d.helps_at = float(d.whole(0, 2))
+    d.decode.update(token_budget=d.one_of(4.0, 16.0, math.inf), request_s=d.one_of(0.0, 0.125))
+
+
 def _prefill(d: Draft) -> None:
     d.replicas["engine"] = "prefill"
 
@@ -358,6 +367,7 @@ _WITHOUT_SLOTS = (
 )
 _WITHOUT_SLOTS += (
     "decoders",
+    "helps",
     "prefill",
     "priority",
     "outages",
@@ -379,6 +389,7 @@ APART: set[frozenset[str]] = {
         frozenset(pair)
         for pair in (
             *(("slots_engine", "slots_shared"), ("decoders", "prefill"), ("pieces", "shared_prefix")),
+            *(("helps", "prefill"), ("helps", "decoders"), ("helps", "apart")),
             *(("leave", "retries"), ("leave", "in_flight")),
         )
     ),
@@ -446,7 +457,7 @@ def cases(draw: Callable[[st.SearchStrategy[Any]], Any], features: tuple[str, ..
         slower = replace(model, t0=d.one_of(0.25, 0.5) if exact else d.amount(1, 4, 0.13))
         kept = {k: v for k, v in d.replicas.items() if k in ("block", "reserve", "shared_prefix")}
         decode = Replicas(iteration=slower, **kept | d.decode)
-        rest["decoders"] = Decoders(decode, np.array([d.amount(0, 4, 0.25) for _ in range(rows)]))
+        rest["decoders"] = Decoders(decode, np.array([d.amount(0, 4, 0.25) for _ in range(rows)]), d.helps_at)
     return Case(tuple(features), Requests(**d.columns), replicas, rest)
 
 
