@@ -41,6 +41,8 @@ class DecodePool(ReplayPool):
         What comes before the first engine [s].
     sessions, cache
         The requests session by session, and where prefill replicas keep prompts; ``None`` = nothing comes back.
+    helps_at
+        See :class:`planner.predict.records.Decoders`.
     """
 
     one_by_one = False
@@ -56,10 +58,11 @@ class DecodePool(ReplayPool):
         overhead_s: float,
         sessions: Sessions | None = None,
         cache: PrefixCache | None = None,
+        helps_at: float = math.inf,
     ) -> None:
         super().__init__(traffic, second, overhead_s, lambda law: capacities_per_s[1])
         self.first, self._first_capacity, self.share = first, capacities_per_s[0], share
-        self._transfer_s, self.sessions, self.cache = transfer_s, sessions, cache
+        self._transfer_s, self.sessions, self.cache, self.helps_at = transfer_s, sessions, cache, helps_at
         self.prefills: int | None = None
 
     def beside(self, prefills: int) -> DecodePool:
@@ -114,7 +117,7 @@ class DecodePool(ReplayPool):
             requests,
             replace(self.first, count=prefills),
             cache=self.cache if self.sessions is not None else None,
-            decoders=Decoders(second, np.asarray(self._transfer_s(requests.input_tokens))),
+            decoders=Decoders(second, np.asarray(self._transfer_s(requests.input_tokens)), self.helps_at),
             limits=self._limits(promises, requests),
         )
         return replace(run, resident_s=run.resident_s[prefills:])

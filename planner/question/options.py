@@ -348,6 +348,8 @@ class PlanInputs:
         Time of a KV transfer beyond its bytes. Default: 2ms.
     kv_transfer_layerwise
         Whether layers travel while later ones are computed, else whole prompts when they are done. Default: false.
+    prefill_queue
+        Prompts waiting for prefill nodes from which on decode nodes compute new ones themselves, in chunks. Default: never.
 
     Search
     ------
@@ -512,6 +514,7 @@ class PlanInputs:
     kv_transfer_gbps: float = _option(100.0, of.NUMBER, check=_POSITIVE, flags=())
     kv_transfer_base: float = _option(0.002, of.DURATION, check=_NOT_NEGATIVE, flags=())
     kv_transfer_layerwise: bool = _option(False, of.SWITCH, flags=())
+    prefill_queue: int | None = _option(None, of.COUNT, check=_NOT_NEGATIVE, flags=())
 
     def __post_init__(self) -> None:
         if self.throughput is not None and not self.promises:

@@ -218,14 +218,14 @@ class FleetSource:
     ) -> Sequence[SimulationResult]:
         """The k-th pool, a run for each seed; of a disaggregated fleet both, between which every request moves."""
         fleet, sending = self.fleet, self.traffic.sending
-        behind: tuple[PoolEngines, Transfer] | None = None
+        behind: tuple[PoolEngines, Transfer, float] | None = None
         if isinstance(fleet, Disaggregated):
             if preset is not None or sending.in_flight < math.inf:
                 raise InputError(
                     "preset, in_flight: a prefill and a decode pool have rules of their own and no limit in flight"
                 )
             engines, sent_to = pair_engines(fleet)
-            behind, pools = (sent_to, fleet.transfer_s), fleet.pools
+            behind, pools = (sent_to, fleet.transfer_s, fleet.helps_at), fleet.pools
             model = fleet.prefill if isinstance(fleet.prefill, SessionPool) else None
             sessions, share = fleet.question.traffic.sessions, 1.0
         else:
@@ -404,6 +404,7 @@ def pair_engines(fleet: Disaggregated) -> tuple[PoolEngines, PoolEngines]:
             routing=routing,
             api_overhead_s=overhead,
             shared_prefix=int(pool.option.shared_prefix),
+            token_budget=fleet.decode_budget,
         )
         for pool in pools
     )

@@ -26,7 +26,7 @@ PROGRAMS = ("kernel", "python")
 def simulate(
     traffic: Traffic,
     engines: PoolEngines,
-    behind: tuple[PoolEngines, Transfer] | None = None,
+    behind: tuple[PoolEngines, Transfer, float] | None = None,
     *,
     seeds: int | Sequence[int] = 1,
     quantiles: Sequence[float] = (0.5, 0.9, 0.99),
@@ -44,7 +44,8 @@ def simulate(
     engines
         Its replicas and its gateway; where they prefill alone, slots and token budget play no part, and memory only as a cache.
     behind
-        The decode pool behind it, and how long KV caches take there; ``None`` = none. Transfers do not delay each other.
+        The decode pool behind it, how long KV caches take there, and at how many waiting prompts it helps (inf = never);
+        ``None`` = none. Transfers do not delay each other.
     seeds
         Number of runs, or their seeds.
     quantiles
@@ -86,7 +87,7 @@ def simulate(
             _check_fits(sent.requests, first)
         else:
             first = replace(engines.pool(), engine="prefill", kv_tokens=engines.kv_tokens if cache else math.inf)
-            decoders = Decoders(behind[0].pool(), np.asarray(behind[1](sent.requests.input_tokens)))
+            decoders = Decoders(behind[0].pool(), np.asarray(behind[1](sent.requests.input_tokens)), behind[2])
         run = follow(sent.requests, first, _held_to(clients, first.count / engines.count), cache, decoders)
         own = slice(None if decoders is None else first.count)
         played[0].append(Played(sent, run, outputs, own, first.count, told))

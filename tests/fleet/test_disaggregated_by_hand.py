@@ -478,3 +478,41 @@ def test_sessions_come_back_to_their_prefix_after_an_answer() -> None:
     assert list(model.assumptions())[1].values == {"spread": "prompts go where their prefix is"}
     assert any("prefix caches supply" in line for line in model.summary()) and list(model.caches() or ()) == ["prefill"]
     assert model.grown("use") is None
+
+
+def test_decode_replicas_that_compute_late_prompts_are_counted_with_both_pools() -> None:
+    """Every pair, each replayed: prefill replicas need not be in time by themselves, but keep up with their load."""
+    model = fleet(ttft=0.35, tpot="40ms", rate=90.0, prefill_queue=2)
+    least = math.ceil(90.0 / (0.85 * model.prefill.capacity_per_s))
+    first, second = model.pair(90.0, least, 5, quick=True)
+    alone = model.prefill.look(90.0, least, model.levels)
+    assert second is not None and math.isnan(second.ttft_s[0])
+    assert first.value("ttft_s", 0.99) < 0.8 * alone.value("ttft_s", 0.99)
+    others = fleet(ttft=0.35, tpot="40ms", rate=90.0).pair(90.0, least, 5, quick=True)[1]
+    assert others is not None and second.value("tpot_s", 0.99) > others.value("tpot_s", 0.99)
+
+    def kept(prefills: int, decodes: int) -> bool:
+        if prefills < least or 0.85 * decodes * model.decodes.capacity_per_s < 67.5:
+            return False
+        first, second = model.pair(90.0, prefills, decodes, quick=True)
+        assert second is not None
+        return first.value("ttft_s", 0.99) <= 0.35 and second.value("tpot_s", 0.99) <= 0.04
+
+    sizes = model.sizes(90.0, model.promises, quick=True)
+    assert isinstance(sizes, list)
+    found = [s.replicas for s in sizes]
+    assert kept(*found) and not any(kept(n, sum(found) - 1 - n) for n in range(1, sum(found) - 1))
+    settled = model.with_sizes(sizes)
+    assert settled.keeps(90.0) and settled.pools[1].setup.settings.max_num_batched_tokens == settled.decode_budget
+    assert "2 prompts waiting" in " ".join(map(str, settled.assumptions()))
+    assert model.pool_at(0, 90.0, found[0], model.levels).value("ttft_s", 0.5) == pytest.approx(
+        model.pair(90.0, *found)[0].value("ttft_s", 0.5)
+    )
+
+
+def test_an_engine_without_mixed_batches_computes_no_late_prompts() -> None:
+    question = asked(prefill_queue=2)
+    engine = pool_options(question)[0]
+    other = replace(engine.profile, iteration=replace(engine.profile.iteration, apart=1.0))
+    with pytest.raises(fo.InputError, match="prefill_queue 2: the engine does not compute chunks"):
+        Disaggregated(question, engine, replace(engine, profile=other))

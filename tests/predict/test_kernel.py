@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict import kernel, reference
-from planner.predict.records import Limit, Outage, Replicas, Requests, keys_of
+from planner.predict.records import Decoders, Limit, Outage, Replicas, Requests, keys_of
 from planner.predict.run import overlaid
 from planner.workload.sending import Clients
 from tests.fuzz.kernel_cases import question
@@ -110,6 +110,19 @@ def test_who_waits_behind_one_that_gives_up_is_admitted_with_the_next_iteration(
     run = play(asked, Replicas(1, IterationModel(t0=0.0625), kv_tokens=70.0), clients=Clients(timeout_s=3.0))
     assert run.admitted_s.tolist()[::2] == [0.0, 3.125] and np.isnan(run.admitted_s[1])
     assert run.done_s.tolist()[::2] == [3.75, 3.1875] and run.given_up.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("play", [kernel.replay, reference.replay], ids=["kernel", "reference"])
+def test_a_decode_replica_computes_the_prompt_that_would_wait_behind_another(play):
+    """Iterations of a second: the third finds one waiting, and takes two of them at the decode replica, where the others come
+    after its first chunk and third iteration; a fourth of one token waits all the same."""
+    ones = np.ones(4)
+    asked = Requests(np.array([0.0, 0.1, 0.2, 0.3]), 6 * ones, np.array([3.0, 3, 3, 1]), 0 * ones, np.arange(4).astype(np.uint64))
+    second = Replicas(1, IterationModel(t0=1.0), token_budget=4)
+    run = play(asked, Replicas(1, IterationModel(t0=1.0), engine="prefill"), decoders=Decoders(second, 0 * ones, 1.0))
+    assert run.replica.tolist() == [0, 0, -1, 0] and run.decode_replica.tolist() == [0, 0, 0, -1]
+    assert run.admitted_s.tolist() == [0.0, 1.0, 0.2, 2.0]
+    assert run.first_s == pytest.approx([1.0, 2.0, 2.2, 3.0]) and run.done_s == pytest.approx([3.2, 4.2, 4.2, 3.0])
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGPROF"), reason="no timer of the processor's time")

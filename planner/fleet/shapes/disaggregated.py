@@ -142,6 +142,18 @@ class Disaggregated(Fleet):
             prefills[key] = self._prefill_pool(first, key[1])
         self.prefill: ReplayPool = prefills[key]
 
+    @property
+    def helps_at(self) -> float:
+        """Prompts waiting for prefill replicas from which on decode replicas compute new ones; inf = never."""
+        asked = self.question.inputs.prefill_queue
+        return math.inf if asked is None or not self.decode_share else float(asked)
+
+    @property
+    def decode_budget(self) -> float:
+        """Tokens of an iteration of a decode replica; of no effect where it computes no prompts."""
+        helps = self.helps_at < math.inf
+        return float(max(self.decode_option.token_budget, self.slots.count)) if helps else math.inf
+
     def _answer_step_s(self) -> float:
         """About what each token of an answer takes, to a twentieth [s]: sessions come back to their prefix after it; 0 without."""
         if self.question.traffic.sessions is None or self.decode is None:
@@ -184,7 +196,13 @@ class Disaggregated(Fleet):
             kv_tokens=kv_tokens,
             routing=question.routing.name,
             shared_prefix=option.shared_prefix,
+            token_budget=self.decode_budget,
         )
+        if self.helps_at < math.inf and iteration.apart:
+            raise InputError(
+                f"prefill_queue {self.helps_at:.0f}: the engine does not compute chunks of prompts beside its decodes",
+                "Take an engine that does: --engine vllm.",
+            )
         sessions = question.traffic.sessions
         return DecodePool(
             self._traffic,
@@ -196,6 +214,7 @@ class Disaggregated(Fleet):
             self._overhead_s,
             sessions,
             None if sessions is None else prefix_cache(question, self.prefill_option),
+            self.helps_at,
         )
 
     def _decode_slots(self, length: FloatArray, decodes: FloatArray, weight: FloatArray) -> Slots:
@@ -270,6 +289,11 @@ class Disaggregated(Fleet):
             load = rate_per_s * self.decode_share / (decodes * behind.capacity_per_s)
             return first, replace(unstable(levels, load), load=load)
         second = evaluate_pool(behind, rate_per_s * self.decode_share, decodes, levels, quick)
+        if self.helps_at < math.inf:
+            # a first token comes from either pool
+            bands = {**first.bands, **{name: second.bands[name] for name in second.bands if name == "ttft_s"}}
+            means = {**first.means, **{name: second.means[name] for name in second.means if name == "ttft_s"}}
+            first = replace(first, ttft_s=second.ttft_s, bands=bands, means=means)
         if not self.promises.joint:
             # TTFT is told of the prefill pool, by all requests
             second = replace(second, ttft_s=(math.nan,) * len(levels))
@@ -302,7 +326,7 @@ class Disaggregated(Fleet):
         """See :meth:`planner.fleet.fleet.Fleet.pool_at`: the other pool matters to promises about both."""
         if self.decode is None:
             return self.pair(rate_per_s, replicas, 0, levels)[0]
-        if all(p.metric in ("ttft_s", "tpot_s") for p in self.promises.latency):
+        if math.isinf(self.helps_at) and all(p.metric in ("ttft_s", "tpot_s") for p in self.promises.latency):
             return super().pool_at(k, rate_per_s, replicas, levels)
         rate = rate_per_s / self.pools[k].law.share
         others = max(1, math.ceil(self.counts[1 - k] * rate / self.rate - 1e-9))
@@ -347,25 +371,28 @@ class Disaggregated(Fleet):
             tuple(p for p in promises.parts if p.metric == metric) for metric in ("ttft_s", "tpot_s", "e2e_s")
         )
         quick = quick and self.decode is not None
+        both, of_first, of_second = (*e2e, *promises.joint), ttft, tpot
+        if self.helps_at < math.inf:
+            # what prefill replicas are late for the others do
+            both, of_first, of_second = (*ttft, *both), (), ()
         margin = self._margin(promises.confidence) if margin is None else margin
-        first = smallest_pool(self.prefills, rate_per_s, promises.only(ttft), 1, self.levels, None, quick, margin)
+        first = smallest_pool(self.prefills, rate_per_s, promises.only(of_first), 1, self.levels, None, quick, margin)
         if isinstance(first, Shortfall):
             return first
         if self.decode is None:
             return self._without_decode(rate_per_s, first, promises, (*ttft, *e2e), margin)
         rate = rate_per_s * self.decode_share
         behind = self._behind(first.replicas)
-        second = smallest_pool(behind, rate, promises.only(tpot), 1, self.levels, None, quick, margin)
+        second = smallest_pool(behind, rate, promises.only(of_second), 1, self.levels, None, quick, margin)
         if isinstance(second, Shortfall):
             return second
-        both = (*e2e, *promises.joint)
-        if quick and not both:
+        if quick and not both and self.helps_at == math.inf:
             return [first, second]
         return self._for_end_to_end(rate_per_s, first, second, (*tpot, *both), quick, margin)
 
     def least_cost(self) -> float:
         """A cost no numbers of replicas stay below: prefill sized for its TTFT, decode by its capacity [USD/hour]."""
-        ttft = tuple(p for p in self.promises.latency if p.metric == "ttft_s")
+        ttft = tuple(p for p in self.promises.latency if p.metric == "ttft_s" and math.isinf(self.helps_at))
         margin = self._margin(self.promises.confidence)
         first = smallest_pool(self.prefills, self.rate, self.promises.only(ttft), 1, self.levels, None, True, margin)
         if isinstance(first, Shortfall):
@@ -480,8 +507,8 @@ class Disaggregated(Fleet):
         prefills, decodes = self.counts[0], self.counts[-1]
         if self.decode is None:
             return self.prefills.keeps(rate_per_s, prefills, self._as_first_tokens(self.promises.latency))
-        first = tuple(p for p in self.promises.latency if p.metric == "ttft_s")
-        both = tuple(p for p in self.promises.latency if p.metric != "ttft_s")
+        first = tuple(p for p in self.promises.latency if p.metric == "ttft_s" and math.isinf(self.helps_at))
+        both = tuple(p for p in self.promises.latency if p not in first)
         if first and not self.prefills.keeps(rate_per_s, prefills, first):
             return False
         return not both or self._behind(prefills).keeps(rate_per_s * self.decode_share, decodes, both)
@@ -607,6 +634,8 @@ class Disaggregated(Fleet):
         if routing.affinity and isinstance(self.prefill, SessionPool):
             spread = "prompts go where their prefix is"
         yield Remark("prefill_replica", {"spread": spread})
+        if self.helps_at < math.inf:
+            yield Remark("decode_helps", {"waiting": self.helps_at})
         if isinstance(self.prefill, SessionPool):
             yield Remark("prefill_caches")
 
