@@ -20,7 +20,9 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.accuracy.__main__ import FIGURES, GATED, judged, slipped  # noqa: E402
 from benchmarks.accuracy.engines import documented  # noqa: E402
 from benchmarks.accuracy.mixtures import Workers  # noqa: E402
+from benchmarks.accuracy.mlperf_data import published_lengths  # noqa: E402
 from benchmarks.accuracy.rows import Pair, rows_of  # noqa: E402
+from benchmarks.accuracy.serving import systems_of  # noqa: E402
 
 
 def _committed() -> list[dict[str, Any]]:
@@ -100,6 +102,15 @@ def test_rows_count_cells_once_and_bands_as_shares_of_the_prediction() -> None:
     row = rows_of(pairs)[0]
     assert (row.n, row.covered) == (2, pytest.approx(2 / 3))
     assert (row.median, row.worst) == (pytest.approx(0.2), pytest.approx(0.2))
+
+
+def test_columns_are_read_by_name_and_systems_told_apart_by_all_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.csv"
+    path.write_text("note,output_length,input_length\nx,20,100\ny,40,300\n")
+    prompt, output = published_lengths(path)
+    assert (prompt.tolist(), output.tolist()) == ([100.0, 300.0], [20.0, 40.0])
+    rows = [{"arm": "a", "tp": "1"}, {"arm": "b", "tp": "1"}, {"arm": "a", "tp": "2"}, {"arm": "b", "tp": "1"}]
+    assert {name: len(own) for name, own in systems_of(rows, "arm", "tp").items()} == {"a 1": 1, "b": 2, "a 2": 1}
 
 
 @pytest.mark.parametrize("mean", [600.0, 1024.0, 1500.0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cache, partial
@@ -13,7 +14,17 @@ import numpy as np
 import planner as fo
 from benchmarks.accuracy.mixtures import LADDER, RATIO, Workers, ratio_runs, served
 from benchmarks.accuracy.rows import SHARED, Pair
-from benchmarks.accuracy.serving import Load, completed_per_s, poisson, quantile, random, skipping, table, through
+from benchmarks.accuracy.serving import (
+    Load,
+    completed_per_s,
+    poisson,
+    quantile,
+    random,
+    skipping,
+    systems_of,
+    table,
+    through,
+)
 from planner.catalog.kv import kv_bytes_per_token, kv_capacity, window_share
 from planner.catalog.profiles import Profile, estimated_profile
 from planner.engines import engine as find_engine
@@ -167,9 +178,8 @@ def told_ladders(data: Path) -> Iterator[Sequence[object]]:
 def ladders_apart(data: Path) -> tuple[Ladder, ...]:
     """Prefill and decode on replicas of their own, prompts that share prefixes."""
     rows, found = list(table(data / "real" / "pd" / "ladder.csv")), []
-    for arm in sorted({r["arm"] for r in rows}):
+    for arm, own in systems_of(rows, "arm", "prefill", "decode", "gpu", "model", "engine").items():
         with skipping(arm):
-            own = [r for r in rows if r["arm"] == arm]
             (prefills, tp), (decodes, decode_tp) = (map(int, own[0][k].split("xTP")) for k in ("prefill", "decode"))
             device, model, _ = served(own[0]["gpu"], own[0]["model"], tp)
             engine, windows = own[0]["engine"].replace(" ", "@"), window_share(model)
@@ -190,15 +200,19 @@ def ladders_apart(data: Path) -> tuple[Ladder, ...]:
 
 
 def stated_rate(data: Path) -> Iterator[Pair]:
-    """A fleet of 8 x TP1 prefill and 2 x TP4 decode at a constant rate."""
+    """Fleets at a constant rate, their shapes told as `8xTP1 prefill + 2xTP4 decode`."""
     for row in table(data / "real" / "pd" / "rate45.csv"):
         with skipping("rate45.csv"):
-            device, model, _ = served(LADDER[0], "gpt-oss-120b", 1)
-            profiles = _profiles(LADDER[1], device, model, 1, 4)
-            first, second = split(profiles, (8, 2), (math.inf, _room(LADDER[1], device, model, 4)))
+            (prefills, tp), (decodes, decode_tp) = (
+                map(int, part) for part in re.findall(r"(\d+)xTP(\d+)", row["shape"])
+            )
+            device, model, _ = served(LADDER[0], "gpt-oss-120b", tp)
+            profiles = _profiles(LADDER[1], device, model, tp, decode_tp)
+            room = _room(LADDER[1], device, model, decode_tp)
+            first, second = split(profiles, (prefills, decodes), (math.inf, room))
             count, rate, prompt = int(row["requests"]), float(row["rate"]), float(row["input_tokens"])
             load = Load(np.arange(count) / rate, prompt, float(row["output_tokens"]))
-            run = through(load, first, decoders=second, transfer_s=transfer_s(model, prompt, 1))
+            run = through(load, first, decoders=second, transfer_s=transfer_s(model, prompt, min(tp, decode_tp)))
             overhead, band, name = profiles[0].api_overhead_s, profiles[0].band, f"{row['run']} {row['rate']}/s"
             yield Pair("pd_knee", "achieved", name, completed_per_s(run), float(row["achieved_per_s"]), band)
             yield Pair("pd_e2e", "e2e_p90", name, quantile(run.e2e_s, 0.9) + overhead, float(row["e2e_p90_s"]), band)
@@ -233,7 +247,7 @@ def ratios(data: Path) -> Iterator[Pair]:
             told_per_s, told_e2e, told_step, profile = _closed_loop(run)
             name = f"{run.prefills}P{run.decodes}D {run.cell}"
             measured = run.output_tokens * run.requests / float(run.row["duration"])
-            cells.setdefault(run.cell, []).append((told_per_s, measured))
+            cells.setdefault(f"{run.row['model_id']} {run.cell}", []).append((told_per_s, measured))
             steps_ms = (run.output_tokens - 1.0) * float(run.row["mean_tpot_ms"])
             e2e = 1e-3 * (float(run.row["mean_ttft_ms"]) + steps_ms)
             yield Pair("pd_e2e", "loop_e2e_mean", name, told_e2e, e2e, profile.band)
@@ -243,7 +257,7 @@ def ratios(data: Path) -> Iterator[Pair]:
     for cell, pairs in cells.items():
         best, chosen = max(m for _, m in pairs), max(pairs)[1]
         hits += chosen >= (1.0 - TIE) * best
-        yield Pair("pd_ratio", "of_the_best", cell, chosen, best)
+        yield Pair("pd_ratio", "of_the_best", cell.partition(" ")[2], chosen, best)
     if cells:
         yield Pair("pd_ratio", "cells_best", "all", float(hits), float(len(cells)))
 
@@ -258,9 +272,8 @@ def offload(data: Path) -> Iterator[Pair]:
 def ladders_cached(data: Path) -> tuple[Ladder, ...]:
     """Prefixes in GPU memory only, and with host memory behind it."""
     rows, found = list(table(data / "real" / "offload" / "ladders.csv")), []
-    for arm in dict.fromkeys(r["arm"] for r in rows):
+    for arm, own in systems_of(rows, "arm", "model", "gpu", "replicas", "tp").items():
         with skipping(arm):
-            own = [r for r in rows if r["arm"] == arm]
             count, tp = int(own[0]["replicas"]), int(own[0]["tp"])
             device, model, _ = served(own[0]["gpu"], own[0]["model"], tp)
             profile = estimated_profile(device, model, tp)

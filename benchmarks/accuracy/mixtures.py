@@ -99,10 +99,10 @@ class Workers:
 def ratio_runs(data: Path) -> Iterator[Workers]:
     """The runs at several P:D ratios; eight GPUs, so that a worker has all that its ratio leaves it."""
     rows = list(table(data / "real" / "pd" / "ratio.csv"))
-    means: dict[tuple[str, str], list[float]] = {}
+    means: dict[tuple[str, ...], list[float]] = {}
     for row in rows:
         with skipping("ratio.csv"):
-            means.setdefault((row["isl"], row["osl"]), []).append(
+            means.setdefault((row["model_id"], row["isl"], row["osl"]), []).append(
                 int(row["total_output_tokens"]) / int(row["completed"])
             )
     for row in rows:
@@ -111,7 +111,7 @@ def ratio_runs(data: Path) -> Iterator[Workers]:
             yield Workers(
                 prefills, decodes, 8 // (prefills + decodes), int(row["conc"]), done,
                 int(row["total_input_tokens"]) / done, int(row["total_output_tokens"]) / done, float(row["osl"]),
-                float(np.median(means[row["isl"], row["osl"]])), row,
+                float(np.median(means[row["model_id"], row["isl"], row["osl"]])), row,
             )  # fmt: skip
 
 

@@ -94,9 +94,8 @@ def published_lengths(path: Path) -> tuple[FloatArray, FloatArray]:
     """(input, output) tokens of every request; outputs that are not published are all one, shape (requests,)."""
     prompt, output = [], []
     for row in table(path):
-        values = list(row.values())
-        prompt.append(float(values[0]))
-        output.append(float(values[1]) if len(values) > 1 and values[1] else np.nan)
+        prompt.append(float(row["input_length"]))
+        output.append(float(row.get("output_length") or np.nan))
     out = np.array(output)
     if not np.isfinite(out).all() or out.mean() <= 0.0:
         out = np.ones(len(prompt))

@@ -28,6 +28,15 @@ def table(path: Path) -> Iterator[dict[str, str]]:
     yield from rows
 
 
+def systems_of(rows: Sequence[dict[str, str]], *columns: str) -> dict[str, list[dict[str, str]]]:
+    """Rows by what these columns say of their system, in order; it is named by the first, by all where two share that."""
+    found: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for row in rows:
+        found.setdefault(tuple(row.get(name) or "" for name in columns), []).append(row)
+    first = [key[0] for key in found]
+    return {key[0] if first.count(key[0]) == 1 else " ".join(key).strip(): own for key, own in found.items()}
+
+
 UNUSABLE = (FleetOptError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, OSError, csv.Error)
 """What unknown models and GPUs, and files that are broken, raise."""
 

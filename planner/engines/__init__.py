@@ -170,16 +170,24 @@ class Engine:
 
     @property
     def age(self) -> str:
-        """Which version its host times are from and how old they are, as people read it.
+        """Which version its host times are from and how old they are, as people read it; and how to ask for the newest's.
 
         >>> engine("vllm@0.11").age, engine("trtllm@1.3").age
         ('host times of vLLM 0.9 (2025-11)', 'host times of TensorRT-LLM 1.0 to 1.3 (2025-09)')
+        >>> engine("vllm").age
+        'host times of vLLM 0.9 (2025-11), the most measured; the newest: --engine vllm@0.27'
         """
         found = self.measured
         if found is None:
             return "host times of no version that anybody published"
         to = f" to {found.until}" if found.until else ""
-        return f"host times of {self.title} {found.since}{to} ({found.measured})"
+        newest = self.versions[-1].since
+        newer = (
+            f", the most measured; the newest: --engine {self.name}@{newest}"
+            if not self.version and newest != found.since
+            else ""
+        )
+        return f"host times of {self.title} {found.since}{to} ({found.measured}){newer}"
 
     @property
     def unmeasured(self) -> str:

@@ -78,7 +78,10 @@ class _Ask(ctypes.Structure):
 
     _fields_ = [
         *((n, _WHOLE) for n in ("rows", "pools", "sessions", "classes", "retries", "caches", "outages", "leaves")),
-        *((n, _DOUBLE) for n in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight", "helps_at")),
+        *(
+            (n, _DOUBLE)
+            for n in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight", "helps_at")
+        ),
         *((f"cache_{n}", _DOUBLE) for n in PrefixCache.__match_args__),
         ("limit_s", _DOUBLE * 3),
         ("late", _DOUBLE * 3),

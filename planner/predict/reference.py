@@ -412,7 +412,11 @@ class _Replay(Clock):
             return False
         waiting = len(self.front.waiting) + sum(r.new for r in self.front.replicas)
         late = waiting >= self.decoders.helps_at or not self.front.alive()
-        return late and self.decoders.helps_at < math.inf and self.everyone[-1].can_hold(self.inputs[row], self.outputs[row])
+        return (
+            late
+            and self.decoders.helps_at < math.inf
+            and self.everyone[-1].can_hold(self.inputs[row], self.outputs[row])
+        )
 
     def can_hold(self, row: int) -> bool:
         """Whether a request can ever be complete here."""

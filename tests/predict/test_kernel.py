@@ -117,7 +117,9 @@ def test_a_decode_replica_computes_the_prompt_that_would_wait_behind_another(pla
     """Iterations of a second: the third finds one waiting, and takes two of them at the decode replica, where the others come
     after its first chunk and third iteration; a fourth of one token waits all the same."""
     ones = np.ones(4)
-    asked = Requests(np.array([0.0, 0.1, 0.2, 0.3]), 6 * ones, np.array([3.0, 3, 3, 1]), 0 * ones, np.arange(4).astype(np.uint64))
+    asked = Requests(
+        np.array([0.0, 0.1, 0.2, 0.3]), 6 * ones, np.array([3.0, 3, 3, 1]), 0 * ones, np.arange(4).astype(np.uint64)
+    )
     second = Replicas(1, IterationModel(t0=1.0), token_budget=4)
     run = play(asked, Replicas(1, IterationModel(t0=1.0), engine="prefill"), decoders=Decoders(second, 0 * ones, 1.0))
     assert run.replica.tolist() == [0, 0, -1, 0] and run.decode_replica.tolist() == [0, 0, 0, -1]
