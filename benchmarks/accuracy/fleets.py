@@ -90,9 +90,11 @@ def climb(
 
 
 def climbs(rates: Sequence[float], groups: int, overhead_s: float, play: Callable[[Load], Run]) -> list[Stage]:
-    """The mean of several ladders, stage by stage."""
-    several = zip(*(climb(rates, groups, overhead_s, play, draw) for draw in range(DRAWS)), strict=True)
-    return [Stage(*map(float, np.mean([astuple(stage) for stage in same], axis=0))) for same in several]
+    """The mean of several ladders, stage by stage; a rate that was measured twice is climbed once."""
+    rising = sorted({*rates})
+    several = zip(*(climb(rising, groups, overhead_s, play, draw) for draw in range(DRAWS)), strict=True)
+    means = [Stage(*map(float, np.mean([astuple(stage) for stage in same], axis=0))) for same in several]
+    return [means[rising.index(rate)] for rate in rates]
 
 
 def _profiles(engine: str, device: GpuSpec, model: ModelSpec, tp: int, decode_tp: int) -> tuple[Profile, Profile]:

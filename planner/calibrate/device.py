@@ -302,6 +302,9 @@ def _word(cell: str) -> str | None:
     return None if not cell or cell.startswith("[") else cell[:80]
 
 
+ALL_REDUCE, GATHERS = "an all-reduce", "gathers"
+"""What GPUs of a group do together: sum their hidden states, or get those of all and give each its own sums back."""
+
 SIZES = (1, 16, 128, 1024, 8192)
 """Tokens whose hidden states are summed."""
 
@@ -312,14 +315,16 @@ WAIT_S = 120.0
 """Starting the processes included."""
 
 
-def allreduce_seconds(
-    tp: int, hidden: int, *, device: str = "cuda", sizes: tuple[int, ...] = SIZES, wait_s: float = WAIT_S
+def collective_seconds(
+    what: str, gpus: int, hidden: int, *, device: str = "cuda", sizes: tuple[int, ...] = SIZES, wait_s: float = WAIT_S
 ) -> dict[int, float]:
-    """Time of one all-reduce of the hidden states of so many tokens, in the dtype engines sum them in.
+    """Time of one collective operation on the hidden states of so many tokens of each GPU, in the dtype engines sum them in.
 
     Parameters
     ----------
-    tp
+    what
+        :data:`ALL_REDUCE`, or :data:`GATHERS`: to all copies of the attention and, summed, back.
+    gpus
         GPUs of the group [GPUs].
     hidden
         Width of a hidden state [values].
@@ -341,14 +346,21 @@ def allreduce_seconds(
         When a process fails, ends or does not answer in time.
     """
     with tempfile.TemporaryDirectory() as folder:
-        job = {"world": tp, "hidden": hidden, "device": device, "store": str(Path(folder) / "store"), "sizes": sizes}
+        job = {
+            "what": what,
+            "world": gpus,
+            "hidden": hidden,
+            "device": device,
+            "store": str(Path(folder) / "store"),
+            "sizes": sizes,
+        }
         running = [
             subprocess.Popen(
                 [sys.executable, "-m", "planner.calibrate.device", json.dumps({**job, "rank": rank})],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
             )
-            for rank in range(tp)
+            for rank in range(gpus)
         ]  # fmt: skip
         until = time.monotonic() + wait_s
         answers = []
@@ -357,10 +369,10 @@ def allreduce_seconds(
                 out, told = process.communicate(timeout=max(0.1, until - time.monotonic()))
                 if process.returncode != 0:
                     why = told.strip().splitlines()[-1:] or ["it ended without a word"]
-                    raise CalibrationError(f"an all-reduce over {tp} processes failed: {why[0][:200]}")
+                    raise CalibrationError(f"{what} over {gpus} processes failed: {why[0][:200]}")
                 answers.append(out)
         except subprocess.TimeoutExpired:
-            raise CalibrationError(f"an all-reduce over {tp} processes took more than {wait_s:g} s") from None
+            raise CalibrationError(f"{what} over {gpus} processes took more than {wait_s:g} s") from None
         finally:
             for process in running:
                 with contextlib.suppress(OSError, ValueError), process:
@@ -383,16 +395,22 @@ def main() -> None:
         "nccl" if machine.cuda else "gloo", init_method=f"file://{given['store']}", rank=rank, world_size=world
     )
     place = f"cuda:{rank}" if machine.cuda else "cpu"
-    ones = torch.ones(8, device=place)
-    distributed.all_reduce(ones)
-    if not bool((ones == world).all()):
-        raise SystemExit("the sum of ones is not the number of processes")
     found = {}
     for tokens in given["sizes"]:
-        part = torch.zeros(tokens, given["hidden"], device=place, dtype=torch.bfloat16)
+        part = torch.ones(tokens, given["hidden"], device=place, dtype=torch.bfloat16)
+        whole = torch.empty(world * tokens, given["hidden"], device=place, dtype=torch.bfloat16)
 
-        def call(_: int, part: Any = part) -> None:
-            distributed.all_reduce(part)
+        def call(_: int, part: Any = part, whole: Any = whole) -> None:
+            if given["what"] == ALL_REDUCE:
+                distributed.all_reduce(part)
+            else:
+                distributed.all_gather_into_tensor(whole, part)
+                distributed.reduce_scatter_tensor(part, whole)
+
+        call(0)
+        if not bool((part == world).all()):
+            raise SystemExit("the sum of ones is not the number of processes")
+        part.zero_()
 
         # all take part in every call: as many from each, whatever they take
         found[tokens] = machine.seconds(call, CALLS, 0.0, min, REPEATS)

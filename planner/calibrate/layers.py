@@ -17,7 +17,7 @@ from planner.calibrate import kernels
 from planner.calibrate.device import NOT_THERE, Device, DeviceFull, refuse_full
 from planner.calibrate.points import Batch
 from planner.errors import CalibrationError, InputError
-from planner.machine.hardware import DTYPE_BYTES, ModelSpec, shard
+from planner.machine.hardware import DTYPE_BYTES, ModelSpec, Parallelism, shard
 
 LAYERS_BUILT = 3
 """So many stand for all of a kind, fewer where they do not fit."""
@@ -73,8 +73,9 @@ class Layers:
     machine
         What they run on.
     model, tp
-        The model, and the size of the group one GPU stands for [GPUs]. fp8 weights have a scale a block where the model's family
-        ships it and torch has the kernel.
+        The model, and the size of the group one GPU stands for, or how a replica spreads the model [GPUs]: whole experts see the
+        tokens of all copies of the attention, and the GPU is the one that most go to. fp8 weights have a scale a block where the
+        model's family ships it and torch has the kernel.
 
     Raises
     ------
@@ -84,8 +85,12 @@ class Layers:
         When the heads cannot be divided.
     """
 
-    def __init__(self, machine: Device, model: ModelSpec, tp: int) -> None:
+    def __init__(self, machine: Device, model: ModelSpec, tp: int | Parallelism) -> None:
         torch, self.machine, self.model = machine.torch, machine, model
+        self.spread = Parallelism.of(tp)
+        tp, expert_gpus = self.spread.tp, self.spread.ep
+        if expert_gpus > 1 and (not model.experts or model.experts % expert_gpus):
+            raise InputError(f"{model.name}: {model.experts} experts cannot be spread over {expert_gpus} GPUs")
         self.torch, self.device, self.dtype = torch, machine.kind, machine.dtype
         if model.q_heads % tp:
             raise InputError(f"{model.name}: {model.q_heads} attention heads cannot be divided over tp={tp}")
@@ -99,7 +104,8 @@ class Layers:
         self.grouped = _Grouped(machine, model) if model.experts else None
         size = model.qk_rope_head_dim if self.latent else model.head_dim
         self.inner = -(-model.intermediate_size // tp)
-        self.expert_inner = -(-model.moe_intermediate_size // tp)
+        self.experts = model.experts // expert_gpus
+        self.expert_inner = -(-model.moe_intermediate_size // (tp if expert_gpus == 1 else 1))
         self.shared_inner = -(-model.shared_width // tp)
         self.between = kernels.Between(machine, model.hidden_size, size, max(16, self.inner or self.expert_inner))
         self.turns = kernels.rotations(machine, model.max_context, size)
@@ -115,7 +121,7 @@ class Layers:
         if self.joined is None and not self.latent:
             self.attention_note += "; decodes and prompts of a mixed batch as two kernels"
         self.counts = _kinds(model)
-        part = shard(model, tp)
+        part = shard(model, tp, expert_gpus if expert_gpus > 1 else None)
         element = DTYPE_BYTES[model.weight_dtype]
         mixer, rest = part.mixer_parameters / model.layers, part.expert_parameters + part.mlp_parameters
         free_bytes = machine.free_bytes()
@@ -197,7 +203,7 @@ class Layers:
         made["router"] = self._random(m.experts, h).to(self.dtype)
         assert self.grouped is not None
         made["experts"] = tuple(
-            self.grouped.weights(partial(self._random, rows, columns), m.experts)
+            self.grouped.weights(partial(self._random, rows, columns), self.experts)
             for rows, columns in ((2 * self.expert_inner, h), (h, self.expert_inner))
         )
         return made
@@ -275,19 +281,29 @@ class Layers:
         (x @ weights["router"].t()).softmax(-1).topk(self.model.experts_per_token)
         up, down = weights["experts"]
         token_of, back, ends = route
-        done = self.grouped(self.between.gated(self.grouped(x.index_select(0, token_of), up, ends)), down, ends)
-        parts = done.index_select(0, back).view(x.shape[0], -1, x.shape[1])
+        # tokens of other copies come as they would from them
+        seen = x if self.spread.dp == 1 else x.repeat(self.spread.dp, 1)
+        done = self.grouped(self.between.gated(self.grouped(seen.index_select(0, token_of), up, ends)), down, ends)
         # with random weights the mean of their answers stands for the router's
-        found = parts.mean(1)
+        if self.spread.ep == 1:
+            found = done.index_select(0, back).view(x.shape[0], -1, x.shape[1]).mean(1)
+        else:
+            # what other GPUs add comes with the sums over the group
+            every = self.torch.zeros_like(seen).index_add_(0, token_of, done)
+            found = every[: x.shape[0]] / self.model.experts_per_token
         return found if own is None else found + own
 
     def _route(self, tokens: int) -> _Route:
-        """Which experts the tokens of a batch go to: drawn evenly, without one twice for a token."""
-        torch, k = self.torch, self.model.experts_per_token
+        """Which experts the tokens of a batch go to: drawn evenly, without one twice for a token; of several GPUs' those of the
+        GPU that most go to."""
+        torch, k, own = self.torch, self.model.experts_per_token, self.experts
         rng = np.random.default_rng(0)
-        drawn = np.argpartition(rng.random((tokens, self.model.experts)), k - 1, axis=1)[:, :k].ravel()
-        order = np.argsort(drawn, kind="stable")
-        ends = np.cumsum(np.bincount(drawn, minlength=self.model.experts))
+        every = tokens * self.spread.dp
+        drawn = np.argpartition(rng.random((every, self.model.experts)), k - 1, axis=1)[:, :k].ravel()
+        busiest = int(np.bincount(drawn // own).argmax())
+        here = np.flatnonzero(drawn // own == busiest)
+        order = here[np.argsort(drawn[here], kind="stable")]
+        ends = np.cumsum(np.bincount(drawn[here] - busiest * own, minlength=own))
         return (
             torch.tensor(order // k, device=self.device, dtype=torch.int64),
             torch.tensor(np.argsort(order), device=self.device, dtype=torch.int64),

@@ -18,14 +18,22 @@ from typing import Any
 
 import numpy as np
 
-from planner.calibrate.device import Device, DeviceFull, allreduce_seconds, device_full, load_torch
+from planner.calibrate.device import (
+    ALL_REDUCE,
+    GATHERS,
+    Device,
+    DeviceFull,
+    collective_seconds,
+    device_full,
+    load_torch,
+)
 from planner.calibrate.fit import log_slopes, times
 from planner.calibrate.layers import Layers, refuse_unsupported
 from planner.calibrate.points import Batch, Points
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PCIE_BYTES_PER_S, shard_shape
-from planner.machine.hardware import GpuSpec, ModelSpec
+from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.shared.documents import load_document
 from planner.shared.remarks import Remark, those_that_hold
 
@@ -211,31 +219,71 @@ Progress = Callable[[int, int, str], None]
 """Called with (points done, points in all, what is measured)."""
 
 
-def _allreduce(device: Device, gpu: GpuSpec, model: ModelSpec, tp: int) -> tuple[Callable[[int], float], str]:
-    """Time of one iteration's all-reduces by tokens [s], measured where the GPUs are there, else estimated."""
-    if tp == 1:
-        return (lambda tokens: 0.0), ""
-    calls = 2 * model.layers
-    why = ""
-    if device.cuda and device.torch.cuda.device_count() >= tp:
-        try:
-            times = allreduce_seconds(tp, model.hidden_size)
-            log_sizes, log_times = np.log(list(times)), np.log(list(times.values()))
-            return (
-                lambda tokens: calls * math.exp(float(np.interp(math.log(max(1, tokens)), log_sizes, log_times))),
-                str(Remark("all_reduce_measured", {"tp": tp})),
-            )
-        except CalibrationError as error:
-            why = f" ({error.message})"
-    link = gpu.link_bytes_per_s or PCIE_BYTES_PER_S
-    per_token = shard_shape(model, tp).allreduce_bytes_per_token / link
-    latency = calls * ALLREDUCE_LATENCY_S[(gpu.link_bytes_per_s or 0.0) > 1e11]
-    return (lambda tokens: latency + per_token * tokens, str(Remark("all_reduce_estimated", {"tp": tp, "why": why})))
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """What the GPUs of a group do together in an iteration.
+
+    Parameters
+    ----------
+    what, gpus
+        See :func:`planner.calibrate.device.collective_seconds`.
+    calls, trips
+        How often in an iteration, and how often each crosses the group [1].
+    bytes_per_token
+        Over a GPU's link in all of them, per token of the batch [bytes].
+    tokens
+        Tokens of a GPU, per token of the batch [1].
+    """
+
+    what: str
+    gpus: int
+    calls: int
+    trips: int
+    bytes_per_token: float
+    tokens: float = 1.0
+
+    def times(self, device: Device, gpu: GpuSpec, model: ModelSpec) -> tuple[Callable[[int], float], str]:
+        """Time of an iteration's by tokens [s], measured where the GPUs are there, else estimated; and what is said of it."""
+        why, told = "", {"what": self.what.removeprefix("an "), "gpus": self.gpus}
+        if device.cuda and device.torch.cuda.device_count() >= self.gpus:
+            try:
+                times = collective_seconds(self.what, self.gpus, model.hidden_size)
+                log_sizes, log_times = np.log(list(times)), np.log(list(times.values()))
+
+                def measured(tokens: int) -> float:
+                    own = math.log(max(1.0, self.tokens * tokens))
+                    return self.calls * math.exp(float(np.interp(own, log_sizes, log_times)))
+
+                return measured, str(Remark("collective_measured", told))
+            except CalibrationError as error:
+                why = f" ({error.message})"
+        link = gpu.link_bytes_per_s or PCIE_BYTES_PER_S
+        latency = self.calls * self.trips * ALLREDUCE_LATENCY_S[(gpu.link_bytes_per_s or 0.0) > 1e11]
+        estimated = Remark("collective_estimated", {**told, "why": why})
+        return (lambda tokens: latency + self.bytes_per_token / link * tokens), str(estimated)
 
 
-def _design(layers: Layers, tp: int, points: int) -> tuple[Batch, ...]:
+def collectives(model: ModelSpec, spread: Parallelism) -> list[Collective]:
+    """All that the GPUs of a replica do together: sums within a tensor-parallel group, ways to the experts and back between copies.
+
+    >>> m = TINY_MODEL
+    >>> [(c.what, c.gpus, c.calls) for c in collectives(m, Parallelism(2))], collectives(m, Parallelism(1))
+    ([('an all-reduce', 2, 4)], [])
+    """
+    shape, found = shard_shape(model, spread.tp, spread.stage_gpus), []
+    apart = model.expert_layers if spread.dp > 1 else 0
+    if spread.tp > 1:
+        calls = 2 * model.layers - apart
+        found.append(Collective(ALL_REDUCE, spread.tp, calls, 1, shape.allreduce_bytes_per_token))
+    if apart:
+        of_each = 1.0 / spread.tp
+        found.append(Collective(GATHERS, spread.stage_gpus, apart, 2, shape.dispatch_bytes_per_token, of_each))
+    return found
+
+
+def _design(layers: Layers, points: int) -> tuple[Batch, ...]:
     """The batches to measure, in half of the memory that is left."""
-    machine, model = layers.machine, layers.model
+    machine, model, tp = layers.machine, layers.model, layers.spread.tp
     built = sum(len(kept) for kept in layers.weights.values())
     room = int(0.5 * machine.free_bytes() / (layers.kv_values * layers.head.element_size() * built))
     most, longest, tokens = (2_000_000, None, 8192) if machine.cuda else (CPU_ROOM, CPU_CONTEXT, CPU_TOKENS)
@@ -263,7 +311,7 @@ def _timed(layers: Layers, batch: Batch, budget: float) -> float:
     return layers_s + machine.seconds(head, 1, 0.2 * budget)
 
 
-def _notes(layers: Layers, reduce_note: str, skipped: int, too_large: int) -> tuple[str, ...]:
+def _notes(layers: Layers, together: Sequence[str], skipped: int, too_large: int) -> tuple[str, ...]:
     """What was built, what was left out, and what the times do not hold."""
     machine, fused = layers.machine, layers.between.fused
     before = those_that_hold([(True, "layers_built", {"built": layers.built})])
@@ -278,7 +326,7 @@ def _notes(layers: Layers, reduce_note: str, skipped: int, too_large: int) -> tu
         (machine.launched, "not_captured", {"timings": machine.launched}),
     ])  # fmt: skip
     attention = [layers.attention_note] if machine.cuda else []
-    return (*before, *layers.notes, *filter(None, [reduce_note]), *after, *attention, *kernels)
+    return (*before, *layers.notes, *together, *after, *attention, *kernels)
 
 
 def measure(
@@ -286,7 +334,7 @@ def measure(
     model: ModelSpec,
     prior: IterationModel,
     *,
-    tp: int = 1,
+    tp: int | Parallelism = 1,
     device: str = "cuda",
     points: int = 24,
     sentinels: int = 4,
@@ -304,7 +352,8 @@ def measure(
     prior
         Roofline estimate, to skip batches that would take the whole time.
     tp
-        GPUs of the group; on fewer, one GPU measures its share of the model [GPUs].
+        GPUs of the group, or how a replica spreads the model, without stages; one GPU measures its share of it, and the batches are
+        those of one copy [GPUs].
     device
         ``cuda`` or ``cpu``.
     points
@@ -336,12 +385,12 @@ def measure(
         layers = Layers(machine, model, tp)
     except torch.cuda.OutOfMemoryError as error:
         raise CalibrationError(f"a few layers of {model.name} do not fit on {machine.name}: {error}") from None
-    batches = _design(layers, tp, points)
+    batches = _design(layers, points)
     plan = measuring_order(batches, sentinels=sentinels)
     layers.reserve(
         max(2 * max(b.decodes * b.context + b.prefills * (b.past_tokens + b.new_tokens) for b in batches), 4096)
     )
-    reduce_time, reduce_note = _allreduce(machine, gpu, model, tp)
+    together = [one.times(machine, gpu, model) for one in collectives(model, layers.spread)]
     budget = min(POINT_SECONDS, 0.6 * max_seconds / len(plan))
     _warm(layers, plan[0].batch)
     begun = time.monotonic()
@@ -357,7 +406,7 @@ def measure(
             skipped += 1
             continue
         try:
-            total = _timed(layers, batch, budget) + reduce_time(batch.tokens)
+            total = _timed(layers, batch, budget) + math.fsum(times(batch.tokens) for times, _ in together)
         except (RuntimeError, DeviceFull) as error:
             if not device_full(torch, error):
                 raise
@@ -370,7 +419,7 @@ def measure(
         progress(len(plan), len(plan), "done")
     cuda = f", CUDA {torch.version.cuda}" if machine.cuda else ""
     told = {
-        "notes": _notes(layers, reduce_note, skipped, too_large),
+        "notes": _notes(layers, [note for _, note in together], skipped, too_large),
         "engine_version": f"torch {torch.__version__}{cuda}",
         "source": f"measured on {machine.name} in {time.monotonic() - begun:.0f} s",
     }

@@ -18,6 +18,7 @@ import numpy as np
 from planner.calibrate.closed_loop import FloatArray, ServerPoint
 from planner.catalog.profiles import Profile
 from planner.errors import InputError, refuse, refuse_unknown
+from planner.machine.hardware import Parallelism
 from planner.shared.documents import counted, parse_json, printable, read_text
 from planner.shared.writing import write_text
 from planner.units import LEAST, MOST, MOST_SECONDS
@@ -241,12 +242,20 @@ class RawPoints:
         ]  # fmt: skip
 
     @property
+    def spread(self) -> Parallelism:
+        """How the replica spreads the model; one GPU where nothing is said."""
+        found = {name: self.header.get(name) or least for name, least in (("tp", 1), ("dp", 1), ("ep", 0))}
+        for name, value in found.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InputError(
+                    f"{self.name}:1: {name} must be a whole number >= 1, got {printable(str(value), 60)!r}"
+                )
+        return Parallelism(**found)
+
+    @property
     def tp(self) -> int:
-        """GPUs of the replica; one where nothing is said."""
-        found = self.header.get("tp") or 1
-        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-            raise InputError(f"{self.name}:1: tp must be a whole number >= 1, got {printable(str(found), 60)!r}")
-        return found
+        """GPUs of a tensor-parallel group."""
+        return self.spread.tp
 
     def iterations(self) -> Points:
         """The rows as iterations."""

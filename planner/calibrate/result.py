@@ -53,7 +53,7 @@ def _rounded(model: IterationModel) -> IterationModel:
     )
 
 
-def profile_of_iterations(fit: Fit, gpu: str, model: ModelSpec, tp: int, **details: Any) -> Profile:
+def profile_of_iterations(fit: Fit, gpu: str, model: ModelSpec, tp: int | Parallelism, **details: Any) -> Profile:
     """Profile of measured iterations; `details` are further fields of it."""
     named = {"context": "context_tokens", "tokens": "batch_tokens"}
     # x = 0 alone cannot tell "no interference seen" from "never looked"

@@ -68,10 +68,10 @@ class Asked:
     files
         Measurements to read instead: results of load generators, raw points, CSVs of iterations or server points. With
         neither, this machine's device is measured.
-    gpu, model, tp, ep
+    gpu, model, tp, dp, ep
         What the measurements are of; `model` defaults to the one the server serves, to Llama 3.1 8B on a device. Where the
-        catalog knows neither GPU nor model of a server, no estimate holds the fit. `ep` of servers: the GPUs of `tp` over which
-        whole experts are spread, all or none.
+        catalog knows neither GPU nor model of a server, no estimate holds the fit. `dp`: copies of the attention, among which a
+        server's requests are shared out; `ep`: the GPUs over which whole experts are spread, all or none.
     device
         ``cuda``, or ``cpu`` to try the path.
     reach
@@ -107,6 +107,7 @@ class Asked:
     gpu: str | None = None
     model: str | None = None
     tp: int | None = None
+    dp: int | None = None
     ep: int | None = None
     device: str = "cuda"
     reach: OperatingRange | None = None
@@ -130,14 +131,10 @@ class Asked:
             raise InputError(f"{' and '.join(given)} are two sources of measurements", "Give one of them.")
         if self.max_seconds is not None and not 0.0 < self.max_seconds < 1e6:
             raise InputError(f"max_seconds must be positive, got {self.max_seconds!r}")
-        if self.ep not in (None, 1) and not (self.server or self.files or self.launch):
-            raise InputError(
-                "ep: one device says nothing of experts spread over several", "Measure a server: --server URL."
-            )
 
     def spread(self, tp: int | None) -> Parallelism:
-        """How a server spreads the model over so many GPUs."""
-        return Parallelism(tp or 1, ep=self.ep or 0)
+        """How a replica spreads the model, with groups of so many GPUs."""
+        return Parallelism(tp or 1, dp=self.dp or 1, ep=self.ep or 0)
 
     def wants(self, device: GpuSpec, network: ModelSpec, size: int) -> bool:
         """Whether a group of measurements is of the GPU, model and parallelism that were named."""
@@ -223,7 +220,7 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
                 f"{raw.name}:1: {model_name} on {gpu_name} is not in the catalog", "Name both in its header."
             )
         details["engine"] = text["engine"] or "iterations from a file"
-        return replace(_of_iterations(raw.iterations(), (*pair, raw.tp), **details), raw=raw).checked(force)
+        return replace(_of_iterations(raw.iterations(), (*pair, raw.spread), **details), raw=raw).checked(force)
 
     number = {k: raw.header.get(k) for k in ("token_budget", "slots", "kv_tokens")}
     for key, value in number.items():
@@ -234,10 +231,7 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
         refuse_unknown(f"{raw.name}:1: scheduling", printable(str(scheduling), 60), SCHEDULING)
     details |= {"engine": text["engine"] or "server", "kv_tokens": number.pop("kv_tokens")}
     rules = {"scheduling": scheduling, "steady": bool(raw.header.get("steady", False)), **number}
-    ep = raw.header.get("ep") or 0
-    if isinstance(ep, bool) or not isinstance(ep, int):
-        raise InputError(f"{raw.name}:1: ep must be a whole number, got {printable(str(ep))!r}")
-    shown = (gpu_name, _named(model_name) if pair is None else pair[1], Parallelism(raw.tp, ep=ep))
+    shown = (gpu_name, _named(model_name) if pair is None else pair[1], raw.spread)
     return replace(_of_server(raw.server_points(), shown, pair, rules, **details), raw=raw).checked(force)
 
 
@@ -358,7 +352,9 @@ def _of_server(
     **details
         Further fields of the profile.
     """
-    fit = fit_server(measured, None if pair is None else _server_prior(*pair, of[2], details["engine"]), **rules)
+    # a copy of the attention has its share of what is in flight
+    own = [replace(p, concurrency=max(p.concurrency / of[2].dp, 1.0)) for p in measured]
+    fit = fit_server(own, None if pair is None else _server_prior(*pair, of[2], details["engine"]), **rules)
     profile = profile_of_server(fit, *of, automatic=pair is not None, **details)
     header = {**_header(profile), "steady": bool(recorded)}
     # what a fit chose, the next may choose otherwise
@@ -367,7 +363,7 @@ def _of_server(
         header["slots"] = fit.rules.slots
     header |= clock() if recorded else {}
     rows = [{**asdict(point), **more} for point, more in zip(measured, recorded or [{}] * len(measured), strict=True)]
-    doubts = () if pair is None else _impossible(fit, measured, pair, of[2].tp)
+    doubts = () if pair is None else _impossible(fit, own, pair, of[2].tp)
     raw = RawPoints("server", header, rows)
     return Calibration(profile, raw, server_fit=fit, notes=details.get("notes", ()), doubts=doubts)
 
@@ -380,7 +376,7 @@ def _device(asked: Asked) -> Calibration:
     CalibrationError
         Without torch or GPU, on another GPU than named, or when nothing could be fitted.
     """
-    on_cpu, tp = asked.device == "cpu", asked.tp or 1
+    on_cpu, tp = asked.device == "cpu", asked.spread(asked.tp)
     model = asked.model or ("tiny" if on_cpu else "llama-3.1-8b")
     network = TINY_MODEL if model.lower() == "tiny" else known_model(model)
     spec = CPU if on_cpu else _named_device(asked)
@@ -415,7 +411,7 @@ def _named_device(asked: Asked) -> GpuSpec:
 
 def _of_iterations(
     measured: Points,
-    of: tuple[GpuSpec, ModelSpec, int],
+    of: tuple[GpuSpec, ModelSpec, int | Parallelism],
     prior: IterationModel | None = None,
     recorded: Mapping[str, Any] | None = None,
     **details: Any,
@@ -435,7 +431,7 @@ def _of_iterations(
 
 
 _HEADER = (
-    "name", "gpu", "model", "tp", "ep", "weight_dtype", "kv_dtype", "engine", "engine_version", "date", "source", "kv_tokens",
+    "name", "gpu", "model", "tp", "dp", "ep", "weight_dtype", "kv_dtype", "engine", "engine_version", "date", "source", "kv_tokens",
 )  # fmt: skip
 """What raw points must say to be fitted again."""
 

@@ -16,7 +16,7 @@ from planner.cli.output import draw, emit, progress_bar, renderer, say
 from planner.errors import InputError
 from planner.units import parse_duration
 
-AS_GIVEN = ("gpu", "tp", "ep", "engine", "device", "scheduling", "token_budget", "points", "force", "source")
+AS_GIVEN = ("gpu", "tp", "dp", "ep", "engine", "device", "scheduling", "token_budget", "points", "force", "source")
 """Options that are passed on as they are."""
 
 OWN: opt.Table = {
@@ -24,7 +24,8 @@ OWN: opt.Table = {
         "gpu -g": "GPU the measurements are of; checked on this machine.",
         "model -m": "Model name, folder or config.json, or the server's name for it; `tiny` with --device cpu.",
         "tp": (int, "GPUs per replica. Default 1."),
-        "ep": (int, "GPUs of a server's replica that whole experts are spread over: all, or 1. Default 1."),
+        "dp": (int, "Copies of the attention in a replica, each of --tp GPUs. Default 1."),
+        "ep": (int, "GPUs of a replica that whole experts are spread over: all, or 1. Default all with --dp, else 1."),
     },
     "A running server": {
         "server": "Address of an OpenAI-compatible server: http://host:8000.",

@@ -16,8 +16,8 @@ from planner.calibrate.kernels import matrix_kernel, other_attention, plain_atte
 from planner.calibrate.layers import Layers
 from planner.calibrate.microbench import TINY_MODEL
 from planner.calibrate.points import Batch
-from planner.errors import CalibrationError
-from planner.machine.hardware import ModelSpec, shard
+from planner.errors import CalibrationError, InputError
+from planner.machine.hardware import ModelSpec, Parallelism, shard
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -33,7 +33,7 @@ WINDOWED = replace(TINY_MODEL, name="tiny-windowed", sliding_window=12, full_att
 DECODES, PROMPT, CHUNK, MIXED = Batch(3, 32), Batch(0, 0, 2, 16), Batch(0, 0, 1, 16, 32), Batch(3, 32, 1, 16)
 
 
-def layers_of(model: ModelSpec, tp: int = 1, dtype: Any = None) -> Layers:
+def layers_of(model: ModelSpec, tp: int | Parallelism = 1, dtype: Any = None) -> Layers:
     machine = Device(torch, "cpu")
     machine.dtype = dtype or torch.float32
     made = Layers(machine, model, tp)
@@ -130,6 +130,27 @@ def test_experts_compute_what_one_by_one_would() -> None:
             wanted[token] += layers.between.gated(x[token] @ up[expert].t()) @ down[expert].t() / 2
     first, second = weights["mlp"]
     assert torch.allclose(got, wanted + second(layers.between.gated(first(x))), atol=1e-4)
+
+
+def test_whole_experts_see_the_tokens_of_all_copies_on_the_gpu_that_most_go_to() -> None:
+    """Of 8 experts on 4 GPUs two are here, uncut; a token's answers are what those of its experts that are here add."""
+    layers = layers_of(EXPERTS, Parallelism(dp=4))
+    assert layers.q_heads == EXPERTS.q_heads and layers.expert_inner == EXPERTS.moe_intermediate_size
+    weights, x = layers.weights["experts"][0], torch.randn(10, 256)
+    token_of, back, last = layers._route(10)
+    (up, _), (down, _) = weights["experts"]
+    assert up.shape[0] == down.shape[0] == 2 and len(last) == 2
+    # 40 tokens go to two experts each, 80 in all, 20 a GPU on average
+    assert 20 <= int(last[-1]) == len(token_of) <= 40 and int(token_of.max()) >= 10
+    got, seen = layers._feed_forward(weights, x, (token_of, back, last)), x.repeat(4, 1)
+    wanted = torch.zeros(40, 256)
+    for row, token in enumerate(token_of.tolist()):
+        expert = int(row >= int(last[0]))
+        wanted[token] += layers.between.gated(seen[token] @ up[expert].t()) @ down[expert].t() / 2
+    first, second = weights["mlp"]
+    assert torch.allclose(got, wanted[:10] + second(layers.between.gated(first(x))), atol=1e-4)
+    with pytest.raises(InputError, match="8 experts cannot be spread over 3"):
+        layers_of(EXPERTS, Parallelism(dp=3))
 
 
 def test_a_latent_decode_reads_its_weights_once_and_the_latents_twice() -> None:
@@ -424,11 +445,12 @@ def test_a_layer_has_two_norms_a_turn_and_a_gate(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.long("two processes with PyTorch")
-def test_an_all_reduce_over_two_processes() -> None:
+@pytest.mark.parametrize("what", ["an all-reduce", "gathers"])
+def test_collectives_over_two_processes(what: str) -> None:
     """Each process checks that the sum of ones is two before anything is timed."""
-    from planner.calibrate.device import allreduce_seconds
+    from planner.calibrate.device import collective_seconds
 
-    times = allreduce_seconds(2, 64, device="cpu", sizes=(1, 64))
+    times = collective_seconds(what, 2, 64, device="cpu", sizes=(1, 64))
     assert set(times) == {1, 64} and all(0.0 < t < 10.0 for t in times.values())
-    with pytest.raises(CalibrationError, match="all-reduce over 2 processes"):
-        allreduce_seconds(2, 64, device="cuda", sizes=(1,), wait_s=60.0)
+    with pytest.raises(CalibrationError, match=f"{what} over 2 processes"):
+        collective_seconds(what, 2, 64, device="cuda", sizes=(1,), wait_s=60.0)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from planner.calibrate.device import GpuState, read_gpu_state, same_device
-from planner.calibrate.microbench import CPU, TINY_MODEL, measure
+from planner.calibrate.microbench import CPU, TINY_MODEL, collectives, measure
 from planner.calibrate.run import calibrate
 from planner.catalog.profiles import load_profile, save_profile
 from planner.errors import CalibrationError, InputError
-from planner.iteration.roofline import roofline
+from planner.iteration.roofline import PCIE_BYTES_PER_S, roofline
+from planner.machine.hardware import Parallelism
 
 PRIOR = roofline(CPU, TINY_MODEL)
 
@@ -125,6 +128,47 @@ def test_whole_path_on_a_cpu(tmp_path) -> None:  # type: ignore[no-untyped-def]
     assert model_fit.time(64, 64 * 256) > model_fit.time(1, 256) > 0.0
     path = save_profile(result.profile, tmp_path)
     assert load_profile(path) == result.profile
+
+
+def test_collectives_are_counted_and_take_the_times_that_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 4 layers 3 have experts; DP2 x TP2 sums after 4 attentions and one dense layer, and gathers thrice. Planted: a sum takes
+    10 us, gathers 20 us and 1 us for each of a GPU's tokens, of which the two GPUs of a copy share 64."""
+    mixture = replace(
+        TINY_MODEL,
+        layers=4,
+        full_attention_layers=4,
+        experts=8,
+        experts_per_token=2,
+        moe_intermediate_size=64,
+        dense_layers=1,
+    )
+    found = collectives(mixture, Parallelism(2, dp=2))
+    assert [(c.what, c.gpus, c.calls, c.trips) for c in found] == [("an all-reduce", 2, 5, 1), ("gathers", 4, 3, 2)]
+    assert [c.what for c in collectives(mixture, Parallelism(8, ep=8))] == ["an all-reduce"]
+    planted = {"an all-reduce": lambda n: 1e-5, "gathers": lambda n: 2e-5 + 1e-6 * n}
+    module = sys.modules[collectives.__module__]
+    monkeypatch.setattr(
+        module, "collective_seconds", lambda what, gpus, hidden: {n: planted[what](n) for n in (1, 32, 1024)}
+    )
+    machine: Any = SimpleNamespace(cuda=True, torch=SimpleNamespace(cuda=SimpleNamespace(device_count=lambda: 4)))
+    times = [c.times(machine, CPU, mixture) for c in found]
+    assert [one(64) for one, _ in times] == [pytest.approx(5e-5), pytest.approx(3 * 5.2e-5)]
+    assert "gathers measured over 4 GPUs" in times[1][1]
+    # on fewer GPUs: two trips of 30 us over PCIe, and a token's bytes
+    machine.torch.cuda.device_count = lambda: 1
+    one, note = found[1].times(machine, replace(CPU, link_bytes_per_s=None), mixture)
+    assert "stands for a group of 4: gathers estimated" in note
+    assert one(64) == pytest.approx(3 * 2 * 30e-6 + 64 * found[1].bytes_per_token / PCIE_BYTES_PER_S)
+
+
+@pytest.mark.torch
+def test_a_share_of_spread_experts_is_measured(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    mixture = replace(TINY_MODEL, name="tiny-moe", experts=8, experts_per_token=2, moe_intermediate_size=64)
+    points, told = measure(
+        CPU, mixture, PRIOR, tp=Parallelism(dp=4), device="cpu", points=6, sentinels=2, max_seconds=4.0
+    )
+    assert len(points) >= 6 and any("gathers estimated" in note for note in told["notes"])
 
 
 @pytest.mark.torch

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from virtual_server import VirtualServer, closed_loop_tpot
 
-from planner.calibrate.closed_loop import Rules
+from planner.calibrate.closed_loop import Rules, ServerPoint
 from planner.calibrate.live import Load
 from planner.calibrate.loads import OperatingRange, measure_range
 from planner.calibrate.result import profile_of_server
-from planner.calibrate.run import Asked
+from planner.calibrate.run import Asked, _of_server, _server_prior, refit
 from planner.calibrate.servers import fit_server
 from planner.catalog import gpu, model
 from planner.catalog.profiles import load_profile, save_profile
@@ -71,5 +72,23 @@ def test_how_experts_are_spread_is_said_of_servers() -> None:
     )
     with pytest.raises(InputError, match="ep 4: experts are spread over all 8"):
         Asked(server="http://x", ep=4).spread(8)
-    with pytest.raises(InputError, match="one device says nothing of experts"):
-        Asked(ep=8)
+    assert Asked(dp=8).spread(None) == Parallelism(dp=8, ep=8)
+
+
+def test_copies_of_the_attention_share_what_is_in_flight() -> None:
+    """Twice as many in flight over two copies are the loads of one; the points are kept as they were measured."""
+    device, network, spread = gpu("h200"), model("gpt-oss-120b"), Parallelism(dp=2)
+    prior = _server_prior(device, network, spread, "vllm")
+    of_one = [
+        ServerPoint(prompt, 100.0, level, 1.2 * float(prior.time(level, level * (prompt + 50.0))))
+        for prompt in (200.0, 800.0, 2000.0)
+        for level in (1.0, 4.0, 16.0)
+    ]
+    rules: dict[str, Any] = {"scheduling": "mixed", "token_budget": 8192, "slots": None, "steady": True}
+    whole = [replace(p, concurrency=2.0 * p.concurrency) for p in of_one]
+    found = _of_server(whole, (device.name, network, spread), (device, network), rules, engine="vllm", source="made up")
+    assert found.server_fit is not None
+    assert found.server_fit.iteration == fit_server(of_one, prior, **rules).iteration
+    assert found.profile.parallel == spread and [row["concurrency"] for row in found.raw.rows[:3]] == [2.0, 8.0, 32.0]
+    again = refit(replace(found.raw, header={**found.raw.header, "steady": True}), force=True)
+    assert again.profile.parallel == spread and again.profile.iteration == found.profile.iteration
