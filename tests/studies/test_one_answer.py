@@ -32,8 +32,8 @@ IN_CI = (5, 15, 17, 27, 48, 59, 68, 116, 124, 126, 129, 130, 135, 142, 157, 163,
 """Of these questions every promise, every engine and all of the rest, quick ones of several replicas, where a little more
 traffic is seen; the others are asked in the long checks."""
 
-CHANGED_IN_CI = (157, 166)
-"""Of what takes several plans: quick ones, one of each traffic."""
+CHANGED_IN_CI = (17, 157, 166)
+"""Of what takes several plans: quick ones, one of each traffic; the first is one where a sample and all requests differ."""
 
 DRAWN: dict[str, list[Any]] = {
     "traffic": ["recorded", "recorded", "handful"],
