@@ -36,8 +36,9 @@ from planner.workload.trace import Intervals
 
 WIDE_BAND = 0.3
 """Half-width beyond which an estimate is not fit to buy on [1]."""
-SPLIT_BAND = 0.38
-"""How far the largest rate of the one split fleet that was measured is off (docs/accuracy/public.md, pd_knee) [1]."""
+SPLIT_BAND, OFFLOAD_BAND = 0.36, 0.4
+"""What holds seven of nine figures below the knee of the one split fleet that was measured, and all first tokens of the one that
+offloads prompts (pd_knee, pd_e2e and offload_ttft of docs/data/public.csv) [1]."""
 SMALL_FLEET = 6
 """A fleet up to this size at the trace's own rate is worth a remark."""
 
@@ -176,10 +177,15 @@ def warnings_of(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[Remark]:
 
 def _wide_band(fleet: Fleet, pool: Pool) -> Iterator[Remark]:
     """Iteration times that nobody measured and that such pools have been seen to miss by more than a purchase should bear."""
-    profile = pool.option.profile
+    profile, inputs = pool.option.profile, fleet.question.inputs
     band, what = band_of(profile, fleet.promises.latency), "models of this kind"
-    if fleet.linked and band < SPLIT_BAND:
-        band, what = SPLIT_BAND, "prefill and decode on replicas of their own"
+    offloads = fleet.question.traffic.sessions is not None and inputs.offload + inputs.offload_disk > 0.0
+    for holds, width, kind in (
+        (fleet.linked, SPLIT_BAND, "prefill and decode on replicas of their own"),
+        (offloads, OFFLOAD_BAND, "prompts kept in host memory"),
+    ):
+        if holds:
+            band, what = max(band, width), f"{kind} (one such fleet was measured)"
     if profile.provenance == "estimated" and band > WIDE_BAND:
         yield Remark("wide_band", {"gpu": pool.option.gpu.name, "band": band, "what": what})
 
