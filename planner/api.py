@@ -189,6 +189,7 @@ class PlanOptions(TypedDict, total=False):
     kv_transfer_gbps: float | str | None
     kv_transfer_base: float | str | None
     kv_transfer_layerwise: bool | None
+    prefill_queue: int | str | None
     # end of options
 
 
@@ -489,6 +490,9 @@ def plan(
     kv_transfer_layerwise
         Whether layers travel while later ones are computed, else whole prompts when they are done. Default: false.
         [true or false]
+    prefill_queue
+        Prompts waiting for prefill nodes from which on decode nodes compute new ones themselves, in chunks.
+        Default: never. [whole number]
     .. end of options
 
     Examples

@@ -22,7 +22,7 @@ from benchmarks.accuracy.engines import documented  # noqa: E402
 from benchmarks.accuracy.mixtures import Workers  # noqa: E402
 from benchmarks.accuracy.mlperf_data import published_lengths  # noqa: E402
 from benchmarks.accuracy.rows import Pair, rows_of  # noqa: E402
-from benchmarks.accuracy.serving import systems_of  # noqa: E402
+from benchmarks.accuracy.serving import each  # noqa: E402
 
 
 def _committed() -> list[dict[str, Any]]:
@@ -110,7 +110,7 @@ def test_columns_are_read_by_name_and_systems_told_apart_by_all_of_them(tmp_path
     prompt, output = published_lengths(path)
     assert (prompt.tolist(), output.tolist()) == ([100.0, 300.0], [20.0, 40.0])
     rows = [{"arm": "a", "tp": "1"}, {"arm": "b", "tp": "1"}, {"arm": "a", "tp": "2"}, {"arm": "b", "tp": "1"}]
-    assert {name: len(own) for name, own in systems_of(rows, "arm", "tp").items()} == {"a 1": 1, "b": 2, "a 2": 1}
+    assert {name: len(own) for name, own in each(rows, "arm", "tp").items()} == {"a 1": 1, "b": 2, "a 2": 1}
 
 
 @pytest.mark.parametrize("mean", [600.0, 1024.0, 1500.0])

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.accuracy.mlperf_data import run_s
 from benchmarks.accuracy.rows import Pair
-from benchmarks.accuracy.serving import Load, completed_per_s, paced, quantile, skipping, systems_of, table, through
+from benchmarks.accuracy.serving import Load, completed_per_s, each, paced, quantile, skipping, table, through
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity
@@ -37,20 +37,19 @@ def open_loop(data: Path) -> Iterator[Pair]:
     Its generator is Poisson within a second and constant beyond.
     """
     largest: dict[str, tuple[float, ...]] = {}
-    bands: dict[str, float] = {}
     rows = [r for r in table(data / "real" / "openloop" / "constant_rate_stages.csv") if "eagle" not in r["setting"]]
     told = ("setting", "engine", "gpu", "model", "tp", "max_num_seqs", "token_budget", "prefix_caching")
-    for setting, own in sorted(systems_of(rows, *told).items()):
+    for setting, own in sorted(each(rows, *told).items()):
         with skipping(f"openloop {setting}"):
             profile, server, cached = _server(own[0])
-            bands[setting] = profile.band
             prompt, output = float(own[0]["input_tokens"]), float(own[0]["output_tokens"])
             limit = float(own[0]["client_in_flight_limit"])
             for row in sorted(own, key=lambda r: -float(r["requested_per_s"])):
                 name = f"{setting} {float(row['sent_per_s']):.0f}/s"
                 if row["overloaded"] == "1":
                     crowd = Load(paced(float(row["requested_per_s"]), STAGE_S), prompt, output, cached)
-                    found = completed_per_s(through(crowd, server, in_flight=limit)), float(row["completed_per_s"])
+                    told_per_s = completed_per_s(through(crowd, server, in_flight=limit))
+                    found = told_per_s, float(row["completed_per_s"]), profile.band
                     largest[setting] = tuple(map(max, found, largest.get(setting, found)))
                     continue
                 rate = float(row["sent_per_s"])
@@ -61,8 +60,8 @@ def open_loop(data: Path) -> Iterator[Pair]:
                 yield Pair("openloop", "e2e_mean", name, e2e, float(row["e2e_mean_s"]), profile.band)
                 if rate < BUSY * largest.get(setting, (0.0, math.inf))[1]:
                     yield Pair("openloop", "ttft_p99", name, ttft, float(row["ttft_p99_s"]), profile.band)
-    for setting, (predicted, measured) in largest.items():
-        yield Pair("openloop", "largest_rate", setting, predicted, measured, bands[setting])
+    for setting, found in largest.items():
+        yield Pair("openloop", "largest_rate", setting, *found)
 
 
 def _server(row: dict[str, str]) -> tuple[Profile, Replicas, float]:

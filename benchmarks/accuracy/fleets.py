@@ -14,17 +14,7 @@ import numpy as np
 import planner as fo
 from benchmarks.accuracy.mixtures import LADDER, RATIO, Workers, ratio_runs, served
 from benchmarks.accuracy.rows import SHARED, Pair
-from benchmarks.accuracy.serving import (
-    Load,
-    completed_per_s,
-    poisson,
-    quantile,
-    random,
-    skipping,
-    systems_of,
-    table,
-    through,
-)
+from benchmarks.accuracy.serving import Load, completed_per_s, each, poisson, quantile, random, skipping, table, through
 from planner.catalog.kv import kv_bytes_per_token, kv_capacity, window_share
 from planner.catalog.profiles import Profile, estimated_profile
 from planner.engines import engine as find_engine
@@ -117,9 +107,8 @@ def transfer_s(model: ModelSpec, tokens: float, links: int) -> float:
 
 def _room(engine: str, device: GpuSpec, model: ModelSpec, tp: int) -> float:
     pool = find_engine(engine).window_pool
-    return float(
-        kv_capacity(model, device, Parallelism(tp), max_num_seqs=256, token_budget=8192, window_pool=pool).tokens
-    )
+    room = kv_capacity(model, device, Parallelism(tp), max_num_seqs=256, token_budget=8192, window_pool=pool)
+    return float(room.tokens)
 
 
 def disaggregated(data: Path) -> Iterator[Pair]:
@@ -180,7 +169,7 @@ def told_ladders(data: Path) -> Iterator[Sequence[object]]:
 def ladders_apart(data: Path) -> tuple[Ladder, ...]:
     """Prefill and decode on replicas of their own, prompts that share prefixes."""
     rows, found = list(table(data / "real" / "pd" / "ladder.csv")), []
-    for arm, own in systems_of(rows, "arm", "prefill", "decode", "gpu", "model", "engine").items():
+    for arm, own in each(rows, "arm", "prefill", "decode", "gpu", "model", "engine").items():
         with skipping(arm):
             (prefills, tp), (decodes, decode_tp) = (map(int, own[0][k].split("xTP")) for k in ("prefill", "decode"))
             device, model, _ = served(own[0]["gpu"], own[0]["model"], tp)
@@ -205,13 +194,10 @@ def stated_rate(data: Path) -> Iterator[Pair]:
     """Fleets at a constant rate, their shapes told as `8xTP1 prefill + 2xTP4 decode`."""
     for row in table(data / "real" / "pd" / "rate45.csv"):
         with skipping("rate45.csv"):
-            (prefills, tp), (decodes, decode_tp) = (
-                map(int, part) for part in re.findall(r"(\d+)xTP(\d+)", row["shape"])
-            )
+            one, tp, other, decode_tp = map(int, re.findall(r"\b\d+(?=xTP)|(?<=xTP)\d+", row["shape"]))
             device, model, _ = served(LADDER[0], "gpt-oss-120b", tp)
             profiles = _profiles(LADDER[1], device, model, tp, decode_tp)
-            room = _room(LADDER[1], device, model, decode_tp)
-            first, second = split(profiles, (prefills, decodes), (math.inf, room))
+            first, second = split(profiles, (one, other), (math.inf, _room(LADDER[1], device, model, decode_tp)))
             count, rate, prompt = int(row["requests"]), float(row["rate"]), float(row["input_tokens"])
             load = Load(np.arange(count) / rate, prompt, float(row["output_tokens"]))
             run = through(load, first, decoders=second, transfer_s=transfer_s(model, prompt, min(tp, decode_tp)))
@@ -274,7 +260,7 @@ def offload(data: Path) -> Iterator[Pair]:
 def ladders_cached(data: Path) -> tuple[Ladder, ...]:
     """Prefixes in GPU memory only, and with host memory behind it."""
     rows, found = list(table(data / "real" / "offload" / "ladders.csv")), []
-    for arm, own in systems_of(rows, "arm", "model", "gpu", "replicas", "tp").items():
+    for arm, own in each(rows, "arm", "model", "gpu", "replicas", "tp").items():
         with skipping(arm):
             count, tp = int(own[0]["replicas"]), int(own[0]["tp"])
             device, model, _ = served(own[0]["gpu"], own[0]["model"], tp)

@@ -198,10 +198,5 @@ def _like(row: dict[str, str], name: str, known: Sequence[MlperfRow], folder: Pa
         return None
     entry = max(same, key=lambda e: (e.row.get("round", ""), bool(e.row["tp"])))
     mean = float(row["out_tokens_per_s"]) / float(row["completed_per_s"])
-    told = {
-        **entry.row,
-        "n_gpus": row["gpus"],
-        "mean_output_tokens": f"{mean:.1f}",
-        "samples_per_s": row["completed_per_s"],
-    }
-    return replace(entry, row=told, gpu=device)
+    told = {"n_gpus": row["gpus"], "mean_output_tokens": f"{mean:.1f}", "samples_per_s": row["completed_per_s"]}
+    return replace(entry, row=entry.row | told, gpu=device)

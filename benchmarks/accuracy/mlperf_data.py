@@ -92,14 +92,12 @@ def lengths(path: Path, mean_output: float) -> Lengths:
 @cache
 def published_lengths(path: Path) -> tuple[FloatArray, FloatArray]:
     """(input, output) tokens of every request; outputs that are not published are all one, shape (requests,)."""
-    prompt, output = [], []
-    for row in table(path):
-        prompt.append(float(row["input_length"]))
-        output.append(float(row.get("output_length") or np.nan))
-    out = np.array(output)
+    rows = list(table(path))
+    prompt = np.array([float(row["input_length"]) for row in rows])
+    out = np.array([float(row.get("output_length") or np.nan) for row in rows])
     if not np.isfinite(out).all() or out.mean() <= 0.0:
-        out = np.ones(len(prompt))
-    return np.array(prompt), out
+        out = np.ones(prompt.size)
+    return prompt, out
 
 
 @cache

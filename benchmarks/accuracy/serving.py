@@ -28,7 +28,7 @@ def table(path: Path) -> Iterator[dict[str, str]]:
     yield from rows
 
 
-def systems_of(rows: Sequence[dict[str, str]], *columns: str) -> dict[str, list[dict[str, str]]]:
+def each(rows: Sequence[dict[str, str]], *columns: str) -> dict[str, list[dict[str, str]]]:
     """Rows by what these columns say of their system, in order; it is named by the first, by all where two share that."""
     found: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for row in rows:

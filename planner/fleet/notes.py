@@ -36,9 +36,9 @@ from planner.workload.trace import Intervals
 
 WIDE_BAND = 0.3
 """Half-width beyond which an estimate is not fit to buy on [1]."""
-SPLIT_BAND, OFFLOAD_BAND = 0.36, 0.4
-"""What holds seven of nine figures below the knee of the one split fleet that was measured, and all first tokens of the one that
-offloads prompts (pd_knee, pd_e2e and offload_ttft of docs/data/public.csv) [1]."""
+ONE_FLEET = {"prefill and decode on replicas of their own": 0.36, "prompts kept in host memory": 0.4}
+"""Kind of fleet of which one was measured -> the band: that holds seven of nine figures below its knee (pd_knee, pd_e2e of
+docs/data/public.csv), and all its first tokens (offload_ttft) [1]."""
 SMALL_FLEET = 6
 """A fleet up to this size at the trace's own rate is worth a remark."""
 
@@ -180,10 +180,7 @@ def _wide_band(fleet: Fleet, pool: Pool) -> Iterator[Remark]:
     profile, inputs = pool.option.profile, fleet.question.inputs
     band, what = band_of(profile, fleet.promises.latency), "models of this kind"
     offloads = fleet.question.traffic.sessions is not None and inputs.offload + inputs.offload_disk > 0.0
-    for holds, width, kind in (
-        (fleet.linked, SPLIT_BAND, "prefill and decode on replicas of their own"),
-        (offloads, OFFLOAD_BAND, "prompts kept in host memory"),
-    ):
+    for holds, (kind, width) in zip((fleet.linked, offloads), ONE_FLEET.items(), strict=True):
         if holds:
             band, what = max(band, width), f"{kind} (one such fleet was measured)"
     if profile.provenance == "estimated" and band > WIDE_BAND:

@@ -43,7 +43,7 @@ WRITTEN: dict[str, Any] = {
     "redundancy": 1, "availability_target": 0.001, "failures_per_hour": 0.01, "repair_hours": 2, "inventory": {"h100": 64},
     "max_kw": 40,
     "price": {"h100": 2.5}, "spot_price": {"h100": 1.2}, "spot_share": "50%", "max_evaluations": 0, "shape": "both",
-    "kv_transfer_gbps": 200, "kv_transfer_base": "1ms", "kv_transfer_layerwise": True,
+    "kv_transfer_gbps": 200, "kv_transfer_base": "1ms", "kv_transfer_layerwise": True, "prefill_queue": 8,
     "prefix_cache": "off", "session_ttl": "10min", "offload": 64, "offload_gbps": 400,
     "offload_disk": 1000, "offload_disk_gbps": 100, "write_through": True,
     "max_queue": 100, "max_queued_tokens": "64k", "client_timeout": "30s", "retries": 2, "retry_after": "2s",
