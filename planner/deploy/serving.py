@@ -443,6 +443,8 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
             notes.append(note("silent", host=host, how=settings["speculative"]))
         if settings["kv_cache_dtype"] not in NATIVE and settings["kv_cache_dtype"] not in host.kv_dtypes:
             notes.append(note("kv_dtype", host=host, dtype=settings["kv_cache_dtype"]))
+    if inputs.get("prefill_queue") is not None and shape.divides_roles:
+        notes.append(note("helps", queue=inputs["prefill_queue"]))
     # a plan written by hand may say 60%
     share = SHARES.read(inputs.get("cached_share") or 0.0, "cached_share")
     given = options.startup_s

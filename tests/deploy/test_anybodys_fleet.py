@@ -79,3 +79,11 @@ def test_a_replica_of_two_nodes_fetches_no_kv_caches(tmp_path: Path) -> None:
     ) as told:
         fo.deploy(tmp_path / "plan.json", "llm-d")
     assert told.value.hint == "Use --to dynamo." and fo.deploy(tmp_path / "plan.json", "dynamo").text
+
+
+def test_whose_it_is_that_decode_replicas_help(tmp_path: Path) -> None:
+    document = plan_of("split").to_dict()
+    document["inputs"]["prefill_queue"] = 8
+    (tmp_path / "plan.json").write_text(json.dumps(document))
+    notes = fo.deploy(tmp_path / "plan.json", "dynamo").notes
+    assert [line for line in notes if "prefill_queue 8, with which the plan was made, is your router's" in line]
