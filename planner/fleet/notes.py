@@ -36,7 +36,7 @@ from planner.workload.trace import Intervals
 
 WIDE_BAND = 0.3
 """Half-width beyond which an estimate is not fit to buy on [1]."""
-ONE_FLEET = {"prefill and decode on replicas of their own": 0.36, "prompts kept in host memory": 0.4}
+ONE_FLEET = {"prefill and decode apart": 0.36, "prompts kept in host memory": 0.4}
 """Kind of fleet of which one was measured -> the band: that holds seven of nine figures below its knee (pd_knee, pd_e2e of
 docs/data/public.csv), and all its first tokens (offload_ttft) [1]."""
 SMALL_FLEET = 6
@@ -182,7 +182,7 @@ def _wide_band(fleet: Fleet, pool: Pool) -> Iterator[Remark]:
     offloads = fleet.question.traffic.sessions is not None and inputs.offload + inputs.offload_disk > 0.0
     for holds, (kind, width) in zip((fleet.linked, offloads), ONE_FLEET.items(), strict=True):
         if holds:
-            band, what = max(band, width), f"{kind} (one such fleet was measured)"
+            band, what = max(band, width), f"{kind} (one fleet measured)"
     if profile.provenance == "estimated" and band > WIDE_BAND:
         yield Remark("wide_band", {"gpu": pool.option.gpu.name, "band": band, "what": what})
 

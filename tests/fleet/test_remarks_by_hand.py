@@ -219,10 +219,10 @@ def test_speeds_nobody_measured_are_not_fit_to_buy_on() -> None:
         == []
     )
     assert wide(0.31) == [{"gpu": "h100-80gb", "band": 0.31, "what": "models of this kind"}]
-    split = {"gpu": "h100-80gb", "what": "prefill and decode on replicas of their own (one such fleet was measured)"}
+    split = {"gpu": "h100-80gb", "what": "prefill and decode apart (one fleet measured)"}
     assert wide(0.2, linked=True) == wide(0.35, linked=True) == [{**split, "band": 0.36}]
     assert wide(0.5, linked=True) == [{**split, "band": 0.5}]
-    kept = {"gpu": "h100-80gb", "what": "prompts kept in host memory (one such fleet was measured)"}
+    kept = {"gpu": "h100-80gb", "what": "prompts kept in host memory (one fleet measured)"}
     assert wide(0.2, offload=100.0) == [{**kept, "band": 0.4}] and wide(0.2, "measured", offload=100.0) == []
 
 

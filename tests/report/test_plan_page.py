@@ -109,7 +109,7 @@ def test_what_an_estimate_misses_by_much_is_not_fit_to_buy_on(plain: Plan) -> No
     assert "not fit to buy on without calibrating" in " ".join(page[:3])
     assert " ".join(page).count("fleetopt calibrate") == 1
     split = lines(fo.plan(model="llama-3.1-8b", rate=20.0, slo=4.0, gpu="h200", shape="disaggregated", **quick), 160)
-    assert "replicas of their own: not fit" in " ".join(split[:3])
+    assert "apart (one fleet measured): not fit" in " ".join(split[:3])
     assert "not fit" not in " ".join(lines(plain, 160))
 
 
