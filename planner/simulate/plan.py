@@ -218,14 +218,14 @@ class FleetSource:
     ) -> Sequence[SimulationResult]:
         """The k-th pool, a run for each seed; of a disaggregated fleet both, between which every request moves."""
         fleet, sending = self.fleet, self.traffic.sending
-        behind: tuple[PoolEngines, Transfer, float] | None = None
+        behind: tuple[PoolEngines, Transfer] | None = None
         if isinstance(fleet, Disaggregated):
             if preset is not None or sending.in_flight < math.inf:
                 raise InputError(
                     "preset, in_flight: a prefill and a decode pool have rules of their own and no limit in flight"
                 )
             engines, sent_to = pair_engines(fleet)
-            behind, pools = (sent_to, fleet.transfer_s, fleet.helps_at), fleet.pools
+            behind, pools = (sent_to, fleet.transfer_s), fleet.pools
             model = fleet.prefill if isinstance(fleet.prefill, SessionPool) else None
             sessions, share = fleet.question.traffic.sessions, 1.0
         else:
@@ -255,6 +255,7 @@ class FleetSource:
             clients=clients,
             cache=None if model is None else model.cache,
             program=program,
+            helps_at=fleet.helps_at if isinstance(fleet, Disaggregated) else math.inf,
             progress=None if progress is None else partial(progress, pools[-1].name),
         )
         return found[: len(pools)]

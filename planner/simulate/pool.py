@@ -26,13 +26,14 @@ PROGRAMS = ("kernel", "python")
 def simulate(
     traffic: Traffic,
     engines: PoolEngines,
-    behind: tuple[PoolEngines, Transfer, float] | None = None,
+    behind: tuple[PoolEngines, Transfer] | None = None,
     *,
     seeds: int | Sequence[int] = 1,
     quantiles: Sequence[float] = (0.5, 0.9, 0.99),
     clients: Clients | None = None,
     cache: PrefixCache | None = None,
     program: str = "kernel",
+    helps_at: float = math.inf,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[SimulationResult, ...]:
     """Simulate a pool of replicas, or a prefill and a decode pool, iteration by iteration.
@@ -44,8 +45,7 @@ def simulate(
     engines
         Its replicas and its gateway; where they prefill alone, slots and token budget play no part, and memory only as a cache.
     behind
-        The decode pool behind it, how long KV caches take there, and at how many waiting prompts it helps (inf = never);
-        ``None`` = none. Transfers do not delay each other.
+        The decode pool behind it, and how long KV caches take there; ``None`` = none. Transfers do not delay each other.
     seeds
         Number of runs, or their seeds.
     quantiles
@@ -56,6 +56,8 @@ def simulate(
         Where prompts of sessions are kept; ``None`` = nowhere. Doors and caches are those of the prefill replicas.
     program
         One of :data:`PROGRAMS`.
+    helps_at
+        Waiting prompts from which on the decode pool computes new ones, see :class:`planner.predict.records.Decoders`.
     progress
         Called with the share of the work done.
 
@@ -87,7 +89,7 @@ def simulate(
             _check_fits(sent.requests, first)
         else:
             first = replace(engines.pool(), engine="prefill", kv_tokens=engines.kv_tokens if cache else math.inf)
-            decoders = Decoders(behind[0].pool(), np.asarray(behind[1](sent.requests.input_tokens)), behind[2])
+            decoders = Decoders(behind[0].pool(), np.asarray(behind[1](sent.requests.input_tokens)), helps_at)
         run = follow(sent.requests, first, _held_to(clients, first.count / engines.count), cache, decoders)
         own = slice(None if decoders is None else first.count)
         played[0].append(Played(sent, run, outputs, own, first.count, told))
