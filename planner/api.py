@@ -221,6 +221,7 @@ def plan(
     scenario: str | None = None,
     current: Plan | str | Path | None = None,
     choices: bool = False,
+    page: bool = False,
     answered: Callable[[Plan], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
     **options: Unpack[PlanOptions],
@@ -240,6 +241,8 @@ def plan(
         The fleet there is, a plan or its file: the notes say what to keep, restart, add and retire.
     choices
         Whether what other choices would cost is sized too (``plan.choices``, or ``error.choices`` of an InfeasibleError).
+    page
+        Whether only what the page of a plan shows is asked: of the choices those that may cost less, and no explanation.
     answered
         Told of the plan before other choices are sized.
     progress
@@ -512,7 +515,8 @@ def plan(
         told |= {*saved.options, *saved.scenarios.get(scenario or "", {})}
     loaded = workload if isinstance(workload, Workload) else _beside(question.cdf, folder)
     try:
-        found = make_plan(question, loaded, in_memory=isinstance(workload, Workload) or is_passing(question.cdf))
+        in_memory = isinstance(workload, Workload) or is_passing(question.cdf)
+        found = make_plan(question, loaded, in_memory, words="page" if page else "all")
     except InfeasibleError as error:
         if choices:
             from planner.advice.choices import ways_out
@@ -530,8 +534,8 @@ def plan(
 
         if answered is not None:
             answered(found)
-        found = replace(found, choices=choices_of(found, question, loaded, progress))
-        found = with_formula(found, question, loaded)
+        found = replace(found, choices=choices_of(found, question, loaded, progress, page))
+        found = found if page else with_formula(found, question, loaded)
     steps: Iterable[Remark] = ()
     if current is not None:
         from planner.fleet.moves import moves
