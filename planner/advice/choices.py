@@ -98,9 +98,6 @@ def answers(
 LIMITS = (0.5, 0.7, 1.4, 2.0, 3.0)
 """Limits of the promise tried around the plan's own, as factors."""
 
-NEXT_LIMITS = (0.7, 1.4)
-"""Those of them next to it."""
-
 LIMITS_BEYOND = (1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
 """The same around the least that can be had, where the plan's own cannot."""
 
@@ -218,7 +215,8 @@ def _shown(
     """:func:`_size` of a choice that the page shows; another one as it is."""
     if choice.limit_s is not None:
         # the page tells of the next limit to either side
-        near = [round_up(f * promise.limit_s) for f in NEXT_LIMITS]
+        tighter, looser = ([f for f in LIMITS if (f < 1.0) is below] for below in (True, False))
+        near = [round_up(f * promise.limit_s) for f in (max(tighter), min(looser))]
         return _size(choice, inputs, workload, plan) if choice.limit_s in near else choice
     if choice.kind in (*AT_OTHER, "scheduler") or (choice.kind == "gpu" and several):
         return _size(choice, inputs, workload, plan)

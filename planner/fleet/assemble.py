@@ -7,13 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.errors import InfeasibleError, InputError
-from planner.fleet import splits
 from planner.fleet.alone import speculation_remark
 from planner.fleet.explain import unkept
 from planner.fleet.fleet import Fleet, Solved
 from planner.fleet.notes import assumptions_of, cliffs_of, notes_of, options_without_effect, warnings_of
 from planner.fleet.pool import Pool, Shortfall, broken
-from planner.fleet.problem import FleetProblem
 from planner.fleet.shapes import find_shape, shape_names, standing_fleet
 from planner.fleet.sure import sureness_of
 from planner.fleet.unknowns import at_rest, with_types
@@ -73,11 +71,12 @@ def fleet_of(question: CompiledQuestion) -> Fleet:
 
 
 def may_cost_less(question: CompiledQuestion, usd_per_hour: float) -> bool:
-    """Whether :func:`fleet_of` may find a fleet for less than so much; asked of pools by length alone."""
-    told = question.traffic.sending.population is not None or _without_host_memory(question) is not None
-    if told or question.search.shape != "colocated":
+    """Whether :func:`fleet_of` may find a fleet for less than so much, as its shape says."""
+    if question.traffic.sending.population is not None or _without_host_memory(question) is not None:
         return True
-    return splits.may_cost_less(FleetProblem(with_types(question)), usd_per_hour)
+    names = [question.search.shape] if question.search.shape in shape_names() else shape_names()
+    typed = with_types(question)
+    return any(find_shape(name).may_cost_less(typed, usd_per_hour) for name in names)
 
 
 def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:

@@ -206,11 +206,10 @@ class FleetProblem(SearchGrid):
         that all requests do not refuse, the cheapest first."""
         top, asked = len(self.states) - 1, dict(self._refused)
         asked |= {key: pool.size.replicas - 1 for key, pool in self._pools.items() if pool is not None}
-        for least, (i, j, k), n in sorted(
-            (self.option(k).price.cost_of_need(n), (i, j, k), n) for (i, j, k), n in asked.items()
-        ):
+        costs = sorted((self.option(key[-1]).price.cost_of_need(n), key, n) for key, n in asked.items())
+        for _, (i, j, k), n in costs:
             price = self.option(k).price
-            if (i, j) != (0, top) or least >= cost * (1.0 - 1e-9) or k != self.whole(k // self.units):
+            if (i, j) != (0, top) or n > price.most_below(cost) or k != self.whole(k // self.units):
                 continue
             if n <= price.most_below(float(self.option_bounds[k // self.units, i, j])):
                 continue
