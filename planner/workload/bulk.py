@@ -9,10 +9,10 @@ import numpy as np
 
 from planner.shared.cores import cores
 from planner.workload.formats.base import (
+    CALLS,
     MAX_TOKENS,
     MOST_CATEGORIES,
     Clock,
-    CsvColumns,
     ReadOptions,
     TraceBuilder,
     packed,
@@ -67,7 +67,7 @@ def read_bulk(source: Source, form: Format, options: ReadOptions) -> TraceBuilde
         "jsonl": isinstance(head.record, dict),
         "parquet": True,
     }
-    if form.fields is None or not plain.get(head.kind, False):
+    if form.layout is None or not plain.get(head.kind, False):
         return None
     with duckdb.connect(config={"threads": cores(), "memory_limit": "300MB"}) as engine:
         try:
@@ -149,15 +149,14 @@ def _steps(path: str) -> str:
 
 def _collect(engine: Any, table: _Table, source: Source, form: Format, options: ReadOptions) -> TraceBuilder | None:
     """All requests of a table; ``None`` where a row cannot be read."""
-    fields: CsvColumns = form.fields  # type: ignore[assignment]
-    own = options.columns
+    own, layout = options.columns, form.layout or {}
 
-    def of(role: str, known: Sequence[str], later: bool = False) -> _Field | None:
-        return table.field((own[role],) if role in own else known, later=later)
+    def of(role: str, later: bool = False) -> _Field | None:
+        return table.field(options.names(layout, role), later=later)
 
-    sent, got, total = of("input", fields.input), of("output", fields.output), of("total", fields.total)
-    time, label = of("time", fields.time, True), of("category", fields.category, True)
-    if any(table.field(known) is not None for known in fields.of_calls(own).values()):
+    sent, got, total = of("input"), of("output"), of("total")
+    time, label = of("time", True), of("category", True)
+    if any(of(role) is not None for role in CALLS):
         return None  # requests that come back are more than a table
     wanted = [(name, table.field((name,), later=True), value) for name, value in options.where.items()]
     missing = any(role in own and found is None for role, found in (("time", time), ("category", label)))
@@ -171,7 +170,7 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
         return None
     if time is not None and time not in (label, *(found for _, found, _ in wanted)):
         time = table.as_number(time)
-    builder = TraceBuilder(source.name, form.name, Clock(options.time_unit or fields.time_unit), options)
+    builder = TraceBuilder(source.name, form.name, Clock(options.time_unit or layout.get("time_unit")), options)
     relation = table.relation + _where(engine, table, wanted, builder)
     columns = [_count(sent), _count(got if got is not None else _difference(total, sent))]  # type: ignore[arg-type]
     if time is not None:

@@ -150,7 +150,7 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
         return known[input_format]
     head = source.head()
     for candidate in formats(head.kind):
-        if candidate.recognise(head) or (columns and candidate.last_resort and candidate.fields is not None):
+        if candidate.recognise(head) or (columns and candidate.last_resort and candidate.layout is not None):
             return candidate
     if "fleetopt-plan" in head.text[:1000]:
         raise InputError(
@@ -170,12 +170,12 @@ LIKE = {
 
 def _unknown(name: str, columns: Sequence[str]) -> InputError:
     """What to say of columns that no format knows: which is missing, and the command that names them, guessed where it can be."""
-    from planner.workload.formats.registry import common_fields
+    from planner.workload.formats.registry import common_layout
 
     if not columns:
         return InputError(f"{name}: not a format known here", "Force one: fleetopt workload import --help lists them.")
     shown = ", ".join(printable(column, 40) for column in columns[:12])
-    known = {side: {*map(normal_name, getattr(common_fields(), side))} for side in LIKE}
+    known = {side: {*map(normal_name, common_layout()[side])} for side in LIKE}
     named = {side: next((c for c in columns if normal_name(c) in known[side]), "") for side in LIKE}
     missing = [side for side in ("input", "output") if not named[side]]
     for side, words in LIKE.items():
@@ -187,7 +187,7 @@ def _unknown(name: str, columns: Sequence[str]) -> InputError:
     hint = f"Name its columns: fleetopt workload import {shlex.quote(name)} {mapped} -o traffic.csv."
     if len(missing) != 1:
         return InputError(f"{name}: not a format known here (found: {shown})", hint)
-    such = getattr(common_fields(), missing[0])[0]
+    such = common_layout()[missing[0]][0]
     return InputError(f"{name}: no column of {missing[0]} tokens, such as {such} (found: {shown})", hint)
 
 
@@ -463,11 +463,11 @@ def workload_from_frame(frame: Frame) -> Workload:
     InputError
         A column is missing or there twice; more than 0.1% of the rows cannot be read; no row at all.
     """
-    from planner.workload.formats.registry import common_fields
+    from planner.workload.formats.registry import common_layout
 
     builder = TraceBuilder("DataFrame", "frame")
     try:
-        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame), common_fields())
+        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame), common_layout())
         workload, _ = workload_from_traces([builder], builder.options)
     except InputError as error:
         # hints of files name options of the command line

@@ -6,7 +6,7 @@ import math
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -37,6 +37,12 @@ MAX_TOKENS = 10**9
 
 MOST_CATEGORIES = 1000
 """More are no kinds of requests: every one of them is a law of its own."""
+
+Layout = Mapping[str, Any]
+"""A row of ``table.yaml``: names of columns or paths in a record by role, the first that is there, and what else it says."""
+
+CALLS = ("session", "cached", "duration", "ended", "blocks", "images")
+"""Roles of what is known of sessions and images; all may be absent from a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,43 +85,9 @@ class ReadOptions:
     interval_s: float | None = None
     where: Mapping[str, str] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, slots=True)
-class CsvColumns:
-    """Names of the columns of a CSV, first match wins.
-
-    Parameters
-    ----------
-    input, output, time, category, total
-        Candidates; `time` and `category` may be absent from a file, `total` gives the output when `output` is absent.
-    time_unit
-        Unit of numeric times; ``None`` = from their size.
-    session, cached, duration, ended, blocks
-        Of requests that come back: their session, the prompt tokens that its calls before had, how long the call took [s] or when
-        it ended, and hashes of the prompt's blocks; all may be absent.
-    images
-        Images of a prompt: a number, or a list of them; may be absent.
-    """
-
-    input: Sequence[str]
-    output: Sequence[str]
-    time: Sequence[str] = ()
-    category: Sequence[str] = ()
-    total: Sequence[str] = ()
-    time_unit: str | None = None
-    session: Sequence[str] = ()
-    cached: Sequence[str] = ()
-    duration: Sequence[str] = ()
-    ended: Sequence[str] = ()
-    blocks: Sequence[str] = ()
-    images: Sequence[str] = ()
-
-    def of_calls(self, columns: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-        """Candidates by role of what is known of sessions and images, the user's own names first; roles without any left out."""
-        told = ("session", "cached", "duration", "images")
-        own = {role: (columns[role],) for role in told if role in columns}
-        known = {role: tuple(getattr(self, role)) for role in (*told, "ended", "blocks")}
-        return {role: names for role, names in {**known, **own}.items() if names}
+    def names(self, layout: Layout, role: str) -> tuple[str, ...]:
+        """What the column of a role may be called: the user's own name alone where there is one."""
+        return (self.columns[role],) if role in self.columns else tuple(layout.get(role, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +108,8 @@ class Format:
         (source, options) -> collector of requests, or a workload with its report when the file holds a distribution.
     last_resort
         Whether it also fits files of more particular formats and is asked after them.
-    fields
-        Names of its columns where every row is one request and nothing else needs looking at; ``None`` = only `read` can.
+    layout
+        Its columns where every row is one request and nothing else needs looking at; ``None`` = only `read` can.
     """
 
     name: str
@@ -146,7 +118,7 @@ class Format:
     recognise: Callable[[Head], bool]
     read: Callable[[Source, ReadOptions], TraceBuilder | tuple[Workload, ImportReport]]
     last_resort: bool = False
-    fields: CsvColumns | None = None
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True)

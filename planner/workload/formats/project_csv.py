@@ -239,9 +239,9 @@ def _read_requests(source: Source, options: ReadOptions) -> TraceBuilder:
         with suppress(ValueError):
             builder = _collected(TraceBuilder(source.name, FORMAT.name, Clock("s", absolute=False)), table)
     if builder is None:
-        from planner.workload.formats.registry import common_fields
+        from planner.workload.formats.registry import common_layout
 
-        builder = read_table(source, options, FORMAT.name, common_fields())
+        builder = read_table(source, options, FORMAT.name, common_layout())
     builder.name, builder.source, builder.licence = meta.origin().values()
     builder.notes += meta.notes
     parts = builder.stretches = meta.stretches()
