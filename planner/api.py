@@ -43,6 +43,19 @@ from planner.workload.resolve import is_passing
 from planner.workload.sending import Surge
 from planner.workload.workload import Workload
 
+# fmt: off
+__all__ = [
+    "Acceptance", "Autoscaling", "BatchRoom", "Batching", "Calibration", "CalibrationError", "CalibrationSet", "Capacity",
+    "CheckFailedError", "Comparison", "Costs", "Evaluation", "FleetCheck", "FleetOptError", "Growth", "InfeasibleError",
+    "InputError", "Plan", "PoolPlan", "Promise",
+    "Rendered", "Reproduction", "Schedule", "ServicesPlan", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
+    "WaitSettings", "Workload", "accept", "acceptance_job", "autoscale", "batch", "batching", "calibrate",
+    "capacity", "check", "compare_policies", "cost", "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules",
+    "overview", "plan",
+    "plan_services", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
+]
+# fmt: on
+
 # A plan pays for the start of what a plan needs; every other verb loads its own when it is called.
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -53,15 +66,18 @@ if TYPE_CHECKING:
     from planner.advice.wait import WaitSettings
     from planner.autoscale.derive import Autoscaling
     from planner.calibrate.launch import Launch
-    from planner.calibrate.result import CalibrationSet
+    from planner.calibrate.result import Calibration, CalibrationSet
     from planner.catalog.price_files import ApiPrice
     from planner.deploy import Rendered
     from planner.deploy.acceptance import Acceptance
     from planner.deploy.replay import Requests
+    from planner.errors import CalibrationError, CheckFailedError, FleetOptError
     from planner.fleet.fleet import Fleet
     from planner.monitor.check import FleetCheck
     from planner.monitor.measured import Series
     from planner.monitor.policy import Policy
+    from planner.plans import PoolPlan
+    from planner.promise import Promise
     from planner.reproduce.papers import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
@@ -74,7 +90,7 @@ if TYPE_CHECKING:
     from planner.studies.overview import Overview
     from planner.studies.schedule import Schedule
     from planner.studies.services import ServicesPlan
-    from planner.studies.what_if import Sweep
+    from planner.studies.what_if import Sweep, SweepPoint
     from planner.workload.importing import Frame
 
 
