@@ -61,7 +61,7 @@ def read_bulk(source: Source, form: Format, options: ReadOptions) -> TraceBuilde
         import duckdb
     except ImportError:
         return None
-    head = source.head()
+    head = source.head
     plain = {
         "csv": not head.text.lstrip("\ufeff").startswith("#"),
         "jsonl": isinstance(head.record, dict),
@@ -85,7 +85,7 @@ class _Table:
     """A file as DuckDB sees it: where it is read from, and an SQL expression for each of its fields."""
 
     def __init__(self, engine: Any, source: Source) -> None:
-        head, self._scan = source.head(), quoted(str(source.path), "'")
+        head, self._scan = source.head, quoted(str(source.path), "'")
         self.first = head.record if head.kind == "jsonl" else None
         self._paths: dict[str, str] = {}  # of JSON lines: fields asked for, with the type they are read as
         described = []

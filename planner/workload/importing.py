@@ -100,7 +100,7 @@ def import_files(
     """
     if len(files) == 2 and options.baseline is None:
         sources = (Source(resolve_workload(path)) for _, path in files)
-        if all(source.head().kind == "metrics" for source in sources):
+        if all(source.head.kind == "metrics" for source in sources):
             # two scrapes: the first is the earlier one
             options = replace(options, baseline=Source(resolve_workload(files[0][1])))
             files = files[1:]
@@ -148,7 +148,7 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
         if input_format not in known:
             raise unknown(f"unknown input format {input_format!r}", input_format, format_names())
         return known[input_format]
-    head = source.head()
+    head = source.head
     for candidate in formats(head.kind):
         if candidate.recognise(head) or (columns and candidate.last_resort and candidate.layout is not None):
             return candidate

@@ -74,7 +74,7 @@ def _recognise(head: Head) -> bool:
 
 def _read(source: Source, options: ReadOptions) -> TraceBuilder | tuple[Workload, ImportReport]:
     """The requests of the file, or its law."""
-    columns = source.head().columns
+    columns = source.head.columns
     law = columns[:2] == ("tokens", "cdf") or "weight" in columns
     return _read_law(source, options) if law else _read_requests(source, options)
 
@@ -90,7 +90,7 @@ def _table(source: Source, meta: Metadata) -> dict[str, list[str]] | None:
         number, end = number + 1, text.find("\n", start)
         meta.line(number, text[start:] if end < 0 else text[start:end])
         start = len(text) if end < 0 else end + 1
-    delimiter = source.head().delimiter
+    delimiter = source.head.delimiter
     header, _, body = text[start:].partition("\n")
     body = body.rstrip()
     if "\n\n" in body or "\n#" in body:
@@ -144,7 +144,7 @@ def _cells(source: Source, meta: Metadata) -> tuple[dict[str, list[str]], list[i
                 meta.line(number, line)
             if not line or line[0] == "#" or len(bad) > MAX_PROBLEMS:
                 continue
-            cells = [cell.strip() for cell in line.split(source.head().delimiter)]
+            cells = [cell.strip() for cell in line.split(source.head.delimiter)]
             if not names:
                 names = [_KNOWN.get(normal_name(cell), cell.lower()) for cell in cells]
                 if "cdf" in names and tuple(names) not in (LAW[:2], LAW[:4], LAW):
