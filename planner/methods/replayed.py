@@ -418,7 +418,7 @@ class ReplayPool(PoolModel):
         sent = sent - passed[stretch] + end[stretch]
         # whatever their order in the file: a fixed sequence over their weights (golden section)
         place = np.mod((np.arange(count) + 0.5) * 0.6180339887498949, 1.0)
-        row = np.searchsorted(np.cumsum(jobs.weight / jobs.weight.sum()), place).clip(max=jobs.rows - 1)
+        row = np.searchsorted(np.cumsum(jobs.weight / jobs.weight.sum()), place).clip(max=jobs.input_tokens.size - 1)
         order = np.argsort(np.concatenate([times, sent]), kind="stable")
         weight = np.ones(requests.size) if requests.weight is None else requests.weight
 

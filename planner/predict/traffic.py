@@ -38,7 +38,8 @@ from planner.workload.pools import PoolLaw
 from planner.workload.sending import ORDINARY
 from planner.workload.trace import LONG_S, SAME, Trace
 
-K, T = TypeVar("K"), TypeVar("T")
+K = TypeVar("K")
+T = TypeVar("T")
 
 WHOLE = 4_000_000
 """Requests replayed to decide, at most; a sample stands for more."""

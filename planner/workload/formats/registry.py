@@ -37,7 +37,7 @@ def _all() -> Iterator[Format]:
     yield import_module(f"{__package__}.{_OWN}").FORMAT
     from planner.workload.formats.unpack import READERS
 
-    rows = [_format(name, layout, READERS.get(layout.get("unpack"))) for name, layout in table().items()]
+    rows = [_format(name, layout, READERS.get(layout.get("unpack", ""))) for name, layout in table().items()]
     yield from (found for found in rows if not found.last_resort)
     title, read = "Parquet with one request per row (extra: parquet)", partial(read_parquet, layout=common_layout())
     yield Format("parquet", title, ("parquet",), lambda head: True, read, layout=common_layout())
