@@ -87,7 +87,7 @@ class _Table:
     def __init__(self, engine: Any, source: Source) -> None:
         head, self._scan = source.head, quoted(str(source.path), "'")
         self.first = head.record if head.kind == "jsonl" else None
-        self._paths: dict[str, str] = {}  # of JSON lines: fields asked for, with the type they are read as
+        self._read: dict[str, str] = {}  # of JSON lines: columns of the relation, with the type they are read as
         described = []
         if self.first is None:
             options = (
@@ -101,24 +101,18 @@ class _Table:
 
     @property
     def relation(self) -> str:
-        """What to select from; of JSON lines every record is taken apart once, for all fields asked for until now."""
+        """What to select from, with all fields asked for until now."""
         if self.first is None:
             return self._scan
-        if not any("." in path for path in self._paths):
-            types = ", ".join(f"{quoted(path, chr(39))}: '{kind}'" for path, kind in self._paths.items())
-            names = ", ".join(f"{quoted(path, chr(34))} AS f{k}" for k, path in enumerate(self._paths))
-            return f"(SELECT {names} FROM read_ndjson({self._scan}, columns={{{types}}}))"
-        paths = ", ".join(quoted(_steps(path), "'") for path in self._paths)
-        names = ", ".join(f"found[{k + 1}] AS f{k}" for k in range(len(self._paths)))
-        found = f"SELECT json_extract_string(json, [{paths}]) AS found FROM read_ndjson_objects({self._scan})"
-        return f"(SELECT {names} FROM ({found}))"
+        types = ", ".join(f"{quoted(name, chr(39))}: '{kind}'" for name, kind in self._read.items())
+        return f"read_ndjson({self._scan}, columns={{{types}}})"
 
     def field(self, candidates: Sequence[str], *, later: bool = False) -> _Field | None:
         """Expression, type and name of the first of these fields in a file; of JSON lines in its first record, or `later`."""
         if self.first is not None:
             path, _ = found_at(self.first, tuple(candidates))
             if path:
-                return self._asked_for(path), self._paths[path], path
+                return self._asked_for(path), "VARCHAR", path
             found = [self._asked_for(c) for c in candidates] if later else []
             return (f"coalesce({', '.join(found)}, NULL)", "VARCHAR", "") if found else None
         for name in candidates:
@@ -133,18 +127,16 @@ class _Table:
         # whole numbers are read to 53 bits, and booleans become 0 and 1: those are left to who can tell them apart
         if not isinstance(value, (int, float)) or value in (0, 1) or not abs(value) < 1 << 53:
             return column
-        self._paths[path] = "DOUBLE"
+        self._read[path] = "DOUBLE"
         return f"CASE WHEN {expression} NOT IN (0, 1) THEN {expression} END", "DOUBLE", path
 
     def _asked_for(self, path: str) -> str:
-        """Name of a field of JSON lines in the relation."""
-        self._paths.setdefault(path, "VARCHAR")
-        return f"f{list(self._paths).index(path)}"
-
-
-def _steps(path: str) -> str:
-    """JSON path of a dotted one."""
-    return "$" + "".join(f'."{part}"' for part in path.split("."))
+        """A field of JSON lines, at a path inside a column of the relation."""
+        top, *below = [path] if path in (self.first or {}) else path.split(".")
+        self._read.setdefault(top, "VARCHAR")
+        name = quoted(top, '"')
+        steps = quoted("$" + "".join(f'."{part}"' for part in below), "'")
+        return f"json_extract_string({name}, {steps})" if below else name
 
 
 def _collect(engine: Any, table: _Table, source: Source, form: Format, options: ReadOptions) -> TraceBuilder | None:
