@@ -277,7 +277,6 @@ def workload_from_traces(
         arrivals=arrivals,
         name=title,
         provenance=Provenance(
-            name=title,
             source="; ".join(dict.fromkeys(t.source or Path(t.path).name for t in traces)),
             licence="; ".join(dict.fromkeys(t.licence for t in traces if t.licence)),
             requests=requests,

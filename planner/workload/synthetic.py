@@ -119,13 +119,12 @@ class SyntheticLengths(_Named):
             f"{self.isl_spread:.10g}, mean output {self.osl:,.10g} with spread {self.osl_spread:.10g} "
             f"(standard deviation over mean), cut at P{100 * _HIGHEST:.10g}"
         )
-        record = Provenance(name=self.name, source="assumed", length_split=told, exact=False)
         return Workload.from_arrays(
             np.repeat(inputs, outputs.size),
             np.tile(outputs, inputs.size),
             weight=np.outer(shares, weights).ravel(),
             name=self.name,
-            provenance=record,
+            provenance=Provenance(source="assumed", length_split=told, exact=False),
         )
 
 
@@ -239,7 +238,7 @@ class SyntheticSessions(_Named):
             sessions.input_tokens,
             sessions.output_tokens,
             name=self.name,
-            provenance=Provenance(name=self.name, source="assumed", length_split=told, exact=False),
+            provenance=Provenance(source="assumed", length_split=told, exact=False),
             sessions=sessions,
         )
 

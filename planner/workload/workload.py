@@ -34,8 +34,6 @@ class Provenance(Record):
 
     Parameters
     ----------
-    name
-        Short name.
     source, licence
         Origin and terms of the data.
     requests
@@ -48,7 +46,6 @@ class Provenance(Record):
         Whether every row is a request as it was recorded (no bins).
     """
 
-    name: str = "workload"
     source: str = ""
     licence: str = ""
     requests: int | None = None
@@ -199,7 +196,7 @@ class Workload:
             categories=names,
             compressible=_compressible(compressible, names),
             arrivals=process if arrival_rate_per_s is None else replace(process, rate_per_s=arrival_rate_per_s),
-            provenance=provenance or Provenance(name=name, requests=rows if weight is None else None, exact=exact),
+            provenance=provenance or Provenance(requests=rows if weight is None else None, exact=exact),
             recorded=recorded,
             intervals=intervals,
             sessions=sessions,
@@ -242,13 +239,8 @@ class Workload:
 
     def renamed(self, name: str, source: str | None = None, licence: str | None = None) -> Workload:
         """The same workload under another name, from another source."""
-        known = self.provenance
-        record = replace(
-            known,
-            name=name,
-            source=known.source if source is None else source,
-            licence=known.licence if licence is None else licence,
-        )
+        told: dict[str, Any] = {"source": source, "licence": licence}
+        record = replace(self.provenance, **{key: value for key, value in told.items() if value is not None})
         return self._changed(name=name, provenance=record)
 
     def columns(self, rows: Any = slice(None)) -> dict[str, Any]:
@@ -414,7 +406,7 @@ class Workload:
                 )
             ],
             "arrivals": self.arrivals.to_dict(),
-            "provenance": self.provenance.to_dict(),
+            "provenance": {"name": self.name, **self.provenance.to_dict()},
         }
         if self.sessions is not None:
             result["sessions"] = self.sessions.to_dict()

@@ -210,14 +210,22 @@ def _read_law(source: Source, options: ReadOptions) -> tuple[Workload, ImportRep
     category, chances, assumed = _categories(labels, meta, options, compressible, rows["weight"].size)
     notes = (*meta.notes, *assumed)
     bins = "lower_tokens" in rows and not np.array_equal(rows["lower_tokens"], rows["total_tokens"])
+    name, origin, licence = meta.origin()
     known = {
-        **meta.origin(),
+        "source": origin,
+        "licence": licence,
         "requests": None if requests is None else round(requests),
         "notes": notes,
         "length_split": split,
         "exact": not bins and not split,
     }
-    of_rows = {"category": category, "compressible": chances, "arrivals": arrivals, "intervals": intervals}
+    of_rows = {
+        "name": name,
+        "category": category,
+        "compressible": chances,
+        "arrivals": arrivals,
+        "intervals": intervals,
+    }
     read, told = (len(lines), len(lines)), (split, arrivals.assumed, *notes)
     workload, report = law(source, FORMAT.name, read, rows | of_rows, known, told)
     return workload.with_stated_quantiles(stated) if stated else workload, report
@@ -242,7 +250,7 @@ def _read_requests(source: Source, options: ReadOptions) -> TraceBuilder:
         from planner.workload.formats.registry import common_layout
 
         builder = read_table(source, options, FORMAT.name, common_layout())
-    builder.name, builder.source, builder.licence = meta.origin().values()
+    builder.name, builder.source, builder.licence = meta.origin()
     builder.notes += meta.notes
     parts = builder.stretches = meta.stretches()
     intervals, stated, arrivals = meta.intervals(), meta.stated_quantiles(), meta.arrivals()
