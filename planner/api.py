@@ -1206,7 +1206,7 @@ def cost(
     from planner.catalog.price_files import read_api_prices
     from planner.studies.costs import Spot, costs_of, months_of, with_peaks
     from planner.studies.schedule import Elasticity, make_schedule
-    from planner.workload.hours import HourlyRates
+    from planner.workload.hours import hourly_rates
 
     offers: dict[str, list[tuple[str, float]]] = {}
     for offer in reserved or ():
@@ -1231,7 +1231,7 @@ def cost(
         notes.append("no rates by hour: every hour is the plan's (--hours gives them)")
         hourly = _Hourly(fleet, None, None, options)
         day, rate, elasticity = (
-            HourlyRates((1.0,) * 24, None, "the same every hour"),
+            hourly_rates(None, flat="the same every hour"),
             hourly.peak,
             Elasticity(*times, 0.0, over),
         )
@@ -1375,7 +1375,7 @@ def batch(
     window = window_of(by, start, datetime.datetime.now())
     # a fleet is sized for its busiest hour
     options["rate_is"] = options.get("rate_is") or "peak"
-    hourly = _Hourly(fleet, workload, scenario, options, hours, (), flat=True)
+    hourly = _Hourly(fleet, workload, scenario, options, hours, (), flat="one rate in every hour")
     sent = hourly.loaded if jobs is None else load_workload(jobs)
     many = None if jobs is None else sent.provenance.requests
     if tokens is not None:
@@ -1403,10 +1403,10 @@ class _Hourly:
         hours: str | Path | None = None,
         times: tuple[float, ...] | None = None,
         stated: bool = True,
-        flat: bool = False,
+        flat: str | None = None,
     ) -> None:
         from planner.studies.schedule import Elasticity
-        from planner.workload.hours import HourlyRates, hourly_rates
+        from planner.workload.hours import hourly_rates
 
         workload = _taken(workload)
         data = _given(workload, options)
@@ -1433,9 +1433,7 @@ class _Hourly:
         if times is None:
             self.peak = rate_of(self.question, self.loaded) if stated else math.nan
             return
-        flat = flat and hours is None and not self.loaded.arrivals.hourly_profile
-        alike = "one rate in every hour"
-        self.rates = HourlyRates((1.0,) * 24, None, alike) if flat else hourly_rates(hours, self.loaded, folder)
+        self.rates = hourly_rates(hours, self.loaded, folder, flat)
         if self.rates.mean_rate_per_s is not None and self.question.rate is None:
             # rates in the file are the fleet's own
             self.rate, self.elasticity = self.rates.mean_rate_per_s, replace(elasticity, rate_is="mean")
@@ -1701,7 +1699,7 @@ def autoscale(
     from planner.autoscale.objects import guards_of
     from planner.deploy.serving import Startup, estimated_startup
     from planner.monitor.names import find_deployed
-    from planner.workload.hours import HourlyRates, hourly_rates
+    from planner.workload.hours import hourly_rates
 
     saved = _standing(fleet)
     inputs = saved.inputs()
@@ -1709,8 +1707,7 @@ def autoscale(
         inputs = inputs.override({"windows": windows})
     loaded = saved.traffic(inputs.cdf)
     built = standing_fleet(compile_question(inputs, loaded), saved.pools)
-    flat = hours is None and not loaded.arrivals.hourly_profile
-    by_hour = HourlyRates((1.0,) * 24, None, "a constant rate") if flat else hourly_rates(hours, loaded, saved.folder)
+    by_hour = hourly_rates(hours, loaded, saved.folder, flat="a constant rate")
     rates = by_hour.rates_per_s(by_hour.mean_rate_per_s or built.rate, "mean" if by_hour.mean_rate_per_s else rate_is)
     seconds = None if startup is None else _within(startup, "--startup", 0.0, DAY_S, "0 and a day")
     week = 1.0, WEEK_S, "a second and a week"
