@@ -363,16 +363,19 @@ def _sessions(
 ) -> tuple[Sessions | None, list[str], bool]:
     """The calls session by session, ``None`` where a file names none; what was assumed; whether times are those of each session."""
     found, notes, start = [], list[str](), 0
+    said = [t.calls for t in traces if t.calls is not None]
+    if len(said) < len(traces):
+        return None, [], False
     of_files = [np.frombuffer(t.times) for t in traces]
-    relative = any(t.calls.relative(times) for t, times in zip(traces, of_files, strict=True))
+    relative = any(calls.relative(times) for calls, times in zip(said, of_files, strict=True))
     complete = all(len(t.times) == len(t.inputs) for t in traces)
     alike = len(traces) == 1 or all(t.clock.absolute for t in traces)
     first = min((float(times.min()) for times in of_files if times.size), default=0.0)
-    for trace, clock in zip(traces, of_files, strict=True):
+    for trace, calls, clock in zip(traces, said, of_files, strict=True):
         rows = slice(start, start + len(trace.inputs))
         start = rows.stop
         times = clock - (first if alike else clock.min()) if clock.size == len(trace.inputs) else None
-        made = trace.calls.sessions(inputs[rows], outputs[rows], category[rows], times)
+        made = calls.sessions(inputs[rows], outputs[rows], category[rows], times)
         if made is None:
             return None, [], False
         found.append(made[0] if complete and not relative else replace(made[0], start_s=None))

@@ -16,7 +16,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.shared.record import Record
 from planner.units import SECONDS, TIME_UNITS
-from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled
+from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled, read_call
 
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
@@ -313,6 +313,8 @@ class TraceBuilder:
         Of what holds several runs or conversations: how many were begun, and where in it the reader is, for messages.
     name
         What the file calls its workload.
+    calls
+        What is said of sessions; ``None`` = nothing.
     stretches
         Where the requests are stretches of a longer trace.
     described
@@ -336,7 +338,7 @@ class TraceBuilder:
     licence: str = ""
     runs: int = 0
     place: str = ""
-    calls: CallColumns = field(default_factory=CallColumns)
+    calls: CallColumns | None = None
     name: str = ""
     stretches: Stretches | None = None
     described: Callable[[Workload], Workload] | None = None
@@ -397,7 +399,7 @@ class TraceBuilder:
         category
             Its category; ``None`` = none.
         call
-            What is known of its session: see :meth:`planner.workload.calls.CallColumns.read`; and its ``images``.
+            What is known of its session: see :func:`planner.workload.calls.read_call`; and its ``images``.
         """
         stage, said = 0, None
         try:
@@ -411,7 +413,7 @@ class TraceBuilder:
                 # a record that says nothing of them beside others that do has a category already, if an empty one
                 if "images" in call and (call["images"] is not None or category is None):
                     category = labelled(category or "", _images(call["images"]))
-                said = self.calls.read(call, moment, self.clock.read)
+                said = read_call(call, moment, self.clock.read)
         except (ValueError, OverflowError, IndexError) as error:
             found = _shown((inputs, outputs, time, None)[stage])
             wrong = ("input tokens {} is not a count", "output tokens {} is not a count", "time {} is not a time")
@@ -427,6 +429,7 @@ class TraceBuilder:
         if category is not None:
             self.category.append(self.categories.setdefault(category, len(self.categories)))
         if said is not None:
+            self.calls = self.calls or CallColumns()
             self.calls.add(len(self.inputs), said)
 
 

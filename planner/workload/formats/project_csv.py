@@ -14,7 +14,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.units import as_number
 from planner.workload.arrivals import Arrivals
-from planner.workload.calls import MOST_IMAGES, images_in, labelled
+from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled
 from planner.workload.formats.base import (
     MAX_PROBLEMS,
     MAX_TOKENS,
@@ -294,7 +294,7 @@ def _collected(builder: TraceBuilder, table: dict[str, list[str]]) -> TraceBuild
                 return None
             levels.append(SharedPrefix(np.where(np.isnan(group), -1.0, group).astype(np.int64), tokens))
         names = [cell.strip() for cell in table["session"]]
-        builder.calls.take(names, cached.tolist(), lasted.tolist(), tuple(levels))
+        builder.calls = CallColumns.of(names, cached.tolist(), lasted.tolist(), tuple(levels))
     return builder
 
 
