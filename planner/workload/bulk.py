@@ -30,9 +30,6 @@ LARGE_BYTES = 32 << 20
 _FIRST_LABELS = 100_000
 """Rows whose labels are looked at before all are."""
 
-_FEW_LABELS = 16
-"""Labels that are compared one by one before they are looked for in a list."""
-
 _WHOLE = ("UTINYINT", "USMALLINT", "UINTEGER", "TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 """Types of whole numbers that need no look at what follows the point."""
 
@@ -227,7 +224,7 @@ def _with_labels(
         if len(found) > MOST_CATEGORIES:
             return [], []
         names = [r[0] for r in found]
-        arrays = _arrays(engine, [*columns, _numbered(label, text, names)], relation)
+        arrays = _arrays(engine, [*columns, _numbered(text, names)], relation)
         if not arrays or not arrays[-1].size or arrays[-1].min() >= 0:
             break
     return names, arrays
@@ -259,16 +256,10 @@ def _difference(total: _Field, part: _Field) -> _Field:
     return f"({_number(total)} - {_number(part)})", "DOUBLE", total[2]
 
 
-def _numbered(label: _Field, text: str, names: Sequence[str]) -> str:
+def _numbered(text: str, names: Sequence[str]) -> str:
     """The place of a row's label, trimmed in `text`, among these names; -1 where it is none of them."""
-    if not names:
-        return "-1"
-    found = f"coalesce(list_position([{', '.join(quoted(n, chr(39)) for n in names)}], {text}), 0) - 1"
-    if label[1] == "VARCHAR" and len(names) <= _FEW_LABELS:
-        # nearly all are written as they are meant
-        alike = " ".join(f"WHEN {quoted(n, chr(39))} THEN {k}" for k, n in enumerate(names))
-        found = f"CASE {label[0]} {alike} ELSE {found} END"
-    return f"CAST({found} AS INTEGER)"
+    among = ", ".join(quoted(name, "'") for name in names)
+    return f"CAST(coalesce(list_position([{among}], {text}), 0) - 1 AS INTEGER)" if names else "-1"
 
 
 def _seconds(clock: Clock, expression: str, kind: str, first: Any) -> str | None:

@@ -460,13 +460,13 @@ class Workload:
         shares: Floats = np.bincount(self.category, self.weight, minlength=len(self.categories)).astype(np.float64)
         return shares
 
-    def iterations(self, chunk: int | None) -> tuple[float, float]:
+    def iterations(self, chunk: int) -> tuple[float, float]:
         r"""Mean and squared coefficient of variation of the iterations of a request, :math:`\lceil L_{in}/C \rceil + L_{out}`.
 
         Parameters
         ----------
         chunk
-            Prefill chunk C [tokens], > 0; ``None`` = the whole prompt in one iteration.
+            Prefill chunk C [tokens], > 0.
 
         Returns
         -------
@@ -476,19 +476,13 @@ class Workload:
         >>> Workload.from_arrays([512, 513], [10, 9]).iterations(512)
         (11.0, 0.0)
         """
-        steps = self.prefill_chunks(chunk) + self.output_tokens
+        if not chunk > 0:
+            raise InputError(f"chunk must be positive, got {chunk!r}")
+        steps = np.ceil(self.input_tokens / chunk) + self.output_tokens
         mean = float(self.weight @ steps)
         if mean == 0.0:
             return 0.0, 0.0
         return mean, max(float(self.weight @ (steps - mean) ** 2), 0.0) / mean**2
-
-    def prefill_chunks(self, chunk: int | None) -> Floats:
-        r"""Chunks of each row, :math:`\lceil L_{in}/C \rceil`, shape (rows,); 0 for an empty prompt."""
-        if chunk is None:
-            return (self.input_tokens > 0.0).astype(np.float64)
-        if not chunk > 0:
-            raise InputError(f"chunk must be positive, got {chunk!r}")
-        return np.ceil(self.input_tokens / chunk)
 
     # ---------------------------------------------------------------------------------------------------- distribution
 
