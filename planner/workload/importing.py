@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -440,7 +440,6 @@ def _account(trace: TraceBuilder, relative: bool) -> tuple[list[str], ImportRepo
     return notes, report
 
 
-@runtime_checkable
 class Frame(Protocol):
     """What is needed of a pandas data frame."""
 
