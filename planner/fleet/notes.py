@@ -284,9 +284,11 @@ def hours_told(fleet: Fleet) -> Remark | None:
     traffic = fleet.question.traffic
     workload, trace = traffic.workload, traffic.workload.recorded
     known = workload.intervals
+    if not traffic.own_rate:
+        return None
     if known is None and trace is not None and trace.stretches is None:
         known = Intervals.of(trace.times_s)
-    if known is None or not traffic.own_rate or known.width_s > HOUR_S or HOUR_S % known.width_s:
+    if known is None or known.width_s > HOUR_S or HOUR_S % known.width_s:
         return None
     each = round(HOUR_S / known.width_s)
     whole = known.counts.size // each
