@@ -231,7 +231,7 @@ typedef struct {
   Events events;
   Ghost *ghosts; int32_t haunting, ghosts_room, spare_ghost;
   List stranded, held_back;
-  int64_t row, handed, checked[METRICS], turn, spoilt, under_way, work, stop, outage_at; /* handed: row up to which decode pools are */
+  int64_t row, handed, checked[METRICS], turn, spoilt, under_way, work, stop, outage_at; /* handed: row before which the decode pool gets what is due */
   double recomputed, late[METRICS], powers[2][POWERS];
   int clocked, follows, watched, limited, pieces, failed, ended; /* follows: decode replicas, behind open arrivals */
 } Sim;

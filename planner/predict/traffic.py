@@ -393,14 +393,15 @@ class PoolTraffic:
         return replace(found, replicas=laid_for, whole=found.whole and told == repeats)
 
     def _kept(self, key: tuple[object, ...], make: Callable[[], Laid]) -> Laid:
-        """What was laid out lately, made anew where it was not."""
+        """What was laid out lately, made anew where it was not; what was asked for longest ago goes first."""
         kept = self.fleet.laid
-        if (found := kept.get(key)) is None:
-            found = make()
-            with self.fleet.lock:
-                while sum(own.times_s.size for own in kept.values()) > WHOLE // 2:
-                    kept.pop(next(iter(kept)))
-                kept[key] = found
+        found = kept.get(key) or make()
+        with self.fleet.lock:
+            kept.pop(key, None)
+            # one that was laid out for others too takes its memory once
+            while sum({id(own.times_s): own.times_s.size for own in kept.values()}.values()) > WHOLE // 2:
+                kept.pop(next(iter(kept)))
+            kept[key] = found
         return found
 
     def busiest(self, laid: Laid, of: tuple[object, ...]) -> Laid | None:
@@ -718,14 +719,12 @@ def episodes(wait: Floats, longest: NDArray[np.int64]) -> NDArray[np.bool_]:
     """The bins with the longest waits, taken back to where nobody waits; shape as `wait`."""
     busy = np.zeros(wait.size, dtype=bool)
     busy[longest] = True
-    waiting = wait > 0.2
+    place = np.arange(wait.size)
     # a bin before a busy one belongs to its episode as long as anybody waits
-    for k in (np.flatnonzero(busy[1:] & ~busy[:-1]) + 1).tolist():
-        k -= 1
-        while k >= 0 and waiting[k] and not busy[k]:
-            busy[k] = True
-            k -= 1
-    return busy
+    busiest, calm = (
+        np.minimum.accumulate(np.where(marked, place, wait.size)[::-1])[::-1] for marked in (busy, wait <= 0.2)
+    )
+    return busy | (busiest < calm)
 
 
 def _runs(marked: NDArray[np.bool_]) -> list[tuple[int, int]]:
