@@ -1269,7 +1269,7 @@ static int hand_over(Sim *p, double until) {
     p->mark[e.row] = 0;
     join(p, r, e.row, e.time);
   }
-  p->handed = p->row + 16 * p->pool->count;
+  p->handed = p->row + 4 * p->pool->count;
   return 1;
 }
 /* Requests that come by themselves to replicas that do not act on each other: each runs when somebody comes or looks. */
