@@ -835,7 +835,8 @@ def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) 
     part = np.minimum(part - part.min(), PARTS - 1)
     below = np.cumsum(np.bincount(part, weight))
     wanted, found = np.asarray(levels) * below[-1] * (1.0 - 1e-12), []
-    for level, k in zip(wanted.tolist(), np.searchsorted(below, wanted).clip(max=below.size - 1).tolist()):
+    places = np.searchsorted(below, wanted).clip(max=below.size - 1)
+    for level, k in zip(wanted.tolist(), places.tolist(), strict=True):
         inside = np.flatnonzero(part == k)
         inside = inside[np.argsort(values[inside])]
         up_to = np.cumsum(weight[inside]) + (below[k - 1] if k else 0.0)

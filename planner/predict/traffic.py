@@ -166,7 +166,7 @@ class FleetTraffic:
         self.trace: Trace | None = traffic.workload.trace() if bursts and not self.sending.drawn else None
         # held by whoever asks about them: no circle that would keep their requests until it is looked for
         self._pools: WeakValueDictionary[int, PoolTraffic] = WeakValueDictionary()
-        # what was laid out last of all pools, its columns by the place of their rows in memory, and by kind of pool what became of it
+        # what was laid out last of all pools, its columns by the place of their rows in memory, what became of it by kind of pool
         self.laid: dict[tuple[object, ...], Laid] = {}
         self.columns: dict[int, tuple[NDArray[np.int64], Requests]] = {}
         self.played: dict[type, tuple[tuple[object, ...], Any]] = {}
