@@ -94,6 +94,12 @@ class FleetProblem(SearchGrid):
         self.hopeless = self.hopeless and {(0, top, k): value for (_, _, k), value in self.hopeless.items()}
         self.set_bounds()
 
+    def begin(self) -> None:
+        """Size the engine that is likely the cheapest: what others need that have a lower bound is often many times it."""
+        for k, option in enumerate(self.options):
+            if option.label == self.search.likely:
+                self.candidate(0, len(self.states) - 1, self.whole(k))
+
     def option(self, k: int) -> EngineOption:
         """The engine of a choice."""
         return self.options[k // self.units]
@@ -248,7 +254,7 @@ class FleetProblem(SearchGrid):
             least = max(int(self.least_replicas(option, law.moments)), self._refused.get(key, 0) + 1)
             levels, margin = promises.levels(self.levels), self.margin(option)
             if start is None and self.search.near_per_s:
-                start = math.ceil(self.search.near_per_s * law.share / model.capacity_at(1))
+                start = math.ceil(self.search.near_per_s * law.share / model.capacity_at(1) * (1.0 - 1e-9))
             size = smallest_pool(model, rate, promises, least, levels, start, quick=True, margin=margin)
             if isinstance(size, Shortfall):
                 self.shortfalls.append(size)
