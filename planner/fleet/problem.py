@@ -136,6 +136,8 @@ class FleetProblem(SearchGrid):
         stock = self._most_gpus(self.option(k)) if limited else None
         # what costs less than the bound is refused unasked
         below, asked = price.most_below(float(self.option_bounds[k // self.units, i, j])), self._refused.get(key, 0)
+        if (known := self._least_known(key, limited)) > price.cost_of_need(max(asked, below) + 1):
+            room = min(room, known)
         limits = [price.most_below(room)] if room < math.inf else self._step(key, below, asked)
         if limits or stock is not None:
             most = min(limits if stock is None else [*limits, price.most_within(stock)])
@@ -146,6 +148,20 @@ class FleetProblem(SearchGrid):
                 return (math.inf, True) if hopeless else (price.cost_of_need(self._refused[key] + 1), False)
         pool = self.candidate(i, j, k, float(most) if limits or stock is not None else None)
         return (math.inf if pool is None else pool.cost_usd_per_hour), True
+
+    def _least_known(self, key: Edge, limited: bool) -> float:
+        """What the cheapest known pool costs that stands for one of this choice wherever it may be [USD/hour]: between the same
+        states, of as many late requests, and within a stock of the same GPUs at one price each."""
+        i, j, k = key
+        gpu, price, found = self.option(k).gpu.name, self.option(k).price, math.inf
+        for other in range(k % self.units, len(self.options) * self.units, self.units):
+            if (pool := self._pools.get((i, j, other))) is None:
+                continue
+            own = pool.option.price
+            alike = (own.usd_per_gpu_hour, own.spot_usd_per_gpu_hour) == (price.usd_per_gpu_hour, None)
+            if not limited or (pool.option.gpu.name == gpu and alike and price.spot_usd_per_gpu_hour is None):
+                found = min(found, pool.cost_usd_per_hour)
+        return found
 
     def _step(self, key: Edge, below: int, asked: int) -> list[int]:
         """How many replicas an engine is asked about before any fleet is known, one number or none: a step beyond those it is
