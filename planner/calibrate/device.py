@@ -25,6 +25,7 @@ from typing import Any
 
 from planner.catalog import gpu as find_gpu
 from planner.errors import CalibrationError, InputError
+from planner.shared.documents import printable
 from planner.shared.extras import installing
 from planner.shared.remarks import those_that_hold
 from planner.units import number_of
@@ -56,6 +57,12 @@ def device_full(torch: Any, error: BaseException) -> bool:
     told = str(error).lower()
     of_memory = isinstance(error, (DeviceFull, torch.cuda.OutOfMemoryError))
     return of_memory or "out of memory" in told or "alloc_failed" in told
+
+
+def why_not(error: BaseException) -> str:
+    """The first line of an error, in brackets after a blank; nothing where it says nothing."""
+    told = str(error).strip().partition("\n")[0]
+    return f" ({printable(told)})" if told else ""
 
 
 def refuse_full(torch: Any, error: BaseException, what: str) -> None:

@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 
 from planner.calibrate import kernels
-from planner.calibrate.device import NOT_THERE, Device, DeviceFull, refuse_full
+from planner.calibrate.device import NOT_THERE, Device, DeviceFull, refuse_full, why_not
 from planner.calibrate.points import Batch
 from planner.errors import CalibrationError, InputError
 from planner.machine.hardware import DTYPE_BYTES, ModelSpec, shard
 
 LAYERS_BUILT = 3
 """So many stand for all of a kind, fewer where they do not fit."""
+
+CHECKED_ENDS = (16, 16, 48)
+"""Where the tokens of each expert end in the check of their product; the second gets none."""
 
 WINDOW = ", window"
 """Ends the name of a kind of layers that attend to a sliding window."""
@@ -426,21 +429,26 @@ class _Grouped:
     def __init__(self, machine: Device, model: ModelSpec) -> None:
         self.torch = torch = machine.torch
         self.fp8, self.dtype = model.weight_dtype == "fp8", machine.dtype
-        told = "it does not compute the product"
+        told = " (it does not compute the product)"
+        columns = kernels.CHECKED_WEIGHTS[1]
         try:
             self.function = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
-            weights = self.weights(lambda: torch.randn(64, 128, device=machine.kind) / 128**0.5, 3)
-            x = torch.randn(48, 128, device=machine.kind).to(self.dtype)
-            got = self(x, weights, torch.tensor([16, 16, 48], device=machine.kind, dtype=torch.int32)).float()
-            wide = weights[0].float()
-            wanted = torch.cat((x[:16].float() @ wide[0].t(), x[16:].float() @ wide[2].t()))
-            if float((got - wanted).norm() / wanted.norm()) < 0.08:
+            weights = self.weights(
+                lambda: torch.randn(kernels.CHECKED_WEIGHTS, device=machine.kind) / math.sqrt(columns),
+                len(CHECKED_ENDS),
+            )
+            x = torch.randn(CHECKED_ENDS[-1], columns, device=machine.kind).to(self.dtype)
+            got = self(x, weights, torch.tensor(CHECKED_ENDS, device=machine.kind, dtype=torch.int32))
+            begins = (0, *CHECKED_ENDS[:-1])
+            parts = zip(begins, CHECKED_ENDS, weights[0].float(), strict=True)
+            wanted = torch.cat([x[begin:end].float() @ wide.t() for begin, end, wide in parts])
+            if kernels.moved(got, wanted) < kernels.ROUNDING["fp8"]:
                 return
         except NOT_THERE as error:
             refuse_full(torch, error, f"a grouped product of {model.weight_dtype} experts")
-            told = str(error).strip().split("\n")[0][:120]
+            told = why_not(error)
         raise CalibrationError(
-            f"torch {torch.__version__} has no grouped product of {model.weight_dtype} experts on this device ({told})",
+            f"torch {torch.__version__} has no grouped product of {model.weight_dtype} experts on this device{told}",
             "Measure a running server instead: fleetopt calibrate --server URL --model NAME.",
         )
 
