@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.catalog.kv import DEFAULT_TOKEN_BUDGET
 from planner.iteration.model import IterationModel
 from planner.units import LEAST, MOST, MOST_SECONDS
 
@@ -22,7 +23,7 @@ beyond its own (it passes the head, and products of few rows are slow ones); `re
 `overhead`: what the first token waits for outside the engine."""
 
 SCHEDULING = ("mixed", "exclusive")
-DEFAULT_BUDGET = 8192.0
+DEFAULT_BUDGET = float(DEFAULT_TOKEN_BUDGET)
 """Prompt tokens an engine takes into one iteration where nothing says otherwise [tokens]."""
 
 SMALLEST_CHUNK = 16.0
@@ -192,7 +193,7 @@ def log_parameters(model: IterationModel, request_s: float, overhead_s: float) -
 
 def iteration_of(theta: FloatArray, like: IterationModel | None) -> IterationModel:
     """The iteration-time model of log-parameters, its expert part split as in `like`."""
-    t0, w, b, c, g, h, a, more = np.exp(theta[:8]).tolist()
+    t0, w, b, c, g, h, a, more, *_ = np.exp(theta).tolist()
     rows = 1.0 + more if more > LEAST_MORE else 1.0
     made = IterationModel(t0=t0, w=w, b=b, c=c, g=g, h=h, a=a, e=g, rows=rows)
     if like is None or like.w_experts <= 0.0:

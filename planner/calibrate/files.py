@@ -516,7 +516,7 @@ def read_iterations_csv(
     def made(row: Row, line: int) -> tuple[tuple[str, str, int], tuple[float, bool, tuple[Batch, float, float]]]:
         """Group of a row, its rank, whether it was added up from kernels, and the iteration."""
         batch = Batch(*(_integer(row[c]) for c in COLUMNS[:-1]))
-        time_s = float(row["measured_ms"]) * 1e-3
+        time_s = float(row["measured_ms"]) * SECONDS["ms"]
         rank = float(row.get("design_rank") or line)
         order = float(row["order"]) if row.get("order") else math.nan
         key = ((row.get("gpu") or "").strip(), (row.get("model") or "").strip(), _integer(row.get("tp") or "1"))
@@ -570,7 +570,7 @@ def read_servers_csv(
 
     def made(row: Row, line: int) -> tuple[tuple[str, ...], ServerPoint]:
         values = {
-            key: float(row[name]) * (1e-3 if key in TIMES else 1.0) if name and row.get(name) else None
+            key: float(row[name]) * (SECONDS["ms"] if key in TIMES else 1.0) if name and row.get(name) else None
             for key, name in found.items()
         }
         group = tuple((row.get(c) or "").strip() for c in GROUP_COLUMNS)

@@ -13,14 +13,28 @@ from numpy.typing import NDArray
 
 from planner.calibrate.closed_loop import FloatArray
 from planner.calibrate.points import Batch, Points
-from planner.calibrate.solver import PARAMETERS, B, C, Design, E, G, X, minimise, predict
+from planner.calibrate.solver import (
+    PARAMETERS,
+    POINT_SD,
+    PRIOR_REDRAW,
+    TAILS,
+    B,
+    C,
+    Design,
+    E,
+    G,
+    X,
+    ends,
+    minimise,
+    predict,
+)
 from planner.errors import CalibrationError
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
 from planner.shared.record import Record
 from planner.shared.remarks import those_that_hold
 
-RESIDUAL_SCALE = (0.005, 0.02)
+RESIDUAL_SCALE = (0.005, POINT_SD)
 """Relative error up to which a point counts quadratically: what the points themselves show, within these bounds. The
 upper one is what the canonical form misses real kernels by, and what few points start from [1]."""
 
@@ -49,12 +63,9 @@ MOST_NAMED = 20
 
 STARTS = 6
 RESAMPLES = 200
-LEVEL = 0.90
 CONCENTRATION = 0.5
 """Of the Dirichlet weights; below 1 makes up for the parameters the points have already paid for (about 8 of 28)."""
 
-PRIOR_REDRAW = 0.85
-"""Share of the prior's standard deviation by which its mean is redrawn in each resampled fit [1]."""
 IDENTIFIED_HALF_WIDTH = 0.35
 """A parameter whose 90% interval is wider than +-35% is reported as not identified [1]."""
 
@@ -158,7 +169,7 @@ class Fit(Record):
 
     def interval(self, quantity: Callable[[IterationModel], float]) -> tuple[float, float]:
         """90% interval of any function of the model by resampling, in its unit."""
-        return _ends(np.array([quantity(_model(one, self.iteration.tau, self.prior)) for one in self.samples]))
+        return ends(np.array([quantity(_model(one, self.iteration.tau, self.prior)) for one in self.samples]))
 
     @property
     def error_band(self) -> float:
@@ -379,11 +390,11 @@ def fit_points(
     outliers = _far(residuals, OUTLIER_FACTOR)
     iteration = _model(_absolute(theta), tile, prior)
     samples = np.array([_absolute(values) for values in sample_theta])
-    intervals = {name: _ends(samples[:, k]) for k, name in enumerate(PARAMETERS)} | {"tau": (float(tile), float(tile))}
+    intervals = {name: ends(samples[:, k]) for k, name in enumerate(PARAMETERS)} | {"tau": (float(tile), float(tile))}
     if not free[X]:
         intervals["x"] = (0.0, _interference_bound(given, everything, residuals))
     identified = _identified(design, theta, intervals, sample_theta, sd, bool(free[X]))
-    loo_mean, loo_p95 = float(loo_error.mean()), float(np.quantile(loo_error, 0.95))
+    loo_mean, loo_p95 = float(loo_error.mean()), float(np.percentile(loo_error, TAILS[1]))
     drifted = None if search.position is None else drift
     warnings = _warnings(given, identified, has_mixed, outliers, residuals, drifted, loo_mean)
     if count > LEFT_OUT_ALONE:
@@ -527,13 +538,6 @@ def _position(points: Points, fitted: Points) -> FloatArray | None:
     return np.asarray((points.order - fitted.order.min()) / np.ptp(fitted.order))
 
 
-def _ends(values: FloatArray) -> tuple[float, float]:
-    """Ends of the interval that samples span."""
-    tail = 50.0 * (1.0 - LEVEL)
-    low, high = np.percentile(values, [tail, 100.0 - tail])
-    return float(low), float(high)
-
-
 def _identified(
     design: Design,
     theta: FloatArray,
@@ -547,7 +551,7 @@ def _identified(
     slope = predict(design, theta[None])[1][0]
     for k, name in enumerate(PARAMETERS):
         touched = bool((slope[:, k] > 0.0).any())
-        narrow = float(np.ptp(np.percentile(sample_theta[:, k], [5.0, 95.0]))) <= 2.0 * IDENTIFIED_HALF_WIDTH
+        narrow = float(np.ptp(ends(sample_theta[:, k]))) <= 2.0 * IDENTIFIED_HALF_WIDTH
         learned = float(np.std(sample_theta[:, k])) <= 0.6 * float(sd[k])
         found[name] = touched and narrow and learned
     # e at or below g never binds

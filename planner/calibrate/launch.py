@@ -20,10 +20,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from planner.calibrate.http import Endpoint, HttpError, page, parse_json, without_credentials
+from planner.calibrate.http import SHOWN, Endpoint, HttpError, page, parse_json, without_credentials
 from planner.engines import Engine
 from planner.errors import CalibrationError, InputError
-from planner.shared.documents import load_document
+from planner.shared.documents import load_document, printable
 from planner.units import number_of
 
 HOST = "127.0.0.1"
@@ -404,11 +404,9 @@ def parse_metrics(text: str) -> Samples:
         match = _SAMPLE.match(line)
         if match is None or number > MOST_SAMPLES:
             continue
-        try:
-            value = float(match[3])
-        except ValueError:
-            continue
-        found.setdefault(match[1], []).append((dict(_LABEL.findall(match[2] or "")), value))
+        name, labels, told = match.groups(default="")
+        with contextlib.suppress(ValueError):
+            found.setdefault(name, []).append((dict(_LABEL.findall(labels)), float(told)))
     return found
 
 
@@ -495,8 +493,8 @@ def read_facts(endpoint: Endpoint, seconds: float = ASKING_S) -> ServerFacts:
     ]
     return ServerFacts(
         engine=engine,
-        version=version[:60] if isinstance(version, str) else None,
-        models=tuple(str(m["id"])[:200] for m in models if m.get("id")),
+        version=printable(version) if isinstance(version, str) else None,
+        models=tuple(str(m["id"])[:SHOWN] for m in models if m.get("id")),
         kv_tokens=next(filter(None, map(_whole, [*tokens, (blocks or 0) * (block or 0)])), None),
         slots=_whole(info.get("max_running_requests")) or _whole(state.get("max_running_requests")),
         token_budget=_whole(info.get("chunked_prefill_size")),

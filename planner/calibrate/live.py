@@ -42,8 +42,8 @@ EVENT_BYTES = 4096
 """Room for an event of the stream [bytes]."""
 EVENTS_TOO_MANY = 4
 """Events per token asked for beyond which a stream is cut."""
-PROBE_TOKENS = 16
-"""Answer of the first request, which finds out what the server understands [tokens]."""
+PROBE = (32, 16)
+"""Prompt and answer of the first request, which finds out what the server understands [tokens]."""
 ENDING_S = 2.0
 """How long workers may take to stop after their sockets were cut [s]."""
 STARTING_S = 30.0
@@ -284,8 +284,8 @@ class LiveServer:
         while True:
             client = Client(self.server, self.endpoint, dialect, 0)
             try:
-                stream = Stream(0, 32, PROBE_TOKENS, 0.0)
-                return dialect, client.request(stream, max(0.05, min(self.server.timeout_s, self.left_s)))
+                stream = Stream(0, *PROBE, 0.0)
+                return dialect, client.request(stream, min(self.server.timeout_s, self.left_s))
             except HttpError as error:
                 if error.status in (400, 422) and (dialect.token_ids or dialect.extras):
                     # first without what only some engines know, then with words instead of token ids
@@ -494,7 +494,7 @@ class Crew:
                 with self.lock:
                     self.streams.append(stream)
                 try:
-                    client.request(stream, max(0.01, self.until - time.monotonic()), self._began if opening else None)
+                    client.request(stream, self.until - time.monotonic(), self._began if opening else None)
                     with self.lock:
                         self.done += not opening
                     done += not opening

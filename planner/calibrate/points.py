@@ -180,7 +180,7 @@ class Points:
 def batch_problems(batch: Batch) -> list[str]:
     """What is wrong with a composition; empty when nothing is."""
     problems = [
-        f"{name} must be a whole number >= 0, got {str(getattr(batch, name))[:40]}"
+        f"{name} must be a whole number >= 0, got {printable(str(getattr(batch, name)))}"
         for name in (f.name for f in fields(Batch))
         if not 0 <= getattr(batch, name) <= MOST or getattr(batch, name) % 1 != 0
     ]
@@ -245,7 +245,7 @@ class RawPoints:
         """GPUs of the replica; one where nothing is said."""
         found = self.header.get("tp") or 1
         if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-            raise InputError(f"{self.name}:1: tp must be a whole number >= 1, got {printable(str(found), 60)!r}")
+            raise InputError(f"{self.name}:1: tp must be a whole number >= 1, got {printable(str(found))!r}")
         return found
 
     def iterations(self) -> Points:
@@ -346,7 +346,7 @@ def parse_points(text: str, name: str) -> RawPoints | None:
     header, *rows = [parse_json(line, f"{name}:{number}") for number, line in enumerate(lines, 1)]
     for number, row in enumerate(rows, 2):
         if not isinstance(row, dict):
-            raise InputError(f"{name}:{number}: expected a mapping, got {printable(str(row), 60)}")
+            raise InputError(f"{name}:{number}: expected a mapping, got {printable(str(row))}")
     if not rows:
         raise InputError(f"{name}: no points in it")
     return RawPoints(kind, {k: v for k, v in header.items() if k not in ("schema", "kind")}, rows, name)

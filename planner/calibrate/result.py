@@ -172,6 +172,9 @@ def shareable(profile: Profile) -> Profile:
     )
 
 
+CONTEXT = 1024.0
+"""At which the derived parameters are shown [tokens]."""
+
 WIDEST_BAND = 0.40
 """A profile less certain than this says less than the estimate nobody measured for [1]."""
 
@@ -294,9 +297,9 @@ class Calibration(Record):
             for name, value in model.to_dict().items()
         ]
         derived: tuple[tuple[str, str, Callable[[IterationModel], float]], ...] = (
-            ("W", "s", lambda m: fleetopt_parameters(m, 1024.0)["W"]),
-            ("H(1024)", "s/sequence", lambda m: fleetopt_parameters(m, 1024.0)["H"]),
-            ("beta_p(256-4096)", "s/token", lambda m: exclusive_parameters(m, 1024.0)["beta_p"]),
+            ("W", "s", lambda m: fleetopt_parameters(m, CONTEXT)["W"]),
+            (f"H({CONTEXT:g})", "s/sequence", lambda m: fleetopt_parameters(m, CONTEXT)["H"]),
+            ("beta_p(256-4096)", "s/token", lambda m: exclusive_parameters(m, CONTEXT)["beta_p"]),
         )
         if self.fit is not None:
             for name, unit, quantity in derived:

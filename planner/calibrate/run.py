@@ -13,10 +13,10 @@ from planner.calibrate.closed_loop import DEFAULT_BUDGET, SCHEDULING, Rules, Ser
 from planner.calibrate.device import Device, GpuState, load_torch, read_gpu_state, same_device
 from planner.calibrate.files import Assumed, Measurements, read_measurements
 from planner.calibrate.fit import PRIOR_WIDTH, fit_points, scaled_prior
-from planner.calibrate.microbench import CPU, TINY_MODEL, measure, most_telling
+from planner.calibrate.microbench import CPU, DEVICE_SECONDS, TINY_MODEL, measure, most_telling
 from planner.calibrate.points import UNKNOWN_GPU, Points, RawPoints, clock
 from planner.calibrate.result import Calibration, CalibrationSet, checked_set, profile_of_iterations, profile_of_server
-from planner.calibrate.servers import ServerFit, faster_than_hardware, fit_server, hardware_limit
+from planner.calibrate.servers import SHORTEST, ServerFit, faster_than_hardware, fit_server, hardware_limit
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.profiles import Profile
@@ -27,7 +27,7 @@ from planner.iteration.roofline import roofline
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.shared.documents import printable
 from planner.shared.remarks import Remark, those_that_hold
-from planner.units import LEAST, MOST
+from planner.units import LEAST, MOST, MOST_SECONDS
 
 if TYPE_CHECKING:
     from planner.calibrate.launch import Launch, ServerFacts
@@ -48,8 +48,6 @@ SCHEDULING_OF: Mapping[str, str] = {"vllm": "mixed", "trtllm": "mixed"}
 UNSTEADY = 0.05
 """Two runs of a server that does nothing else differ by 2 to 4% [1]."""
 
-DEVICE_SECONDS = 60.0
-"""Bound of measuring a device where none is given [s]."""
 SERVER_SECONDS = 300.0
 """Bound of measuring a server where none is given [s]."""
 
@@ -128,7 +126,7 @@ class Asked:
         sources = {"a server": self.server, "files": self.files, "an engine to start": self.launch}
         if len(given := [name for name, source in sources.items() if source]) > 1:
             raise InputError(f"{' and '.join(given)} are two sources of measurements", "Give one of them.")
-        if self.max_seconds is not None and not 0.0 < self.max_seconds < 1e6:
+        if self.max_seconds is not None and not 0.0 < self.max_seconds <= MOST_SECONDS:
             raise InputError(f"max_seconds must be positive, got {self.max_seconds!r}")
         if self.ep not in (None, 1) and not (self.server or self.files or self.launch):
             raise InputError(
@@ -231,7 +229,7 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
             raise InputError(f"{raw.name}:1: {key} must be a positive number, got {printable(str(value))!r}")
     scheduling = raw.header.get("scheduling")
     if scheduling is not None:
-        refuse_unknown(f"{raw.name}:1: scheduling", printable(str(scheduling), 60), SCHEDULING)
+        refuse_unknown(f"{raw.name}:1: scheduling", printable(str(scheduling)), SCHEDULING)
     details |= {"engine": text["engine"] or "server", "kv_tokens": number.pop("kv_tokens")}
     rules = {"scheduling": scheduling, "steady": bool(raw.header.get("steady", False)), **number}
     ep = raw.header.get("ep") or 0
@@ -318,7 +316,7 @@ def _iteration_groups(asked: Asked, found: Measurements) -> Iterator[Calibration
 def _server_groups(asked: Asked, found: Measurements) -> Iterator[Calibration]:
     """A calibration of every group of server points that was asked for."""
     for key, measured in found.servers.items():
-        model_here, gpu_here, engine, version, precision, tp_text = (*key, *[""] * 6)[:6]
+        model_here, gpu_here, engine, version, precision, tp_text = key
         if not (gpu_here or asked.gpu) or not (model_here or asked.model):
             raise InputError(
                 "the files do not say what the server ran", "Give --gpu and --model (and --tp) of the measured server."
@@ -385,7 +383,7 @@ def _device(asked: Asked) -> Calibration:
     network = TINY_MODEL if model.lower() == "tiny" else known_model(model)
     spec = CPU if on_cpu else _named_device(asked)
     measured, told = measure(
-        spec, network, roofline(spec, network, tp), tp=tp, device=asked.device, points=asked.points or 24,
+        spec, network, roofline(spec, network, tp), tp=tp, device=asked.device, points=asked.points,
         max_seconds=asked.max_seconds or DEVICE_SECONDS, progress=asked.progress,
     )  # fmt: skip
     state = GpuState() if on_cpu else read_gpu_state()
@@ -552,8 +550,9 @@ def _within(reach: OperatingRange, facts: ServerFacts) -> OperatingRange:
     """The range, kept to what fits the server's longest sequence."""
     if facts.max_context is None or facts.max_context >= reach.max_input + reach.max_output:
         return reach
-    output = max(16, min(reach.max_output, facts.max_context // 4))
-    return replace(reach, max_output=output, max_input=max(32, facts.max_context - output - 8))
+    longest, answer = (2 * tokens for tokens in SHORTEST)
+    output = max(answer, min(reach.max_output, facts.max_context // 4))
+    return replace(reach, max_output=output, max_input=max(longest, facts.max_context - output - SHORTEST[1]))
 
 
 def _impossible(

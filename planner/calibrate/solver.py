@@ -23,6 +23,15 @@ PARAMETERS = ("t0", "w", "b", "c", "g", "h", "e", "a", "x")
 kernel nobody measured at its worst keeps e = g."""
 
 T0, W, B, C, G, H, E, A, X = range(9)
+POINT_SD = 0.02
+"""What one measurement is off by, two runs of a machine differing by 2 to 4%; up to it a residual counts quadratically [1]."""
+
+TAILS = (5.0, 95.0)
+"""Ends of the intervals that are told, in percent."""
+
+PRIOR_REDRAW = 0.85
+"""Share of the prior's standard deviation by which its mean is redrawn in each resampled fit [1]."""
+
 LOG_LIMIT = 12.0
 """Parameters stay within e^+-12 of the prior: beyond that a term is nil or the data are of something else."""
 
@@ -110,6 +119,12 @@ def predict(design: Design, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
     return slope.sum(axis=-1) - slope[..., E] + known, slope
 
 
+def ends(values: FloatArray) -> tuple[float, float]:
+    """Ends of the interval that samples span."""
+    low, high = np.percentile(values, TAILS)
+    return float(low), float(high)
+
+
 def minimise(
     model: LogModel,
     target: FloatArray,
@@ -118,7 +133,7 @@ def minimise(
     mean: FloatArray,
     precision: FloatArray,
     *,
-    scale: float,
+    scale: float = POINT_SD,
     free: NDArray[np.bool_] | None = None,
     iterations: int = 60,
 ) -> tuple[FloatArray, FloatArray]:
