@@ -38,16 +38,20 @@ class Assumed:
     concurrency: float | None = None
 
 
-def _search(data: Any, key: str) -> Any:
-    """First value of `key` anywhere in nested mappings."""
+def _mappings(data: Any) -> Iterator[Mapping[str, Any]]:
+    """All mappings inside, an outer one before those in it; none of a phase that warms up."""
     if isinstance(data, Mapping):
-        if data.get(key) is not None:
-            return data[key]
-        for value in data.values():
-            found = _search(value, key)
-            if found is not None:
-                return found
-    return None
+        if data.get("name") == "warmup":
+            return
+        yield data
+        data = [value for key, value in data.items() if key != "warmup"]
+    for value in data if isinstance(data, list) else ():
+        yield from _mappings(value)
+
+
+def _search(data: Any, key: str) -> Any:
+    """First value of `key` anywhere inside."""
+    return next((one[key] for one in _mappings(data) if one.get(key) is not None), None)
 
 
 TIMES = ("tpot_s", "ttft_s", "e2e_s", "each_s")
@@ -165,17 +169,6 @@ def _guidellm(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator
         yield point(here, assumed, {**found, "concurrency": streams or found["concurrency"]})
 
 
-def _load_of(config: Any) -> Mapping[str, Any]:
-    """The settings inside that name the load; those of the measured phase where a run has several."""
-    if isinstance(config, list):
-        return next((found for found in map(_load_of, config) if found), {})
-    if not isinstance(config, Mapping) or config.get("name") == "warmup":
-        return {}
-    if any(number_of(config.get(key)) is not None for key in ("concurrency", "request_rate")):
-        return config
-    return _load_of([value for key, value in config.items() if key != "warmup"])
-
-
 def _records(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Where the times of aiperf's results are."""
     found = data.get("records")
@@ -184,7 +177,8 @@ def _records(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _aiperf(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
     """aiperf and its forerunner genai-perf."""
-    load = _load_of(data.get("input_config") or data.get("config"))
+    settings, of_load = _mappings(data.get("input_config") or data.get("config")), ("concurrency", "request_rate")
+    load = next((one for one in settings if any(number_of(one.get(key)) is not None for key in of_load)), {})
     found = _means(
         _records(data), "ms", isl="input_sequence_length", osl="output_sequence_length|output_token_count",
         tpot_s="inter_token_latency", ttft_s="time_to_first_token", rate="request_throughput",
@@ -242,18 +236,16 @@ def _wrapped(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[
         yield from _bench({**bench, "max_concurrency": level}, f"{where}: result {number}", assumed)
 
 
-def _is_bench(data: Mapping[str, Any]) -> bool:
-    return "completed" in data and "total_input_tokens" in data
-
+_BENCH = {"completed", "total_input_tokens"}
 
 Format = tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any], str, Assumed], Iterator[ServerPoint]]]
 
 FORMATS: Mapping[str, Format] = {
     "SGLang bench_serving": (
-        lambda d: _is_bench(d) and ("server_info" in d or str(d.get("backend", "")).startswith("sglang")),
+        lambda d: d.keys() >= _BENCH and ("server_info" in d or str(d.get("backend", "")).startswith("sglang")),
         _bench,
     ),
-    "vLLM bench serve": (_is_bench, _bench),
+    "vLLM bench serve": (lambda d: d.keys() >= _BENCH, _bench),
     "GuideLLM": (lambda d: isinstance(d.get("benchmarks"), list), _guidellm),
     "genai-perf": (lambda d: "time_to_first_token" in d and dig(d, "input_config.perf_analyzer") is not None, _aiperf),
     "aiperf": (lambda d: "time_to_first_token" in _records(d), _aiperf),
@@ -407,11 +399,8 @@ def _engine_settings(documents: Sequence[Mapping[str, Any]], where: str) -> Mapp
         When the records are of several.
     """
     found: list[Mapping[str, Any]] = []
-    # the file that llm-optimizer writes at the end gathers them in one document
-    gathered = [d["test_results"] for d in documents if isinstance(d.get("test_results"), list)]
-    for document in (*documents, *(entry for entries in gathered for entry in entries)):
-        config = document.get("config") if isinstance(document, Mapping) else None
-        told = config.get("server_args") if isinstance(config, Mapping) else None
+    for record in _mappings([*documents]):
+        told = dig(record, "config.server_args")
         if isinstance(told, Mapping) and told not in found:
             found.append(told)
     if len(found) > 1:
