@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,12 +196,17 @@ def iteration_of(theta: FloatArray, like: IterationModel | None) -> IterationMod
     """The iteration-time model of log-parameters, its expert part split as in `like`."""
     t0, w, b, c, g, h, a, more, *_ = np.exp(theta).tolist()
     rows = 1.0 + more if more > LEAST_MORE else 1.0
-    made = IterationModel(t0=t0, w=w, b=b, c=c, g=g, h=h, a=a, e=g, rows=rows)
-    if like is None or like.w_experts <= 0.0:
+    return with_experts_of(like, t0=t0, w=w, b=b, c=c, g=g, h=h, a=a, e=g, rows=rows)
+
+
+def with_experts_of(like: IterationModel | None, **parameters: Any) -> IterationModel:
+    """The model of these parameters, its weights split into experts and others as in another one."""
+    made = IterationModel(**parameters)
+    if like is None or like.w_experts == 0.0:
         return made
-    part = like.w_experts / (like.w + like.w_experts)
-    experts = {"w_experts": w * part, "expert_share": like.expert_share, "uneven": like.uneven}
-    return replace(made, w=w * (1.0 - part), **experts)
+    share = like.w_experts / (like.w + like.w_experts)
+    experts = {"w_experts": made.w * share, "expert_share": like.expert_share, "uneven": like.uneven}
+    return replace(made, w=made.w * (1.0 - share), **experts)
 
 
 def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArray, FloatArray]:

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibrate.closed_loop import FloatArray
+from planner.calibrate.closed_loop import FloatArray, with_experts_of
 from planner.calibrate.points import Batch, Points
 from planner.calibrate.solver import (
     PARAMETERS,
@@ -520,15 +520,11 @@ def _absolute(theta: FloatArray) -> FloatArray:
 
 
 def _model(values: FloatArray, tile: int, prior: IterationModel) -> IterationModel:
-    named = dict(zip(PARAMETERS, values.tolist(), strict=True))
-    if prior.m > 0.0:
-        # the joined kernel is the prefill kernel: what it costs follows a
-        named |= {"m": prior.m, "h_m": prior.h_m, "e_m": prior.e_m / prior.a * named["a"] if prior.a > 0.0 else 0.0}
-    if prior.w_experts > 0.0:
-        share = prior.w_experts / (prior.w + prior.w_experts)
-        named |= {"w_experts": named["w"] * share, "w": named["w"] * (1.0 - share)}
-        named |= {"expert_share": prior.expert_share, "uneven": prior.uneven}
-    return IterationModel(**named, tau=tile)
+    made = with_experts_of(prior, tau=tile, **dict(zip(PARAMETERS, values.tolist(), strict=True)))
+    if prior.m == 0.0:
+        return made
+    # the joined kernel is the prefill kernel: what it costs follows a
+    return replace(made, m=prior.m, h_m=prior.h_m, e_m=prior.e_m / prior.a * made.a if prior.a > 0.0 else 0.0)
 
 
 def _position(points: Points, fitted: Points) -> FloatArray | None:
