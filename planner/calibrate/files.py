@@ -445,13 +445,13 @@ def read_measurements(
             raise InputError(f"{path}: is empty")
         raw, columns = parse_points(text, path.name), {c.strip() for c in text.splitlines()[0].split(",")}
         if raw is not None:
-            said = {key: str(value or "") for key, value in raw.header.items()}
-            of = said.get("model", ""), "" if said.get("gpu") == UNKNOWN_GPU else said.get("gpu", "")
+            of = {"gpu": "", "model": "", **raw.of}
+            of |= {"gpu": ""} if of["gpu"] == UNKNOWN_GPU else {}
             if raw.kind == "server":
-                rest = (said.get(key, "") for key in ("engine", "engine_version", "weight_dtype", "tp"))
-                servers.setdefault((*of, *rest), []).extend(raw.server_points())
+                keys = ("model", "gpu", "engine", "engine_version", "weight_dtype", "tp")
+                servers.setdefault(tuple(str(of.get(key, "")) for key in keys), []).extend(raw.server_points())
             else:
-                _add(iterations, {(of[1], of[0], raw.tp): raw.iterations()})
+                _add(iterations, {(of["gpu"], of["model"], of.get("tp", 1)): raw.iterations()})
         elif text.lstrip()[0] in "{[" or is_mlperf(text):
             points, settings = _read_results(text, path.name, assumed)
             tp = settings.get("tensor_parallel_size") or settings.get("tp_size") or ""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from planner.calibrate.closed_loop import FloatArray, ServerPoint
-from planner.catalog.profiles import Profile
+from planner.catalog.profiles import Profile, read_fields
 from planner.errors import InputError, refuse, refuse_unknown
 from planner.shared.documents import counted, parse_json, printable, read_text
 from planner.shared.writing import write_text
@@ -200,6 +200,11 @@ def batch_problems(batch: Batch) -> list[str]:
 SCHEMA = "fleetopt-points/1"
 KINDS = ("server", "iterations")
 
+OF = (
+    "name", "gpu", "model", "tp", "ep", "weight_dtype", "kv_dtype", "engine", "engine_version", "date", "source", "kv_tokens",
+)  # fmt: skip
+"""Fields of a profile that its raw points have to say to be fitted again."""
+
 UNKNOWN_GPU = "unknown-gpu"
 """What profile and points of a server say whose GPU nobody named."""
 
@@ -241,12 +246,9 @@ class RawPoints:
         ]  # fmt: skip
 
     @property
-    def tp(self) -> int:
-        """GPUs of the replica; one where nothing is said."""
-        found = self.header.get("tp") or 1
-        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-            raise InputError(f"{self.name}:1: tp must be a whole number >= 1, got {printable(str(found))!r}")
-        return found
+    def of(self) -> dict[str, Any]:
+        """What they are of, as far as it is said: :data:`OF`."""
+        return read_fields(self.header, OF, f"{self.name}:1")
 
     def iterations(self) -> Points:
         """The rows as iterations."""

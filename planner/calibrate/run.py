@@ -14,7 +14,7 @@ from planner.calibrate.device import Device, GpuState, load_torch, read_gpu_stat
 from planner.calibrate.files import Assumed, Measurements, read_measurements
 from planner.calibrate.fit import PRIOR_WIDTH, fit_points, scaled_prior
 from planner.calibrate.microbench import CPU, DEVICE_SECONDS, TINY_MODEL, measure, most_telling
-from planner.calibrate.points import UNKNOWN_GPU, Points, RawPoints, clock
+from planner.calibrate.points import OF, UNKNOWN_GPU, Points, RawPoints, clock
 from planner.calibrate.result import Calibration, CalibrationSet, checked_set, profile_of_iterations, profile_of_server
 from planner.calibrate.servers import SHORTEST, ServerFit, faster_than_hardware, fit_server, hardware_limit
 from planner.catalog import gpu as find_gpu
@@ -204,38 +204,30 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
     command
         Written into the profile.
     """
-    text = {k: raw.header.get(k) for k in ("gpu", "model", "engine", "engine_version", "date", "source", "name")}
-    for key, value in text.items():
-        if value is not None and not isinstance(value, str):
-            raise InputError(f"{raw.name}:1: {key} must be text, got {value!r}")
-    gpu_name, model_name = text["gpu"] or UNKNOWN_GPU, text["model"] or "unknown-model"
-    pair = _catalog_pair(gpu_name, model_name, str(raw.header.get("weight_dtype") or ""))
-    details: dict[str, Any] = {
-        "source": text["source"] or f"file {raw.name}",
-        "engine_version": text["engine_version"],
-        **{k: v for k, v in (("date", text["date"]), ("name", text["name"]), ("command", command)) if v},
-    }
+    details: dict[str, Any] = {"source": f"file {raw.name}", "command": command, **raw.of}
+    gpu_name, model_name = details.pop("gpu", UNKNOWN_GPU), details.pop("model", "unknown-model")
+    tp, ep, dtype, _ = (
+        details.pop(key, none) for key, none in (("tp", 1), ("ep", 0), ("weight_dtype", ""), ("kv_dtype", ""))
+    )
+    pair = _catalog_pair(gpu_name, model_name, dtype)
     if raw.kind == "iterations":
         if pair is None:
             raise InputError(
                 f"{raw.name}:1: {model_name} on {gpu_name} is not in the catalog", "Name both in its header."
             )
-        details["engine"] = text["engine"] or "iterations from a file"
-        return replace(_of_iterations(raw.iterations(), (*pair, raw.tp), **details), raw=raw).checked(force)
+        details = {"engine": "iterations from a file", **details}
+        return replace(_of_iterations(raw.iterations(), (*pair, tp), **details), raw=raw).checked(force)
 
-    number = {k: raw.header.get(k) for k in ("token_budget", "slots", "kv_tokens")}
+    number = {k: raw.header.get(k) for k in ("token_budget", "slots")}
     for key, value in number.items():
         if value is not None and (not isinstance(value, (int, float)) or not LEAST <= value <= MOST):
             raise InputError(f"{raw.name}:1: {key} must be a positive number, got {printable(str(value))!r}")
     scheduling = raw.header.get("scheduling")
     if scheduling is not None:
         refuse_unknown(f"{raw.name}:1: scheduling", printable(str(scheduling)), SCHEDULING)
-    details |= {"engine": text["engine"] or "server", "kv_tokens": number.pop("kv_tokens")}
     rules = {"scheduling": scheduling, "steady": bool(raw.header.get("steady", False)), **number}
-    ep = raw.header.get("ep") or 0
-    if isinstance(ep, bool) or not isinstance(ep, int):
-        raise InputError(f"{raw.name}:1: ep must be a whole number, got {printable(str(ep))!r}")
-    shown = (gpu_name, _named(model_name) if pair is None else pair[1], Parallelism(raw.tp, ep=ep))
+    shown = (gpu_name, _named(model_name) if pair is None else pair[1], Parallelism(tp, ep=ep))
+    details = {"engine": "server", **details}
     return replace(_of_server(raw.server_points(), shown, pair, rules, **details), raw=raw).checked(force)
 
 
@@ -432,14 +424,8 @@ def _of_iterations(
     return Calibration(profile, RawPoints("iterations", header, rows), fit, notes=notes)
 
 
-_HEADER = (
-    "name", "gpu", "model", "tp", "ep", "weight_dtype", "kv_dtype", "engine", "engine_version", "date", "source", "kv_tokens",
-)  # fmt: skip
-"""What raw points must say to be fitted again."""
-
-
 def _header(profile: Profile) -> dict[str, Any]:
-    return {k: getattr(profile, k) for k in _HEADER if getattr(profile, k) is not None}
+    return {k: getattr(profile, k) for k in OF if getattr(profile, k) is not None}
 
 
 def _launched(asked: Asked, launch: Launch) -> Calibration:

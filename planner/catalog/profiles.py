@@ -434,6 +434,25 @@ def parse_profile(data: Any, where: str = "profile", lines: Mapping[str, int] | 
     return found
 
 
+def read_fields(said: Mapping[str, Any], names: Iterable[str], where: str) -> dict[str, Any]:
+    """Those of these fields of a profile that are said, checked as in its file.
+
+    Raises
+    ------
+    InputError
+        All that are ill-typed.
+
+    Examples
+    --------
+    >>> read_fields({"gpu": "h100", "tp": 2, "engine": None, "clock": 1}, ("gpu", "tp", "engine"), "points.jsonl:1")
+    {'gpu': 'h100', 'tp': 2}
+    """
+    try:
+        return _mapping(READERS)({name: said[name] for name in names if said.get(name) is not None})
+    except _Wrong as wrong:
+        raise InputError.from_problems([f"{where}: {path}: {what}" for path, what in wrong.told]) from None
+
+
 def _line(path: str, lines: Mapping[str, int] | None) -> str:
     """Where a key stands; a missing one is told of at its parent."""
     while path and path not in (lines or ()):
