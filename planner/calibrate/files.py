@@ -255,23 +255,6 @@ FORMATS: Mapping[str, Format] = {
 """Formats of load generators, in the order they are tried -> how each one's JSON is recognised, and read."""
 
 
-def _points_of(document: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
-    """The points of a result.
-
-    Raises
-    ------
-    InputError
-        When no format is recognised, or one is and lacks something.
-    """
-    for recognise, read in FORMATS.values():
-        if recognise(document):
-            return read(document, where, assumed)
-    raise InputError(
-        f"{where}: no result format recognised",
-        f"Known: {', '.join(FORMATS)}, MLPerf's summary; or raw points, a CSV of iterations or of server points.",
-    )
-
-
 _MLPERF = {
     "scenario": r"^Scenario\s*:\s*(\w+)",
     "tokens": r"^(?:Completed t|T)okens per second(?: \(inferred\))?\s*:\s*([0-9.eE+-]+)",
@@ -379,15 +362,27 @@ def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
 
 
 def _read_results(text: str, where: str, assumed: Assumed) -> tuple[list[ServerPoint], Mapping[str, Any]]:
-    """Points of a load generator's result, or of an MLPerf summary, and the settings of the engine it names."""
+    """Points of a load generator's result, or of an MLPerf summary, and the settings of the engine it names.
+
+    Raises
+    ------
+    InputError
+        When no format is recognised, or one is and lacks something.
+    """
     if is_mlperf(text):
         return [mlperf_point(text, where, assumed)], {}
+    points: list[ServerPoint] = []
     try:
         documents = _json_documents(text, where)
-        found = [point for document in documents for point in _points_of(document, where, assumed)]
+        for document in documents:
+            read = next((read for recognise, read in FORMATS.values() if recognise(document)), None)
+            if read is None:
+                known = f"Known: {', '.join(FORMATS)}, MLPerf's summary; or raw points, a CSV of iterations or of server points."
+                raise InputError(f"{where}: no result format recognised", known)
+            points += read(document, where, assumed)
+        return points, _engine_settings(documents, where)
     except RecursionError:
         raise InputError(f"{where}: nested too deeply") from None
-    return found, _engine_settings(documents, where)
 
 
 def _engine_settings(documents: Sequence[Mapping[str, Any]], where: str) -> Mapping[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -268,14 +269,13 @@ def known_model(name: str | None, precision: str = "") -> ModelSpec:
     return find_model(text, weight_dtype=dtype)
 
 
-def _catalog_pair(gpu: str | None, model: str | None, precision: str = "") -> tuple[GpuSpec, ModelSpec] | None:
+def _catalog_pair(gpu: str, model: str, precision: str) -> tuple[GpuSpec, ModelSpec] | None:
     """GPU and model of the catalog, the trial's included; ``None`` where one of them is not there."""
-    if gpu == "cpu" and model == "tiny":
+    if (gpu, model) == (CPU.name, TINY_MODEL.name):
         return CPU, TINY_MODEL
-    try:
+    with suppress(InputError):
         return known_gpu(gpu), known_model(model, precision)
-    except InputError:
-        return None
+    return None
 
 
 def _iteration_groups(asked: Asked, found: Measurements) -> Iterator[Calibration]:
@@ -524,12 +524,9 @@ def _named(model: str) -> ModelSpec:
 
 
 def _network(name: str, required: bool) -> ModelSpec | None:
-    try:
+    with nullcontext() if required else suppress(InputError):
         return known_model(name)
-    except InputError:
-        if required:
-            raise
-        return None
+    return None
 
 
 def _within(reach: OperatingRange, facts: ServerFacts) -> OperatingRange:
