@@ -16,7 +16,7 @@ import numpy as np
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
 from planner.calibrate.points import UNKNOWN_GPU, Batch, Points, batch_problems, parse_points
 from planner.errors import InputError, did_you_mean, refuse
-from planner.shared.documents import counted, read_text, rows_by_column
+from planner.shared.documents import counted, printable, read_text, rows_by_column
 from planner.units import SECONDS, TIME_UNITS, is_measurable, number_of
 from planner.workload.formats.rows import dig
 
@@ -591,7 +591,7 @@ def _grouped(
         except InputError as error:
             problems += error.problems or (error.message,)
         except (TypeError, ValueError, OverflowError):
-            problems.append(f"{name}:{line}: not numbers: {dict(row)!r}"[:200])
+            problems.append(f"{name}:{line}: not numbers: {printable(str(dict(row)))}")
         else:
             groups.setdefault(group, []).append(one)
     refuse(problems, of=name)

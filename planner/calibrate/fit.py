@@ -33,6 +33,7 @@ from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
 from planner.shared.record import Record
 from planner.shared.remarks import those_that_hold
+from planner.units import LEAST
 
 RESIDUAL_SCALE = (0.005, POINT_SD)
 """Relative error up to which a point counts quadratically: what the points themselves show, within these bounds. The
@@ -79,12 +80,8 @@ USUAL_MISS, USUAL_POINTS = 0.045, 8
 """The band is this many root mean squares of the left-out errors, together with that many points of the usual miss: chosen so
 that on eleven measured configurations bands of 24, 12 and 6 points hold 93, 87 and 90% of all other batches [1]."""
 
-BAND_FLOOR = 0.02
-"""No band is narrower, however well the points agree [1]."""
 DRIFT_SD = 0.15
 """Prior standard deviation of the slowdown over a run [1]."""
-DRIFT_WARNING = 0.02
-"""Drift from which on it is told [1]."""
 LEAVE_ONE_OUT_WARNING = 0.10
 """Left-out error from which on it is told: about three times what 24 designed batches reach [1]."""
 
@@ -179,7 +176,7 @@ class Fit(Record):
         points say little about their own spread.
         """
         known = self.points * self.leave_one_out_rms**2 + USUAL_POINTS * USUAL_MISS**2
-        return max(BAND_FLOOR, BAND_FACTOR * math.sqrt(known / (self.points + USUAL_POINTS)))
+        return max(POINT_SD, BAND_FACTOR * math.sqrt(known / (self.points + USUAL_POINTS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,9 +501,8 @@ def times(model: IterationModel, points: Points) -> FloatArray:
 
 def _theta(prior: IterationModel) -> FloatArray:
     full = prior.at_batch()
-    tiny = 1e-15
-    theta = np.log([max(float(getattr(full, name)), tiny) for name in PARAMETERS])
-    theta[E] = 0.0 if prior.e <= prior.g else math.log(prior.e / max(prior.g, tiny))
+    theta = np.log([max(float(getattr(full, name)), LEAST) for name in PARAMETERS])
+    theta[E] = 0.0 if prior.e <= prior.g else math.log(prior.e / max(prior.g, LEAST))
     theta[X] = theta[B] if prior.x == 0.0 else math.log(prior.x)
     return theta
 
@@ -618,7 +614,7 @@ def _warnings(
         (vague, "not_identified", {"names": ", ".join(vague)}),
         *((True, "outlier", {"batch": points.batches[i], "residual": residuals[i]}) for i in sorted(farthest)),
         (len(outliers) > MOST_NAMED, "more_outliers", {"more": len(outliers) - MOST_NAMED}),
-        (drift is not None and abs(drift) > DRIFT_WARNING, "drifted", {"drift": math.expm1(drift or 0.0)}),
+        (drift is not None and abs(drift) > POINT_SD, "drifted", {"drift": math.expm1(drift or 0.0)}),
         (leave_one_out > LEAVE_ONE_OUT_WARNING, "left_out_batches", {"error": leave_one_out}),
     ]
     return list(those_that_hold(found))

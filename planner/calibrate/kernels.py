@@ -27,6 +27,9 @@ ROWS = 16
 FP4_BLOCK, FP4_STEP = 16, 32
 """Values of a row that share a scale of 4-bit products, and what rows come in multiples of [values]."""
 
+SCALE_TILE = (4, 32, 4)
+"""Of block scales: rows that stand side by side, how far apart they are, and blocks."""
+
 FP4_SIZES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """What E2M1 has."""
 
@@ -151,8 +154,9 @@ def tiled_scales(torch: Any, scale: Any) -> Any:
     layout"); missing rows and blocks are filled.
     """
     rows, blocks = scale.shape
-    filled = torch.nn.functional.pad(scale.view(torch.uint8), (0, -blocks % 4, 0, -rows % 128))
-    tiles = filled.view(-1, 4, 32, filled.shape[1] // 4, 4).permute(0, 3, 2, 1, 4)
+    beside, below, wide = SCALE_TILE
+    filled = torch.nn.functional.pad(scale.view(torch.uint8), (0, -blocks % wide, 0, -rows % (beside * below)))
+    tiles = filled.view(-1, beside, below, filled.shape[1] // wide, wide).permute(0, -2, 2, 1, -1)
     return tiles.reshape(-1).view(torch.float8_e4m3fn)
 
 

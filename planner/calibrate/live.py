@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from planner.calibrate.closed_loop import ServerPoint, Stream, first_lengths, steady_state
@@ -44,6 +45,9 @@ EVENTS_TOO_MANY = 4
 """Events per token asked for beyond which a stream is cut."""
 PROBE = (32, 16)
 """Prompt and answer of the first request, which finds out what the server understands [tokens]."""
+UNKNOWN_WORDS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+"""What a server answers to what it does not understand."""
+
 ENDING_S = 2.0
 """How long workers may take to stop after their sockets were cut [s]."""
 STARTING_S = 30.0
@@ -287,11 +291,13 @@ class LiveServer:
                 stream = Stream(0, *PROBE, 0.0)
                 return dialect, client.request(stream, min(self.server.timeout_s, self.left_s))
             except HttpError as error:
-                if error.status in (400, 422) and (dialect.token_ids or dialect.extras):
+                if error.status in UNKNOWN_WORDS and (dialect.token_ids or dialect.extras):
                     # first without what only some engines know, then with words instead of token ids
                     dialect = Dialect(token_ids=dialect.token_ids and dialect.extras, extras=not dialect.extras)
                     continue
-                starting = error.status == 503 or (error.status == 0 and "refused" in str(error).lower())
+                starting = error.status == HTTPStatus.SERVICE_UNAVAILABLE or (
+                    error.status == 0 and "refused" in str(error).lower()
+                )
                 if not starting or time.monotonic() >= waited_until:
                     raise CalibrationError(
                         f"{self.endpoint} does not serve {self.server.model!r}: {error}",

@@ -14,7 +14,7 @@ import numpy as np
 from planner.calibrate.closed_loop import FloatArray, Loads, Rules, ServerPoint, log_times, window_s
 from planner.calibrate.launch import plan_pools
 from planner.calibrate.live import LiveServer, Load, LoadResult
-from planner.calibrate.servers import AROUND, ENOUGH_SHAPES, SHORTEST, ServerFit, fit_server
+from planner.calibrate.servers import AROUND, ENOUGH_SHAPES, MISFIT, SHORTEST, ServerFit, fit_server
 from planner.calibrate.solver import POINT_SD
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
@@ -38,15 +38,17 @@ CLUMPS = 0.5
 """Requests in flight per output token beyond which prompts come in clumps [1]."""
 GOOD_ENOUGH = 0.015
 """Left-out error at which nothing is gained any more: loads repeat to 2 to 4% [1]."""
+FEWEST_STEPS = 3
+"""Different lengths, and requests in flight."""
 FEWEST_LEVELS = 2
 """Requests in flight that make a batch."""
 LEAST_LOAD, FULL_LOAD, FEWEST_RUNNING = 0.02, 0.85, 4.0
 """A plan's replicas may run up to this share of their capacity [1], and a batch of this many is looked at in any case."""
 RESERVE = 0.03
 """Share of the time kept for ending [1]."""
-FORM_SD, FORM_REACH = 0.05, math.log(4.0)
-"""What the form itself may miss a load by [1], and how far apart loads are that it misses alike, in logarithms of lengths
-and requests in flight: without it the cheapest loads would be believed to tell about the dearest."""
+FORM_REACH = math.log(AROUND[-1])
+"""How far apart loads are that the form itself misses alike, in logarithms of lengths and requests in flight: without it the
+cheapest loads would be believed to tell about the dearest."""
 ENOUGH_FAILED = 3
 """Loads in a row without an answer after which nothing answers any more."""
 LONGER = 1.5
@@ -122,17 +124,17 @@ class OperatingRange:
     @property
     def inputs(self) -> tuple[int, ...]:
         """Prompt lengths to send, about a factor of four apart [tokens]."""
-        return _ladder(max(SHORTEST[0], self.max_input // 16), self.max_input, 3)
+        return _ladder(max(SHORTEST[0], self.max_input // 16), self.max_input)
 
     @property
     def outputs(self) -> tuple[int, ...]:
         """Output lengths to send [tokens]."""
-        return _ladder(max(SHORTEST[1], self.max_output // 8), self.max_output, 3)
+        return _ladder(max(SHORTEST[1], self.max_output // 8), self.max_output)
 
     @property
     def levels(self) -> tuple[int, ...]:
         """Requests in flight, 1 and up in steps of about two [requests]."""
-        return _ladder(1, self.max_concurrency, max(3, round(math.log2(self.max_concurrency)) + 1))
+        return _ladder(1, self.max_concurrency, round(math.log2(self.max_concurrency)) + 1)
 
     def reference(self) -> list[ServerPoint]:
         """Loads whose prediction is to be good."""
@@ -147,8 +149,9 @@ class OperatingRange:
         return [ServerPoint(i, o, c, 1.0) for i in self.inputs for o in self.outputs for c in self.levels]
 
 
-def _ladder(low: int, high: int, steps: int) -> tuple[int, ...]:
-    return tuple(sorted({round(v) for v in np.geomspace(low, high, steps)}))
+def _ladder(low: int, high: int, steps: int = 0) -> tuple[int, ...]:
+    """So many lengths or levels, but three at least, evenly apart in logarithms."""
+    return tuple(sorted({round(v) for v in np.geomspace(low, high, max(FEWEST_STEPS, steps))}))
 
 
 def describe_range(reach: OperatingRange, max_seconds: float) -> list[str]:
@@ -382,7 +385,7 @@ def _gain(
     common = slope[wanted] @ fit.covariance @ slope[mine].T
     common += _alike(place[wanted], place[mine]) - pinned[wanted] @ inner @ pinned[mine].T
     own = np.einsum("pi,ij,pj->p", slope[mine], fit.covariance, slope[mine])
-    own += FORM_SD**2 - np.einsum("pi,ij,pj->p", pinned[mine], inner, pinned[mine])
+    own += MISFIT**2 - np.einsum("pi,ij,pj->p", pinned[mine], inner, pinned[mine])
     return np.asarray((common**2).mean(axis=0) / (own + POINT_SD**2))
 
 
@@ -393,4 +396,4 @@ def _places(points: Sequence[ServerPoint]) -> FloatArray:
 def _alike(one: FloatArray, other: FloatArray) -> FloatArray:
     """Covariance of what the form misses two sets of loads by."""
     apart: FloatArray = ((one[:, None] - other[None]) ** 2).sum(axis=-1)
-    return np.asarray(FORM_SD**2 * np.exp(-0.5 * apart))
+    return np.asarray(MISFIT**2 * np.exp(-0.5 * apart))

@@ -464,14 +464,14 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
     CalibrationError
         When the server does not answer, too few loads were measured, or the profile fails its checks.
     """
-    from planner.calibrate.launch import cached_share, read_counters, read_facts
+    from planner.calibrate.launch import ASKING_S, cached_share, read_counters, read_facts
     from planner.calibrate.live import LiveServer, Server
     from planner.calibrate.loads import OperatingRange, measure_range
 
     if isinstance(server, str):
         server = Server(server, asked.model or "")
     seconds, spread = asked.max_seconds or SERVER_SECONDS, asked.spread(asked.tp)
-    deadline, asking = time.monotonic() + seconds, min(2.0, 0.05 * seconds)
+    deadline, asking = time.monotonic() + seconds, min(ASKING_S, 0.05 * seconds)
     spec = find_gpu(asked.gpu) if asked.gpu is not None else None
     facts = None
     if not server.model:

@@ -32,6 +32,9 @@ TAILS = (5.0, 95.0)
 PRIOR_REDRAW = 0.85
 """Share of the prior's standard deviation by which its mean is redrawn in each resampled fit [1]."""
 
+DAMPING = (1e-9, 1e8)
+"""Of the steps: the least, and the most, at which nothing is found any more; a gain of the least of the loss is none [1]."""
+
 LOG_LIMIT = 12.0
 """Parameters stay within e^+-12 of the prior: beyond that a term is nil or the data are of something else."""
 
@@ -183,6 +186,7 @@ def minimise(
         total: FloatArray = (weights * data).sum(axis=1) + np.einsum("ri,ij,rj->r", away, precision, away)
         return gap, slope / scale, total
 
+    least, most = DAMPING
     damping = np.full(problems, 1e-2)
     gap, jacobian, cost = judged(current)
     running = np.ones(problems, dtype=bool)
@@ -208,8 +212,8 @@ def minimise(
         gap[better] = trial_gap[better]
         jacobian[better] = trial_jacobian[better]
         cost = np.where(better, trial_cost, cost)
-        damping = np.where(better, np.maximum(damping * 0.3, 1e-9), np.minimum(damping * 5.0, 1e8))
-        finished = (better & (gain <= 1e-9 * (1.0 + cost))) | (~better & (damping >= 1e8))
+        damping = np.where(better, np.maximum(damping * 0.3, least), np.minimum(damping * 5.0, most))
+        finished = (better & (gain <= least * (1.0 + cost))) | (~better & (damping >= most))
         running &= ~finished
         if not running.any():
             break
