@@ -12,7 +12,7 @@ from benchmarks.accuracy.cases import NO_ALLREDUCE, possible, server_system
 from benchmarks.accuracy.rows import Pair
 from benchmarks.accuracy.serving import FloatArray, skipping
 from planner.calibrate.closed_loop import Loads, ServerPoint, loop_times
-from planner.calibrate.files import read_iterations_csv, read_servers_csv
+from planner.calibrate.files import read_measurements
 from planner.calibrate.fit import fit_points
 from planner.calibrate.points import Points
 from planner.calibrate.servers import ENOUGH_SHAPES, fit_server
@@ -44,7 +44,7 @@ def kernels(data: Path) -> Iterator[Pair]:
     path = data / "calibration" / "kernels.csv"
     if not path.is_file():
         return
-    designed, others = (read_iterations_csv(path, where={"role": role}) for role in ("fit", "test"))
+    designed, others = (read_measurements([path], where={"role": role}).iterations for role in ("fit", "test"))
     for key, points in others.items():
         with skipping(" ".join(map(str, key))):
             device, spec = find_gpu(key[0]), find_model(key[1])
@@ -60,7 +60,7 @@ def kernels(data: Path) -> Iterator[Pair]:
 def mixed_batches(data: Path) -> Iterator[Pair]:
     """Decodes and a prompt in one attention kernel, from 36 points of each configuration: mean error of one each."""
     path = data / "real" / "interference" / "iterations.csv"
-    for (device, network, tp), points in (read_iterations_csv(path) if path.is_file() else {}).items():
+    for (device, network, tp), points in (read_measurements([path]).iterations if path.is_file() else {}).items():
         with skipping(f"{device} {network} TP{tp}"):
             prior = roofline(find_gpu(device), find_model(network), tp, constants=dict(CONSTANTS) | NO_ALLREDUCE)
             fit = fit_points(points.select(range(MIXED_POINTS)), prior, resamples=5)
@@ -84,7 +84,7 @@ def left_out(points: Sequence[ServerPoint], prior: IterationModel) -> list[Float
 def servers(data: Path) -> Iterator[Pair]:
     """Servers fitted to their own loads, one shape left out: mean error of a server, and of each shape."""
     path = data / "calibration" / "servers.csv"
-    for key, points in (read_servers_csv(path) if path.is_file() else {}).items():
+    for key, points in (read_measurements([path]).servers if path.is_file() else {}).items():
         with skipping(" ".join(map(str, key))):
             device, spec, parallel, engine = server_system(key)
             points = possible(points, device, spec, parallel.tp)

@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -309,6 +309,8 @@ def mlperf_point(text: str, where: str, assumed: Assumed) -> ServerPoint:
 Key = TypeVar("Key")
 Made = TypeVar("Made")
 Row = Mapping[str, str]
+Selected = Mapping[str, str] | None
+"""Columns and the values that rows must have in them, compared case-insensitively."""
 
 COLUMNS = (
     "n_decode", "decode_ctx", "prefill_seqs", "prefill_new_tokens_per_seq", "prefill_past_tokens", "measured_ms",
@@ -452,10 +454,10 @@ def read_measurements(
             tp = settings.get("tensor_parallel_size") or settings.get("tp_size") or ""
             servers.setdefault((*("",) * (len(GROUP_COLUMNS) - 1), str(tp)), []).extend(points)
         elif "measured_ms" not in columns and {"isl", "osl", "input_tokens", "output_tokens"} & columns:
-            for group, found in read_servers_csv(path, where=where, text=text, assumed=assumed).items():
+            for group, found in _servers_csv(text, path.name, where, assumed).items():
                 servers.setdefault(group, []).extend(found)
         else:
-            _add(iterations, read_iterations_csv(path, where=where, text=text))
+            _add(iterations, _iterations_csv(text, path.name, where))
     return Measurements(iterations, servers)
 
 
@@ -468,34 +470,14 @@ def _add(known: dict[tuple[str, str, int], Points], found: Mapping[tuple[str, st
         known[key] = new
 
 
-def read_iterations_csv(
-    path: Path, *, where: Mapping[str, str] | None = None, text: str | None = None
-) -> dict[tuple[str, str, int], Points]:
-    """Read a CSV of iterations: one row per iteration, columns :data:`COLUMNS`, grouped by (gpu, model, tp).
+def _iterations_csv(text: str, name: str, where: Selected) -> dict[tuple[str, str, int], Points]:
+    """A CSV of iterations, one a row, by (gpu, model, tp); empty strings and 1 where the file has no such columns.
 
-    Parameters
-    ----------
-    path
-        The file.
-    where
-        Keep only rows whose column equals the value (compared case-insensitively).
-    text
-        Its content, when already read.
-
-    Returns
-    -------
-    dict
-        Points by (gpu, model, tp); empty strings and 1 where the file has no such columns. Rows come in the order of
-        `design_rank` where the file has it; an `order` column is the order of measuring, otherwise it is not known.
-
-    Raises
-    ------
-    InputError
-        With every problem of the file: missing columns, rows that are not numbers, times that are not positive.
+    Rows come in the order of `design_rank` where the file has it; an `order` column is the order of measuring, otherwise it is
+    not known.
     """
-    reader, header = _opened(path, text)
-    told = [f"{path.name}: column {c!r} is missing{did_you_mean(c, header)}" for c in COLUMNS if c not in header]
-    refuse(told, f"A CSV of iterations has the columns {', '.join(COLUMNS)}.")
+    reader, header = _opened(text, name)
+    _refuse_without(COLUMNS, header, name, f"A CSV of iterations has the columns {', '.join(COLUMNS)}.")
 
     def made(row: Row, line: int) -> tuple[tuple[str, str, int], tuple[float, bool, tuple[Batch, float, float]]]:
         """Group of a row, its rank, whether it was added up from kernels, and the iteration."""
@@ -507,75 +489,52 @@ def read_iterations_csv(
         composed = batch.decodes * batch.prefills > 0 and bool((row.get("composed") or "").strip())
         positive = is_measurable(time_s) and time_s > 0.0
         problems = [] if positive else [f"measured_ms must be positive, got {row['measured_ms']}"]
-        refuse([f"{path.name}:{line}: {p}" for p in (*problems, *batch_problems(batch))])
+        refuse([f"{name}:{line}: {p}" for p in (*problems, *batch_problems(batch))])
         return key, (rank, composed, (batch, time_s, order))
 
-    groups = _grouped(reader, path.name, made, where, "iterations")
-    ranked = {key: sorted(rows, key=lambda row: row[0]) for key, rows in groups.items()}
-    return {
-        key: Points.of([row[2] for row in rows], path.name, any(row[1] for row in rows)) for key, rows in ranked.items()
-    }
+    found = {}
+    for key, rows in _grouped(reader, name, made, where, "iterations").items():
+        _, composed, measured = zip(*sorted(rows, key=lambda row: row[0]), strict=True)
+        found[key] = Points.of(measured, name, any(composed))
+    return found
 
 
-def read_servers_csv(
-    path: Path, *, where: Mapping[str, str] | None = None, text: str | None = None, assumed: Assumed | None = None
-) -> dict[tuple[str, ...], list[ServerPoint]]:
-    """Read a CSV of server points: ``isl, osl, concurrency, tpot_ms`` and, if measured, ``ttft_ms``.
+def _servers_csv(text: str, name: str, where: Selected, assumed: Assumed) -> dict[tuple[str, ...], list[ServerPoint]]:
+    """A CSV of server points by :data:`GROUP_COLUMNS`, empty where there is no such column.
 
-    Parameters
-    ----------
-    path
-        The file. Instead of ``tpot_ms`` it may have ``output_tokens_per_s`` of a server that is kept full.
-    where
-        Keep only rows whose column equals the value (compared case-insensitively).
-    text
-        Its content, when already read.
-    assumed
-        Lengths and load of files without such columns.
-
-    Returns
-    -------
-    dict
-        Points by (model_path, system, backend, backend_version, precision, tp_size), empty where there is no such column.
-
-    Raises
-    ------
-    InputError
-        With every problem of the file.
+    Instead of ``tpot_ms`` it may have ``output_tokens_per_s`` of a server that is kept full.
     """
-    assumed = assumed or Assumed()
-    reader, header = _opened(path, text)
+    reader, header = _opened(text, name)
     found = {key: next((n for n in names if n in header), None) for key, names in _ALIASES.items()}
     spare = {"ttft_s", "tokens_per_s"} | ({"tpot_s"} if found["tokens_per_s"] else set())
     spare |= {key for key, value in zip(_ALIASES, astuple(assumed), strict=False) if value is not None}
     missing = [names[0] for key, names in _ALIASES.items() if found[key] is None and key not in spare]
-    told = [f"{path.name}: column {c!r} is missing{did_you_mean(c, header)}" for c in missing]
-    refuse(told, "A CSV of server points has isl, osl, concurrency, tpot_ms and ttft_ms.")
+    _refuse_without(missing, header, name, "A CSV of server points has isl, osl, concurrency, tpot_ms and ttft_ms.")
 
     def made(row: Row, line: int) -> tuple[tuple[str, ...], ServerPoint]:
         values = {
-            key: float(row[name]) * (SECONDS["ms"] if key in TIMES else 1.0) if name and row.get(name) else None
-            for key, name in found.items()
+            key: float(row[column]) * (SECONDS["ms"] if key in TIMES else 1.0) if column and row.get(column) else None
+            for key, column in found.items()
         }
         group = tuple((row.get(c) or "").strip() for c in GROUP_COLUMNS)
-        return group, point(f"{path.name}:{line}", assumed, values)
+        return group, point(f"{name}:{line}", assumed, values)
 
-    return _grouped(reader, path.name, made, where, "server points")
+    return _grouped(reader, name, made, where, "server points")
 
 
-def _opened(path: Path, text: str | None) -> tuple[csv.DictReader[str], list[str]]:
-    """Rows of a CSV, of its content where that is already read, and the names of its columns without blanks around them."""
-    reader = rows_by_column(read_text(path) if text is None else text, path.name)
-    reader.fieldnames = header = [name.strip() for name in reader.fieldnames or ()]
+def _opened(text: str, name: str) -> tuple[csv.DictReader[str], list[str]]:
+    """Rows of a CSV, and the names of its columns without blanks around them."""
+    reader = rows_by_column(text, name)
+    reader.fieldnames = header = [column.strip() for column in reader.fieldnames or ()]
     return reader, header
 
 
+def _refuse_without(columns: Iterable[str], header: Sequence[str], name: str, hint: str) -> None:
+    refuse([f"{name}: column {c!r} is missing{did_you_mean(c, header)}" for c in columns if c not in header], hint)
+
+
 def _grouped(
-    reader: csv.DictReader[str],
-    name: str,
-    made: Callable[[Row, int], tuple[Key, Made]],
-    where: Mapping[str, str] | None,
-    what: str,
+    reader: csv.DictReader[str], name: str, made: Callable[[Row, int], tuple[Key, Made]], where: Selected, what: str
 ) -> dict[Key, list[Made]]:
     """What is made of the rows selected, by group; all that is wrong with them as one error."""
     wanted = {key: value.lower() for key, value in (where or {}).items()}

@@ -23,7 +23,8 @@ from typing import Any
 from planner.calibrate.http import SHOWN, Endpoint, HttpError, page, parse_json, without_credentials
 from planner.engines import Engine
 from planner.errors import CalibrationError, InputError
-from planner.shared.documents import load_document, printable
+from planner.plans import plan_document
+from planner.shared.documents import printable
 from planner.units import number_of
 
 HOST = "127.0.0.1"
@@ -145,10 +146,9 @@ def plan_pools(path: str | Path, pool: str | None = None) -> list[dict[str, Any]
     InputError
         No plan, or no such pool.
     """
-    data = load_document(path)
-    pools = data.get("pools") if isinstance(data, dict) and data.get("kind") == "fleetopt-plan" else None
+    pools = plan_document(path).get("pools")
     if not isinstance(pools, list) or not all(isinstance(p, dict) for p in pools) or not pools:
-        raise InputError(f"{path}: is not a plan file", "Write one: fleetopt plan ... -f yaml -o plan.yaml.")
+        raise InputError(f"{path}: holds no pools")
     chosen = [p for p in pools if pool is None or p.get("name") == pool]
     if not chosen:
         raise InputError(
@@ -191,10 +191,8 @@ def plan_settings(path: str | Path, pool: str | None = None) -> dict[str, str | 
 
 def free_port() -> int:
     """A port nobody listens on now."""
-    with socket.socket() as one:
-        one.bind((HOST, 0))
-        port: int = one.getsockname()[1]
-        return port
+    with socket.create_server((HOST, 0)) as one:
+        return int(one.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.calibrate.files import read_iterations_csv
+from planner.calibrate.files import read_measurements
 from planner.calibrate.fit import MOST_POINTS, Fit, _thinned, fit_points
 from planner.calibrate.microbench import designed_batches, measuring_order
 from planner.calibrate.points import Batch, Points
@@ -222,7 +222,7 @@ def test_mixture_of_experts_keeps_its_proportions() -> None:
 def test_measured_kernels(shared_data: Path) -> None:
     """Bounds as published in docs/accuracy/public.md, where the configuration above 5% is explained."""
     path = shared_data / "calibration" / "kernels.csv"
-    fits, tests = (read_iterations_csv(path, where={"role": role}) for role in ("fit", "test"))
+    fits, tests = (read_measurements([path], where={"role": role}).iterations for role in ("fit", "test"))
     means, medians, six = {}, {}, []
     pooled = []
     for key, points in fits.items():
@@ -249,7 +249,7 @@ def test_mixed_batches_of_one_attention_kernel(shared_data) -> None:  # type: ig
     """Measured mixed batches (LLMServingSim's vLLM 0.19 profiles) from 36 points; where kernels are added up 12-18% are missed."""
     path = shared_data / "real" / "interference" / "iterations.csv"
     missed, alone = [], []
-    for key, points in read_iterations_csv(path).items():
+    for key, points in read_measurements([path]).iterations.items():
         prior = roofline(gpu(key[0]), model(key[1]), key[2])
         fitted = fit_points(points.select(range(36)), prior, resamples=2).iteration
         time_s = fitted.time(

@@ -229,10 +229,10 @@ def test_refusals() -> None:
 
 
 def test_estimate_alone_is_within_its_band_on_measured_kernels(shared_data) -> None:  # type: ignore[no-untyped-def]
-    from planner.calibrate.files import read_iterations_csv
+    from planner.calibrate.files import read_measurements
 
     errors, inside = [], []
-    for (g, m, tp), points in read_iterations_csv(shared_data / "calibration" / "kernels.csv").items():
+    for (g, m, tp), points in read_measurements([shared_data / "calibration" / "kernels.csv"]).iterations.items():
         p = roofline(gpu(g), model(m), tp)
         # mixed batches of this set were added up from separate kernels
         t = p.additive.time(
