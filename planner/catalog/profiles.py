@@ -38,7 +38,7 @@ SCHEMA = "fleetopt-profile/1"
 
 HOLDS: Mapping[str, float] = {"measured": 0.9, "fitted": 0.9, "estimated": 0.8}
 """Share of the cases that a profile's band holds, by its provenance: nine in ten where :mod:`planner.calibrate` made it, and
-what :data:`planner.iteration.constants.BANDS` hold of systems nobody has fitted [1]."""
+what :data:`planner.iteration.roofline.BANDS` hold of systems nobody has fitted [1]."""
 
 _ITERATION_DEFAULTS = {f.name: f.default for f in fields(IterationModel)}
 
@@ -659,7 +659,7 @@ def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
         apart = known.apart if scheduling is None else scheduling == "exclusive"
         iteration = replace(found.iteration.additive, apart=1.0) if apart else found.iteration
         return replace(found, iteration=iteration, api_overhead_s=overhead, request_s=request_s, wake_s=wake_s)
-    from planner.iteration.constants import CONSTANTS
+    from planner.iteration.roofline import CONSTANTS
 
     host = find_engine(engine)
     kernels = found.iteration.additive if host.apart else found.iteration
