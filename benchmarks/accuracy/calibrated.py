@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.accuracy.cases import NO_ALLREDUCE, possible, server_system
 from benchmarks.accuracy.rows import Pair
@@ -25,17 +24,10 @@ FIT_POINTS, MIXED_POINTS = 24, 36
 """Points a microbenchmark measures, of kernels and of batches that one attention kernel takes together."""
 
 
-def _columns(points: Points) -> tuple[NDArray[np.float64], ...]:
-    return (
-        points.column("decodes"), points.context_sum, points.prefill_tokens, points.column("pairs"), points.context_max,
-        points.prefill_end,
-    )  # fmt: skip
-
-
 def _ratios(model: IterationModel, points: Points) -> FloatArray:
     """predicted/measured of all batches but chunks, whose times there are differences of other measurements."""
     kept = points.select(i for i, kind in enumerate(points.kinds) if kind != "chunk")
-    return np.asarray((model.additive if points.composed else model).time(*_columns(kept)) / kept.time_s)
+    return np.asarray((model.additive if points.composed else model).time(*kept.columns) / kept.time_s)
 
 
 def kernels(data: Path) -> Iterator[Pair]:
@@ -64,7 +56,7 @@ def mixed_batches(data: Path) -> Iterator[Pair]:
             prior = roofline(find_gpu(device), find_model(network), tp, constants=dict(CONSTANTS) | NO_ALLREDUCE)
             fit = fit_points(points.select(range(MIXED_POINTS)), prior, resamples=5)
             mixed = np.array(points.kinds) == "mixed"
-            columns = tuple(column[mixed] for column in _columns(points))
+            columns = tuple(column[mixed] for column in points.columns)
             errors = np.abs(fit.iteration.time(*columns) / points.time_s[mixed] - 1.0)
             name = f"{device} {network} TP{tp}"
             yield Pair("mixed_batches", "mean_error", name, 1.0 + float(errors.mean()), 1.0)

@@ -84,13 +84,7 @@ def kernel_cases(data: Path) -> Iterator[Case]:
 
 
 def _kernel_ratio(points: Points) -> Callable[[IterationModel], FloatArray]:
-    columns = (
-        points.column("decodes"),
-        points.context_sum,
-        points.prefill_tokens,
-        points.column("pairs"),
-        points.context_max,
-    )
+    columns = points.columns
     measured = np.log(points.time_s)
     # mixed batches there were added up from separate kernels
     return lambda model: np.log(model.additive.time(*columns)) - measured

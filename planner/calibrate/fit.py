@@ -493,10 +493,7 @@ def scaled_prior(points: Points, reference: IterationModel) -> IterationModel:
 
 def times(model: IterationModel, points: Points) -> FloatArray:
     """What a model says of the points, composed ones added up from their parts [s], shape (P,)."""
-    return (model.additive if points.composed else model).time(
-        points.column("decodes"), points.context_sum, points.prefill_tokens, points.column("pairs"), points.context_max,
-        points.prefill_end,
-    )  # fmt: skip
+    return (model.additive if points.composed else model).time(*points.columns)
 
 
 def _theta(prior: IterationModel) -> FloatArray:
@@ -574,8 +571,8 @@ def _spread(residuals: FloatArray) -> float:
 
 
 def _covered(points: Points) -> dict[str, tuple[float, float]]:
-    n, new = points.column("decodes"), points.prefill_tokens
-    columns = {"decodes": n, "context": points.context_max, "prefill_tokens": new, "tokens": n + new}
+    n, _, new, _, longest, _ = points.columns
+    columns = {"decodes": n, "context": longest, "prefill_tokens": new, "tokens": n + new}
     used = {name: column[column > 0.0] for name, column in columns.items()}
     return {name: (float(c.min()), float(c.max())) if c.size else (0.0, 0.0) for name, c in used.items()}
 

@@ -151,24 +151,15 @@ class Points:
         return np.array([getattr(b, name) for b in self.batches], dtype=np.float64)
 
     @property
-    def context_sum(self) -> FloatArray:
-        """K [tokens], shape (P,)."""
-        return self.column("decodes") * self.column("context")
+    def columns(self) -> tuple[FloatArray, ...]:
+        """What :meth:`IterationModel.time` takes of them, in its order, shape (P,) each.
 
-    @property
-    def prefill_tokens(self) -> FloatArray:
-        """C [tokens], shape (P,)."""
-        return self.column("prefills") * self.column("new_tokens")
-
-    @property
-    def context_max(self) -> FloatArray:
-        """Longest decoding context [tokens], shape (P,)."""
-        return np.where(self.column("decodes") > 0, self.column("context"), 0.0)
-
-    @property
-    def prefill_end(self) -> FloatArray:
-        """Largest p + c of the chunks; 0 without any [tokens]."""
-        return np.array([float(b.past_tokens + b.new_tokens) if b.prefills else 0.0 for b in self.batches])
+        >>> [c.tolist() for c in Points((Batch(4, 100, 2, 3, 5),), np.array([0.01])).columns]
+        [[4.0], [400.0], [6.0], [42.0], [100.0], [8.0]]
+        """
+        n, context, m, new, past = (self.column(f.name) for f in fields(Batch))
+        longest, end = np.where(n > 0.0, context, 0.0), np.where(m > 0.0, past + new, 0.0)
+        return n, n * context, m * new, self.column("pairs"), longest, end
 
     def select(self, keep: Iterable[int]) -> Points:
         """The points at these places."""

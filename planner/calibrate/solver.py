@@ -61,12 +61,10 @@ class Design:
     """
 
     def __init__(self, points: Points, prior: IterationModel, tile: int, position: FloatArray | None) -> None:
-        n, new = points.column("decodes"), points.prefill_tokens
+        self.decodes, self.context_sum, new, self.pairs, self.context_max, end = points.columns
+        n = self.decodes
         self.tokens = tokens = n + new
         self.stairs = tokens if tile == 1 else np.where(tokens <= 0.5 * tile, tokens, tile * np.ceil(tokens / tile))
-        self.decodes = n
-        self.context_sum, self.context_max = points.context_sum, points.context_max
-        self.pairs = points.column("pairs")
         self.overlap = n * new / tokens
         total = prior.w + prior.w_experts
         self.weight_share = prior.weight_time(tokens) / total if total > 0.0 else np.ones(len(points))
@@ -74,7 +72,7 @@ class Design:
         self.joined = (new > 0.0) & (prior.m > 0.0) & (not points.composed)
         self.joined_pairs = self.pairs + prior.m * self.context_sum
         walk = prior.e_m / prior.a if prior.a > 0.0 else 0.0
-        self.walked_pairs = walk * np.maximum(self.context_max, points.prefill_end)
+        self.walked_pairs = walk * np.maximum(self.context_max, end)
         self.joined_s = prior.h_m * n
 
 

@@ -28,8 +28,7 @@ TRUTH = replace(
 
 
 def times(truth: IterationModel, batches: tuple[Batch, ...]) -> np.ndarray:
-    p = Points(batches, np.ones(len(batches)))
-    return truth.time(p.column("decodes"), p.context_sum, p.prefill_tokens, p.column("pairs"), p.context_max)
+    return truth.time(*Points(batches, np.ones(len(batches))).columns)
 
 
 def synthetic(
@@ -252,10 +251,7 @@ def test_mixed_batches_of_one_attention_kernel(shared_data) -> None:  # type: ig
     for key, points in read_measurements([path]).iterations.items():
         prior = roofline(gpu(key[0]), model(key[1]), key[2])
         fitted = fit_points(points.select(range(36)), prior, resamples=2).iteration
-        time_s = fitted.time(
-            points.column("decodes"), points.context_sum, points.prefill_tokens, points.column("pairs"), points.context_max,
-            points.prefill_end,
-        )  # fmt: skip
+        time_s = fitted.time(*points.columns)
         error, mixed = np.abs(time_s / points.time_s - 1.0), np.array(points.kinds) == "mixed"
         missed.append(error[mixed].mean())
         alone.append(error[~mixed].mean())

@@ -234,13 +234,7 @@ def test_estimate_alone_is_within_its_band_on_measured_kernels(shared_data) -> N
     for (g, m, tp), points in read_measurements([shared_data / "calibration" / "kernels.csv"]).iterations.items():
         p = roofline(gpu(g), model(m), tp)
         # mixed batches of this set were added up from separate kernels
-        t = p.additive.time(
-            points.column("decodes"),
-            points.context_sum,
-            points.prefill_tokens,
-            points.column("pairs"),
-            points.context_max,
-        )
+        t = p.additive.time(*points.columns)
         errors.append(abs(t / points.time_s - 1).mean())
         inside += (abs(points.time_s / t - 1) <= prior_band(gpu(g), model(m))).tolist()
     assert sum(errors) / len(errors) < 0.10
