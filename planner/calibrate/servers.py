@@ -499,15 +499,12 @@ def server_limits(points: Sequence[ServerPoint]) -> Limits:
     32
     """
     rate = _most_requests(points)
-    waiting = [
-        p
-        for p in points
-        if p.ttft_s is not None and p.running < FULL_SHARE * p.concurrency and p.ttft_s > 20.0 * p.tpot_s
-    ]
-    if len({p.concurrency for p in waiting}) < 2:
+    x, running = Loads(points), np.array([p.running for p in points])
+    # of what was not measured neither holds
+    waiting = (running < FULL_SHARE * x.concurrency) & (x.ttft > 20.0 * x.tpot)
+    if np.unique(x.concurrency[waiting]).size < 2:
         return Limits(requests_per_s=rate)
-    running = np.array([p.running for p in waiting])
-    held = running * np.array([p.input_tokens + 0.5 * p.output_tokens for p in waiting])
+    running, held = running[waiting], (running * (x.input + 0.5 * x.output))[waiting]
     steady = [float(np.std(v) / np.mean(v)) < LIMIT_SPREAD for v in (running, held)]
     slots, tokens = (round(float(np.median(v))) for v in (running, held))
     return Limits(slots if steady[0] else None, tokens if steady[1] and not steady[0] else None, rate)
@@ -515,8 +512,9 @@ def server_limits(points: Sequence[ServerPoint]) -> Limits:
 
 def _most_requests(points: Sequence[ServerPoint]) -> float | None:
     """Requests per second that loads of three lengths come to and none exceeds: a limit of the host, not of the GPU [1/s]."""
-    decoding = [(p, p.ttft_s + (p.output_tokens - 1.0) * p.tpot_s) for p in points if p.ttft_s is not None]
-    rates = [(p.concurrency / life, p.shape) for p, life in decoding]
+    timed = [p for p in points if p.ttft_s is not None]
+    x = Loads(timed)
+    rates = [*zip(x.concurrency / (x.ttft + (x.output - 1.0) * x.tpot), (p.shape for p in timed), strict=True)]
     most = max((rate for rate, _ in rates), default=0.0)
     at_limit = [(rate, shape) for rate, shape in rates if rate > (1.0 - LIMIT_SPREAD) * most]
     unlike: list[tuple[float, float]] = []
@@ -600,12 +598,6 @@ def faster_than_hardware(points: Sequence[ServerPoint], limit: IterationModel) -
     >>> faster_than_hardware(told, best).round(2).tolist()
     [0.69, 1.49]
     """
-    found = []
-    for p in points:
-        decode_s = (p.output_tokens - 1.0) * p.tpot_s
-        needed = float(limit.weight_time(1.0)) / p.tpot_s
-        if p.ttft_s is not None:
-            per_s = p.concurrency / (p.ttft_s + decode_s)
-            needed = max(needed, per_s * limit.b * (p.input_tokens + p.output_tokens))
-        found.append(needed)
-    return np.array(found)
+    x = Loads(points)
+    per_s = x.concurrency / (x.ttft + (x.output - 1.0) * x.tpot)
+    return np.fmax(limit.weight_time(1.0) / x.tpot, per_s * limit.b * (x.input + x.output))
