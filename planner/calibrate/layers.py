@@ -172,6 +172,10 @@ class Layers:
         made = self.torch.randn(rows, columns, generator=self.generator, device=self.device, dtype=self.torch.float32)
         return made / math.sqrt(columns)
 
+    def _whole(self, values: Any, dtype: Any = None) -> Any:
+        """Whole numbers on the device, of 64 bits where nothing is said."""
+        return self.torch.tensor(values, device=self.device, dtype=dtype or self.torch.int64)
+
     def _product(self, rows: int, columns: int) -> Callable[[Any], Any]:
         return self.make_product(self._random(rows, columns))
 
@@ -227,7 +231,7 @@ class Layers:
         copies = max(1, min(wanted, self.room // max(tokens_kv, 1)))
         hidden = torch.randn(batch.tokens, model.hidden_size, device=self.device).to(self.dtype)
         places = np.concatenate([np.full(n, batch.context - 1), np.tile(np.arange(batch.past_tokens, total), m)])
-        rows = torch.tensor(places % model.max_context, device=self.device, dtype=torch.int64)
+        rows = self._whole(places % model.max_context)
         turns = tuple(turn[rows][:, None, :] for turn in self.turns)
         route = self._route(batch.tokens) if model.experts else None
 
@@ -291,11 +295,7 @@ class Layers:
         drawn = np.argpartition(rng.random((tokens, self.model.experts)), k - 1, axis=1)[:, :k].ravel()
         order = np.argsort(drawn, kind="stable")
         ends = np.cumsum(np.bincount(drawn, minlength=self.model.experts))
-        return (
-            torch.tensor(order // k, device=self.device, dtype=torch.int64),
-            torch.tensor(np.argsort(order), device=self.device, dtype=torch.int64),
-            torch.tensor(ends, device=self.device, dtype=torch.int32),
-        )
+        return self._whole(order // k), self._whole(np.argsort(order)), self._whole(ends, torch.int32)
 
     def _attention(self, batch: Batch, window: int = 0) -> Callable[..., Any]:
         """Projection of queries, keys and values, positions, and attention with a cache of keys and values, or a window of it."""
@@ -305,19 +305,12 @@ class Layers:
         tokens_kv = n * context + m * total
         joined = self.joined if m else None
         decode = self.decode if not m else None
-        ends_q, ends_k = (
-            torch.tensor(np.cumsum([0, *[a] * n, *[b] * m]), device=self.device, dtype=torch.int32)
-            for a, b in ((1, new), (context, total))
-        )
-        lengths = torch.full((max(n, 1),), context, device=self.device, dtype=torch.int32)
+        added, held_by = np.repeat((1, new), (n, m)), np.repeat((context, total), (n, m))
+        ends = np.cumsum(held_by)
+        ends_q, ends_k = (self._whole(np.cumsum([0, *each]), torch.int32) for each in (added, held_by))
+        lengths = self._whole(held_by[:n], torch.int32)
         # where the new tokens' keys and values are written: the last places of every sequence
-        last = np.concatenate(
-            [
-                np.arange(1, n + 1) * context - 1,
-                (n * context + np.arange(m)[:, None] * total + np.arange(batch.past_tokens, total)).ravel(),
-            ]
-        )
-        written = torch.tensor(last, device=self.device, dtype=torch.int64)
+        written = self._whole(np.concatenate([np.arange(end - k, end) for end, k in zip(ends, added, strict=True)]))
 
         def attend(weights: Mapping[str, Any], x: Any, turns: Any, cache: Any) -> Any:
             """Write the new keys and values, then attend by one kernel or by one per kind of request."""
