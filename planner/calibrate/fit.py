@@ -47,10 +47,9 @@ eleven measured configurations 24, 12 and 6 points then miss the rest by 3.3, 3.
 and 4.6%) [1]."""
 
 TILES = (1, 64, 128, 256)
-TILE_MARGIN = 1.0
 INTERFERENCE_MARGIN = 9.0
-"""A tile other than the prior's, or interference, is kept only when it lowers the robust loss by so many times the loss
-per point (at least 1): interference by three standard deviations, as misfit elsewhere easily looks like it."""
+"""Interference is kept only when it lowers the robust loss by so many times the loss per point (at least 1), three standard
+deviations, as misfit elsewhere easily looks like it; a tile other than the prior's by one."""
 
 MOST_POINTS = 600
 """A fit takes at most so many points; of more it takes them evenly, by batch (:func:`_thinned`), and tells all of its errors."""
@@ -71,7 +70,6 @@ IDENTIFIED_HALF_WIDTH = 0.35
 """A parameter whose 90% interval is wider than +-35% is reported as not identified [1]."""
 
 OUTLIER_FACTOR = 6.0
-OUTLIER_FLOOR = 0.10
 REJECT_FACTOR = 8.0
 """Points further off than 10% and this many robust standard deviations do not count at all."""
 
@@ -82,8 +80,8 @@ that on eleven measured configurations bands of 24, 12 and 6 points hold 93, 87 
 
 DRIFT_SD = 0.15
 """Prior standard deviation of the slowdown over a run [1]."""
-LEAVE_ONE_OUT_WARNING = 0.10
-"""Left-out error from which on it is told: about three times what 24 designed batches reach [1]."""
+FAR_OFF = 0.10
+"""Error from which on it is told, of a point or of those left out: three times what 24 designed batches are missed by [1]."""
 
 _OFF = -60.0  # log of a parameter that is switched off
 
@@ -227,7 +225,7 @@ class _Search:
             i = int(np.argmin(costs))
             if not found:
                 dispersion = max(1.0, float(costs[i]) / count)
-            margin = (TILE_MARGIN if tile != self.prior.tau else 0.0) + (INTERFERENCE_MARGIN if with_x else 0.0)
+            margin = float(tile != self.prior.tau) + (INTERFERENCE_MARGIN if with_x else 0.0)
             at = replace(at, theta=theta[i], drift=float(drift[i]))
             found.append((float(costs[i]) + margin * dispersion, at))
         return min(found, key=lambda one: one[0])[1]
@@ -561,7 +559,7 @@ def _interference_bound(points: Points, design: Design, residuals: FloatArray) -
 
 
 def _far(residuals: FloatArray, factor: float) -> tuple[int, ...]:
-    limit = max(OUTLIER_FLOOR, factor * _spread(residuals))
+    limit = max(FAR_OFF, factor * _spread(residuals))
     return tuple(int(i) for i in np.flatnonzero(np.abs(residuals) > limit))
 
 
@@ -612,6 +610,6 @@ def _warnings(
         *((True, "outlier", {"batch": points.batches[i], "residual": residuals[i]}) for i in sorted(farthest)),
         (len(outliers) > MOST_NAMED, "more_outliers", {"more": len(outliers) - MOST_NAMED}),
         (drift is not None and abs(drift) > POINT_SD, "drifted", {"drift": math.expm1(drift or 0.0)}),
-        (leave_one_out > LEAVE_ONE_OUT_WARNING, "left_out_batches", {"error": leave_one_out}),
+        (leave_one_out > FAR_OFF, "left_out_batches", {"error": leave_one_out}),
     ]
     return list(those_that_hold(found))

@@ -14,6 +14,7 @@ from typing import Any
 
 from planner.calibrate.device import NOT_THERE, Device, refuse_full, why_not
 from planner.errors import CalibrationError
+from planner.units import LEAST
 
 BLOCK = 128
 """Side of a block of weights with a scale of its own, length of such a row of activations, and of a group of 4-bit weights
@@ -33,15 +34,12 @@ SCALE_TILE = (4, 32, 4)
 FP4_SIZES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """What E2M1 has."""
 
-SMALLEST = 1e-12
-"""Values below it have the scale of one of this size."""
-
 AGREES = {"atol": 3e-2, "rtol": 3e-2}
 """How far outputs of half precision may be from those of the plain form: eight bits of mantissa, summed up [1]."""
 
-CHECKED_TOKENS, CHECKED_WEIGHTS = 20, (256, 512)
-"""Rows of activations and shape of the weights that a product is checked with."""
-CHECKED_NEW, CHECKED_CONTEXT, CHECKED_WINDOW = 8, 32, 9
+CHECKED_PRODUCT = (20, 256, 512)
+"""Rows of activations, of weights, and columns that a product is checked with."""
+CHECKED_ATTENTION = (8, 32, 9)
 """New tokens, context and window that attention is checked with [tokens]."""
 
 Product = Callable[[Any], Any]
@@ -72,7 +70,7 @@ def fp8_block_product(torch: Any, weight: Any, dtype: Any) -> Product:
     fp8 = torch.float8_e4m3fn
     most = torch.finfo(fp8).max
     blocks = torch.nn.functional.pad(weight.abs(), (0, 0, 0, -rows % BLOCK))
-    largest = blocks.view(-1, BLOCK, columns // BLOCK, BLOCK).amax((1, -1)).clamp_min(SMALLEST) / most
+    largest = blocks.view(-1, BLOCK, columns // BLOCK, BLOCK).amax((1, -1)).clamp_min(LEAST) / most
     spread = largest.repeat_interleave(BLOCK, 0)[:rows].repeat_interleave(BLOCK, 1)
     kept = (weight / spread).to(fp8)
     # the kernel wants them column by column, each column's length a multiple of four
@@ -80,7 +78,7 @@ def fp8_block_product(torch: Any, weight: Any, dtype: Any) -> Product:
 
     def narrowed(x: Any) -> tuple[Any, Any]:
         parts = x.float().view(x.shape[0], -1, BLOCK)
-        top = parts.abs().amax(-1, keepdim=True).clamp_min(SMALLEST) / most
+        top = parts.abs().amax(-1, keepdim=True).clamp_min(LEAST) / most
         return (parts / top).to(fp8).view(x.shape), top.squeeze(-1)
 
     quantize = torch.compile(narrowed, dynamic=True) if weight.is_cuda else narrowed
@@ -99,7 +97,7 @@ def int4_product(torch: Any, weight: Any, dtype: Any) -> Product:
         raise ValueError
     groups = weight.view(rows, -1, BLOCK)
     low, high = groups.amin(-1), groups.amax(-1)
-    step = ((high - low) / INT4_LARGEST).clamp_min(SMALLEST)
+    step = ((high - low) / INT4_LARGEST).clamp_min(LEAST)
     codes = ((groups - low[..., None]) / step[..., None]).round().clamp(0, INT4_LARGEST).to(torch.int32)
     codes = codes.view(rows, columns)
     # the kernel takes the value in the middle of a group's range
@@ -136,7 +134,7 @@ def fp4_product(torch: Any, weight: Any, dtype: Any) -> Product:
         return codes[:, ::2] + codes[:, 1::2] * 2 * len(FP4_SIZES), tiled_scales(torch, scale)
 
     # scales of both sides end up about as large for activations of size one
-    factor = 2.0 ** round(0.5 * math.log2(1.0 / float(weight.abs().mean().clamp_min(SMALLEST))))
+    factor = 2.0 ** round(0.5 * math.log2(1.0 / float(weight.abs().mean().clamp_min(LEAST))))
     kept, weight_scale = narrowed(weight, factor)
     quantize = torch.compile(narrowed, dynamic=True) if weight.is_cuda else narrowed
 
@@ -216,8 +214,9 @@ def matrix_kernel(machine: Device, kind: str) -> tuple[Callable[[Any], Product],
     make, called = PRODUCTS[kind]
     torch, dtype = machine.torch, machine.dtype
     drawn = {"generator": torch.Generator(device=machine.kind).manual_seed(0), "device": machine.kind}
-    weight = torch.randn(CHECKED_WEIGHTS, dtype=torch.float32, **drawn) / math.sqrt(CHECKED_WEIGHTS[1])
-    x = torch.randn(CHECKED_TOKENS, CHECKED_WEIGHTS[1], dtype=torch.float32, **drawn).to(dtype)
+    tokens, rows, columns = CHECKED_PRODUCT
+    weight = torch.randn(rows, columns, dtype=torch.float32, **drawn) / math.sqrt(columns)
+    x = torch.randn(tokens, columns, dtype=torch.float32, **drawn).to(dtype)
     try:
         off = moved(make(torch, weight, dtype)(x), x.float() @ weight.t())
     except NOT_THERE as error:
@@ -361,19 +360,19 @@ def _first(found: Any) -> Any:
 def _agrees(machine: Device, heads: tuple[int, int, int], joined: Joined, decode: Any) -> bool:
     """Whether both compute what the plain form does: a few new tokens after others, in a window and without, and a decode."""
     q_heads, kv_heads, size = heads
-    torch, device, lengths = machine.torch, machine.kind, (CHECKED_NEW, CHECKED_CONTEXT)
-    q, k, v = (
-        torch.randn(n, count, size, device=device, dtype=machine.dtype)
-        for n, count in zip((*lengths, CHECKED_CONTEXT), (q_heads, kv_heads, kv_heads), strict=True)
-    )
-    ends = [torch.tensor([0, n], device=device, dtype=torch.int32) for n in lengths]
-    for window in (CHECKED_WINDOW, 0):
-        wanted = plain_attention(torch, *(t.transpose(0, 1)[None] for t in (q, k, v)), window)[0].transpose(0, 1)
-        if not torch.allclose(joined(q, k, v, *ends, *lengths, window).float(), wanted.float(), **AGREES):
+    new, context, most = CHECKED_ATTENTION
+    torch, make = machine.torch, {"device": machine.kind, "dtype": machine.dtype}
+    q = torch.randn(new, q_heads, size, **make)
+    k, v = torch.randn(context, kv_heads, size, **make), torch.randn(context, kv_heads, size, **make)
+    ends_q, ends_k = (torch.tensor([0, n], device=machine.kind, dtype=torch.int32) for n in (new, context))
+    wide_q, wide_k, wide_v = (t.transpose(0, 1)[None] for t in (q, k, v))
+    for window in (most, 0):
+        wanted = plain_attention(torch, wide_q, wide_k, wide_v, window)[0].transpose(0, 1)
+        if not torch.allclose(joined(q, k, v, ends_q, ends_k, new, context, window).float(), wanted.float(), **AGREES):
             return False
     if decode is None:
         return True
-    last = decode(q[None, -1:], k[None], v[None], ends[1][1:])[0]
+    last = decode(q[None, -1:], k[None], v[None], ends_k[1:])[0]
     return bool(torch.allclose(last.float(), wanted[-1:].float(), **AGREES))
 
 

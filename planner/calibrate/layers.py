@@ -423,11 +423,11 @@ class _Grouped:
         self.torch = torch = machine.torch
         self.fp8, self.dtype = model.weight_dtype == "fp8", machine.dtype
         told = " (it does not compute the product)"
-        columns = kernels.CHECKED_WEIGHTS[1]
+        _, rows, columns = kernels.CHECKED_PRODUCT
         try:
             self.function = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
             weights = self.weights(
-                lambda: torch.randn(kernels.CHECKED_WEIGHTS, device=machine.kind) / math.sqrt(columns),
+                lambda: torch.randn(rows, columns, device=machine.kind) / math.sqrt(columns),
                 len(CHECKED_ENDS),
             )
             x = torch.randn(CHECKED_ENDS[-1], columns, device=machine.kind).to(self.dtype)

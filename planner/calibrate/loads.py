@@ -118,8 +118,8 @@ class OperatingRange:
                 raise InputError(f"{path}: pools[{number}]: lengths or slots that cannot be")
             typical.append((isl, osl, min(slots, max(FEWEST_RUNNING, running))))
         isl, osl, running = (max(column) for column in zip(*typical, strict=True))
-        lengths = (max(2 * least, round(2.0 * mean)) for least, mean in zip(SHORTEST, (isl, osl), strict=True))
-        return cls(*lengths, max(FEWEST_LEVELS, round(running)), max_requests, tuple(typical))
+        prompt, answer = (max(2 * least, round(2.0 * mean)) for least, mean in zip(SHORTEST, (isl, osl), strict=True))
+        return cls(prompt, answer, max(FEWEST_LEVELS, round(running)), max_requests, tuple(typical))
 
     @property
     def inputs(self) -> tuple[int, ...]:

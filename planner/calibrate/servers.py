@@ -25,7 +25,7 @@ from planner.calibrate.closed_loop import (
     log_times,
     loop_times,
 )
-from planner.calibrate.fit import LEAVE_ONE_OUT_WARNING, MIN_POINTS
+from planner.calibrate.fit import FAR_OFF, MIN_POINTS
 from planner.calibrate.fit import RESAMPLES as DRAWS
 from planner.calibrate.solver import POINT_SD, PRIOR_REDRAW, TAILS, ends, minimise
 from planner.engines import DEFAULT_ENGINE, engine
@@ -536,7 +536,7 @@ def _warnings(x: Loads, shapes: int, estimated: bool, missed: FloatArray, limits
         (not x.alone.any(), "no_alone", {}),
         (not np.isfinite(x.ttft).all(), "no_ttft", {}),
         (not estimated, "no_prior", {}),
-        (error > LEAVE_ONE_OUT_WARNING, "left_out_shapes", {"error": error}),
+        (error > FAR_OFF, "left_out_shapes", {"error": error}),
         (waited, "slots_full", {"slots": limits.slots}),
         (not waited and limits.kv_tokens is not None, "kv_full", {"tokens": limits.kv_tokens}),
         (limits.requests_per_s is not None, "front_end_limit", {"rate": limits.requests_per_s}),
