@@ -124,10 +124,11 @@ def fp4_product(torch: Any, weight: Any, dtype: Any) -> Product:
         raise NotImplementedError("4-bit matrix units came with compute capability 10")
     sizes, fp8, fp4 = torch.tensor(FP4_SIZES, device=weight.device), torch.float8_e4m3fn, torch.float4_e2m1fn_x2
     bounds, held = 0.5 * (sizes[1:] + sizes[:-1]), torch.finfo(fp8)
+    least, most = held.tiny * held.eps, held.max
 
     def narrowed(x: Any, factor: float) -> tuple[Any, Any]:
         parts = x.float().view(x.shape[0], -1, FP4_BLOCK) * factor
-        scale = (parts.abs().amax(-1) / FP4_SIZES[-1]).clamp(held.tiny * held.eps, held.max).to(fp8)
+        scale = (parts.abs().amax(-1) / FP4_SIZES[-1]).clamp(least, most).to(fp8)
         values = parts / scale.float()[..., None]
         codes = torch.bucketize(values.abs(), bounds) + len(FP4_SIZES) * (values < 0)
         codes = codes.to(torch.uint8).view(x.shape)
