@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from planner.iteration.model import IterationModel
 from planner.methods.base import METRICS, PoolModel, Prediction, unstable
 from planner.methods.joint import Together
-from planner.predict.batch import Lengths
 from planner.predict.bounds import idle_latency, max_throughput
 from planner.predict.records import Floats, Limit, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
@@ -24,7 +23,7 @@ from planner.question.compiled import JOINT_LEVELS
 from planner.queueing.order import rising
 from planner.shared.kept import once
 from planner.units import format_duration
-from planner.workload.pools import PoolLaw, images_of
+from planner.workload.pools import Lengths, PoolLaw
 from planner.workload.sending import Clients
 from planner.workload.sessions import Sessions
 
@@ -193,7 +192,7 @@ class ReplayPool(PoolModel):
         """Largest stable rate of a replica that gets given requests, in the fluid limit, at `slow` = 1 [1/s]."""
         if self._told_capacity is not None:
             return self._told_capacity(law)
-        return max_throughput(lengths_of(law), self._as_told).per_s
+        return max_throughput(law, self._as_told).per_s
 
     def grown(self, growth: str) -> PoolModel | None:
         """See :class:`PoolModel`."""
@@ -317,16 +316,15 @@ class ReplayPool(PoolModel):
         """See :class:`PoolModel`: in closed form, but for :data:`ROOTS` roots of those of :data:`ALONE` that may be late."""
         if type(self) is not ReplayPool or self.engine.engine != "mixed" or not self._limits_say_all(promises):
             return None
-        lengths = lengths_of(law)
-        first, tpot = idle_latency(lengths, replace(self.engine, wake_s=0.0))
-        first, several = first + self.overhead_s, lengths.decodes > 0.0
-        found = {"ttft_s": first, "tpot_s": tpot, "e2e_s": first + np.where(several, lengths.decodes * tpot, 0.0)}
+        first, tpot = idle_latency(law, replace(self.engine, wake_s=0.0))
+        first, several = first + self.overhead_s, law.decodes > 0.0
+        found = {"ttft_s": first, "tpot_s": tpot, "e2e_s": first + np.where(several, law.decodes * tpot, 0.0)}
         told: list[tuple[Promise, float]] = []
         sure = False
         for p in promises if {p.kind for p in promises} <= {*METRICS} and several.any() else ():
             counted = several if p.metric == "tpot_s" else slice(None)
             least = p.quantile - min(ROOTS * math.sqrt((1.0 - p.quantile) / ALONE), 0.5 * p.quantile)
-            low, value = weighted_quantiles(found[p.metric][counted], lengths.weight[counted], (least, p.quantile))
+            low, value = weighted_quantiles(found[p.metric][counted], law.weight[counted], (least, p.quantile))
             told, sure = [*told, (p, value)], sure or low > p.limit_s
         return max(told, key=lambda row: row[1] / row[0].limit_s) if sure else None
 
@@ -420,7 +418,7 @@ class ReplayPool(PoolModel):
         sent = sent - passed[stretch] + end[stretch]
         # whatever their order in the file: a fixed sequence over their weights (golden section)
         place = np.mod((np.arange(count) + 0.5) * 0.6180339887498949, 1.0)
-        row = np.searchsorted(np.cumsum(jobs.weight / jobs.weight.sum()), place).clip(max=jobs.rows - 1)
+        row = np.searchsorted(np.cumsum(jobs.weight / jobs.weight.sum()), place).clip(max=jobs.input_tokens.size - 1)
         order = np.argsort(np.concatenate([times, sent]), kind="stable")
         weight = np.ones(requests.size) if requests.weight is None else requests.weight
 
@@ -785,11 +783,6 @@ def _beyond(run: Run, requests: Requests, decodes: Floats, limit: Limit) -> floa
     # what is never answered is nan
     late = ~(run.taken_s(limit.metric, decodes) <= limit.limit_s)
     return float(np.count_nonzero(late) if requests.weight is None else requests.weight[late].sum())
-
-
-def lengths_of(law: PoolLaw) -> Lengths:
-    """The lengths of a pool's requests, as closed forms take them."""
-    return Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share, images_of(law))
 
 
 def slowed(engine: Replicas, slow: float) -> Replicas:

@@ -404,7 +404,7 @@ def _point(asked: Asked) -> SweepPoint:
     """One point."""
     try:
         plan = make_plan(
-            asked.question, asked.workload, asked.in_memory, asked.standing, brief=True, bare=not asked.whole
+            asked.question, asked.workload, asked.in_memory, asked.standing, words="brief" if asked.whole else "none"
         )
     except (InfeasibleError, InputError) as error:
         # a model that does not fit one of the GPUs asked about is a row like an infeasible promise
