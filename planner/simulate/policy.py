@@ -82,8 +82,6 @@ class PolicyEntry:
         Other names people use.
     bounded_memory
         Whether the memory limit can reject a request (not where peak memory is a result).
-    disaggregated
-        Whether it schedules the decode node of a prefill and a decode node.
     """
 
     summary: str
@@ -91,7 +89,6 @@ class PolicyEntry:
     defaults: Defaults = NONE
     aliases: tuple[str, ...] = ()
     bounded_memory: bool = True
-    disaggregated: bool = False
 
 
 PARAMETER_ALIASES: Mapping[str, str] = {"priority": "class_priority", "max_num_seqs": "slots", "b": "batch"}
