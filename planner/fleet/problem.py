@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from planner.errors import InputError
 from planner.fleet.grid import SearchGrid
 from planner.fleet.pool import (
     Pool,
+    PoolSize,
     Shortfall,
     evaluate_pool,
     excess_of,
@@ -26,6 +27,8 @@ from planner.fleet.pool import (
 )
 from planner.fleet.search import Edge, FloatArray
 from planner.methods.base import PoolModel
+from planner.methods.replayed import ROOTS
+from planner.predict import traffic
 from planner.promise import MEAN, Promise
 from planner.question.compiled import CompiledQuestion
 from planner.replica.engine import EngineOption, ReplicaSetup
@@ -167,8 +170,9 @@ class FleetProblem(SearchGrid):
             return int(self.max_w / full_w(option.gpu.name))
         return self.stock.get(option.gpu.name)
 
-    def keeps(self, key: Edge, replicas: int, sure: bool = False) -> bool:
-        """Whether so many replicas of a choice keep its promises; all requests decide where it is to be `sure`."""
+    def keeps(self, key: Edge, replicas: int, sure: bool = False, nearly: bool = False) -> bool:
+        """Whether so many replicas of a choice keep its promises; all requests decide where it is to be `sure`, and so many more
+        may be late as a sample errs by where it is to be `nearly` so."""
         i, j, k = key
         built = self.build(i, j, k // self.units)
         if built is None or replicas < int(self.least_replicas(self.option(k), built[0].moments)):
@@ -176,6 +180,8 @@ class FleetProblem(SearchGrid):
         law, _, model = built
         rate, promises = self.rate * law.share, self.promises_of(i, j, k, law.share)
         self.evaluations += 1
+        if nearly:
+            promises = tuple(p for q in promises if (p := held_to(q, 1.0 + error_of_sample(q))) is not None)
         slow = model.under(self.margin(self.option(k)).slow)
         whole = self.whole(k // self.units)
         if k != whole and not slow.keeps(rate, replicas, self.promises_of(i, j, whole, law.share)):
@@ -185,6 +191,24 @@ class FleetProblem(SearchGrid):
             return False
         # the capacity takes longer to find than most promises to break
         return rate <= self.kept.utilization_cap * replicas * model.capacity_at(replicas) * (1.0 + 1e-12)
+
+    def spared(self, cost: float) -> Iterator[tuple[Edge, Pool]]:
+        """One pools for less than a cost [USD/hour] that a sample of the requests refused by so few of them that it may err, and
+        that all requests do not refuse, the cheapest first."""
+        top, asked = len(self.states) - 1, dict(self._refused)
+        asked |= {key: pool.size.replicas - 1 for key, pool in self._pools.items() if pool is not None}
+        for least, (i, j, k), n in sorted(
+            (self.option(k).price.cost_of_need(n), (i, j, k), n) for (i, j, k), n in asked.items()
+        ):
+            price = self.option(k).price
+            if (i, j) != (0, top) or least >= cost * (1.0 - 1e-9) or k != self.whole(k // self.units):
+                continue
+            if n <= price.most_below(float(self.option_bounds[k // self.units, i, j])):
+                continue
+            if self.keeps((i, j, k), n, nearly=True) and self.keeps((i, j, k), n, sure=True):
+                built = self.build(i, j, k // self.units)
+                assert built is not None
+                yield (i, j, k), Pool(built[0], self.option(k), *built[1:], self.rate, PoolSize(n), price.bought(n))
 
     def _is_hopeless(self, key: Edge) -> bool:
         """Whether no number of replicas would do: nothing fits, or what is idle breaks a promise."""
@@ -318,6 +342,11 @@ class FleetProblem(SearchGrid):
         if self.max_w < math.inf:
             return math.fsum(pool.power_w for pool in pools) <= self.max_w * (1.0 + 1e-9)
         return all(n <= self.stock.get(name, n) for name, n in gpus_by_type(pools).items())
+
+
+def error_of_sample(promise: Promise) -> float:
+    """By how much late requests of the smallest sample may differ from their share of all, over those that a promise allows [1]."""
+    return ROOTS / math.sqrt((1.0 - promise.quantile) * min(traffic.SAMPLE, traffic.DRAWN // 2))
 
 
 def held_to(promise: Promise, part: float) -> Promise | None:

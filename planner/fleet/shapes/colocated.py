@@ -24,7 +24,7 @@ from planner.fleet.pool import (
     without_luck,
 )
 from planner.fleet.problem import KEPT_BACK, UNITS, FleetProblem, held_to
-from planner.fleet.search import Edge, cheapest_within
+from planner.fleet.search import Edge, SearchOutcome, cheapest_within
 from planner.fleet.splits import LATE, Found, solve, tried
 from planner.methods import find_method
 from planner.methods.base import PoolModel, Prediction
@@ -373,9 +373,27 @@ def _within_stock(problem: FleetProblem) -> tuple[Found, Colocated]:
         edges = [edge for edge, _ in found.pools]
         fleet = decided(problem, found.pools)
         if problem.fits(fleet.pools):
-            return found, fleet
+            return _spared(problem, found, fleet)
         if not problem.resize(edges, fleet.pools):
             raise infeasible(problem, found.beyond(problem, fleet.pools))
+
+
+def _spared(problem: FleetProblem, found: Found, fleet: Colocated) -> tuple[Found, Colocated]:
+    """A cheaper pool in place of the one that was found, where only the sample that was searched is against it: all requests
+    decide between engines too."""
+    if len(found.pools) > 1 or problem.search.quick or not problem.method.replays:
+        return found, fleet
+    for edge, pool in problem.spared(fleet.cost_usd_per_hour):
+        # of settings that a sample prefers all requests may refuse so few replicas
+        other = Colocated(problem.question, [pool])
+        if isinstance(sizes := other.size(problem.rate, other.counts), Shortfall):
+            continue
+        if (cost := (other := other.sized(sizes)).cost_usd_per_hour) < fleet.cost_usd_per_hour and problem.fits(
+            other.pools
+        ):
+            outcome = SearchOutcome(((edge[1], edge[2]),), cost, cost)
+            return replace(found, pools=((edge, pool),), one_pool=(edge, pool), outcome=outcome), other
+    return found, fleet
 
 
 def _by_sample(problem: FleetProblem, pools: Sequence[Pool]) -> list[Pool] | None:
