@@ -9,7 +9,7 @@ and applies its effects at its end. The rules (what holds memory when, who is ev
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -93,44 +93,38 @@ by_prompt: Callable[[Request], tuple[float, ...]] = attrgetter("input_tokens", "
 
 
 class WaitingQueue:
-    """Requests waiting at a node, always in the order of one key. The head is at the end of the list: popping is O(1)."""
+    """Requests waiting at a node, always in the order of one key."""
 
     __slots__ = ("_items", "_key")
 
     def __init__(self, key: Callable[[Request], tuple[float, ...]] = by_arrival) -> None:
         self._key = key
-        self._items: list[tuple[tuple[float, ...], Request]] = []
+        self._items: list[Request] = []
 
     def order_by(self, key: Callable[[Request], tuple[float, ...]]) -> None:
         """Use `key` from now on; keys must differ between requests (put the index last)."""
         if key is not self._key:
-            self._key, requests, self._items = key, list(self), []
-            for request in requests:
-                self.push(request)
+            self._key = key
+            self._items.sort(key=key)
 
     def push(self, request: Request) -> None:
         """Add one at its place."""
-        insort(self._items, (tuple(-x for x in self._key(request)), request), key=lambda item: item[0])
+        insort(self._items, request, key=self._key)
 
     @property
     def head(self) -> Request:
         """The first request."""
-        return self._items[-1][1]
+        return self._items[0]
 
     def remove(self, request: Request) -> None:
-        """Remove one request, wherever it stands."""
-        key = tuple(-x for x in self._key(request))
-        position = bisect_left(self._items, key, key=lambda item: item[0])
-        if position < len(self._items) and self._items[position][1] is request:
-            del self._items[position]
-            return
-        raise ValueError(f"{request!r} is not waiting")
+        """Remove one request, wherever it stands; ValueError where it does not wait."""
+        self._items.remove(request)
 
     def __len__(self) -> int:
         return len(self._items)
 
     def __iter__(self) -> Iterator[Request]:
-        return (request for _, request in reversed(self._items))
+        return iter(self._items)
 
 
 @dataclass(slots=True)

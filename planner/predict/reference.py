@@ -244,10 +244,8 @@ class _Replay(Clock):
             if starts:
                 lost = [*replica.residents.values(), *replica.waiting, *replica.coming, *replica.loading.values()]
                 replica.empty()
-                for sending in sorted(
-                    (r for r in lost if isinstance(r, Sending) and not r.doomed), key=lambda r: r.row
-                ):
-                    self.send(sending.row)
+                for row in sorted(r.row for r in lost if isinstance(r, Sending) and not r.doomed):
+                    self.send(row)
             elif not (self.outages and self.outages[-1][0] <= self.now and not self.outages[-1][1]):
                 stranded, self.stranded = self.stranded, {}
                 for row in stranded:

@@ -9,6 +9,7 @@ from heapq import heappop
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.errors import InputError, refuse
 from planner.predict.engine import Clock, Gateway, IterationTime, Node, Policy, Request, by_arrival
@@ -47,6 +48,12 @@ class Run:
     end_s: float
     busy_s: float
     policies: list[Policy]
+
+
+def as_requests(*columns: NDArray[Any]) -> list[Request]:
+    """Requests by columns: arrivals, inputs, outputs, and where they have them classes and deadlines between tokens."""
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [Request(i, *row) for i, row in enumerate(rows)]
 
 
 _MOST_REPLICAS = 10_000
