@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.errors import InputError, refuse_unknown
 from planner.predict.records import Decoders, Floats, PrefixCache, Replicas, Requests, Run
 from planner.predict.run import replay
 from planner.simulate.measure import Played, SimulationResult, result_of
@@ -107,8 +107,7 @@ def _held_to(clients: Clients | None, part: float) -> Clients | None:
 
 def _program(engines: PoolEngines, name: str) -> Callable[..., Run]:
     """What replays."""
-    if name not in PROGRAMS:
-        raise InputError(f"verify_with: {name!r} is not known", f"Use {' or '.join(PROGRAMS)}.")
+    refuse_unknown("verify_with:", name, PROGRAMS)
     if name == "kernel" and engines.preset != BY_PYTHON:
         return replay
     from planner.predict import reference
