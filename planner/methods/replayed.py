@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -711,7 +711,7 @@ class ReplayPool(PoolModel):
             slot_occupancy=load if prefills else min(running / self.engine.slots, 1.0),
             mean_running=running,
             wait_probability=float(weight[waited > self.full_iteration_s].sum() / max(float(weight.sum()), 1e-300)),
-            warnings=(*self._too_few(weight, quantiles), *self._held_back(played)),
+            warnings=tuple(self._warnings(played, weight, quantiles)),
             together=Together.of(ttft, tpot, e2e, weight) if self.joint else None,
             means={
                 name: float(np.average(values, weights=own)) if values.size else math.nan
@@ -769,20 +769,14 @@ class ReplayPool(PoolModel):
         seen = 0.0 if images is None else self.engine.image_s * float(np.max(images))
         return seen + float(it.time(slots, context, tokens, 0.5 * tokens * tokens))
 
-    def _too_few(self, weight: Floats, quantiles: Sequence[float]) -> tuple[str, ...]:
-        """What is said where hardly any request lies beyond a quantile that was asked for."""
+    def _warnings(self, played: Played, weight: Floats, quantiles: Sequence[float]) -> Iterator[str]:
+        """What is said where hardly any request lies beyond a quantile that was asked for, or clients hold requests back."""
         if self.traffic.recorded and weight.size * (1.0 - 0.99) < FEWEST_BEYOND and max(quantiles) >= 0.99:
-            return (f"{weight.size:,} requests are few for P99: a longer trace would say more",)
-        return ()
-
-    def _held_back(self, played: Played) -> tuple[str, ...]:
-        """What is said where clients hold requests back."""
-        if math.isinf(self.traffic.fleet.sending.in_flight):
-            return ()
-        waited = float(np.mean(played.run.sent_s - played.requests.arrival_s))
-        if waited < 1e-3:
-            return ()
-        return (f"requests wait {format_duration(waited)} with their clients on average, which no latency here counts",)
+            yield f"{weight.size:,} requests are few for P99: a longer trace would say more"
+        if math.isfinite(self.traffic.fleet.sending.in_flight):
+            waited = float(np.mean(played.run.sent_s - played.requests.arrival_s))
+            if not waited < 1e-3:
+                yield f"requests wait {format_duration(waited)} with their clients on average, which no latency here counts"
 
 
 def _beyond(run: Run, requests: Requests, decodes: Floats, limit: Limit) -> float:
