@@ -174,7 +174,7 @@ def test_a_share_of_spread_experts_is_measured(tmp_path: Path) -> None:
 @pytest.mark.torch
 def test_tensor_parallel_shard_and_its_estimated_all_reduce() -> None:
     pytest.importorskip("torch")
-    _, told = measure(CPU, TINY_MODEL, PRIOR, tp=2, device="cpu", points=6, sentinels=2, max_seconds=3.0)
+    _, told = measure(CPU, TINY_MODEL, PRIOR, tp=2, device="cpu", points=6, max_seconds=3.0)
     assert any("all-reduce estimated" in note for note in told["notes"])
     with pytest.raises(InputError, match="cannot be divided"):
         measure(CPU, TINY_MODEL, PRIOR, tp=3, device="cpu")
