@@ -165,9 +165,7 @@ def test_collectives_are_counted_and_take_the_times_that_were_measured(monkeypat
 def test_a_share_of_spread_experts_is_measured(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     mixture = replace(TINY_MODEL, name="tiny-moe", experts=8, experts_per_token=2, moe_intermediate_size=64)
-    points, told = measure(
-        CPU, mixture, PRIOR, tp=Parallelism(dp=4), device="cpu", points=6, sentinels=2, max_seconds=4.0
-    )
+    points, told = measure(CPU, mixture, PRIOR, tp=Parallelism(dp=4), device="cpu", points=6, max_seconds=4.0)
     assert len(points) >= 6 and any("gathers estimated" in note for note in told["notes"])
 
 
