@@ -93,7 +93,7 @@ class Layers:
         self.spread = Parallelism.of(tp)
         tp, expert_gpus = self.spread.tp, self.spread.ep
         if expert_gpus > 1 and (not model.experts or model.experts % expert_gpus):
-            raise InputError(f"{model.name}: {model.experts} experts cannot be spread over {expert_gpus} GPUs")
+            raise InputError(f"{model.name}: {model.experts or 'no'} experts cannot be spread over {expert_gpus} GPUs")
         self.torch, self.device, self.dtype = torch, machine.kind, machine.dtype
         if model.q_heads % tp:
             raise InputError(f"{model.name}: {model.q_heads} attention heads cannot be divided over tp={tp}")
