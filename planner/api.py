@@ -237,6 +237,7 @@ def plan(
     scenario: str | None = None,
     current: Plan | str | Path | None = None,
     choices: bool = False,
+    page: bool = False,
     answered: Callable[[Plan], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
     **options: Unpack[PlanOptions],
@@ -256,6 +257,8 @@ def plan(
         The fleet there is, a plan or its file: the notes say what to keep, restart, add and retire.
     choices
         Whether what other choices would cost is sized too (``plan.choices``, or ``error.choices`` of an InfeasibleError).
+    page
+        Whether only what the page of a plan shows is asked: of the choices those that may cost less, and no explanation.
     answered
         Told of the plan before other choices are sized.
     progress
@@ -528,7 +531,8 @@ def plan(
         told |= {*saved.options, *saved.scenarios.get(scenario or "", {})}
     loaded = workload if isinstance(workload, Workload) else _beside(question.cdf, folder)
     try:
-        found = make_plan(question, loaded, in_memory=isinstance(workload, Workload) or is_passing(question.cdf))
+        in_memory = isinstance(workload, Workload) or is_passing(question.cdf)
+        found = make_plan(question, loaded, in_memory, words="page" if page else "all")
     except InfeasibleError as error:
         if choices:
             from planner.advice.choices import ways_out
@@ -546,8 +550,8 @@ def plan(
 
         if answered is not None:
             answered(found)
-        found = replace(found, choices=choices_of(found, question, loaded, progress))
-        found = with_formula(found, question, loaded)
+        found = replace(found, choices=choices_of(found, question, loaded, progress, page))
+        found = found if page else with_formula(found, question, loaded)
     steps: Iterable[Remark] = ()
     if current is not None:
         from planner.fleet.moves import moves
@@ -1516,7 +1520,8 @@ def deploy(
         name, namespace, engine, image, model_id, seconds, cache, revision, api_key_secret, router_image, platform, replicas_by,
         layout, prometheus_namespace,
     )  # fmt: skip
-    return target.render(serving_of(_document(fleet), saved.pools, options))
+    found: Rendered = target.render(serving_of(_document(fleet), saved.pools, options))
+    return found
 
 
 def _scalers(paths: Sequence[str | Path] | None, name: str, pools: Sequence[str]) -> dict[str, Policy]:
@@ -1644,7 +1649,8 @@ def acceptance_job(
     content, _, planned = _planned_requests(fleet, None, requests, seconds)
     options = DeployOptions(name, namespace, image=image, api_key_secret=api_key_secret)
     serving = serving_of(content, _standing(fleet).pools, options)
-    if not (address := url or find_target(to).address(serving)):
+    target = find_target(to)
+    if not (address := url or (target.address(serving) if hasattr(target, "address") else "")):
         raise InputError(
             f"--acceptance: --to {to} starts replicas on hosts, where there are no Jobs",
             "Run it there: fleetopt check plan.yaml --replay http://localhost:8080.",
