@@ -16,7 +16,7 @@ from planner.fleet.assemble import fleet_of, make_plan
 from planner.fleet.shapes import standing_fleet
 from planner.plans import Plan, SavedPool
 from planner.promise import GOODPUT, Promise
-from planner.question.compiled import compile_question
+from planner.question.compiled import Words, compile_question
 from planner.question.files import engines_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.kept import keeping
@@ -412,8 +412,8 @@ def _points(asked: Sequence[Asked]) -> list[SweepPoint]:
 def _point(asked: Asked) -> SweepPoint:
     """One point."""
     try:
-        bare = not asked.whole
-        plan = make_plan(asked.question, asked.workload, asked.in_memory, asked.standing, brief=True, bare=bare)
+        words: Words = "brief" if asked.whole else "none"
+        plan = make_plan(asked.question, asked.workload, asked.in_memory, asked.standing, words)
     except (InfeasibleError, InputError) as error:
         # a model that does not fit one of the GPUs asked about is a row like an infeasible promise
         return asked.answered(None, str(error))

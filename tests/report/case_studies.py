@@ -320,7 +320,7 @@ def workloads() -> dict[str, Any]:
     lengths = np.array([100.0, 2000.0, 5000.0, 7000.0]), np.array([10.0, 20.0, 300.0, 40.0])
     day = tuple(1.0 + 0.5 * math.sin(h) for h in range(24))
     told = Arrivals(12.5, 1.5, 60.0, ((1.0, 1.2), (60.0, 3.4)), day, 2.25, "assumed so", 1.4)
-    known = Provenance("full", "their site", "MIT", 123456, ("a note",), "0.8 of the total: guessed")
+    known = Provenance("their site", "MIT", 123456, ("a note",), "0.8 of the total: guessed")
     full = Workload.from_arrays(
         *lengths,
         category=["chat", "code", "", "chat"],
@@ -331,7 +331,7 @@ def workloads() -> dict[str, Any]:
     )
     week = replace(told, hourly_profile=day * 7, scv_window_s=None, assumed=None, dispersion=())
     weekly = Workload.from_arrays(
-        *lengths, arrivals=week, name="weekly", provenance=Provenance("weekly", "s"), category=["", "", "x", ""]
+        *lengths, arrivals=week, name="weekly", provenance=Provenance("s"), category=["", "", "x", ""]
     )
     bare = Workload.from_arrays(*lengths, name="bare", arrivals=Arrivals(assumed=None))
     return {
