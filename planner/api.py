@@ -1520,7 +1520,8 @@ def deploy(
         name, namespace, engine, image, model_id, seconds, cache, revision, api_key_secret, router_image, platform, replicas_by,
         layout, prometheus_namespace,
     )  # fmt: skip
-    return target.render(serving_of(_document(fleet), saved.pools, options))
+    found: Rendered = target.render(serving_of(_document(fleet), saved.pools, options))
+    return found
 
 
 def _scalers(paths: Sequence[str | Path] | None, name: str, pools: Sequence[str]) -> dict[str, Policy]:
@@ -1648,7 +1649,8 @@ def acceptance_job(
     content, _, planned = _planned_requests(fleet, None, requests, seconds)
     options = DeployOptions(name, namespace, image=image, api_key_secret=api_key_secret)
     serving = serving_of(content, _standing(fleet).pools, options)
-    if not (address := url or find_target(to).address(serving)):
+    target = find_target(to)
+    if not (address := url or (target.address(serving) if hasattr(target, "address") else "")):
         raise InputError(
             f"--acceptance: --to {to} starts replicas on hosts, where there are no Jobs",
             "Run it there: fleetopt check plan.yaml --replay http://localhost:8080.",

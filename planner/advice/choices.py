@@ -236,6 +236,10 @@ def _asked(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | 
     near = 0.0 if plan is None else math.fsum(p.arrival_rate_per_s / p.load for p in plan.pools if p.load > 0.0)
     deviations = None if sure is None else sure.deviations
     search = replace(question.search, explained=False, quick=True, deviations=deviations, near_per_s=near)
+    if plan is not None:
+        most = max(plan.pools, key=lambda p: p.replicas)
+        likely = f"{most.gpu} x {most.parallel}, budget {most.settings.max_num_batched_tokens}"
+        search = replace(search, likely=likely)
     return replace(question, search=search, open_routing=False)
 
 

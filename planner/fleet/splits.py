@@ -78,6 +78,7 @@ def solve(problem: FleetProblem) -> Found:
 def _solve(problem: FleetProblem, limited: bool) -> Found:
     """The same, within the inventory where it is `limited`."""
     ask = partial(problem.ask, limited=limited)
+    problem.begin()
     first = PoolSearch(*problem.known(), ask, _stock(problem, limited), problem.stops)
     outcome = first.run(1)
     one = _pools(problem, outcome.path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -20,7 +20,6 @@ from planner.predict.run import replay
 from planner.predict.traffic import APART_S, SAMPLE, WHOLE, Laid, PoolTraffic
 from planner.promise import GOODPUT, MEAN, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
-from planner.queueing.order import rising
 from planner.shared.kept import once
 from planner.units import format_duration
 from planner.workload.pools import Lengths, PoolLaw
@@ -65,6 +64,9 @@ the last it is not told how far it is from the limit."""
 
 JOBS = 11
 """Kind of the keys of batch jobs."""
+
+PARTED_BITS, PARTS = 44, 4096
+"""Lower bits of a time that do not part it from others, which leaves 256 parts an octave, and the parts in all [1]."""
 
 RUNNING = 64.0
 """Sequences of a replica that take part in warming up, at most."""
@@ -176,6 +178,7 @@ class ReplayPool(PoolModel):
         """Nothing has been replayed."""
         self._known: dict[tuple[object, ...], Prediction] = {}
         self._kept: dict[tuple[object, ...], bool] = {}
+        self._over: dict[tuple[object, ...], float] = {}
         self._first: dict[tuple[object, ...], dict[str, tuple[float, float]] | None] = {}
         self._late: dict[tuple[object, ...], dict[tuple[str, float], tuple[float, bool]]] = {}
         self._under_others: dict[tuple[float, int | None], PoolModel] = {}
@@ -252,7 +255,7 @@ class ReplayPool(PoolModel):
                 kept = kept and (self._limits_say_all(promises) or self._keeps_all(played, promises))
                 if kept:
                     # it went to its end: what is asked next is often what it tells
-                    self.traffic.fleet.played = (self._mark, rate_per_s, replicas, most, self.draw, played)
+                    self._keep_played(rate_per_s, replicas, most, self.draw, played)
             # what is kept for as long as the trace lasts is not beyond the capacity
             self._kept[key] = kept and rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
@@ -261,14 +264,14 @@ class ReplayPool(PoolModel):
         """See :class:`PoolModel`; what is below all of :data:`FAR_BELOW` is told as that."""
         if self.tokens_per_unit != 1.0 or not self._limits_say_all(promises):
             return math.nan
+        if (key := (rate_per_s, replicas, tuple(promises))) in self._over:
+            return self._over[key]
         by_turns = self._is_by_turns(rate_per_s, replicas, promises)
         most = WHOLE if not by_turns and self._is_whole(rate_per_s, replicas) else SAMPLE
-        *last, played = self.traffic.fleet.played or (None,)
-        if last != [self._mark, rate_per_s, replicas, most, self.draw]:
+        if (played := self._last_played(rate_per_s, replicas, most, self.draw)) is None:
             # other questions on the same thread may have answered it: what is asked next must not hang on them
             played = self._play(rate_per_s, replicas, most, self.draw, ())
-            self.traffic.fleet.played = (self._mark, rate_per_s, replicas, most, self.draw, played)
-        assert isinstance(played, Played)
+            self._keep_played(rate_per_s, replicas, most, self.draw, played)
         worst, weights, decodes = min(FAR_BELOW), played.requests.weight, played.requests.output_tokens - 1.0
         for limit in self._limits(promises, played.requests):
             taken = played.run.taken_s(limit.metric, decodes)
@@ -279,7 +282,7 @@ class ReplayPool(PoolModel):
                 if (late := int(np.searchsorted(below, limit.late, side="right"))) < near.size:
                     worst = float(taken[near[late]]) / limit.limit_s
                     break
-        return math.log(worst)
+        return self._over.setdefault(key, math.log(worst))
 
     def look(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: of a sample, without a band."""
@@ -499,10 +502,7 @@ class ReplayPool(PoolModel):
             most = WHOLE
         key = (rate, replicas, quantiles, most, draw)
         if key not in self._known:
-            *last, played = self.traffic.fleet.played or (None,)
-            if last[:1] != [self._mark] or last[1:] != [rate, replicas, most, draw]:
-                played = self._play(rate, replicas, most, draw, ())
-            assert isinstance(played, Played)
+            played = self._last_played(rate, replicas, most, draw) or self._play(rate, replicas, most, draw, ())
             told = self._told(played, quantiles)
             self._known[key] = replace(told, bands=self._between(played, told)) if most == WHOLE else told
         return self._known[key]
@@ -526,6 +526,15 @@ class ReplayPool(PoolModel):
                     ends = np.stack((-half, half))
             bands[metric] = tuple((float(low), float(high)) for low, high in np.nan_to_num(ends, nan=0.0).T)
         return bands
+
+    def _last_played(self, *asked: object) -> Played | None:
+        """What was replayed last of pools of this kind, where it was that; prefill and decode pools are asked by turns."""
+        last, played = self.traffic.fleet.played.get(type(self), (None, None))
+        return played if last == (self._mark, *asked) else None
+
+    def _keep_played(self, rate: float, replicas: int, most: int, draw: int | None, played: Played) -> None:
+        """Keep what was replayed."""
+        self.traffic.fleet.played[type(self)] = (self._mark, rate, replicas, most, draw), played
 
     def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
         """Replay `most` requests of a draw, until a promise is broken where there are any."""
@@ -637,7 +646,7 @@ class ReplayPool(PoolModel):
         if turn == 0:
             # what is asked next is often what it tells
             played = Played(requests, run, laid.span_s, laid.replicas, rate / replicas, decodes)
-            self.traffic.fleet.played = (self._mark, rate, replicas, SAMPLE, None, played)
+            self._keep_played(rate, replicas, SAMPLE, None, played)
         return {
             x.metric: (late.get(x.metric, 0.0) + _beyond(run, requests, decodes, x), (turn + 1) * x.late)
             for x in limits
@@ -689,17 +698,20 @@ class ReplayPool(PoolModel):
         # what follows an answer comes when it is sent; what never was counts in no window
         sent = requests.arrival_s if requests.following is None else run.sent_s
         came = sent[counted]
-        running = float(run.resident_s.sum()) / (played.span_s * played.replicas)
-        found = Prediction(
+        load = played.rate_per_s / self._capacity_of(played) if played.rate_per_s else 0.0
+        # of replicas that prefill alone the other latencies are another pool's
+        nobody = (math.nan,) * len(quantiles) if (prefills := self.engine.engine == "prefill") else ()
+        running = load if prefills else float(run.resident_s.sum()) / (played.span_s * played.replicas)
+        return Prediction(
             quantiles=quantiles,
             ttft_s=self._levels(ttft, weight, came, quantiles),
-            tpot_s=self._levels(tpot[several], weight[several], came[several], quantiles),
-            e2e_s=self._levels(e2e, weight, came, quantiles),
-            load=played.rate_per_s / self._capacity_of(played) if played.rate_per_s else 0.0,
-            slot_occupancy=min(running / self.engine.slots, 1.0),
+            tpot_s=nobody or self._levels(tpot[several], weight[several], came[several], quantiles),
+            e2e_s=nobody or self._levels(e2e, weight, came, quantiles),
+            load=load,
+            slot_occupancy=load if prefills else min(running / self.engine.slots, 1.0),
             mean_running=running,
             wait_probability=float(weight[waited > self.full_iteration_s].sum() / max(float(weight.sum()), 1e-300)),
-            warnings=(*self._too_few(weight, quantiles), *self._held_back(played)),
+            warnings=tuple(self._warnings(played, weight, quantiles)),
             together=Together.of(ttft, tpot, e2e, weight) if self.joint else None,
             means={
                 name: float(np.average(values, weights=own)) if values.size else math.nan
@@ -711,11 +723,6 @@ class ReplayPool(PoolModel):
                 )
             },
         )
-        if self.engine.engine != "prefill":
-            return found
-        # of replicas that prefill alone the other latencies are another pool's
-        nobody = (math.nan,) * len(quantiles)
-        return replace(found, tpot_s=nobody, e2e_s=nobody, slot_occupancy=found.load, mean_running=found.load)
 
     def _latencies(
         self, played: Played, counted: Any = slice(None)
@@ -762,20 +769,14 @@ class ReplayPool(PoolModel):
         seen = 0.0 if images is None else self.engine.image_s * float(np.max(images))
         return seen + float(it.time(slots, context, tokens, 0.5 * tokens * tokens))
 
-    def _too_few(self, weight: Floats, quantiles: Sequence[float]) -> tuple[str, ...]:
-        """What is said where hardly any request lies beyond a quantile that was asked for."""
+    def _warnings(self, played: Played, weight: Floats, quantiles: Sequence[float]) -> Iterator[str]:
+        """What is said where hardly any request lies beyond a quantile that was asked for, or clients hold requests back."""
         if self.traffic.recorded and weight.size * (1.0 - 0.99) < FEWEST_BEYOND and max(quantiles) >= 0.99:
-            return (f"{weight.size:,} requests are few for P99: a longer trace would say more",)
-        return ()
-
-    def _held_back(self, played: Played) -> tuple[str, ...]:
-        """What is said where clients hold requests back."""
-        if math.isinf(self.traffic.fleet.sending.in_flight):
-            return ()
-        waited = float(np.mean(played.run.sent_s - played.requests.arrival_s))
-        if waited < 1e-3:
-            return ()
-        return (f"requests wait {format_duration(waited)} with their clients on average, which no latency here counts",)
+            yield f"{weight.size:,} requests are few for P99: a longer trace would say more"
+        if math.isfinite(self.traffic.fleet.sending.in_flight):
+            waited = float(np.mean(played.run.sent_s - played.requests.arrival_s))
+            if not waited < 1e-3:
+                yield f"requests wait {format_duration(waited)} with their clients on average, which no latency here counts"
 
 
 def _beyond(run: Run, requests: Requests, decodes: Floats, limit: Limit) -> float:
@@ -816,14 +817,18 @@ def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) 
         return tuple(at_mean if q == MEAN else next(others) for q in levels)
     if not len(levels):
         return ()
-    if float(weight.min()) == float(weight.max()):
-        places = [min(max(math.ceil(q * values.size * (1.0 - 1e-12)) - 1, 0), values.size - 1) for q in levels]
-        parted = np.partition(values, sorted(set(places)))
-        return tuple(float(parted[k]) for k in places)
-    order = rising(values)
-    below = np.cumsum(weight[order])
-    places = np.searchsorted(below, np.asarray(levels) * below[-1] * (1.0 - 1e-12)).clip(0, values.size - 1).tolist()
-    return tuple(float(values[order[k]]) for k in places)
+    # bits of times that are not negative are in the same order: the upper ones part them, and few parts are put in order
+    part = np.maximum(values, 0.0).view(np.int64) >> PARTED_BITS
+    part = np.minimum(part - part.min(), PARTS - 1)
+    below = np.cumsum(np.bincount(part, weight))
+    wanted, found = np.asarray(levels) * below[-1] * (1.0 - 1e-12), []
+    places = np.searchsorted(below, wanted).clip(max=below.size - 1)
+    for level, k in zip(wanted.tolist(), places.tolist(), strict=True):
+        inside = np.flatnonzero(part == k)
+        inside = inside[np.argsort(values[inside])]
+        up_to = np.cumsum(weight[inside]) + (below[k - 1] if k else 0.0)
+        found.append(float(values[inside[min(int(np.searchsorted(up_to, level)), inside.size - 1)]]))
+    return tuple(found)
 
 
 def bands_of(found: Prediction, others: Sequence[Prediction]) -> dict[str, tuple[tuple[float, float], ...]]:

@@ -169,10 +169,10 @@ class FleetTraffic:
         self.trace: Trace | None = traffic.workload.trace() if bursts and not self.sending.drawn else None
         # held by whoever asks about them: no circle that would keep their requests until it is looked for
         self._pools: WeakValueDictionary[int, PoolTraffic] = WeakValueDictionary()
-        # what was laid out last of all pools, its columns by the place of their rows in memory, and what became of it
+        # what was laid out last of all pools, its columns by the place of their rows in memory, what became of it by kind of pool
         self.laid: dict[tuple[object, ...], Laid] = {}
         self.columns: dict[int, tuple[NDArray[np.int64], Requests]] = {}
-        self.played: tuple[object, ...] = ()
+        self.played: dict[type, tuple[tuple[object, ...], Any]] = {}
         self.lock = Lock()
         self._ranks: dict[int, NDArray[np.int64]] = {}
 
@@ -240,10 +240,12 @@ class FleetTraffic:
             self._ranks[copies] = np.argsort(scores, kind="stable")
         return self._ranks[copies]
 
-    def keep(self, kept: dict[K, T], key: K, found: T, size: Callable[[T], int]) -> T:
-        """Put what was made among what is kept, where what was made longest ago makes room for it; of `size` requests each."""
+    def keep(self, kept: dict[K, T], key: K, found: T, of: Callable[[T], NDArray[Any]]) -> T:
+        """Put what was found among what is kept, where what was asked for longest ago makes room for it: a column of each says how
+        many requests it has, and what others have too takes its memory once."""
         with self.lock:
-            while sum(map(size, kept.values())) > WHOLE // 2:
+            kept.pop(key, None)
+            while sum({id(own): own.size for own in map(of, kept.values())}.values()) > WHOLE // 2:
                 kept.pop(next(iter(kept)))
             kept[key] = found
         return found
@@ -403,8 +405,8 @@ class PoolTraffic:
 
     def _kept(self, key: tuple[object, ...], make: Callable[[], Laid]) -> Laid:
         """What was laid out lately, made anew where it was not."""
-        found = self.fleet.laid.get(key)
-        return found or self.fleet.keep(self.fleet.laid, key, make(), lambda own: own.times_s.size)
+        found = self.fleet.laid.get(key) or make()
+        return self.fleet.keep(self.fleet.laid, key, found, lambda own: own.times_s)
 
     def busiest(self, laid: Laid, of: tuple[object, ...]) -> Laid | None:
         """The busiest episodes of requests that were laid out for a rate and a draw `of` the traffic, one after the other; ``None``
@@ -459,7 +461,7 @@ class PoolTraffic:
             images = None if self.own.images is None else self.own.images[laid.row]
             columns = laid.times_s, inputs, outputs, cached, laid.key
             made = laid.row, Requests(*columns, weight=laid.weight, images=images)
-            known = self.fleet.keep(kept, id(laid.row), made, lambda one: one[0].size)
+            known = self.fleet.keep(kept, id(laid.row), made, lambda one: one[0])
         first = known[1]
         if first.arrival_s is laid.times_s and first.key is laid.key:
             return first
@@ -714,14 +716,12 @@ def episodes(wait: Floats, longest: NDArray[np.int64]) -> NDArray[np.bool_]:
     """The bins with the longest waits, taken back to where nobody waits; shape as `wait`."""
     busy = np.zeros(wait.size, dtype=bool)
     busy[longest] = True
-    waiting = wait > 0.2
+    place = np.arange(wait.size)
     # a bin before a busy one belongs to its episode as long as anybody waits
-    for k in (np.flatnonzero(busy[1:] & ~busy[:-1]) + 1).tolist():
-        k -= 1
-        while k >= 0 and waiting[k] and not busy[k]:
-            busy[k] = True
-            k -= 1
-    return busy
+    busiest, calm = (
+        np.minimum.accumulate(np.where(marked, place, wait.size)[::-1])[::-1] for marked in (busy, wait <= 0.2)
+    )
+    return busy | (busiest < calm)
 
 
 def _runs(marked: NDArray[np.bool_]) -> list[tuple[int, int]]:

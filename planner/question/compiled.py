@@ -235,6 +235,8 @@ class Search:
         Standard deviations by which iterations are taken longer, where a plan beside it has found them for its confidence.
     near_per_s
         What the replicas of a plan beside it could complete, from where on sizes are looked for [1/s]; 0 = from the least.
+    likely
+        Label of the engine that it has most of: one pool of it is sized first, and all others are asked whether they cost less.
     """
 
     shape: str = "colocated"
@@ -243,6 +245,7 @@ class Search:
     quick: bool = False
     deviations: float | None = None
     near_per_s: float = 0.0
+    likely: str = ""
 
 
 @dataclass(frozen=True, slots=True)
