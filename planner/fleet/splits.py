@@ -78,6 +78,7 @@ def solve(problem: FleetProblem) -> Found:
 def _solve(problem: FleetProblem, limited: bool) -> Found:
     """The same, within the inventory where it is `limited`."""
     ask = partial(problem.ask, limited=limited)
+    problem.begin()
     first = PoolSearch(*problem.known(), ask, _stock(problem, limited), problem.stops)
     outcome = first.run(1)
     one = _pools(problem, outcome.path)
@@ -94,6 +95,20 @@ def _solve(problem: FleetProblem, limited: bool) -> Found:
     for count in sorted({2, problem.inputs.pools}):
         best = search.run(count, (best.cost, best.path))
     return Found(_pools(problem, best.path), one[0] if one else None, best, single, problem.fleets())
+
+
+def may_cost_less(problem: FleetProblem, usd_per_hour: float) -> bool:
+    """Whether a fleet may cost less than so much: one question an engine, which is not sized."""
+    problem.roughly = True
+    limited = not problem.fleet_promises
+    ask, best = partial(problem.ask, limited=limited), (usd_per_hour, None)
+    for pools in sorted({1, problem.inputs.pools}):
+        if pools > 1:
+            problem.open_grid()
+        search = PoolSearch(*problem.known(), ask, _stock(problem, limited), problem.stops)
+        if search.run(pools, best).path is not None:
+            return True
+    return problem.stops()
 
 
 def tried(problem: FleetProblem, found: Found) -> Found:

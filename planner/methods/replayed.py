@@ -14,17 +14,15 @@ from numpy.typing import NDArray
 from planner.iteration.model import IterationModel
 from planner.methods.base import METRICS, PoolModel, Prediction, unstable
 from planner.methods.joint import Together
-from planner.predict.batch import Lengths
 from planner.predict.bounds import idle_latency, max_throughput
 from planner.predict.records import Floats, Limit, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
 from planner.predict.traffic import APART_S, SAMPLE, WHOLE, Laid, PoolTraffic
 from planner.promise import GOODPUT, MEAN, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
-from planner.queueing.order import rising
 from planner.shared.kept import once
 from planner.units import format_duration
-from planner.workload.pools import PoolLaw, images_of
+from planner.workload.pools import Lengths, PoolLaw
 from planner.workload.sending import Clients
 from planner.workload.sessions import Sessions
 
@@ -66,6 +64,9 @@ the last it is not told how far it is from the limit."""
 
 JOBS = 11
 """Kind of the keys of batch jobs."""
+
+PARTED_BITS, PARTS = 44, 4096
+"""Lower bits of a time that do not part it from others, which leaves 256 parts an octave, and the parts in all [1]."""
 
 RUNNING = 64.0
 """Sequences of a replica that take part in warming up, at most."""
@@ -177,6 +178,7 @@ class ReplayPool(PoolModel):
         """Nothing has been replayed."""
         self._known: dict[tuple[object, ...], Prediction] = {}
         self._kept: dict[tuple[object, ...], bool] = {}
+        self._over: dict[tuple[object, ...], float] = {}
         self._first: dict[tuple[object, ...], dict[str, tuple[float, float]] | None] = {}
         self._late: dict[tuple[object, ...], dict[tuple[str, float], tuple[float, bool]]] = {}
         self._under_others: dict[tuple[float, int | None], PoolModel] = {}
@@ -193,7 +195,7 @@ class ReplayPool(PoolModel):
         """Largest stable rate of a replica that gets given requests, in the fluid limit, at `slow` = 1 [1/s]."""
         if self._told_capacity is not None:
             return self._told_capacity(law)
-        return max_throughput(lengths_of(law), self._as_told).per_s
+        return max_throughput(law, self._as_told).per_s
 
     def grown(self, growth: str) -> PoolModel | None:
         """See :class:`PoolModel`."""
@@ -253,7 +255,7 @@ class ReplayPool(PoolModel):
                 kept = kept and (self._limits_say_all(promises) or self._keeps_all(played, promises))
                 if kept:
                     # it went to its end: what is asked next is often what it tells
-                    self.traffic.fleet.played = (self._mark, rate_per_s, replicas, most, self.draw, played)
+                    self._keep_played(rate_per_s, replicas, most, self.draw, played)
             # what is kept for as long as the trace lasts is not beyond the capacity
             self._kept[key] = kept and rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
@@ -262,14 +264,14 @@ class ReplayPool(PoolModel):
         """See :class:`PoolModel`; what is below all of :data:`FAR_BELOW` is told as that."""
         if self.tokens_per_unit != 1.0 or not self._limits_say_all(promises):
             return math.nan
+        if (key := (rate_per_s, replicas, tuple(promises))) in self._over:
+            return self._over[key]
         by_turns = self._is_by_turns(rate_per_s, replicas, promises)
         most = WHOLE if not by_turns and self._is_whole(rate_per_s, replicas) else SAMPLE
-        *last, played = self.traffic.fleet.played or (None,)
-        if last != [self._mark, rate_per_s, replicas, most, self.draw]:
+        if (played := self._last_played(rate_per_s, replicas, most, self.draw)) is None:
             # other questions on the same thread may have answered it: what is asked next must not hang on them
             played = self._play(rate_per_s, replicas, most, self.draw, ())
-            self.traffic.fleet.played = (self._mark, rate_per_s, replicas, most, self.draw, played)
-        assert isinstance(played, Played)
+            self._keep_played(rate_per_s, replicas, most, self.draw, played)
         worst, weights, decodes = min(FAR_BELOW), played.requests.weight, played.requests.output_tokens - 1.0
         for limit in self._limits(promises, played.requests):
             taken = played.run.taken_s(limit.metric, decodes)
@@ -280,7 +282,7 @@ class ReplayPool(PoolModel):
                 if (late := int(np.searchsorted(below, limit.late, side="right"))) < near.size:
                     worst = float(taken[near[late]]) / limit.limit_s
                     break
-        return math.log(worst)
+        return self._over.setdefault(key, math.log(worst))
 
     def look(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         """See :class:`PoolModel`: of a sample, without a band."""
@@ -317,16 +319,15 @@ class ReplayPool(PoolModel):
         """See :class:`PoolModel`: in closed form, but for :data:`ROOTS` roots of those of :data:`ALONE` that may be late."""
         if type(self) is not ReplayPool or self.engine.engine != "mixed" or not self._limits_say_all(promises):
             return None
-        lengths = lengths_of(law)
-        first, tpot = idle_latency(lengths, replace(self.engine, wake_s=0.0))
-        first, several = first + self.overhead_s, lengths.decodes > 0.0
-        found = {"ttft_s": first, "tpot_s": tpot, "e2e_s": first + np.where(several, lengths.decodes * tpot, 0.0)}
+        first, tpot = idle_latency(law, replace(self.engine, wake_s=0.0))
+        first, several = first + self.overhead_s, law.decodes > 0.0
+        found = {"ttft_s": first, "tpot_s": tpot, "e2e_s": first + np.where(several, law.decodes * tpot, 0.0)}
         told: list[tuple[Promise, float]] = []
         sure = False
         for p in promises if {p.kind for p in promises} <= {*METRICS} and several.any() else ():
             counted = several if p.metric == "tpot_s" else slice(None)
             least = p.quantile - min(ROOTS * math.sqrt((1.0 - p.quantile) / ALONE), 0.5 * p.quantile)
-            low, value = weighted_quantiles(found[p.metric][counted], lengths.weight[counted], (least, p.quantile))
+            low, value = weighted_quantiles(found[p.metric][counted], law.weight[counted], (least, p.quantile))
             told, sure = [*told, (p, value)], sure or low > p.limit_s
         return max(told, key=lambda row: row[1] / row[0].limit_s) if sure else None
 
@@ -420,7 +421,7 @@ class ReplayPool(PoolModel):
         sent = sent - passed[stretch] + end[stretch]
         # whatever their order in the file: a fixed sequence over their weights (golden section)
         place = np.mod((np.arange(count) + 0.5) * 0.6180339887498949, 1.0)
-        row = np.searchsorted(np.cumsum(jobs.weight / jobs.weight.sum()), place).clip(max=jobs.rows - 1)
+        row = np.searchsorted(np.cumsum(jobs.weight / jobs.weight.sum()), place).clip(max=jobs.input_tokens.size - 1)
         order = np.argsort(np.concatenate([times, sent]), kind="stable")
         weight = np.ones(requests.size) if requests.weight is None else requests.weight
 
@@ -501,10 +502,7 @@ class ReplayPool(PoolModel):
             most = WHOLE
         key = (rate, replicas, quantiles, most, draw)
         if key not in self._known:
-            *last, played = self.traffic.fleet.played or (None,)
-            if last[:1] != [self._mark] or last[1:] != [rate, replicas, most, draw]:
-                played = self._play(rate, replicas, most, draw, ())
-            assert isinstance(played, Played)
+            played = self._last_played(rate, replicas, most, draw) or self._play(rate, replicas, most, draw, ())
             told = self._told(played, quantiles)
             self._known[key] = replace(told, bands=self._between(played, told)) if most == WHOLE else told
         return self._known[key]
@@ -528,6 +526,15 @@ class ReplayPool(PoolModel):
                     ends = np.stack((-half, half))
             bands[metric] = tuple((float(low), float(high)) for low, high in np.nan_to_num(ends, nan=0.0).T)
         return bands
+
+    def _last_played(self, *asked: object) -> Played | None:
+        """What was replayed last of pools of this kind, where it was that; prefill and decode pools are asked by turns."""
+        last, played = self.traffic.fleet.played.get(type(self), (None, None))
+        return played if last == (self._mark, *asked) else None
+
+    def _keep_played(self, rate: float, replicas: int, most: int, draw: int | None, played: Played) -> None:
+        """Keep what was replayed."""
+        self.traffic.fleet.played[type(self)] = (self._mark, rate, replicas, most, draw), played
 
     def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
         """Replay `most` requests of a draw, until a promise is broken where there are any."""
@@ -639,7 +646,7 @@ class ReplayPool(PoolModel):
         if turn == 0:
             # what is asked next is often what it tells
             played = Played(requests, run, laid.span_s, laid.replicas, rate / replicas, decodes)
-            self.traffic.fleet.played = (self._mark, rate, replicas, SAMPLE, None, played)
+            self._keep_played(rate, replicas, SAMPLE, None, played)
         return {
             x.metric: (late.get(x.metric, 0.0) + _beyond(run, requests, decodes, x), (turn + 1) * x.late)
             for x in limits
@@ -691,14 +698,17 @@ class ReplayPool(PoolModel):
         # what follows an answer comes when it is sent; what never was counts in no window
         sent = requests.arrival_s if requests.following is None else run.sent_s
         came = sent[counted]
-        running = float(run.resident_s.sum()) / (played.span_s * played.replicas)
-        found = Prediction(
+        load = played.rate_per_s / self._capacity_of(played) if played.rate_per_s else 0.0
+        # of replicas that prefill alone the other latencies are another pool's
+        nobody = (math.nan,) * len(quantiles) if (prefills := self.engine.engine == "prefill") else ()
+        running = load if prefills else float(run.resident_s.sum()) / (played.span_s * played.replicas)
+        return Prediction(
             quantiles=quantiles,
             ttft_s=self._levels(ttft, weight, came, quantiles),
-            tpot_s=self._levels(tpot[several], weight[several], came[several], quantiles),
-            e2e_s=self._levels(e2e, weight, came, quantiles),
-            load=played.rate_per_s / self._capacity_of(played) if played.rate_per_s else 0.0,
-            slot_occupancy=min(running / self.engine.slots, 1.0),
+            tpot_s=nobody or self._levels(tpot[several], weight[several], came[several], quantiles),
+            e2e_s=nobody or self._levels(e2e, weight, came, quantiles),
+            load=load,
+            slot_occupancy=load if prefills else min(running / self.engine.slots, 1.0),
             mean_running=running,
             wait_probability=float(weight[waited > self.full_iteration_s].sum() / max(float(weight.sum()), 1e-300)),
             warnings=tuple(self._warnings(played, weight, quantiles)),
@@ -713,11 +723,6 @@ class ReplayPool(PoolModel):
                 )
             },
         )
-        if self.engine.engine != "prefill":
-            return found
-        # of replicas that prefill alone the other latencies are another pool's
-        nobody = (math.nan,) * len(quantiles)
-        return replace(found, tpot_s=nobody, e2e_s=nobody, slot_occupancy=found.load, mean_running=found.load)
 
     def _latencies(
         self, played: Played, counted: Any = slice(None)
@@ -781,11 +786,6 @@ def _beyond(run: Run, requests: Requests, decodes: Floats, limit: Limit) -> floa
     return float(np.count_nonzero(late) if requests.weight is None else requests.weight[late].sum())
 
 
-def lengths_of(law: PoolLaw) -> Lengths:
-    """The lengths of a pool's requests, as closed forms take them."""
-    return Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share, images_of(law))
-
-
 def slowed(engine: Replicas, slow: float) -> Replicas:
     """Replicas whose iterations take `slow` times as long [1]."""
     it = engine.iteration
@@ -817,14 +817,18 @@ def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) 
         return tuple(at_mean if q == MEAN else next(others) for q in levels)
     if not len(levels):
         return ()
-    if float(weight.min()) == float(weight.max()):
-        places = [min(max(math.ceil(q * values.size * (1.0 - 1e-12)) - 1, 0), values.size - 1) for q in levels]
-        parted = np.partition(values, sorted(set(places)))
-        return tuple(float(parted[k]) for k in places)
-    order = rising(values)
-    below = np.cumsum(weight[order])
-    places = np.searchsorted(below, np.asarray(levels) * below[-1] * (1.0 - 1e-12)).clip(0, values.size - 1).tolist()
-    return tuple(float(values[order[k]]) for k in places)
+    # bits of times that are not negative are in the same order: the upper ones part them, and few parts are put in order
+    part = np.maximum(values, 0.0).view(np.int64) >> PARTED_BITS
+    part = np.minimum(part - part.min(), PARTS - 1)
+    below = np.cumsum(np.bincount(part, weight))
+    wanted, found = np.asarray(levels) * below[-1] * (1.0 - 1e-12), []
+    places = np.searchsorted(below, wanted).clip(max=below.size - 1)
+    for level, k in zip(wanted.tolist(), places.tolist(), strict=True):
+        inside = np.flatnonzero(part == k)
+        inside = inside[np.argsort(values[inside])]
+        up_to = np.cumsum(weight[inside]) + (below[k - 1] if k else 0.0)
+        found.append(float(values[inside[min(int(np.searchsorted(up_to, level)), inside.size - 1)]]))
+    return tuple(found)
 
 
 def bands_of(found: Prediction, others: Sequence[Prediction]) -> dict[str, tuple[tuple[float, float], ...]]:

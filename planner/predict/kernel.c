@@ -6,8 +6,9 @@
  * So the cost is per request, not per token.
  *
  * Two drivers share these replicas. Where replicas and clients do not act on each other (open arrivals), a replica is
- * advanced only when an arrival reaches it or a gateway looks at it (`open_arrivals`). Otherwise everything goes by the clock
- * (`together`): sessions, limits in flight, common queues, outages, decode replicas behind prefill replicas.
+ * advanced only when an arrival reaches it or a gateway looks at it (`open_arrivals`); decode replicas follow the prefill replicas,
+ * which they never hold up, a few arrivals behind. Otherwise everything goes by the clock (`together`): sessions, limits in flight,
+ * common queues, outages.
  *
  * Plain C11: arithmetic and sqrt only, no globals, no threads, no output. Rows are numbered with int32; what a row is in (a queue, the
  * residents of a replica) are doubly linked lists over two columns. Memory is taken before a change, so that a refusal leaves
@@ -147,7 +148,9 @@ static void *zeros(int64_t count, size_t size) {
   }
 static int ends_sooner(End a, End b) { return a.step != b.step ? a.step < b.step : a.order < b.order; }
 static int is_longer(Length a, Length b) { return a.key < b.key; }
-static int is_earlier(Event a, Event b) { return a.time != b.time ? a.time < b.time : a.turn < b.turn; }
+static int is_earlier(Event a, Event b) {
+  return a.time != b.time ? a.time < b.time : a.turn != b.turn ? a.turn < b.turn : a.sending < b.sending;
+}
 HEAP(End, Ends, end_push, end_take, ends_sooner)
 HEAP(Length, Lengths, length_push, length_take, is_longer)
 HEAP(Event, Events, event_push, event_take, is_earlier)
@@ -228,9 +231,9 @@ typedef struct {
   Events events;
   Ghost *ghosts; int32_t haunting, ghosts_room, spare_ghost;
   List stranded, held_back;
-  int64_t row, checked[METRICS], turn, spoilt, under_way, work, stop, outage_at;
+  int64_t row, handed, checked[METRICS], turn, spoilt, under_way, work, stop, outage_at; /* handed: row before which the decode pool gets what is due */
   double recomputed, late[METRICS], powers[2][POWERS];
-  int clocked, watched, limited, pieces, failed, ended;
+  int clocked, follows, watched, limited, pieces, failed, ended; /* follows: decode replicas, behind open arrivals */
 } Sim;
 
 static void remove_from(Sim *p, List *l, int32_t q) {
@@ -319,6 +322,9 @@ static int can_ever_hold(const Sim *p, const Gate *g, int32_t q) {
   if (c->blocks == INFINITY || (c->supplied && output < 2)) return 1;
   double once = prompt + (double)c->supplied > c->shared_prefix ? c->shared_blocks : 0;
   return blocks(c, prompt + output - 1) - once <= c->blocks - c->shared_blocks;
+}
+static int can_hold(const Sim *p, int32_t q) {
+  return can_ever_hold(p, p->gate, q) && (p->ask.pools < 2 || can_ever_hold(p, p->gate + 1, q));
 }
 
 /* --- durations ----------------------------------------------------------------------------------------------------------------- */
@@ -1075,7 +1081,8 @@ static void release(Sim *p, Replica *r, int32_t q, double now) {
 static void schedule(Sim *p, double time, int32_t kind, int32_t q, int32_t sending) {
   Events *h = &p->events;
   if (grow(&p->failed, (void **)&h->at, &h->room, (int64_t)h->size + 1, sizeof(Event)))
-    event_push(h, (Event){time, p->turn++, q, kind, sending});
+    /* replicas of open arrivals do not run by the clock: what they finish at one time goes by their index */
+    event_push(h, (Event){time, p->follows ? (int64_t)bits_of(p->ask.first[q]) : p->turn++, q, kind, sending});
 }
 enum { NEXT_CALL, AGAIN, LOADED, GIVE_UP, MOVED };
 
@@ -1136,7 +1143,7 @@ static int broken(Sim *p, double now) {
     const double *when = m == TTFT ? p->ask.first : p->ask.done;
     double limit = p->ask.limit_s[m];
     int64_t i = p->checked[m];
-    if (m != TPOT && p->ask.late[m] < INFINITY && p->watched) {
+    if (m != TPOT && p->ask.late[m] < INFINITY && p->watched && !(m == E2E && p->follows)) {
       for (; i < p->row && now - p->ask.arrival[i] > limit; i++) {
         if (!(when[i] == when[i]) && !p->clocked && p->ask.replica[i] >= 0) advance(p, p->all + p->ask.replica[i], now);
         count_late(p, m, (int32_t)i, !(when[i] - p->ask.arrival[i] <= limit));
@@ -1239,31 +1246,54 @@ static Replica *route(Sim *p, Gate *g, int32_t q, uint64_t draw, double now) {
   return finds ? remembered(p, g, q, g->first + k) : g->first + k;
 }
 
+static void join(Sim *p, Replica *r, int32_t q, double now) { /* open arrivals */
+  if (r->next <= now) advance(p, r, now);
+  if (p->order) p->order[q] = p->turn++;
+  present_by(p, r, 1);
+  r->queued++;
+  r->queued_tokens += p->ask.input[q];
+  enqueue(p, r, q, now);
+}
+/* What came to the decode pool by `until`, up to which its prefill replicas have run; 0 = the replay pauses or is over. */
+static int hand_over(Sim *p, double until) {
+  for (int32_t k = 0; k < p->pool->count; k++) {
+    if (p->all[k].next <= until) advance(p, p->all + k, until);
+    if (p->work >= p->stop || p->failed) return 0;
+  }
+  while (p->events.size && p->events.at[0].time <= until) {
+    if (p->work++ >= p->stop || p->failed || (p->limited && broken(p, p->events.at[0].time))) return 0;
+    Event e = event_take(&p->events, 0);
+    Replica *r = route(p, p->gate + 1, e.row, 2, e.time);
+    p->ask.moved[e.row] = e.time;
+    p->ask.moved_to[e.row] = (int32_t)(r - p->gate[1].first);
+    p->mark[e.row] = 0;
+    join(p, r, e.row, e.time);
+  }
+  p->handed = p->row + 4 * p->pool->count;
+  return 1;
+}
 /* Requests that come by themselves to replicas that do not act on each other: each runs when somebody comes or looks. */
 static void open_arrivals(Sim *p) {
-  Gate *g = p->gate;
   const Ask *a = &p->ask;
   while (p->row < a->rows && !p->failed) {
     int32_t q = (int32_t)p->row;
     double now = a->arrival[q];
+    if (p->follows && p->row >= p->handed && !hand_over(p, now)) return;
     if (p->work >= p->stop || (p->limited && broken(p, now))) return;
     p->row++;
     p->work++;
     a->admitted[q] = a->first[q] = a->done[q] = NAN;
     a->replica[q] = -1;
-    Replica *r = route(p, g, q, 0, now);
-    if (!can_ever_hold(p, g, q)) {
+    Replica *r = route(p, p->gate, q, 0, now);
+    if (!can_hold(p, q)) {
       a->rejected[q] = 1;
       count_late(p, TPOT, q, 1);
       continue;
     }
-    if (r->next <= now) advance(p, r, now);
     a->replica[q] = r->index;
-    present_by(p, r, 1);
-    r->queued++;
-    r->queued_tokens += a->input[q];
-    enqueue(p, r, q, now);
+    join(p, r, q, now);
   }
+  if (p->follows && !p->failed && !hand_over(p, INFINITY)) return;
   for (int32_t k = 0; k < p->replicas && p->work < p->stop && !p->failed; k++) advance(p, p->all + k, INFINITY);
 }
 
@@ -1294,14 +1324,14 @@ static void completed(Sim *p, Replica *r, int32_t q, double now) {
   }
   if (c->one_token && a->pools == 2 && a->output[q] > 1) {
     if (a->gaps) p->last[q] = now;
-    schedule(p, now + a->transfer_s[q], MOVED, q, 0);
+    schedule(p, now + a->transfer_s[q], MOVED, q, r->index);
     return;
   }
   a->done[q] = now;
   p->under_way--;
   if (p->limited) {
     double several = a->output[q] - 1;
-    if (!p->watched) count_late(p, E2E, q, !(now - a->sent[q] <= a->limit_s[E2E]));
+    if (!p->watched || p->follows) count_late(p, E2E, q, !(now - a->sent[q] <= a->limit_s[E2E]));
     if (!p->watched && a->outages) count_late(p, TTFT, q, !(a->first[q] - a->sent[q] <= a->limit_s[TTFT]));
     if (several > 0) count_late(p, TPOT, q, !((now - a->first[q]) / several <= a->limit_s[TPOT]));
   }
@@ -1373,9 +1403,6 @@ static double load(Sim *p, Replica *r, int32_t q, double now) {
   p->ask.host[q] = tokens;
   r->link_free = larger(r->link_free, now) + tokens / p->ask.host_tokens_per_s + in_blocks(missing[1]) / p->ask.disk_tokens_per_s;
   return r->link_free;
-}
-static int can_hold(const Sim *p, int32_t q) {
-  return can_ever_hold(p, p->gate, q) && (p->ask.pools < 2 || can_ever_hold(p, p->gate + 1, q));
 }
 static void turn_away(Sim *p, int32_t q, double now) {
   p->ask.rejected[q]++;
@@ -1699,6 +1726,7 @@ EXPORT Sim *fleetopt_open(const Ask *ask, const Pool *pools, int clocked) {
   p->ask = *ask;
   for (int64_t i = 0; i < a->pools; i++) p->pool[i] = pools[i], p->replicas += (int32_t)pools[i].count;
   p->clocked = clocked;
+  p->follows = a->pools == 2 && !clocked;
   p->watched = !(a->following || a->retries || a->timeout_s < INFINITY || a->max_queue < INFINITY ||
                  a->max_queued_tokens < INFINITY || a->in_flight < INFINITY);
   for (int m = 0; m < METRICS; m++) p->limited |= a->late[m] < INFINITY;
@@ -1710,10 +1738,11 @@ EXPORT Sim *fleetopt_open(const Ask *ask, const Pool *pools, int clocked) {
   whole &= (p->all = zeros(p->replicas, sizeof(Replica))) && (p->prev = zeros(n, 4)) && (p->next = zeros(n, 4));
   whole = whole && (p->mark = zeros(n, 8)) && (p->where = zeros(n, 1));
   if (wakes) whole = whole && (p->enter = zeros(n, 8));
+  if (a->pools == 2 || clocked) whole = whole && (p->order = zeros(n, 8));
   if (a->gaps) whole = whole && (p->last = zeros(n, 8));
   if (a->session) whole = whole && (p->home = zeros(a->sessions, 4));
   if (clocked) {
-    whole = whole && (p->order = zeros(n, 8)) && (p->flags = zeros(n, 1)) && (p->ordinal = zeros(n, 4)) && (p->tried = zeros(n, 4));
+    whole = whole && (p->flags = zeros(n, 1)) && (p->ordinal = zeros(n, 4)) && (p->tried = zeros(n, 4));
     whole = whole && (p->due = zeros(p->replicas, 4));
   }
   for (int64_t i = 0, k = 0; whole && i < a->pools; k += p->pool[i++].count) whole = open_pool(p, (int)i, p->all + k);

@@ -52,6 +52,7 @@ _SAME = {
 }
 """Every column as it is where nothing happens."""
 _OF_CLIENTS = ("sent_s", "moved_s", "found_tokens", "host_tokens", "attempts", "given_up", "decode_replica")
+_OF_MOVED = ("moved_s", "decode_replica")
 _OF_ALL = ("admitted_s", "first_s", "done_s", "replica")
 _OF_REPLICAS = ("iterations", "busy_s", "resident_s", "decode_s")
 _NUMBERS = {"session": "sessions", "priority": "classes"}
@@ -119,9 +120,11 @@ def replay(
         There is not enough memory.
     """
     pools = [replicas] if decoders is None else [replicas, decoders.replicas]
-    by_clock = bool(clients or cache or decoders or outages or requests.following is not None)
-    by_clock = by_clock or find_routing(replicas.routing).one_queue
-    arrays = _answers(requests, sum(p.count for p in pools), by_clock, gaps)
+    rules = [find_routing(p.routing) for p in pools]
+    by_clock = bool(clients or cache or outages or requests.following is not None or rules[0].one_queue)
+    # a gateway that looks at all replicas has them all run up to an arrival, of one pool alone
+    by_clock = by_clock or (decoders is not None and any(rule.pooled for rule in rules))
+    arrays = _answers(requests, sum(p.count for p in pools), by_clock, gaps, decoders is not None)
     arrays |= _questions(requests, None if decoders is None else decoders.transfer_s, outages)
     ask = _ask(arrays, clients or Clients(), cache, limits)
     # decodes that bring several tokens leave whole ones of the budget, where prompts are whole
@@ -255,11 +258,11 @@ def _pool(replicas: Replicas, floored: bool, supplied: bool) -> tuple[_Pool, Flo
     return pool, durations
 
 
-def _answers(requests: Requests, replicas: int, by_clock: bool, gaps: bool) -> _Arrays:
+def _answers(requests: Requests, replicas: int, by_clock: bool, gaps: bool, moves: bool) -> _Arrays:
     """The columns that kernel.c fills; what open arrivals leave the same for all rows takes no memory."""
     n, made = requests.size, {}
     for name, same in _SAME.items():
-        if name in _OF_CLIENTS and not by_clock:
+        if name in _OF_CLIENTS and not by_clock and not (moves and name in _OF_MOVED):
             made[name] = same[:n]
         elif same[0] == 0 or (name in _OF_ALL and not by_clock):
             # memory that nobody has written yet is no work; open arrivals write a row when it comes

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict import kernel, reference
-from planner.predict.records import Limit, Outage, Replicas, Requests, keys_of
+from planner.predict.records import Decoders, Limit, Outage, Replicas, Requests, keys_of
 from planner.predict.run import overlaid
 from planner.workload.sending import Clients
 from tests.fuzz.kernel_cases import question
@@ -84,6 +84,25 @@ def test_replicas_that_run_when_somebody_looks_do_as_those_that_go_by_the_clock(
     lazy, clocked = (kernel.replay(asked, fleet, outages=o) for o in ((), [Outage(0, 1e6)]))
     assert np.array_equal(lazy.replica, clocked.replica)
     assert np.abs(lazy.done_s - clocked.done_s).max() < 1e-9
+
+
+@pytest.mark.parametrize("routing", ["random", "p2c", "rr", "least-kv"])
+def test_decode_replicas_that_follow_do_as_those_that_go_by_the_clock(routing):
+    """Half of the prompts end together with another one, on a replica that was looked at sooner or later; memory is short."""
+    asked = rows(4000, rate=40.0)
+    alike = asked.input_tokens.repeat(2)[:4000]
+    asked = replace(asked, arrival_s=np.sort(asked.arrival_s.repeat(2)[:4000]), input_tokens=alike)
+    first = replace(FLEET, count=5, routing=routing, engine="prefill", slots=1.0)
+    behind = Decoders(replace(FLEET, count=3, routing=routing, kv_tokens=3000.0), 1e-4 * alike)
+    # a limit in flight that nobody meets changes nothing but the driver
+    follows, clocked = (kernel.replay(asked, first, c, decoders=behind) for c in (None, Clients(in_flight=1e9)))
+    assert clocked.preempted.sum() > 0 and np.count_nonzero(np.diff(np.sort(clocked.first_s)) == 0.0) > 300
+    assert not differences(follows, clocked)
+    for metric, limit_s in (("ttft_s", 0.02), ("e2e_s", 3.0), ("tpot_s", 0.02)):
+        late = np.count_nonzero(~(follows.taken_s(metric, asked.output_tokens - 1.0) <= limit_s))
+        for less in (0, 1):
+            run = kernel.replay(asked, first, decoders=behind, limits=[Limit(metric, limit_s, late - less)])
+            assert (run.ended_early >= 0) == (less > 0), metric
 
 
 def test_a_broken_promise_ends_a_replay_as_soon_as_it_is_certain():
