@@ -43,6 +43,19 @@ from planner.workload.resolve import is_passing
 from planner.workload.sending import Surge
 from planner.workload.workload import Workload
 
+# fmt: off
+__all__ = [
+    "Acceptance", "Autoscaling", "BatchRoom", "Batching", "Calibration", "CalibrationError", "CalibrationSet", "Capacity",
+    "CheckFailedError", "Comparison", "Costs", "Evaluation", "FleetCheck", "FleetOptError", "Growth", "InfeasibleError",
+    "InputError", "Plan", "PoolPlan", "Promise",
+    "Rendered", "Reproduction", "Schedule", "ServicesPlan", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
+    "WaitSettings", "Workload", "accept", "acceptance_job", "autoscale", "batch", "batching", "calibrate",
+    "capacity", "check", "compare_policies", "cost", "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules",
+    "overview", "plan",
+    "plan_services", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
+]
+# fmt: on
+
 # A plan pays for the start of what a plan needs; every other verb loads its own when it is called.
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -53,15 +66,18 @@ if TYPE_CHECKING:
     from planner.advice.wait import WaitSettings
     from planner.autoscale.derive import Autoscaling
     from planner.calibrate.launch import Launch
-    from planner.calibrate.result import CalibrationSet
+    from planner.calibrate.result import Calibration, CalibrationSet
     from planner.catalog.price_files import ApiPrice
     from planner.deploy import Rendered
     from planner.deploy.acceptance import Acceptance
     from planner.deploy.replay import Requests
+    from planner.errors import CalibrationError, CheckFailedError, FleetOptError
     from planner.fleet.fleet import Fleet
     from planner.monitor.check import FleetCheck
     from planner.monitor.measured import Series
     from planner.monitor.policy import Policy
+    from planner.plans import PoolPlan
+    from planner.promise import Promise
     from planner.reproduce.papers import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
@@ -74,7 +90,7 @@ if TYPE_CHECKING:
     from planner.studies.overview import Overview
     from planner.studies.schedule import Schedule
     from planner.studies.services import ServicesPlan
-    from planner.studies.what_if import Sweep
+    from planner.studies.what_if import Sweep, SweepPoint
     from planner.workload.importing import Frame
 
 
@@ -221,6 +237,7 @@ def plan(
     scenario: str | None = None,
     current: Plan | str | Path | None = None,
     choices: bool = False,
+    page: bool = False,
     answered: Callable[[Plan], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
     **options: Unpack[PlanOptions],
@@ -240,6 +257,8 @@ def plan(
         The fleet there is, a plan or its file: the notes say what to keep, restart, add and retire.
     choices
         Whether what other choices would cost is sized too (``plan.choices``, or ``error.choices`` of an InfeasibleError).
+    page
+        Whether only what the page of a plan shows is asked: of the choices those that may cost less, and no explanation.
     answered
         Told of the plan before other choices are sized.
     progress
@@ -512,7 +531,8 @@ def plan(
         told |= {*saved.options, *saved.scenarios.get(scenario or "", {})}
     loaded = workload if isinstance(workload, Workload) else _beside(question.cdf, folder)
     try:
-        found = make_plan(question, loaded, in_memory=isinstance(workload, Workload) or is_passing(question.cdf))
+        in_memory = isinstance(workload, Workload) or is_passing(question.cdf)
+        found = make_plan(question, loaded, in_memory, words="page" if page else "all")
     except InfeasibleError as error:
         if choices:
             from planner.advice.choices import ways_out
@@ -530,8 +550,8 @@ def plan(
 
         if answered is not None:
             answered(found)
-        found = replace(found, choices=choices_of(found, question, loaded, progress))
-        found = with_formula(found, question, loaded)
+        found = replace(found, choices=choices_of(found, question, loaded, progress, page))
+        found = found if page else with_formula(found, question, loaded)
     steps: Iterable[Remark] = ()
     if current is not None:
         from planner.fleet.moves import moves
@@ -1190,7 +1210,7 @@ def cost(
     from planner.catalog.price_files import read_api_prices
     from planner.studies.costs import Spot, costs_of, months_of, with_peaks
     from planner.studies.schedule import Elasticity, make_schedule
-    from planner.workload.hours import HourlyRates
+    from planner.workload.hours import hourly_rates
 
     offers: dict[str, list[tuple[str, float]]] = {}
     for offer in reserved or ():
@@ -1215,7 +1235,7 @@ def cost(
         notes.append("no rates by hour: every hour is the plan's (--hours gives them)")
         hourly = _Hourly(fleet, None, None, options)
         day, rate, elasticity = (
-            HourlyRates((1.0,) * 24, None, "the same every hour"),
+            hourly_rates(None, flat="the same every hour"),
             hourly.peak,
             Elasticity(*times, 0.0, over),
         )
@@ -1359,7 +1379,7 @@ def batch(
     window = window_of(by, start, datetime.datetime.now())
     # a fleet is sized for its busiest hour
     options["rate_is"] = options.get("rate_is") or "peak"
-    hourly = _Hourly(fleet, workload, scenario, options, hours, (), flat=True)
+    hourly = _Hourly(fleet, workload, scenario, options, hours, (), flat="one rate in every hour")
     sent = hourly.loaded if jobs is None else load_workload(jobs)
     many = None if jobs is None else sent.provenance.requests
     if tokens is not None:
@@ -1387,10 +1407,10 @@ class _Hourly:
         hours: str | Path | None = None,
         times: tuple[float, ...] | None = None,
         stated: bool = True,
-        flat: bool = False,
+        flat: str | None = None,
     ) -> None:
         from planner.studies.schedule import Elasticity
-        from planner.workload.hours import HourlyRates, hourly_rates
+        from planner.workload.hours import hourly_rates
 
         workload = _taken(workload)
         data = _given(workload, options)
@@ -1417,9 +1437,7 @@ class _Hourly:
         if times is None:
             self.peak = rate_of(self.question, self.loaded) if stated else math.nan
             return
-        flat = flat and hours is None and not self.loaded.arrivals.hourly_profile
-        alike = "one rate in every hour"
-        self.rates = HourlyRates((1.0,) * 24, None, alike) if flat else hourly_rates(hours, self.loaded, folder)
+        self.rates = hourly_rates(hours, self.loaded, folder, flat)
         if self.rates.mean_rate_per_s is not None and self.question.rate is None:
             # rates in the file are the fleet's own
             self.rate, self.elasticity = self.rates.mean_rate_per_s, replace(elasticity, rate_is="mean")
@@ -1502,7 +1520,8 @@ def deploy(
         name, namespace, engine, image, model_id, seconds, cache, revision, api_key_secret, router_image, platform, replicas_by,
         layout, prometheus_namespace,
     )  # fmt: skip
-    return target.render(serving_of(_document(fleet), saved.pools, options))
+    found: Rendered = target.render(serving_of(_document(fleet), saved.pools, options))
+    return found
 
 
 def _scalers(paths: Sequence[str | Path] | None, name: str, pools: Sequence[str]) -> dict[str, Policy]:
@@ -1630,7 +1649,8 @@ def acceptance_job(
     content, _, planned = _planned_requests(fleet, None, requests, seconds)
     options = DeployOptions(name, namespace, image=image, api_key_secret=api_key_secret)
     serving = serving_of(content, _standing(fleet).pools, options)
-    if not (address := url or find_target(to).address(serving)):
+    target = find_target(to)
+    if not (address := url or (target.address(serving) if hasattr(target, "address") else "")):
         raise InputError(
             f"--acceptance: --to {to} starts replicas on hosts, where there are no Jobs",
             "Run it there: fleetopt check plan.yaml --replay http://localhost:8080.",
@@ -1685,7 +1705,7 @@ def autoscale(
     from planner.autoscale.objects import guards_of
     from planner.deploy.serving import Startup, estimated_startup
     from planner.monitor.names import find_deployed
-    from planner.workload.hours import HourlyRates, hourly_rates
+    from planner.workload.hours import hourly_rates
 
     saved = _standing(fleet)
     inputs = saved.inputs()
@@ -1693,8 +1713,7 @@ def autoscale(
         inputs = inputs.override({"windows": windows})
     loaded = saved.traffic(inputs.cdf)
     built = standing_fleet(compile_question(inputs, loaded), saved.pools)
-    flat = hours is None and not loaded.arrivals.hourly_profile
-    by_hour = HourlyRates((1.0,) * 24, None, "a constant rate") if flat else hourly_rates(hours, loaded, saved.folder)
+    by_hour = hourly_rates(hours, loaded, saved.folder, flat="a constant rate")
     rates = by_hour.rates_per_s(by_hour.mean_rate_per_s or built.rate, "mean" if by_hour.mean_rate_per_s else rate_is)
     seconds = None if startup is None else _within(startup, "--startup", 0.0, DAY_S, "0 and a day")
     week = 1.0, WEEK_S, "a second and a week"

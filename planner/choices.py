@@ -11,6 +11,12 @@ from planner.errors import InputError, unknown
 from planner.promise import Promise
 from planner.shared.record import Record
 
+WORTH_TELLING = 0.98
+"""A choice that costs less than this share of the plan saves something."""
+
+AT_OTHER = ("traffic", "redundancy", "promise")
+"""Kinds of choices that ask another question; all others keep its promise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice(Record):

@@ -141,7 +141,9 @@ def test_names_are_compared_in_their_own_place() -> None:
     assert not strangers
 
 
-FOUND_BY_NAME = re.compile(r"planner\.report\.(exports\..*:render|text\..*:of_\w+)")
+FOUND_BY_NAME = re.compile(
+    r"planner\.(report\.(exports\..*:render|text\..*:of_\w+)|deploy\.targets\..*:(render|address))"
+)
 """What registries call by its name (tests/report/test_registries.py holds that nothing else is called so)."""
 
 Definition = tuple[str, str]

@@ -6,37 +6,28 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.accuracy.cases import NO_ALLREDUCE, possible, server_system
 from benchmarks.accuracy.rows import Pair
 from benchmarks.accuracy.serving import FloatArray, skipping
 from planner.calibrate.closed_loop import Loads, ServerPoint, loop_times
-from planner.calibrate.files import read_iterations_csv, read_servers_csv
+from planner.calibrate.files import read_measurements
 from planner.calibrate.fit import fit_points
 from planner.calibrate.points import Points
 from planner.calibrate.servers import ENOUGH_SHAPES, fit_server
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
-from planner.iteration.constants import CONSTANTS
 from planner.iteration.model import IterationModel
-from planner.iteration.roofline import prior_band, roofline
+from planner.iteration.roofline import CONSTANTS, prior_band, roofline
 
 FIT_POINTS, MIXED_POINTS = 24, 36
 """Points a microbenchmark measures, of kernels and of batches that one attention kernel takes together."""
 
 
-def _columns(points: Points) -> tuple[NDArray[np.float64], ...]:
-    return (
-        points.column("decodes"), points.context_sum, points.prefill_tokens, points.column("pairs"), points.context_max,
-        points.prefill_end,
-    )  # fmt: skip
-
-
 def _ratios(model: IterationModel, points: Points) -> FloatArray:
     """predicted/measured of all batches but chunks, whose times there are differences of other measurements."""
     kept = points.select(i for i, kind in enumerate(points.kinds) if kind != "chunk")
-    return np.asarray((model.additive if points.composed else model).time(*_columns(kept)) / kept.time_s)
+    return np.asarray((model.additive if points.composed else model).time(*kept.columns) / kept.time_s)
 
 
 def kernels(data: Path) -> Iterator[Pair]:
@@ -44,7 +35,7 @@ def kernels(data: Path) -> Iterator[Pair]:
     path = data / "calibration" / "kernels.csv"
     if not path.is_file():
         return
-    designed, others = (read_iterations_csv(path, where={"role": role}) for role in ("fit", "test"))
+    designed, others = (read_measurements([path], where={"role": role}).iterations for role in ("fit", "test"))
     for key, points in others.items():
         with skipping(" ".join(map(str, key))):
             device, spec = find_gpu(key[0]), find_model(key[1])
@@ -60,12 +51,12 @@ def kernels(data: Path) -> Iterator[Pair]:
 def mixed_batches(data: Path) -> Iterator[Pair]:
     """Decodes and a prompt in one attention kernel, from 36 points of each configuration: mean error of one each."""
     path = data / "real" / "interference" / "iterations.csv"
-    for (device, network, tp), points in (read_iterations_csv(path) if path.is_file() else {}).items():
+    for (device, network, tp), points in (read_measurements([path]).iterations if path.is_file() else {}).items():
         with skipping(f"{device} {network} TP{tp}"):
             prior = roofline(find_gpu(device), find_model(network), tp, constants=dict(CONSTANTS) | NO_ALLREDUCE)
             fit = fit_points(points.select(range(MIXED_POINTS)), prior, resamples=5)
             mixed = np.array(points.kinds) == "mixed"
-            columns = tuple(column[mixed] for column in _columns(points))
+            columns = tuple(column[mixed] for column in points.columns)
             errors = np.abs(fit.iteration.time(*columns) / points.time_s[mixed] - 1.0)
             name = f"{device} {network} TP{tp}"
             yield Pair("mixed_batches", "mean_error", name, 1.0 + float(errors.mean()), 1.0)
@@ -84,7 +75,7 @@ def left_out(points: Sequence[ServerPoint], prior: IterationModel) -> list[Float
 def servers(data: Path) -> Iterator[Pair]:
     """Servers fitted to their own loads, one shape left out: mean error of a server, and of each shape."""
     path = data / "calibration" / "servers.csv"
-    for key, points in (read_servers_csv(path) if path.is_file() else {}).items():
+    for key, points in (read_measurements([path]).servers if path.is_file() else {}).items():
         with skipping(" ".join(map(str, key))):
             device, spec, parallel, engine = server_system(key)
             points = possible(points, device, spec, parallel.tp)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy.serving import table
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
-from planner.calibrate.files import read_iterations_csv, read_servers_csv
+from planner.calibrate.files import read_measurements
 from planner.calibrate.points import Points
 from planner.calibrate.servers import faster_than_hardware, hardware_limit
 from planner.catalog import gpu as find_gpu
@@ -71,7 +71,7 @@ def kernel_cases(data: Path) -> Iterator[Case]:
     """Iterations composed from measured kernels; mixed batches of the interference set are another question."""
     paths = (data / "calibration" / "kernels.csv", data / "real" / "interference" / "iterations.csv")
     for number, path in enumerate(paths):
-        groups = read_iterations_csv(path) if path.is_file() else {}
+        groups = read_measurements([path]).iterations if path.is_file() else {}
         for (gpu_name, model_name, tp), points in groups.items():
             keep = ("decode", "prefill") if number else ("decode", "prefill", "mixed")
             kept = points.select(i for i, kind in enumerate(points.kinds) if kind in keep)
@@ -84,13 +84,7 @@ def kernel_cases(data: Path) -> Iterator[Case]:
 
 
 def _kernel_ratio(points: Points) -> Callable[[IterationModel], FloatArray]:
-    columns = (
-        points.column("decodes"),
-        points.context_sum,
-        points.prefill_tokens,
-        points.column("pairs"),
-        points.context_max,
-    )
+    columns = points.columns
     measured = np.log(points.time_s)
     # mixed batches there were added up from separate kernels
     return lambda model: np.log(model.additive.time(*columns)) - measured
@@ -116,7 +110,7 @@ def possible(points: Sequence[ServerPoint], gpu: GpuSpec, model: ModelSpec, tp: 
 def server_cases(data: Path) -> Iterator[Case]:
     """Mean TPOT of closed-loop servers."""
     path = data / "calibration" / "servers.csv"
-    for key, points in (read_servers_csv(path) if path.is_file() else {}).items():
+    for key, points in (read_measurements([path]).servers if path.is_file() else {}).items():
         device, spec, parallel, engine = server_system(key)
         points = possible(points, device, spec, parallel.tp)
         if not points:

@@ -18,8 +18,7 @@ from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import Profile, estimated_profile
-from planner.iteration.constants import CONSTANTS
-from planner.iteration.roofline import prior_band, roofline
+from planner.iteration.roofline import CONSTANTS, prior_band, roofline
 from planner.iteration.speculation import METHODS, Speculation
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
 from planner.predict.records import Replicas

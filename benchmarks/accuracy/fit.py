@@ -26,8 +26,7 @@ from benchmarks.accuracy.cases import NO_ALLREDUCE, Case, kernel_cases, open_loo
 from benchmarks.accuracy.mixtures import mixture_cases
 from benchmarks.accuracy.mlperf_data import mlperf_cases, rate_cases
 from planner.engines import engine as find_engine
-from planner.iteration.constants import CONSTANTS
-from planner.iteration.roofline import band_kind, known_band, roofline
+from planner.iteration.roofline import CONSTANTS, band_kind, known_band, roofline
 from tools.tables import ROOT
 
 FloatArray = NDArray[np.float64]

@@ -25,12 +25,12 @@ from planner.advice.replica import scheduler_replica
 from planner.catalog.kv import BLOCK_TOKENS
 from planner.fleet.shapes import find_shape
 from planner.methods.replayed import ReplayPool
-from planner.predict.batch import Lengths
 from planner.predict.closed import ClosedReplica
 from planner.predict.records import Replicas, Requests
 from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
+from planner.workload.pools import Lengths
 from planner.workload.workload import Workload
 from tools.tables import Cells, Page, markdown
 
@@ -190,9 +190,9 @@ def workload(name: str) -> Workload:
 def poisson(lengths: Lengths, rate_per_s: float, count: int, seed: int) -> Requests:
     """Requests of a law that arrive as a Poisson process [1/s]."""
     rng = np.random.default_rng(seed)
-    rows = rng.choice(lengths.rows, count, p=lengths.weight / lengths.weight.sum())
+    rows = rng.choice(lengths.input_tokens.size, count, p=lengths.weight / lengths.weight.sum())
     inputs, outputs = lengths.input_tokens[rows], lengths.output_tokens[rows]
-    cached = np.floor(inputs * np.broadcast_to(lengths.cached_share, lengths.rows)[rows])
+    cached = np.floor(inputs * np.broadcast_to(lengths.cached_share, lengths.input_tokens.size)[rows])
     arrivals = np.cumsum(rng.exponential(1.0 / rate_per_s, count))
     return Requests(arrivals, inputs, outputs, cached, np.arange(count, dtype=np.uint64))
 

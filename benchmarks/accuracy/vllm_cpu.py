@@ -29,11 +29,11 @@ import numpy as np
 from planner.calibrate.points import read_points
 from planner.calibrate.run import refit
 from planner.catalog.profiles import Profile, load_profile, served_by
-from planner.predict.batch import Lengths
 from planner.predict.closed import ClosedReplica
 from planner.predict.records import Replicas, keys_of
 from planner.predict.records import Requests as Asked
 from planner.predict.run import replay
+from planner.workload.pools import Lengths
 from planner.workload.sending import Clients
 from tests.deploy.cpu_server import BUDGET, PRIORITIES, QUIET, SLOTS, calibrate, serving
 from tools.tables import write_csv

@@ -19,7 +19,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 from planner.compress.measure import Prompt, measure
 from planner.compress.segments import content_type
-from planner.compress.tokens import ByteCounter
+from planner.compress.tokens import by_bytes
 
 BANDS = {"Azure": (4096, 2.0), "LMSYS": (1536, 2.0), "Agent-heavy": (8192, 1.5)}
 """B_short and the band's width: gamma* of Algorithm 1 for the first two, the paper's fidelity band for the last."""
@@ -28,7 +28,7 @@ PRINTED_P50_MS = {"Azure": 1.8, "LMSYS": 1.2, "Agent-heavy": 3.4}
 PERMISSIVE = ("MIT", "BSD", "Apache", "PSF", "Python Software Foundation", "ISC")
 PROMPTS = 300
 OUTPUT_TOKENS = 256
-COUNT = ByteCounter(4.5)
+COUNT = by_bytes(4.5)
 
 
 def documents() -> tuple[list[str], list[str]]:
@@ -64,7 +64,7 @@ def prompts(texts: list[str], boundary: int, gamma: float, rng: random.Random) -
         wanted = rng.uniform(1.02, gamma) * boundary - OUTPUT_TOKENS
         start = rng.randrange(len(paragraphs))
         text = ""
-        while COUNT(text) < wanted:
+        while sum(COUNT([text])) < wanted:
             text += paragraphs[start % len(paragraphs)] + "\n\n"
             start += 1
         text = text.encode()[: int(wanted * COUNT.bytes_per_token)].decode(errors="ignore")

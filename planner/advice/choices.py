@@ -16,11 +16,11 @@ from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import gpus
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile, measured_profiles
-from planner.choices import Choice, Choices
+from planner.choices import AT_OTHER, WORTH_TELLING, Choice, Choices
 from planner.engines import DEFAULT_ENGINE, engines
 from planner.engines import engine as find_engine
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.assemble import fleet_of
+from planner.fleet.assemble import fleet_of, may_cost_less
 from planner.fleet.explain import relaxed
 from planner.fleet.pool import gpus_by_type
 from planner.fleet.shapes import find_shape, standing_fleet
@@ -29,7 +29,7 @@ from planner.fleet.unknowns import ANY, MOST_TYPES, cheapest_types, least_cost
 from planner.methods import find_method
 from planner.plans import Plan, PoolPlan
 from planner.promise import GOODPUT, Promise
-from planner.question.compiled import compile_question
+from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.files import engines_of, question_of, saved_pools
 from planner.question.options import PlanInputs, written
 from planner.routing import ROUTINGS, find_routing
@@ -129,13 +129,20 @@ def with_formula(plan: Plan, inputs: PlanInputs, workload: Workload) -> Plan:
     return plan if found is None else plan.saying(notes=[found])
 
 
-def choices_of(plan: Plan, inputs: PlanInputs, workload: Workload, progress: Progress = None) -> Choices:
+def choices_of(
+    plan: Plan, inputs: PlanInputs, workload: Workload, progress: Progress = None, shown: bool = False
+) -> Choices:
     """The table of choices of a plan, as :func:`choices_after` makes it of nothing else."""
-    return choices_after([], plan, inputs, workload, progress)[1]
+    return choices_after([], plan, inputs, workload, progress, shown)[1]
 
 
 def choices_after(
-    first: Sequence[Callable[[], Any]], plan: Plan, inputs: PlanInputs, workload: Workload, progress: Progress = None
+    first: Sequence[Callable[[], Any]],
+    plan: Plan,
+    inputs: PlanInputs,
+    workload: Workload,
+    progress: Progress = None,
+    shown: bool = False,
 ) -> tuple[list[Any], Choices]:
     """Answers of some tasks, and the table of choices of a plan, on every core and in a fixed order.
 
@@ -149,6 +156,8 @@ def choices_after(
         The question it answers.
     progress
         Told (done, all) after every choice.
+    shown
+        Whether only the rows are sized that the page of a plan shows: what may cost less, and the questions beside it.
     """
     promise = _binding(plan, inputs)
     several = len(inputs.gpu) > 1 or ANY in inputs.gpu
@@ -157,7 +166,8 @@ def choices_after(
     asked += _limits(inputs, promise, [f * promise.limit_s for f in LIMITS])
     asked += _schedulers(plan, inputs, workload)
     asked += () if several else types
-    tasks: list[Callable[[], Any]] = [partial(_size, choice, inputs, workload, plan) for choice in asked]
+    size = partial(_shown, promise, several) if shown else _size
+    tasks: list[Callable[[], Any]] = [partial(size, choice, inputs, workload, plan) for choice in asked]
     found: list[Any] = answers([*first, *tasks], progress, partly=not first)
     rows = tuple(row for row in found[len(first) :] if row is not None)
     return found[: len(first)], Choices(
@@ -199,23 +209,46 @@ def ways_out(error: InfeasibleError, inputs: PlanInputs, workload: Workload, pro
     return replace(table, rows=tuple(row for row in rows if row.cost_usd_per_hour is not None))
 
 
+def _shown(
+    promise: Promise, several: bool, choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan
+) -> Choice:
+    """:func:`_size` of a choice that the page shows; another one as it is."""
+    if choice.limit_s is not None:
+        # the page tells of the next limit to either side
+        tighter, looser = ([f for f in LIMITS if (f < 1.0) is below] for below in (True, False))
+        near = [round_up(f * promise.limit_s) for f in (max(tighter), min(looser))]
+        return _size(choice, inputs, workload, plan) if choice.limit_s in near else choice
+    if choice.kind in (*AT_OTHER, "scheduler") or (choice.kind == "gpu" and several):
+        return _size(choice, inputs, workload, plan)
+    try:
+        question = _asked(choice, inputs, workload, plan)
+        if not may_cost_less(question, WORTH_TELLING * plan.cost_usd_per_hour):
+            return choice
+    except (InfeasibleError, InputError):
+        return choice
+    return _size(choice, inputs, workload, plan)
+
+
+def _asked(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | None) -> CompiledQuestion:
+    """The question that a choice makes of the plan's."""
+    sure = None if plan is None else plan.sureness
+    question = compile_question(inputs.override({**_cuts(choice, inputs, workload, plan), **choice.changes}), workload)
+    near = 0.0 if plan is None else math.fsum(p.arrival_rate_per_s / p.load for p in plan.pools if p.load > 0.0)
+    deviations = None if sure is None else sure.deviations
+    search = replace(question.search, explained=False, quick=True, deviations=deviations, near_per_s=near)
+    if plan is not None:
+        most = max(plan.pools, key=lambda p: p.replicas)
+        likely = f"{most.gpu} x {most.parallel}, budget {most.settings.max_num_batched_tokens}"
+        search = replace(search, likely=likely)
+    return replace(question, search=search, open_routing=False)
+
+
 def _size(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Choice:
     """One choice with the fleet a plan would take with it, cut where the plan is and decided by a sample of the requests."""
     if choice.kind == "scheduler":
         return replace(choice, reason="sized by simulating it: plan with it for its price")
-    sure = None if plan is None else plan.sureness
     try:
-        question = compile_question(
-            inputs.override({**_cuts(choice, inputs, workload, plan), **choice.changes}), workload
-        )
-        near = 0.0 if plan is None else math.fsum(p.arrival_rate_per_s / p.load for p in plan.pools if p.load > 0.0)
-        deviations = None if sure is None else sure.deviations
-        search = replace(question.search, explained=False, quick=True, deviations=deviations, near_per_s=near)
-        if plan is not None:
-            most = max(plan.pools, key=lambda p: p.replicas)
-            likely = f"{most.gpu} x {most.parallel}, budget {most.settings.max_num_batched_tokens}"
-            search = replace(search, likely=likely)
-        fleet = fleet_of(replace(question, search=search))
+        fleet = fleet_of(_asked(choice, inputs, workload, plan))
     except (InfeasibleError, InputError) as error:
         return replace(choice, reason=error.message)
     pools = fleet.pools

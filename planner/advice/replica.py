@@ -20,14 +20,13 @@ from planner.fluid.wait import load_scale_max
 from planner.iteration.derived import exclusive_parameters, wait_parameters
 from planner.iteration.model import IterationModel
 from planner.methods import find_method
-from planner.predict.batch import Lengths
 from planner.predict.records import Replicas
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.replica.engine import USUAL_TOKEN_BUDGET, EngineOption, set_up
 from planner.shared.record import taken
 from planner.shared.remarks import said
-from planner.workload.pools import FleetMoments, PoolLaw, State
+from planner.workload.pools import FleetMoments, Lengths, PoolLaw, State
 from planner.workload.workload import Workload
 
 FloatArray = NDArray[np.float64]

@@ -7,10 +7,12 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.catalog.kv import DEFAULT_TOKEN_BUDGET
 from planner.iteration.model import IterationModel
 from planner.units import LEAST, MOST, MOST_SECONDS
 
@@ -22,7 +24,7 @@ beyond its own (it passes the head, and products of few rows are slow ones); `re
 `overhead`: what the first token waits for outside the engine."""
 
 SCHEDULING = ("mixed", "exclusive")
-DEFAULT_BUDGET = 8192.0
+DEFAULT_BUDGET = float(DEFAULT_TOKEN_BUDGET)
 """Prompt tokens an engine takes into one iteration where nothing says otherwise [tokens]."""
 
 SMALLEST_CHUNK = 16.0
@@ -30,8 +32,6 @@ SMALLEST_CHUNK = 16.0
 
 LOWEST_LOG = -45.0
 """Logarithm that stands for nothing [log SI]."""
-LEAST_MORE = 1e-6
-"""Below it a decode's token is one like any other [1]."""
 ROUNDS, SHORT_ROUNDS = 6, 3
 """Fixed-point steps from the load to the running sequences where TTFT was not measured [1]."""
 STEP = 1e-5
@@ -192,14 +192,20 @@ def log_parameters(model: IterationModel, request_s: float, overhead_s: float) -
 
 def iteration_of(theta: FloatArray, like: IterationModel | None) -> IterationModel:
     """The iteration-time model of log-parameters, its expert part split as in `like`."""
-    t0, w, b, c, g, h, a, more = np.exp(theta[:8]).tolist()
-    rows = 1.0 + more if more > LEAST_MORE else 1.0
-    made = IterationModel(t0=t0, w=w, b=b, c=c, g=g, h=h, a=a, e=g, rows=rows)
-    if like is None or like.w_experts <= 0.0:
+    t0, w, b, c, g, h, a, more, *_ = np.exp(theta).tolist()
+    # where nothing called for more, a decode's token is one like any other
+    rows = 1.0 + more if math.log(more) > 0.5 * LOWEST_LOG else 1.0
+    return with_experts_of(like, t0=t0, w=w, b=b, c=c, g=g, h=h, a=a, e=g, rows=rows)
+
+
+def with_experts_of(like: IterationModel | None, **parameters: Any) -> IterationModel:
+    """The model of these parameters, its weights split into experts and others as in another one."""
+    made = IterationModel(**parameters)
+    if like is None or like.w_experts == 0.0:
         return made
-    part = like.w_experts / (like.w + like.w_experts)
-    experts = {"w_experts": w * part, "expert_share": like.expert_share, "uneven": like.uneven}
-    return replace(made, w=w * (1.0 - part), **experts)
+    share = like.w_experts / (like.w + like.w_experts)
+    experts: dict[str, Any] = {"w_experts": made.w * share, "expert_share": like.expert_share, "uneven": like.uneven}
+    return replace(made, w=made.w * (1.0 - share), **experts)
 
 
 def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArray, FloatArray]:
@@ -333,10 +339,8 @@ STALLED = 5.0
 """A request this many times slower than the median one hung in the network: it is not the engine's doing [1]."""
 FEWEST_GAPS = 8
 """Gaps between tokens below which a mean says nothing."""
-FEWEST_STARTS = 2
-"""Requests that must begin in a window: between two first tokens lies a whole stretch."""
 STARTS_PER_WORKER = 1 / 8
-"""And so many per request in flight [1]."""
+"""Requests that must begin in a window, for each in flight; two at least: between two first tokens lies a whole stretch [1]."""
 JITTER = 0.3
 """Share of an iteration within which its tokens reach all readers [1]."""
 LIFE_SHARE = 0.5
@@ -454,7 +458,7 @@ def steady_state(streams: Sequence[Stream], workers: int) -> tuple[ServerPoint, 
         return "cut: time was up before every worker had its first token"
     begin = max(opened)
     starts = [s for s in streams if not s.opening and s.events_s and s.events_s[0] > begin]
-    if len(starts) < max(FEWEST_STARTS, math.floor(STARTS_PER_WORKER * workers)):
+    if len(starts) < max(2, math.floor(STARTS_PER_WORKER * workers)):
         return "cut: time was up before enough requests began"
     if workers == 1:
         # alone there is no other's prompt to meet

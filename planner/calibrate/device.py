@@ -25,6 +25,7 @@ from typing import Any
 
 from planner.catalog import gpu as find_gpu
 from planner.errors import CalibrationError, InputError
+from planner.shared.documents import printable
 from planner.shared.extras import installing
 from planner.shared.remarks import those_that_hold
 from planner.units import number_of
@@ -56,6 +57,12 @@ def device_full(torch: Any, error: BaseException) -> bool:
     told = str(error).lower()
     of_memory = isinstance(error, (DeviceFull, torch.cuda.OutOfMemoryError))
     return of_memory or "out of memory" in told or "alloc_failed" in told
+
+
+def why_not(error: BaseException) -> str:
+    """The first line of an error, in brackets after a blank; nothing where it says nothing."""
+    told = str(error).strip().partition("\n")[0]
+    return f" ({printable(told)})" if told else ""
 
 
 def refuse_full(torch: Any, error: BaseException, what: str) -> None:
@@ -299,7 +306,7 @@ def _asked(query: str) -> list[str] | None:
 
 
 def _word(cell: str) -> str | None:
-    return None if not cell or cell.startswith("[") else cell[:80]
+    return None if not cell or cell.startswith("[") else printable(cell)
 
 
 SIZES = (1, 16, 128, 1024, 8192)
@@ -354,10 +361,10 @@ def allreduce_seconds(
         answers = []
         try:
             for process in running:
-                out, told = process.communicate(timeout=max(0.1, until - time.monotonic()))
+                out, told = process.communicate(timeout=max(0.0, until - time.monotonic()))
                 if process.returncode != 0:
                     why = told.strip().splitlines()[-1:] or ["it ended without a word"]
-                    raise CalibrationError(f"an all-reduce over {tp} processes failed: {why[0][:200]}")
+                    raise CalibrationError(f"an all-reduce over {tp} processes failed: {printable(why[0])}")
                 answers.append(out)
         except subprocess.TimeoutExpired:
             raise CalibrationError(f"an all-reduce over {tp} processes took more than {wait_s:g} s") from None
@@ -383,9 +390,9 @@ def main() -> None:
         "nccl" if machine.cuda else "gloo", init_method=f"file://{given['store']}", rank=rank, world_size=world
     )
     place = f"cuda:{rank}" if machine.cuda else "cpu"
-    ones = torch.ones(8, device=place)
-    distributed.all_reduce(ones)
-    if not bool((ones == world).all()):
+    one = torch.ones((), device=place)
+    distributed.all_reduce(one)
+    if int(one) != world:
         raise SystemExit("the sum of ones is not the number of processes")
     found = {}
     for tokens in given["sizes"]:

@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ import numpy as np
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
 from planner.calibrate.points import UNKNOWN_GPU, Batch, Points, batch_problems, parse_points
 from planner.errors import InputError, did_you_mean, refuse
-from planner.shared.documents import counted, read_text, rows_by_column
+from planner.shared.documents import counted, printable, read_text, rows_by_column
 from planner.units import SECONDS, TIME_UNITS, is_measurable, number_of
 from planner.workload.formats.rows import dig
 
@@ -38,16 +38,20 @@ class Assumed:
     concurrency: float | None = None
 
 
-def _search(data: Any, key: str) -> Any:
-    """First value of `key` anywhere in nested mappings."""
+def _mappings(data: Any) -> Iterator[Mapping[str, Any]]:
+    """All mappings inside, an outer one before those in it; none of a phase that warms up."""
     if isinstance(data, Mapping):
-        if data.get(key) is not None:
-            return data[key]
-        for value in data.values():
-            found = _search(value, key)
-            if found is not None:
-                return found
-    return None
+        if data.get("name") == "warmup":
+            return
+        yield data
+        data = [value for key, value in data.items() if key != "warmup"]
+    for value in data if isinstance(data, list) else ():
+        yield from _mappings(value)
+
+
+def _search(data: Any, key: str) -> Any:
+    """First value of `key` anywhere inside."""
+    return next((one[key] for one in _mappings(data) if one.get(key) is not None), None)
 
 
 TIMES = ("tpot_s", "ttft_s", "e2e_s", "each_s")
@@ -165,17 +169,6 @@ def _guidellm(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator
         yield point(here, assumed, {**found, "concurrency": streams or found["concurrency"]})
 
 
-def _load_of(config: Any) -> Mapping[str, Any]:
-    """The settings inside that name the load; those of the measured phase where a run has several."""
-    if isinstance(config, list):
-        return next((found for found in map(_load_of, config) if found), {})
-    if not isinstance(config, Mapping) or config.get("name") == "warmup":
-        return {}
-    if any(number_of(config.get(key)) is not None for key in ("concurrency", "request_rate")):
-        return config
-    return _load_of([value for key, value in config.items() if key != "warmup"])
-
-
 def _records(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Where the times of aiperf's results are."""
     found = data.get("records")
@@ -184,7 +177,8 @@ def _records(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _aiperf(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
     """aiperf and its forerunner genai-perf."""
-    load = _load_of(data.get("input_config") or data.get("config"))
+    settings, of_load = _mappings(data.get("input_config") or data.get("config")), ("concurrency", "request_rate")
+    load = next((one for one in settings if any(number_of(one.get(key)) is not None for key in of_load)), {})
     found = _means(
         _records(data), "ms", isl="input_sequence_length", osl="output_sequence_length|output_token_count",
         tpot_s="inter_token_latency", ttft_s="time_to_first_token", rate="request_throughput",
@@ -242,18 +236,16 @@ def _wrapped(data: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[
         yield from _bench({**bench, "max_concurrency": level}, f"{where}: result {number}", assumed)
 
 
-def _is_bench(data: Mapping[str, Any]) -> bool:
-    return "completed" in data and "total_input_tokens" in data
-
+_BENCH = {"completed", "total_input_tokens"}
 
 Format = tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any], str, Assumed], Iterator[ServerPoint]]]
 
 FORMATS: Mapping[str, Format] = {
     "SGLang bench_serving": (
-        lambda d: _is_bench(d) and ("server_info" in d or str(d.get("backend", "")).startswith("sglang")),
+        lambda d: d.keys() >= _BENCH and ("server_info" in d or str(d.get("backend", "")).startswith("sglang")),
         _bench,
     ),
-    "vLLM bench serve": (_is_bench, _bench),
+    "vLLM bench serve": (lambda d: d.keys() >= _BENCH, _bench),
     "GuideLLM": (lambda d: isinstance(d.get("benchmarks"), list), _guidellm),
     "genai-perf": (lambda d: "time_to_first_token" in d and dig(d, "input_config.perf_analyzer") is not None, _aiperf),
     "aiperf": (lambda d: "time_to_first_token" in _records(d), _aiperf),
@@ -261,23 +253,6 @@ FORMATS: Mapping[str, Format] = {
     "llm-optimizer": (lambda d: next(_benches(d, {}), None) is not None, _wrapped),
 }
 """Formats of load generators, in the order they are tried -> how each one's JSON is recognised, and read."""
-
-
-def _points_of(document: Mapping[str, Any], where: str, assumed: Assumed) -> Iterator[ServerPoint]:
-    """The points of a result.
-
-    Raises
-    ------
-    InputError
-        When no format is recognised, or one is and lacks something.
-    """
-    for recognise, read in FORMATS.values():
-        if recognise(document):
-            return read(document, where, assumed)
-    raise InputError(
-        f"{where}: no result format recognised",
-        f"Known: {', '.join(FORMATS)}, MLPerf's summary; or raw points, a CSV of iterations or of server points.",
-    )
 
 
 _MLPERF = {
@@ -334,6 +309,8 @@ def mlperf_point(text: str, where: str, assumed: Assumed) -> ServerPoint:
 Key = TypeVar("Key")
 Made = TypeVar("Made")
 Row = Mapping[str, str]
+Selected = Mapping[str, str] | None
+"""Columns and the values that rows must have in them, compared case-insensitively."""
 
 COLUMNS = (
     "n_decode", "decode_ctx", "prefill_seqs", "prefill_new_tokens_per_seq", "prefill_past_tokens", "measured_ms",
@@ -387,15 +364,27 @@ def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
 
 
 def _read_results(text: str, where: str, assumed: Assumed) -> tuple[list[ServerPoint], Mapping[str, Any]]:
-    """Points of a load generator's result, or of an MLPerf summary, and the settings of the engine it names."""
+    """Points of a load generator's result, or of an MLPerf summary, and the settings of the engine it names.
+
+    Raises
+    ------
+    InputError
+        When no format is recognised, or one is and lacks something.
+    """
     if is_mlperf(text):
         return [mlperf_point(text, where, assumed)], {}
+    points: list[ServerPoint] = []
     try:
         documents = _json_documents(text, where)
-        found = [point for document in documents for point in _points_of(document, where, assumed)]
+        for document in documents:
+            read = next((read for recognise, read in FORMATS.values() if recognise(document)), None)
+            if read is None:
+                known = f"Known: {', '.join(FORMATS)}, MLPerf's summary; or raw points, a CSV of iterations or of server points."
+                raise InputError(f"{where}: no result format recognised", known)
+            points += read(document, where, assumed)
+        return points, _engine_settings(documents, where)
     except RecursionError:
         raise InputError(f"{where}: nested too deeply") from None
-    return found, _engine_settings(documents, where)
 
 
 def _engine_settings(documents: Sequence[Mapping[str, Any]], where: str) -> Mapping[str, Any]:
@@ -407,11 +396,8 @@ def _engine_settings(documents: Sequence[Mapping[str, Any]], where: str) -> Mapp
         When the records are of several.
     """
     found: list[Mapping[str, Any]] = []
-    # the file that llm-optimizer writes at the end gathers them in one document
-    gathered = [d["test_results"] for d in documents if isinstance(d.get("test_results"), list)]
-    for document in (*documents, *(entry for entries in gathered for entry in entries)):
-        config = document.get("config") if isinstance(document, Mapping) else None
-        told = config.get("server_args") if isinstance(config, Mapping) else None
+    for record in _mappings([*documents]):
+        told = dig(record, "config.server_args")
         if isinstance(told, Mapping) and told not in found:
             found.append(told)
     if len(found) > 1:
@@ -456,22 +442,22 @@ def read_measurements(
             raise InputError(f"{path}: is empty")
         raw, columns = parse_points(text, path.name), {c.strip() for c in text.splitlines()[0].split(",")}
         if raw is not None:
-            said = {key: str(value or "") for key, value in raw.header.items()}
-            of = said.get("model", ""), "" if said.get("gpu") == UNKNOWN_GPU else said.get("gpu", "")
+            of = {"gpu": "", "model": "", **raw.of}
+            of |= {"gpu": ""} if of["gpu"] == UNKNOWN_GPU else {}
             if raw.kind == "server":
-                rest = (said.get(key, "") for key in ("engine", "engine_version", "weight_dtype", "tp"))
-                servers.setdefault((*of, *rest), []).extend(raw.server_points())
+                keys = ("model", "gpu", "engine", "engine_version", "weight_dtype", "tp")
+                servers.setdefault(tuple(str(of.get(key, "")) for key in keys), []).extend(raw.server_points())
             else:
-                _add(iterations, {(of[1], of[0], raw.tp): raw.iterations()})
+                _add(iterations, {(of["gpu"], of["model"], of.get("tp", 1)): raw.iterations()})
         elif text.lstrip()[0] in "{[" or is_mlperf(text):
             points, settings = _read_results(text, path.name, assumed)
             tp = settings.get("tensor_parallel_size") or settings.get("tp_size") or ""
             servers.setdefault((*("",) * (len(GROUP_COLUMNS) - 1), str(tp)), []).extend(points)
         elif "measured_ms" not in columns and {"isl", "osl", "input_tokens", "output_tokens"} & columns:
-            for group, found in read_servers_csv(path, where=where, text=text, assumed=assumed).items():
+            for group, found in _servers_csv(text, path.name, where, assumed).items():
                 servers.setdefault(group, []).extend(found)
         else:
-            _add(iterations, read_iterations_csv(path, where=where, text=text))
+            _add(iterations, _iterations_csv(text, path.name, where))
     return Measurements(iterations, servers)
 
 
@@ -484,114 +470,71 @@ def _add(known: dict[tuple[str, str, int], Points], found: Mapping[tuple[str, st
         known[key] = new
 
 
-def read_iterations_csv(
-    path: Path, *, where: Mapping[str, str] | None = None, text: str | None = None
-) -> dict[tuple[str, str, int], Points]:
-    """Read a CSV of iterations: one row per iteration, columns :data:`COLUMNS`, grouped by (gpu, model, tp).
+def _iterations_csv(text: str, name: str, where: Selected) -> dict[tuple[str, str, int], Points]:
+    """A CSV of iterations, one a row, by (gpu, model, tp); empty strings and 1 where the file has no such columns.
 
-    Parameters
-    ----------
-    path
-        The file.
-    where
-        Keep only rows whose column equals the value (compared case-insensitively).
-    text
-        Its content, when already read.
-
-    Returns
-    -------
-    dict
-        Points by (gpu, model, tp); empty strings and 1 where the file has no such columns. Rows come in the order of
-        `design_rank` where the file has it; an `order` column is the order of measuring, otherwise it is not known.
-
-    Raises
-    ------
-    InputError
-        With every problem of the file: missing columns, rows that are not numbers, times that are not positive.
+    Rows come in the order of `design_rank` where the file has it; an `order` column is the order of measuring, otherwise it is
+    not known.
     """
-    reader, header = _opened(path, text)
-    told = [f"{path.name}: column {c!r} is missing{did_you_mean(c, header)}" for c in COLUMNS if c not in header]
-    refuse(told, f"A CSV of iterations has the columns {', '.join(COLUMNS)}.")
+    reader, header = _opened(text, name)
+    _refuse_without(COLUMNS, header, name, f"A CSV of iterations has the columns {', '.join(COLUMNS)}.")
 
     def made(row: Row, line: int) -> tuple[tuple[str, str, int], tuple[float, bool, tuple[Batch, float, float]]]:
         """Group of a row, its rank, whether it was added up from kernels, and the iteration."""
         batch = Batch(*(_integer(row[c]) for c in COLUMNS[:-1]))
-        time_s = float(row["measured_ms"]) * 1e-3
+        time_s = float(row["measured_ms"]) * SECONDS["ms"]
         rank = float(row.get("design_rank") or line)
         order = float(row["order"]) if row.get("order") else math.nan
         key = ((row.get("gpu") or "").strip(), (row.get("model") or "").strip(), _integer(row.get("tp") or "1"))
         composed = batch.decodes * batch.prefills > 0 and bool((row.get("composed") or "").strip())
         positive = is_measurable(time_s) and time_s > 0.0
         problems = [] if positive else [f"measured_ms must be positive, got {row['measured_ms']}"]
-        refuse([f"{path.name}:{line}: {p}" for p in (*problems, *batch_problems(batch))])
+        refuse([f"{name}:{line}: {p}" for p in (*problems, *batch_problems(batch))])
         return key, (rank, composed, (batch, time_s, order))
 
-    groups = _grouped(reader, path.name, made, where, "iterations")
-    ranked = {key: sorted(rows, key=lambda row: row[0]) for key, rows in groups.items()}
-    return {
-        key: Points.of([row[2] for row in rows], path.name, any(row[1] for row in rows)) for key, rows in ranked.items()
-    }
+    found = {}
+    for key, rows in _grouped(reader, name, made, where, "iterations").items():
+        _, composed, measured = zip(*sorted(rows, key=lambda row: row[0]), strict=True)
+        found[key] = Points.of(measured, name, any(composed))
+    return found
 
 
-def read_servers_csv(
-    path: Path, *, where: Mapping[str, str] | None = None, text: str | None = None, assumed: Assumed | None = None
-) -> dict[tuple[str, ...], list[ServerPoint]]:
-    """Read a CSV of server points: ``isl, osl, concurrency, tpot_ms`` and, if measured, ``ttft_ms``.
+def _servers_csv(text: str, name: str, where: Selected, assumed: Assumed) -> dict[tuple[str, ...], list[ServerPoint]]:
+    """A CSV of server points by :data:`GROUP_COLUMNS`, empty where there is no such column.
 
-    Parameters
-    ----------
-    path
-        The file. Instead of ``tpot_ms`` it may have ``output_tokens_per_s`` of a server that is kept full.
-    where
-        Keep only rows whose column equals the value (compared case-insensitively).
-    text
-        Its content, when already read.
-    assumed
-        Lengths and load of files without such columns.
-
-    Returns
-    -------
-    dict
-        Points by (model_path, system, backend, backend_version, precision, tp_size), empty where there is no such column.
-
-    Raises
-    ------
-    InputError
-        With every problem of the file.
+    Instead of ``tpot_ms`` it may have ``output_tokens_per_s`` of a server that is kept full.
     """
-    assumed = assumed or Assumed()
-    reader, header = _opened(path, text)
+    reader, header = _opened(text, name)
     found = {key: next((n for n in names if n in header), None) for key, names in _ALIASES.items()}
     spare = {"ttft_s", "tokens_per_s"} | ({"tpot_s"} if found["tokens_per_s"] else set())
     spare |= {key for key, value in zip(_ALIASES, astuple(assumed), strict=False) if value is not None}
     missing = [names[0] for key, names in _ALIASES.items() if found[key] is None and key not in spare]
-    told = [f"{path.name}: column {c!r} is missing{did_you_mean(c, header)}" for c in missing]
-    refuse(told, "A CSV of server points has isl, osl, concurrency, tpot_ms and ttft_ms.")
+    _refuse_without(missing, header, name, "A CSV of server points has isl, osl, concurrency, tpot_ms and ttft_ms.")
 
     def made(row: Row, line: int) -> tuple[tuple[str, ...], ServerPoint]:
         values = {
-            key: float(row[name]) * (1e-3 if key in TIMES else 1.0) if name and row.get(name) else None
-            for key, name in found.items()
+            key: float(row[column]) * (SECONDS["ms"] if key in TIMES else 1.0) if column and row.get(column) else None
+            for key, column in found.items()
         }
         group = tuple((row.get(c) or "").strip() for c in GROUP_COLUMNS)
-        return group, point(f"{path.name}:{line}", assumed, values)
+        return group, point(f"{name}:{line}", assumed, values)
 
-    return _grouped(reader, path.name, made, where, "server points")
+    return _grouped(reader, name, made, where, "server points")
 
 
-def _opened(path: Path, text: str | None) -> tuple[csv.DictReader[str], list[str]]:
-    """Rows of a CSV, of its content where that is already read, and the names of its columns without blanks around them."""
-    reader = rows_by_column(read_text(path) if text is None else text, path.name)
-    reader.fieldnames = header = [name.strip() for name in reader.fieldnames or ()]
+def _opened(text: str, name: str) -> tuple[csv.DictReader[str], list[str]]:
+    """Rows of a CSV, and the names of its columns without blanks around them."""
+    reader = rows_by_column(text, name)
+    reader.fieldnames = header = [column.strip() for column in reader.fieldnames or ()]
     return reader, header
 
 
+def _refuse_without(columns: Iterable[str], header: Sequence[str], name: str, hint: str) -> None:
+    refuse([f"{name}: column {c!r} is missing{did_you_mean(c, header)}" for c in columns if c not in header], hint)
+
+
 def _grouped(
-    reader: csv.DictReader[str],
-    name: str,
-    made: Callable[[Row, int], tuple[Key, Made]],
-    where: Mapping[str, str] | None,
-    what: str,
+    reader: csv.DictReader[str], name: str, made: Callable[[Row, int], tuple[Key, Made]], where: Selected, what: str
 ) -> dict[Key, list[Made]]:
     """What is made of the rows selected, by group; all that is wrong with them as one error."""
     wanted = {key: value.lower() for key, value in (where or {}).items()}
@@ -607,7 +550,7 @@ def _grouped(
         except InputError as error:
             problems += error.problems or (error.message,)
         except (TypeError, ValueError, OverflowError):
-            problems.append(f"{name}:{line}: not numbers: {dict(row)!r}"[:200])
+            problems.append(f"{name}:{line}: not numbers: {printable(str(dict(row)))}")
         else:
             groups.setdefault(group, []).append(one)
     refuse(problems, of=name)

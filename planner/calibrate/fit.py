@@ -11,16 +11,31 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibrate.closed_loop import FloatArray
+from planner.calibrate.closed_loop import FloatArray, with_experts_of
 from planner.calibrate.points import Batch, Points
-from planner.calibrate.solver import PARAMETERS, B, C, Design, E, G, X, minimise, predict
+from planner.calibrate.solver import (
+    PARAMETERS,
+    POINT_SD,
+    PRIOR_REDRAW,
+    TAILS,
+    B,
+    C,
+    Design,
+    E,
+    G,
+    X,
+    ends,
+    minimise,
+    predict,
+)
 from planner.errors import CalibrationError
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PRIOR_LOG_SD
 from planner.shared.record import Record
 from planner.shared.remarks import those_that_hold
+from planner.units import LEAST
 
-RESIDUAL_SCALE = (0.005, 0.02)
+RESIDUAL_SCALE = (0.005, POINT_SD)
 """Relative error up to which a point counts quadratically: what the points themselves show, within these bounds. The
 upper one is what the canonical form misses real kernels by, and what few points start from [1]."""
 
@@ -32,10 +47,9 @@ eleven measured configurations 24, 12 and 6 points then miss the rest by 3.3, 3.
 and 4.6%) [1]."""
 
 TILES = (1, 64, 128, 256)
-TILE_MARGIN = 1.0
 INTERFERENCE_MARGIN = 9.0
-"""A tile other than the prior's, or interference, is kept only when it lowers the robust loss by so many times the loss
-per point (at least 1): interference by three standard deviations, as misfit elsewhere easily looks like it."""
+"""Interference is kept only when it lowers the robust loss by so many times the loss per point (at least 1), three standard
+deviations, as misfit elsewhere easily looks like it; a tile other than the prior's by one."""
 
 MOST_POINTS = 600
 """A fit takes at most so many points; of more it takes them evenly, by batch (:func:`_thinned`), and tells all of its errors."""
@@ -49,17 +63,13 @@ MOST_NAMED = 20
 
 STARTS = 6
 RESAMPLES = 200
-LEVEL = 0.90
 CONCENTRATION = 0.5
 """Of the Dirichlet weights; below 1 makes up for the parameters the points have already paid for (about 8 of 28)."""
 
-PRIOR_REDRAW = 0.85
-"""Share of the prior's standard deviation by which its mean is redrawn in each resampled fit [1]."""
 IDENTIFIED_HALF_WIDTH = 0.35
 """A parameter whose 90% interval is wider than +-35% is reported as not identified [1]."""
 
 OUTLIER_FACTOR = 6.0
-OUTLIER_FLOOR = 0.10
 REJECT_FACTOR = 8.0
 """Points further off than 10% and this many robust standard deviations do not count at all."""
 
@@ -68,14 +78,10 @@ USUAL_MISS, USUAL_POINTS = 0.045, 8
 """The band is this many root mean squares of the left-out errors, together with that many points of the usual miss: chosen so
 that on eleven measured configurations bands of 24, 12 and 6 points hold 93, 87 and 90% of all other batches [1]."""
 
-BAND_FLOOR = 0.02
-"""No band is narrower, however well the points agree [1]."""
 DRIFT_SD = 0.15
 """Prior standard deviation of the slowdown over a run [1]."""
-DRIFT_WARNING = 0.02
-"""Drift from which on it is told [1]."""
-LEAVE_ONE_OUT_WARNING = 0.10
-"""Left-out error from which on it is told: about three times what 24 designed batches reach [1]."""
+FAR_OFF = 0.10
+"""Error from which on it is told, of a point or of those left out: three times what 24 designed batches are missed by [1]."""
 
 _OFF = -60.0  # log of a parameter that is switched off
 
@@ -158,7 +164,7 @@ class Fit(Record):
 
     def interval(self, quantity: Callable[[IterationModel], float]) -> tuple[float, float]:
         """90% interval of any function of the model by resampling, in its unit."""
-        return _ends(np.array([quantity(_model(one, self.iteration.tau, self.prior)) for one in self.samples]))
+        return ends(np.array([quantity(_model(one, self.iteration.tau, self.prior)) for one in self.samples]))
 
     @property
     def error_band(self) -> float:
@@ -168,7 +174,7 @@ class Fit(Record):
         points say little about their own spread.
         """
         known = self.points * self.leave_one_out_rms**2 + USUAL_POINTS * USUAL_MISS**2
-        return max(BAND_FLOOR, BAND_FACTOR * math.sqrt(known / (self.points + USUAL_POINTS)))
+        return max(POINT_SD, BAND_FACTOR * math.sqrt(known / (self.points + USUAL_POINTS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +225,7 @@ class _Search:
             i = int(np.argmin(costs))
             if not found:
                 dispersion = max(1.0, float(costs[i]) / count)
-            margin = (TILE_MARGIN if tile != self.prior.tau else 0.0) + (INTERFERENCE_MARGIN if with_x else 0.0)
+            margin = float(tile != self.prior.tau) + (INTERFERENCE_MARGIN if with_x else 0.0)
             at = replace(at, theta=theta[i], drift=float(drift[i]))
             found.append((float(costs[i]) + margin * dispersion, at))
         return min(found, key=lambda one: one[0])[1]
@@ -379,11 +385,11 @@ def fit_points(
     outliers = _far(residuals, OUTLIER_FACTOR)
     iteration = _model(_absolute(theta), tile, prior)
     samples = np.array([_absolute(values) for values in sample_theta])
-    intervals = {name: _ends(samples[:, k]) for k, name in enumerate(PARAMETERS)} | {"tau": (float(tile), float(tile))}
+    intervals = {name: ends(samples[:, k]) for k, name in enumerate(PARAMETERS)} | {"tau": (float(tile), float(tile))}
     if not free[X]:
         intervals["x"] = (0.0, _interference_bound(given, everything, residuals))
     identified = _identified(design, theta, intervals, sample_theta, sd, bool(free[X]))
-    loo_mean, loo_p95 = float(loo_error.mean()), float(np.quantile(loo_error, 0.95))
+    loo_mean, loo_p95 = float(loo_error.mean()), float(np.percentile(loo_error, TAILS[1]))
     drifted = None if search.position is None else drift
     warnings = _warnings(given, identified, has_mixed, outliers, residuals, drifted, loo_mean)
     if count > LEFT_OUT_ALONE:
@@ -485,17 +491,13 @@ def scaled_prior(points: Points, reference: IterationModel) -> IterationModel:
 
 def times(model: IterationModel, points: Points) -> FloatArray:
     """What a model says of the points, composed ones added up from their parts [s], shape (P,)."""
-    return (model.additive if points.composed else model).time(
-        points.column("decodes"), points.context_sum, points.prefill_tokens, points.column("pairs"), points.context_max,
-        points.prefill_end,
-    )  # fmt: skip
+    return (model.additive if points.composed else model).time(*points.columns)
 
 
 def _theta(prior: IterationModel) -> FloatArray:
     full = prior.at_batch()
-    tiny = 1e-15
-    theta = np.log([max(float(getattr(full, name)), tiny) for name in PARAMETERS])
-    theta[E] = 0.0 if prior.e <= prior.g else math.log(prior.e / max(prior.g, tiny))
+    theta = np.log([max(float(getattr(full, name)), LEAST) for name in PARAMETERS])
+    theta[E] = 0.0 if prior.e <= prior.g else math.log(prior.e / max(prior.g, LEAST))
     theta[X] = theta[B] if prior.x == 0.0 else math.log(prior.x)
     return theta
 
@@ -509,15 +511,11 @@ def _absolute(theta: FloatArray) -> FloatArray:
 
 
 def _model(values: FloatArray, tile: int, prior: IterationModel) -> IterationModel:
-    named = dict(zip(PARAMETERS, values.tolist(), strict=True))
-    if prior.m > 0.0:
-        # the joined kernel is the prefill kernel: what it costs follows a
-        named |= {"m": prior.m, "h_m": prior.h_m, "e_m": prior.e_m / prior.a * named["a"] if prior.a > 0.0 else 0.0}
-    if prior.w_experts > 0.0:
-        share = prior.w_experts / (prior.w + prior.w_experts)
-        named |= {"w_experts": named["w"] * share, "w": named["w"] * (1.0 - share)}
-        named |= {"expert_share": prior.expert_share, "uneven": prior.uneven}
-    return IterationModel(**named, tau=tile)
+    made = with_experts_of(prior, tau=tile, **dict(zip(PARAMETERS, values.tolist(), strict=True)))
+    if prior.m == 0.0:
+        return made
+    # the joined kernel is the prefill kernel: what it costs follows a
+    return replace(made, m=prior.m, h_m=prior.h_m, e_m=prior.e_m / prior.a * made.a if prior.a > 0.0 else 0.0)
 
 
 def _position(points: Points, fitted: Points) -> FloatArray | None:
@@ -525,13 +523,6 @@ def _position(points: Points, fitted: Points) -> FloatArray | None:
     if points.order is None or fitted.order is None or float(np.ptp(fitted.order)) == 0.0:
         return None
     return np.asarray((points.order - fitted.order.min()) / np.ptp(fitted.order))
-
-
-def _ends(values: FloatArray) -> tuple[float, float]:
-    """Ends of the interval that samples span."""
-    tail = 50.0 * (1.0 - LEVEL)
-    low, high = np.percentile(values, [tail, 100.0 - tail])
-    return float(low), float(high)
 
 
 def _identified(
@@ -547,7 +538,7 @@ def _identified(
     slope = predict(design, theta[None])[1][0]
     for k, name in enumerate(PARAMETERS):
         touched = bool((slope[:, k] > 0.0).any())
-        narrow = float(np.ptp(np.percentile(sample_theta[:, k], [5.0, 95.0]))) <= 2.0 * IDENTIFIED_HALF_WIDTH
+        narrow = float(np.ptp(ends(sample_theta[:, k]))) <= 2.0 * IDENTIFIED_HALF_WIDTH
         learned = float(np.std(sample_theta[:, k])) <= 0.6 * float(sd[k])
         found[name] = touched and narrow and learned
     # e at or below g never binds
@@ -568,7 +559,7 @@ def _interference_bound(points: Points, design: Design, residuals: FloatArray) -
 
 
 def _far(residuals: FloatArray, factor: float) -> tuple[int, ...]:
-    limit = max(OUTLIER_FLOOR, factor * _spread(residuals))
+    limit = max(FAR_OFF, factor * _spread(residuals))
     return tuple(int(i) for i in np.flatnonzero(np.abs(residuals) > limit))
 
 
@@ -578,8 +569,8 @@ def _spread(residuals: FloatArray) -> float:
 
 
 def _covered(points: Points) -> dict[str, tuple[float, float]]:
-    n, new = points.column("decodes"), points.prefill_tokens
-    columns = {"decodes": n, "context": points.context_max, "prefill_tokens": new, "tokens": n + new}
+    n, _, new, _, longest, _ = points.columns
+    columns = {"decodes": n, "context": longest, "prefill_tokens": new, "tokens": n + new}
     used = {name: column[column > 0.0] for name, column in columns.items()}
     return {name: (float(c.min()), float(c.max())) if c.size else (0.0, 0.0) for name, c in used.items()}
 
@@ -618,7 +609,7 @@ def _warnings(
         (vague, "not_identified", {"names": ", ".join(vague)}),
         *((True, "outlier", {"batch": points.batches[i], "residual": residuals[i]}) for i in sorted(farthest)),
         (len(outliers) > MOST_NAMED, "more_outliers", {"more": len(outliers) - MOST_NAMED}),
-        (drift is not None and abs(drift) > DRIFT_WARNING, "drifted", {"drift": math.expm1(drift or 0.0)}),
-        (leave_one_out > LEAVE_ONE_OUT_WARNING, "left_out_batches", {"error": leave_one_out}),
+        (drift is not None and abs(drift) > POINT_SD, "drifted", {"drift": math.expm1(drift or 0.0)}),
+        (leave_one_out > FAR_OFF, "left_out_batches", {"error": leave_one_out}),
     ]
     return list(those_that_hold(found))

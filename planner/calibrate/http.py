@@ -37,6 +37,9 @@ SHOWN = 200
 SHORTEST_SECRET = 6
 """Pieces of a key this long are blotted out of messages; shorter ones would blot out ordinary words [characters]."""
 
+PORTS = {"http": http.client.HTTP_PORT, "https": http.client.HTTPS_PORT}
+"""Schemes of addresses, and the ports that need not be said."""
+
 _CREDENTIALS = re.compile(r"(?i)\b(https?://)[^\s/@'\"]*@")
 _QUERY = re.compile(r"(?i)\b(https?://[^\s?#'\"]+)\?[^\s'\"]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -159,7 +162,7 @@ class Endpoint:
         except ValueError as error:
             told = f"{host!r} cannot be a host name" if isinstance(error, UnicodeError) else error
             raise InputError(f"server address {shown!r}: {told}", hint) from None
-        if parts.scheme not in ("http", "https") or not host:
+        if parts.scheme not in PORTS or not host:
             raise InputError(f"server address {shown!r} is not http(s)://host[:port]", hint)
         if port == 0:
             raise InputError(f"server address {shown!r}: port 0 is not one to connect to", hint)
@@ -175,14 +178,12 @@ class Endpoint:
             authorization = f"Basic {token}"
             secrets.append(token)
         path = parts.path.rstrip("/").removesuffix("/v1")
-        return cls(
-            parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path, authorization, tuple(secrets)
-        )
+        return cls(parts.scheme, host, port or PORTS[parts.scheme], path, authorization, tuple(secrets))
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        usual = 443 if self.scheme == "https" else 80
-        return f"{self.scheme}://{host}{'' if self.port == usual else f':{self.port}'}{self.path}"
+        port = "" if self.port == PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{host}{port}{self.path}"
 
     def safe(self, text: str) -> str:
         """A text from outside as one short line without this server's secrets, whole or in their first half."""
@@ -219,7 +220,7 @@ class Connection:
         Longest wait for the next byte [s].
     """
 
-    def __init__(self, endpoint: Endpoint, silence_s: float = 60.0) -> None:
+    def __init__(self, endpoint: Endpoint, silence_s: float) -> None:
         self.endpoint = endpoint
         self.silence_s = silence_s
         self._http: http.client.HTTPConnection | None = None
@@ -275,7 +276,7 @@ class Connection:
             *lines, held = held.split(b"\n")
             for line in lines:
                 if line.startswith(b"data:"):
-                    data = bytes(line[5:].strip())
+                    data = bytes(line.removeprefix(b"data:").strip())
                     yield now, data
                     if data == b"[DONE]":
                         self._finish(response)
@@ -313,7 +314,7 @@ class Connection:
         clean = False
         try:
             response = self._response(method, path, body, headers)
-            if response.status != 200:
+            if response.status != http.HTTPStatus.OK:
                 raise self._refusal(response)
             if "text/html" in response.getheader("Content-Type", "").lower():
                 raise HttpError("an HTML page came back: this is not the address of the API", response.status)
@@ -357,7 +358,7 @@ class Connection:
 
     def _refusal(self, response: http.client.HTTPResponse) -> HttpError:
         status = f"HTTP {response.status} {_short(response.reason or '')}".strip()
-        told = self.endpoint.safe(response.read1(500).decode("utf-8", "replace"))
+        told = self.endpoint.safe(response.read1(CHUNK_BYTES).decode("utf-8", "replace"))
         if 300 <= response.status < 400:
             target = self.endpoint.safe(response.getheader("Location", ""))
             told = f"redirected to {target or 'nowhere'}, which is not followed"
@@ -377,7 +378,7 @@ class Connection:
             context = ssl.create_default_context()
             context.sslsocket_class = _TimedTls
             sock = context.wrap_socket(sock, server_hostname=self.endpoint.host)
-            connection.default_port = 443
+            connection.default_port = http.client.HTTPS_PORT
         sock.patience = self._patience  # type: ignore[attr-defined]
         connection.sock = sock
         self._http = connection

@@ -12,24 +12,35 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from planner.calibrate.device import NOT_THERE, Device, refuse_full
+from planner.calibrate.device import NOT_THERE, Device, refuse_full, why_not
 from planner.errors import CalibrationError
+from planner.units import LEAST
 
 BLOCK = 128
-"""Side of a block of weights with a scale of its own, and length of such a row of activations [values]."""
+"""Side of a block of weights with a scale of its own, length of such a row of activations, and of a group of 4-bit weights
+[values]."""
 
-INT4_GROUP = 128
+INT4_LARGEST, INNER_TILES = 15, 8
+"""Of the codes of 4-bit weights, and how many tiles of them lie side by side for the kernel."""
 ROWS = 16
 """fp8 products want their rows in multiples of this [1]."""
 
 FP4_BLOCK, FP4_STEP = 16, 32
 """Values of a row that share a scale of 4-bit products, and what rows come in multiples of [values]."""
 
-FP4_BOUNDS = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)
-"""Middles between the sizes that E2M1 has: 0, .5, 1, 1.5, 2, 3, 4 and 6."""
+SCALE_TILE = (4, 32, 4)
+"""Of block scales: rows that stand side by side, how far apart they are, and blocks."""
+
+FP4_SIZES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""What E2M1 has."""
 
 AGREES = {"atol": 3e-2, "rtol": 3e-2}
 """How far outputs of half precision may be from those of the plain form: eight bits of mantissa, summed up [1]."""
+
+CHECKED_PRODUCT = (20, 256, 512)
+"""Rows of activations, of weights, and columns that a product is checked with."""
+CHECKED_ATTENTION = (8, 32, 9)
+"""New tokens, context and window that attention is checked with [tokens]."""
 
 Product = Callable[[Any], Any]
 """From activations, shape (rows, columns), to products with one weight matrix."""
@@ -43,18 +54,12 @@ def wide_product(torch: Any, weight: Any, dtype: Any) -> Product:
 
 def fp8_product(torch: Any, weight: Any, dtype: Any) -> Product:
     """fp8 with one scale a matrix and fast accumulation; activations are narrowed before."""
-    largest = float(weight.abs().max())
-    kept = (weight * (448.0 / largest)).to(torch.float8_e4m3fn)
-    scale = torch.full((), largest / 448.0, device=weight.device, dtype=torch.float32)
+    largest, fp8 = float(weight.abs().max()), torch.float8_e4m3fn
+    most = torch.finfo(fp8).max
+    kept = (weight * (most / largest)).to(fp8)
+    scale = torch.full((), largest / most, device=weight.device, dtype=torch.float32)
     one = torch.ones((), device=weight.device, dtype=torch.float32)
-
-    def product(x: Any) -> Any:
-        narrow = _padded(torch, x).to(torch.float8_e4m3fn)
-        return torch._scaled_mm(
-            narrow, kept.t(), scale_a=one, scale_b=scale, out_dtype=dtype, use_fast_accum=True
-        )[: x.shape[0]]  # fmt: skip
-
-    return product
+    return _scaled(torch, (kept, scale), lambda x: (x.to(fp8), one), dtype, use_fast_accum=True)
 
 
 def fp8_block_product(torch: Any, weight: Any, dtype: Any) -> Product:
@@ -62,45 +67,48 @@ def fp8_block_product(torch: Any, weight: Any, dtype: Any) -> Product:
     rows, columns = weight.shape
     if columns % BLOCK or rows % ROWS:
         raise ValueError
+    fp8 = torch.float8_e4m3fn
+    most = torch.finfo(fp8).max
     blocks = torch.nn.functional.pad(weight.abs(), (0, 0, 0, -rows % BLOCK))
-    largest = blocks.view(-1, BLOCK, columns // BLOCK, BLOCK).amax((1, 3)).clamp_min(1e-12) / 448.0
+    largest = blocks.view(-1, BLOCK, columns // BLOCK, BLOCK).amax((1, -1)).clamp_min(LEAST) / most
     spread = largest.repeat_interleave(BLOCK, 0)[:rows].repeat_interleave(BLOCK, 1)
-    kept = (weight / spread).to(torch.float8_e4m3fn)
+    kept = (weight / spread).to(fp8)
     # the kernel wants them column by column, each column's length a multiple of four
     scale = torch.nn.functional.pad(largest, (0, -largest.shape[1] % 4)).contiguous().t()
 
     def narrowed(x: Any) -> tuple[Any, Any]:
         parts = x.float().view(x.shape[0], -1, BLOCK)
-        top = parts.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 448.0
-        return (parts / top).to(torch.float8_e4m3fn).view(x.shape), top.squeeze(-1)
+        top = parts.abs().amax(-1, keepdim=True).clamp_min(LEAST) / most
+        return (parts / top).to(fp8).view(x.shape), top.squeeze(-1)
 
     quantize = torch.compile(narrowed, dynamic=True) if weight.is_cuda else narrowed
 
-    def product(x: Any) -> Any:
-        narrow, top = quantize(_padded(torch, x))
-        return torch._scaled_mm(
-            narrow, kept.t(), scale_a=top.t().contiguous().t(), scale_b=scale, out_dtype=dtype
-        )[: x.shape[0]]  # fmt: skip
+    def by_columns(x: Any) -> tuple[Any, Any]:
+        narrow, top = quantize(x)
+        return narrow, top.t().contiguous().t()
 
-    return product
+    return _scaled(torch, (kept, scale), by_columns, dtype)
 
 
 def int4_product(torch: Any, weight: Any, dtype: Any) -> Product:
     """Weights of 4 bits, a scale and zero for every 128 of a row, activations as they are: torch's own kernel."""
     rows, columns = weight.shape
-    if columns % INT4_GROUP:
+    if columns % BLOCK:
         raise ValueError
-    groups = weight.view(rows, -1, INT4_GROUP)
+    groups = weight.view(rows, -1, BLOCK)
     low, high = groups.amin(-1), groups.amax(-1)
-    step = ((high - low) / 15.0).clamp_min(1e-9)
-    codes = ((groups - low[..., None]) / step[..., None]).round().clamp(0, 15).to(torch.int32).view(rows, columns)
+    step = ((high - low) / INT4_LARGEST).clamp_min(LEAST)
+    codes = ((groups - low[..., None]) / step[..., None]).round().clamp(0, INT4_LARGEST).to(torch.int32)
+    codes = codes.view(rows, columns)
     # the kernel takes the value in the middle of a group's range
-    scales = torch.stack([step, low + 8.0 * step], -1).transpose(0, 1).contiguous().to(dtype)
+    middle = low + (INT4_LARGEST + 1) // 2 * step
+    scales = torch.stack([step, middle], -1).transpose(0, 1).contiguous().to(dtype)
+    own = "" if weight.is_cuda else "_for_cpu"
     if weight.is_cuda:
-        packed = torch._convert_weight_to_int4pack((codes[:, ::2] << 4 | codes[:, 1::2]).to(torch.uint8), 8)
-        return lambda x: torch._weight_int4pack_mm(x, packed, INT4_GROUP, scales)
-    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, 8)
-    return lambda x: torch.ops.aten._weight_int4pack_mm_for_cpu(x, packed, INT4_GROUP, scales)
+        codes = (codes[:, ::2] * (INT4_LARGEST + 1) + codes[:, 1::2]).to(torch.uint8)
+    packed = getattr(torch.ops.aten, f"_convert_weight_to_int4pack{own}")(codes, INNER_TILES)
+    multiply = getattr(torch.ops.aten, f"_weight_int4pack_mm{own}")
+    return lambda x: multiply(x, packed, BLOCK, scales)
 
 
 def fp4_product(torch: Any, weight: Any, dtype: Any) -> Product:
@@ -114,28 +122,28 @@ def fp4_product(torch: Any, weight: Any, dtype: Any) -> Product:
         raise ValueError
     if weight.is_cuda and torch.cuda.get_device_capability(weight.device)[0] < 10:
         raise NotImplementedError("4-bit matrix units came with compute capability 10")
-    bounds = torch.tensor(FP4_BOUNDS, device=weight.device)
+    sizes, fp8, fp4 = torch.tensor(FP4_SIZES, device=weight.device), torch.float8_e4m3fn, torch.float4_e2m1fn_x2
+    bounds, held = 0.5 * (sizes[1:] + sizes[:-1]), torch.finfo(fp8)
+    least, most = held.tiny * held.eps, held.max
 
     def narrowed(x: Any, factor: float) -> tuple[Any, Any]:
         parts = x.float().view(x.shape[0], -1, FP4_BLOCK) * factor
-        scale = (parts.abs().amax(-1) / 6.0).clamp(2.0**-9, 448.0).to(torch.float8_e4m3fn)
+        scale = (parts.abs().amax(-1) / FP4_SIZES[-1]).clamp(least, most).to(fp8)
         values = parts / scale.float()[..., None]
-        codes = (torch.bucketize(values.abs(), bounds) + 8 * (values < 0)).to(torch.uint8).view(x.shape)
-        return codes[:, ::2] | codes[:, 1::2] << 4, tiled_scales(torch, scale)
+        codes = torch.bucketize(values.abs(), bounds) + len(FP4_SIZES) * (values < 0)
+        codes = codes.to(torch.uint8).view(x.shape)
+        return codes[:, ::2] + codes[:, 1::2] * 2 * len(FP4_SIZES), tiled_scales(torch, scale)
 
     # scales of both sides end up about as large for activations of size one
-    factor = 2.0 ** round(0.5 * math.log2(1.0 / float(weight.abs().mean().clamp_min(1e-12))))
+    factor = 2.0 ** round(0.5 * math.log2(1.0 / float(weight.abs().mean().clamp_min(LEAST))))
     kept, weight_scale = narrowed(weight, factor)
-    kept = kept.contiguous().view(torch.float4_e2m1fn_x2)
     quantize = torch.compile(narrowed, dynamic=True) if weight.is_cuda else narrowed
 
-    def product(x: Any) -> Any:
-        codes, scale = quantize(_padded(torch, x), 1.0 / factor)
-        return torch._scaled_mm(
-            codes.view(torch.float4_e2m1fn_x2), kept.t(), scale_a=scale, scale_b=weight_scale, out_dtype=dtype
-        )[: x.shape[0]]  # fmt: skip
+    def as_fp4(x: Any) -> tuple[Any, Any]:
+        codes, scale = quantize(x, 1.0 / factor)
+        return codes.view(fp4), scale
 
-    return product
+    return _scaled(torch, (kept.contiguous().view(fp4), weight_scale), as_fp4, dtype)
 
 
 def tiled_scales(torch: Any, scale: Any) -> Any:
@@ -145,13 +153,24 @@ def tiled_scales(torch: Any, scale: Any) -> Any:
     layout"); missing rows and blocks are filled.
     """
     rows, blocks = scale.shape
-    filled = torch.nn.functional.pad(scale.view(torch.uint8), (0, -blocks % 4, 0, -rows % 128))
-    tiles = filled.view(-1, 4, 32, filled.shape[1] // 4, 4).permute(0, 3, 2, 1, 4)
+    beside, below, wide = SCALE_TILE
+    filled = torch.nn.functional.pad(scale.view(torch.uint8), (0, -blocks % wide, 0, -rows % (beside * below)))
+    tiles = filled.view(-1, beside, below, filled.shape[1] // wide, wide).permute(0, -2, 2, 1, -1)
     return tiles.reshape(-1).view(torch.float8_e4m3fn)
 
 
-def _padded(torch: Any, x: Any) -> Any:
-    return torch.nn.functional.pad(x, (0, 0, 0, -x.shape[0] % ROWS)) if x.shape[0] % ROWS else x
+def _scaled(
+    torch: Any, weight: tuple[Any, Any], narrowed: Callable[[Any], tuple[Any, Any]], dtype: Any, **how: Any
+) -> Product:
+    """Products with a narrow weight, shape (rows, columns), and its scale; `narrowed` gives activations the same form."""
+    kept, scale = weight
+
+    def product(x: Any) -> Any:
+        short = -x.shape[0] % ROWS
+        narrow, own = narrowed(torch.nn.functional.pad(x, (0, 0, 0, short)) if short else x)
+        return torch._scaled_mm(narrow, kept.t(), scale_a=own, scale_b=scale, out_dtype=dtype, **how)[: x.shape[0]]
+
+    return product
 
 
 PRODUCTS = {
@@ -168,8 +187,13 @@ PRODUCTS = {
 """Kind of weights -> what makes a product of them, and how a note calls it."""
 
 
-ROUNDING = {"int4": 0.15, "fp4": 0.2}
-"""How far rounding may move a product: by 8% of its size, these by more [1]."""
+ROUNDING = dict.fromkeys(PRODUCTS, 0.08) | {"int4": 0.15, "fp4": 0.2}
+"""How far rounding may move a product, over its size [1]."""
+
+
+def moved(got: Any, wanted: Any) -> float:
+    """How far a product is from the plain one, over its size [1]: rounding of weights and activations takes some per cent."""
+    return float((got.float() - wanted).norm() / wanted.norm())
 
 
 def matrix_kernel(machine: Device, kind: str) -> tuple[Callable[[Any], Product], str]:
@@ -191,21 +215,18 @@ def matrix_kernel(machine: Device, kind: str) -> tuple[Callable[[Any], Product],
     make, called = PRODUCTS[kind]
     torch, dtype = machine.torch, machine.dtype
     drawn = {"generator": torch.Generator(device=machine.kind).manual_seed(0), "device": machine.kind}
-    weight = torch.randn(256, 512, dtype=torch.float32, **drawn) / 512**0.5
-    x = torch.randn(20, 512, dtype=torch.float32, **drawn).to(dtype)
+    tokens, rows, columns = CHECKED_PRODUCT
+    weight = torch.randn(rows, columns, dtype=torch.float32, **drawn) / math.sqrt(columns)
+    x = torch.randn(tokens, columns, dtype=torch.float32, **drawn).to(dtype)
     try:
-        got, wanted = make(torch, weight, dtype)(x).float(), x.float() @ weight.t()
-        # rounding of the weights and activations moves a product by some per cent of its size
-        off = float((got - wanted).norm() / wanted.norm())
+        off = moved(make(torch, weight, dtype)(x), x.float() @ weight.t())
     except NOT_THERE as error:
         refuse_full(torch, error, f"a matrix product of {kind} weights")
-        told = str(error).strip().splitlines()[:1]
         raise CalibrationError(
-            f"torch {torch.__version__} has no matrix product of {kind} weights on {machine}"
-            + (f" ({told[0][:120]})" if told else ""),
+            f"torch {torch.__version__} has no matrix product of {kind} weights on {machine}{why_not(error)}",
             "Measure the model with bf16 weights, another GPU, or a running server: fleetopt calibrate --server URL.",
         ) from None
-    if not off < ROUNDING.get(kind, 0.08):
+    if not off < ROUNDING[kind]:
         raise CalibrationError(
             f"torch's product of {kind} weights is {100 * off:.0f}% off the plain one on {machine}",
             "Measure a running server instead: fleetopt calibrate --server URL.",
@@ -338,24 +359,22 @@ def _first(found: Any) -> Any:
 
 
 def _agrees(machine: Device, heads: tuple[int, int, int], joined: Joined, decode: Any) -> bool:
-    """Whether both compute what the plain form does: 8 new tokens after 24, in a window and without, and one decode of 32."""
+    """Whether both compute what the plain form does: a few new tokens after others, in a window and without, and a decode."""
     q_heads, kv_heads, size = heads
-    torch, device = machine.torch, machine.kind
-    make = {"device": device, "dtype": machine.dtype}
-    q = torch.randn(8, q_heads, size, **make)
-    k, v = torch.randn(32, kv_heads, size, **make), torch.randn(32, kv_heads, size, **make)
-    ends_q, ends_k = (torch.tensor([0, n], device=device, dtype=torch.int32) for n in (8, 32))
+    new, context, most = CHECKED_ATTENTION
+    torch, make = machine.torch, {"device": machine.kind, "dtype": machine.dtype}
+    q = torch.randn(new, q_heads, size, **make)
+    k, v = torch.randn(context, kv_heads, size, **make), torch.randn(context, kv_heads, size, **make)
+    ends_q, ends_k = (torch.tensor([0, n], device=machine.kind, dtype=torch.int32) for n in (new, context))
     wide_q, wide_k, wide_v = (t.transpose(0, 1)[None] for t in (q, k, v))
-    for window in (9, 0):
+    for window in (most, 0):
         wanted = plain_attention(torch, wide_q, wide_k, wide_v, window)[0].transpose(0, 1)
-        if not torch.allclose(joined(q, k, v, ends_q, ends_k, 8, 32, window).float(), wanted.float(), **AGREES):
+        if not torch.allclose(joined(q, k, v, ends_q, ends_k, new, context, window).float(), wanted.float(), **AGREES):
             return False
     if decode is None:
         return True
-    lengths = torch.tensor([32], device=device, dtype=torch.int32)
-    return bool(
-        torch.allclose(decode(q[None, -1:], k[None], v[None], lengths)[0].float(), wanted[-1:].float(), **AGREES)
-    )
+    last = decode(q[None, -1:], k[None], v[None], ends_k[1:])[0]
+    return bool(torch.allclose(last.float(), wanted[-1:].float(), **AGREES))
 
 
 class Between:

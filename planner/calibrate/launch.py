@@ -14,16 +14,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from planner.calibrate.http import Endpoint, HttpError, page, parse_json, without_credentials
+from planner.calibrate.http import SHOWN, Endpoint, HttpError, page, parse_json, without_credentials
 from planner.engines import Engine
 from planner.errors import CalibrationError, InputError
-from planner.shared.documents import load_document
+from planner.plans import plan_document
+from planner.shared.documents import printable
 from planner.units import number_of
 
 HOST = "127.0.0.1"
@@ -145,10 +146,9 @@ def plan_pools(path: str | Path, pool: str | None = None) -> list[dict[str, Any]
     InputError
         No plan, or no such pool.
     """
-    data = load_document(path)
-    pools = data.get("pools") if isinstance(data, dict) and data.get("kind") == "fleetopt-plan" else None
+    pools = plan_document(path).get("pools")
     if not isinstance(pools, list) or not all(isinstance(p, dict) for p in pools) or not pools:
-        raise InputError(f"{path}: is not a plan file", "Write one: fleetopt plan ... -f yaml -o plan.yaml.")
+        raise InputError(f"{path}: holds no pools")
     chosen = [p for p in pools if pool is None or p.get("name") == pool]
     if not chosen:
         raise InputError(
@@ -191,10 +191,8 @@ def plan_settings(path: str | Path, pool: str | None = None) -> dict[str, str | 
 
 def free_port() -> int:
     """A port nobody listens on now."""
-    with socket.socket() as one:
-        one.bind((HOST, 0))
-        port: int = one.getsockname()[1]
-        return port
+    with socket.create_server((HOST, 0)) as one:
+        return int(one.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -218,12 +216,15 @@ def launched(launch: Launch) -> Iterator[Running]:
             f"{launch.engine.title} is not installed here: there is no {line[0]!r}",
             f"Install it, or say how it is started here: --engine-command '/path/to/venv/bin/{line[0]}'.",
         )
+    # the kernel ends it should this process be killed outright, where the system can
+    program = shutil.which("setpriv") if sys.platform == "linux" else None
+    guard = [program, "--pdeathsig", "TERM"] if program else []
     handle, name = tempfile.mkstemp(prefix=f"fleetopt-{launch.engine.name}-", suffix=".log")
     log = Path(name)
     started = time.monotonic()
     with _signals_end_it(), os.fdopen(handle, "wb") as out:
         process = subprocess.Popen(
-            _dying_with_us(line), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+            [*guard, *line], stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )  # fmt: skip
         try:
             _wait(process, launch, Endpoint.parse(f"http://{HOST}:{port}"), log, started + launch.wait_s)
@@ -233,12 +234,6 @@ def launched(launch: Launch) -> Iterator[Running]:
             raise
         _stop(process)
         log.unlink(missing_ok=True)
-
-
-def _dying_with_us(line: Sequence[str]) -> list[str]:
-    """The command so that the kernel ends it should this process be killed outright, where the system can."""
-    program = shutil.which("setpriv") if sys.platform == "linux" else None
-    return [program, "--pdeathsig", "TERM", *line] if program else list(line)
 
 
 @contextlib.contextmanager
@@ -251,7 +246,7 @@ def _signals_end_it() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    chosen = [s for s in (signal.SIGTERM, getattr(signal, "SIGHUP", None)) if s is not None]
+    chosen = (getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
     before: dict[signal.Signals, Any] = {s: signal.signal(s, end) for s in chosen}
     try:
         yield
@@ -404,21 +399,16 @@ def parse_metrics(text: str) -> Samples:
         match = _SAMPLE.match(line)
         if match is None or number > MOST_SAMPLES:
             continue
-        try:
-            value = float(match[3])
-        except ValueError:
-            continue
-        found.setdefault(match[1], []).append((dict(_LABEL.findall(match[2] or "")), value))
+        name, labels, told = match.groups(default="")
+        with contextlib.suppress(ValueError):
+            found.setdefault(name, []).append((dict(_LABEL.findall(labels)), float(told)))
     return found
 
 
-def _total(samples: Samples, names: tuple[str, ...], largest: bool = False) -> float | None:
-    """Sum (or largest) over the label sets of the first of the names that is there."""
-    for name in names:
-        values = [v for _, v in samples.get(name, ()) if math.isfinite(v)]
-        if values:
-            return max(values) if largest else math.fsum(values)
-    return None
+def _total(samples: Samples, names: tuple[str, ...]) -> float | None:
+    """Sum over the label sets of the first of the names that is there."""
+    found = ([v for _, v in samples.get(name, ()) if math.isfinite(v)] for name in names)
+    return next((math.fsum(values) for values in found if values), None)
 
 
 def _page(endpoint: Endpoint, path: str, seconds: float) -> str:
@@ -430,10 +420,9 @@ def _page(endpoint: Endpoint, path: str, seconds: float) -> str:
 
 
 def _mapping(endpoint: Endpoint, path: str, seconds: float) -> Mapping[str, Any]:
-    try:
-        data = parse_json(_page(endpoint, path, seconds))
-    except HttpError:
-        return {}
+    data = None
+    with contextlib.suppress(HttpError):
+        data = parse_json(page(endpoint, path, seconds))
     return data if isinstance(data, Mapping) else {}
 
 
@@ -487,17 +476,16 @@ def read_facts(endpoint: Endpoint, seconds: float = ASKING_S) -> ServerFacts:
     labels = next((labels for labels, _ in samples.get("vllm:cache_config_info", ())), {})
     kept = {"true": True, "false": False}.get(str(labels.get("enable_prefix_caching", "")).lower())
     blocks, block = _whole(labels.get("num_gpu_blocks")), _whole(labels.get("block_size"))
-    counted = _total(samples, ("sglang:max_total_num_tokens",), largest=True)
-    tokens = [
-        *(told.get("max_total_num_tokens") for told in (info, state)),
-        counted,
-        labels.get("kv_cache_size_tokens"),
-    ]
+    counted = max(
+        (value for _, value in samples.get("sglang:max_total_num_tokens", ()) if math.isfinite(value)), default=None
+    )
+    told = [said.get("max_total_num_tokens") for said in (info, state)]
+    tokens = [*told, counted, labels.get("kv_cache_size_tokens"), (blocks or 0) * (block or 0)]
     return ServerFacts(
         engine=engine,
-        version=version[:60] if isinstance(version, str) else None,
-        models=tuple(str(m["id"])[:200] for m in models if m.get("id")),
-        kv_tokens=next(filter(None, map(_whole, [*tokens, (blocks or 0) * (block or 0)])), None),
+        version=printable(version) if isinstance(version, str) else None,
+        models=tuple(str(m["id"])[:SHOWN] for m in models if m.get("id")),
+        kv_tokens=next(filter(None, map(_whole, tokens)), None),
         slots=_whole(info.get("max_running_requests")) or _whole(state.get("max_running_requests")),
         token_budget=_whole(info.get("chunked_prefill_size")),
         prefix_caching=not no_radix if isinstance(no_radix, bool) else kept,

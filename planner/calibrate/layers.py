@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 
 from planner.calibrate import kernels
-from planner.calibrate.device import NOT_THERE, Device, DeviceFull, refuse_full
+from planner.calibrate.device import NOT_THERE, Device, DeviceFull, refuse_full, why_not
 from planner.calibrate.points import Batch
 from planner.errors import CalibrationError, InputError
 from planner.machine.hardware import DTYPE_BYTES, ModelSpec, shard
 
 LAYERS_BUILT = 3
 """So many stand for all of a kind, fewer where they do not fit."""
+
+CHECKED_ENDS = (16, 16, 48)
+"""Where the tokens of each expert end in the check of their product; the second gets none."""
 
 WINDOW = ", window"
 """Ends the name of a kind of layers that attend to a sliding window."""
@@ -169,6 +172,10 @@ class Layers:
         made = self.torch.randn(rows, columns, generator=self.generator, device=self.device, dtype=self.torch.float32)
         return made / math.sqrt(columns)
 
+    def _whole(self, values: Any, dtype: Any = None) -> Any:
+        """Whole numbers on the device, of 64 bits where nothing is said."""
+        return self.torch.tensor(values, device=self.device, dtype=dtype or self.torch.int64)
+
     def _product(self, rows: int, columns: int) -> Callable[[Any], Any]:
         return self.make_product(self._random(rows, columns))
 
@@ -224,7 +231,7 @@ class Layers:
         copies = max(1, min(wanted, self.room // max(tokens_kv, 1)))
         hidden = torch.randn(batch.tokens, model.hidden_size, device=self.device).to(self.dtype)
         places = np.concatenate([np.full(n, batch.context - 1), np.tile(np.arange(batch.past_tokens, total), m)])
-        rows = torch.tensor(places % model.max_context, device=self.device, dtype=torch.int64)
+        rows = self._whole(places % model.max_context)
         turns = tuple(turn[rows][:, None, :] for turn in self.turns)
         route = self._route(batch.tokens) if model.experts else None
 
@@ -288,11 +295,7 @@ class Layers:
         drawn = np.argpartition(rng.random((tokens, self.model.experts)), k - 1, axis=1)[:, :k].ravel()
         order = np.argsort(drawn, kind="stable")
         ends = np.cumsum(np.bincount(drawn, minlength=self.model.experts))
-        return (
-            torch.tensor(order // k, device=self.device, dtype=torch.int64),
-            torch.tensor(np.argsort(order), device=self.device, dtype=torch.int64),
-            torch.tensor(ends, device=self.device, dtype=torch.int32),
-        )
+        return self._whole(order // k), self._whole(np.argsort(order)), self._whole(ends, torch.int32)
 
     def _attention(self, batch: Batch, window: int = 0) -> Callable[..., Any]:
         """Projection of queries, keys and values, positions, and attention with a cache of keys and values, or a window of it."""
@@ -302,19 +305,12 @@ class Layers:
         tokens_kv = n * context + m * total
         joined = self.joined if m else None
         decode = self.decode if not m else None
-        ends_q, ends_k = (
-            torch.tensor(np.cumsum([0, *[a] * n, *[b] * m]), device=self.device, dtype=torch.int32)
-            for a, b in ((1, new), (context, total))
-        )
-        lengths = torch.full((max(n, 1),), context, device=self.device, dtype=torch.int32)
+        added, held_by = np.repeat((1, new), (n, m)), np.repeat((context, total), (n, m))
+        ends = np.cumsum(held_by)
+        ends_q, ends_k = (self._whole(np.cumsum([0, *each]), torch.int32) for each in (added, held_by))
+        lengths = self._whole(held_by[:n], torch.int32)
         # where the new tokens' keys and values are written: the last places of every sequence
-        last = np.concatenate(
-            [
-                np.arange(1, n + 1) * context - 1,
-                (n * context + np.arange(m)[:, None] * total + np.arange(batch.past_tokens, total)).ravel(),
-            ]
-        )
-        written = torch.tensor(last, device=self.device, dtype=torch.int64)
+        written = self._whole(np.concatenate([np.arange(end - k, end) for end, k in zip(ends, added, strict=True)]))
 
         def attend(weights: Mapping[str, Any], x: Any, turns: Any, cache: Any) -> Any:
             """Write the new keys and values, then attend by one kernel or by one per kind of request."""
@@ -426,21 +422,26 @@ class _Grouped:
     def __init__(self, machine: Device, model: ModelSpec) -> None:
         self.torch = torch = machine.torch
         self.fp8, self.dtype = model.weight_dtype == "fp8", machine.dtype
-        told = "it does not compute the product"
+        told = " (it does not compute the product)"
+        _, rows, columns = kernels.CHECKED_PRODUCT
         try:
             self.function = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
-            weights = self.weights(lambda: torch.randn(64, 128, device=machine.kind) / 128**0.5, 3)
-            x = torch.randn(48, 128, device=machine.kind).to(self.dtype)
-            got = self(x, weights, torch.tensor([16, 16, 48], device=machine.kind, dtype=torch.int32)).float()
-            wide = weights[0].float()
-            wanted = torch.cat((x[:16].float() @ wide[0].t(), x[16:].float() @ wide[2].t()))
-            if float((got - wanted).norm() / wanted.norm()) < 0.08:
+            weights = self.weights(
+                lambda: torch.randn(rows, columns, device=machine.kind) / math.sqrt(columns),
+                len(CHECKED_ENDS),
+            )
+            x = torch.randn(CHECKED_ENDS[-1], columns, device=machine.kind).to(self.dtype)
+            got = self(x, weights, torch.tensor(CHECKED_ENDS, device=machine.kind, dtype=torch.int32))
+            begins = (0, *CHECKED_ENDS[:-1])
+            parts = zip(begins, CHECKED_ENDS, weights[0].float(), strict=True)
+            wanted = torch.cat([x[begin:end].float() @ wide.t() for begin, end, wide in parts])
+            if kernels.moved(got, wanted) < kernels.ROUNDING["fp8"]:
                 return
         except NOT_THERE as error:
             refuse_full(torch, error, f"a grouped product of {model.weight_dtype} experts")
-            told = str(error).strip().split("\n")[0][:120]
+            told = why_not(error)
         raise CalibrationError(
-            f"torch {torch.__version__} has no grouped product of {model.weight_dtype} experts on this device ({told})",
+            f"torch {torch.__version__} has no grouped product of {model.weight_dtype} experts on this device{told}",
             "Measure a running server instead: fleetopt calibrate --server URL --model NAME.",
         )
 

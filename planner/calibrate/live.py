@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from planner.calibrate.closed_loop import ServerPoint, Stream, first_lengths, steady_state
@@ -42,8 +43,11 @@ EVENT_BYTES = 4096
 """Room for an event of the stream [bytes]."""
 EVENTS_TOO_MANY = 4
 """Events per token asked for beyond which a stream is cut."""
-PROBE_TOKENS = 16
-"""Answer of the first request, which finds out what the server understands [tokens]."""
+PROBE = (32, 16)
+"""Prompt and answer of the first request, which finds out what the server understands [tokens]."""
+UNKNOWN_WORDS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+"""What a server answers to what it does not understand."""
+
 ENDING_S = 2.0
 """How long workers may take to stop after their sockets were cut [s]."""
 STARTING_S = 30.0
@@ -284,14 +288,16 @@ class LiveServer:
         while True:
             client = Client(self.server, self.endpoint, dialect, 0)
             try:
-                stream = Stream(0, 32, PROBE_TOKENS, 0.0)
-                return dialect, client.request(stream, max(0.05, min(self.server.timeout_s, self.left_s)))
+                stream = Stream(0, *PROBE, 0.0)
+                return dialect, client.request(stream, min(self.server.timeout_s, self.left_s))
             except HttpError as error:
-                if error.status in (400, 422) and (dialect.token_ids or dialect.extras):
+                if error.status in UNKNOWN_WORDS and (dialect.token_ids or dialect.extras):
                     # first without what only some engines know, then with words instead of token ids
                     dialect = Dialect(token_ids=dialect.token_ids and dialect.extras, extras=not dialect.extras)
                     continue
-                starting = error.status == 503 or (error.status == 0 and "refused" in str(error).lower())
+                starting = error.status == HTTPStatus.SERVICE_UNAVAILABLE or (
+                    error.status == 0 and "refused" in str(error).lower()
+                )
                 if not starting or time.monotonic() >= waited_until:
                     raise CalibrationError(
                         f"{self.endpoint} does not serve {self.server.model!r}: {error}",
@@ -400,7 +406,7 @@ class Crew:
             told: dict[str, Any] = {"server": asdict(server), "dialect": asdict(dialect), "load": asdict(load)}
             told |= {"seed": seed, "until": until}
             self.jobs = [{**told, "places": list(places[k::processes])} for k in range(processes)]
-        self.ramping = self.remaining = len(self.clients) or len(self.jobs)
+        self.left = dict.fromkeys(("ramped", "done"), len(self.clients) or len(self.jobs))
         self.cpu_began = time.process_time()
 
     def start(self) -> None:
@@ -460,24 +466,18 @@ class Crew:
                 "a client process ended by itself, or does not answer", "Measure with fewer requests in flight."
             )
 
-    def _began(self) -> None:
-        """A worker's first request has its first token."""
+    def _count(self, what: str) -> None:
+        """A worker has ``ramped``, its first request having its first token, or is ``done`` with its share."""
         with self.lock:
-            self.ramping -= 1
-            if self.ramping == 0:
+            self.left[what] -= 1
+            if self.left[what]:
+                return
+            if what == "ramped":
                 self.ramp.set()
-                if self.tell is not None:
-                    self.tell("ramped")
-
-    def _sent(self) -> None:
-        """A worker has sent its share."""
-        with self.lock:
-            self.remaining -= 1
-            if self.remaining == 0:
-                if self.tell is not None:
-                    self.tell("done")
-                else:
-                    self.stop.set()
+            elif self.tell is None:
+                self.stop.set()
+            if self.tell is not None:
+                self.tell(what)
 
     def _work(self, worker: int) -> None:
         """One client: request after request of the current load until told to stop."""
@@ -494,7 +494,9 @@ class Crew:
                 with self.lock:
                     self.streams.append(stream)
                 try:
-                    client.request(stream, max(0.01, self.until - time.monotonic()), self._began if opening else None)
+                    client.request(
+                        stream, self.until - time.monotonic(), partial(self._count, "ramped") if opening else None
+                    )
                     with self.lock:
                         self.done += not opening
                     done += not opening
@@ -506,12 +508,12 @@ class Crew:
                     with self.lock:
                         # what a broken stream showed counts for nothing, and the next one begins where it was to begin
                         self.streams.remove(stream)
-                        self.ramping += opening and bool(stream.events_s)
+                        self.left["ramped"] += opening and bool(stream.events_s)
                         self.reasons.append(str(error))
                     self.stop.wait(0.02)
                 if not reported and (done >= self.share or failed >= self.share + 1):
                     reported = True
-                    self._sent()
+                    self._count("done")
         finally:
             with contextlib.suppress(OSError):
                 client.connection.close()
@@ -519,13 +521,11 @@ class Crew:
     def _follow(self, process: subprocess.Popen[str], job: dict[str, Any]) -> None:
         """A process with some of the workers: what it is to do, how far it is, what it saw."""
         _say(process, json.dumps(job))
-        began = False
+        told: set[str] = set()
         for line in process.stdout or ():
-            if line == "ramped\n" and not began:
-                began = True
-                self._began()
-            elif line == "done\n":
-                self._sent()
+            if (what := line.strip()) in self.left and what not in told:
+                told.add(what)
+                self._count(what)
             elif line.startswith("{"):
                 seen = json.loads(line)
                 with self.lock:

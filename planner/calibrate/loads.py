@@ -14,7 +14,8 @@ import numpy as np
 from planner.calibrate.closed_loop import FloatArray, Loads, Rules, ServerPoint, log_times, window_s
 from planner.calibrate.launch import plan_pools
 from planner.calibrate.live import LiveServer, Load, LoadResult
-from planner.calibrate.servers import ENOUGH_SHAPES, ServerFit, fit_server
+from planner.calibrate.servers import AROUND, ENOUGH_SHAPES, MISFIT, SHORTEST, ServerFit, fit_server
+from planner.calibrate.solver import POINT_SD
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
 
@@ -27,8 +28,6 @@ CYCLES = 2
 """Requests measured per worker [1]."""
 ALONE = 3
 """Requests measured where one is in flight."""
-POINT_SD = 0.02
-"""What one load's TPOT is off by from one time to the next: two runs of a server differ by 2 to 4% [1]."""
 NEW_SHAPE = 3.0
 """How much more a length nobody sent yet is worth until there are six of them [1]."""
 MOST_LOADS = 60
@@ -39,17 +38,21 @@ CLUMPS = 0.5
 """Requests in flight per output token beyond which prompts come in clumps [1]."""
 GOOD_ENOUGH = 0.015
 """Left-out error at which nothing is gained any more: loads repeat to 2 to 4% [1]."""
-SHORTEST = (16, 8)
-"""Shortest prompt and answer sent [tokens]."""
+FEWEST_STEPS = 3
+"""Different lengths, and requests in flight."""
 FEWEST_LEVELS = 2
 """Requests in flight that make a batch."""
 LEAST_LOAD, FULL_LOAD, FEWEST_RUNNING = 0.02, 0.85, 4.0
 """A plan's replicas may run up to this share of their capacity [1], and a batch of this many is looked at in any case."""
 RESERVE = 0.03
 """Share of the time kept for ending [1]."""
-FORM_SD, FORM_REACH = 0.05, math.log(4.0)
-"""What the form itself may miss a load by [1], and how far apart loads are that it misses alike, in logarithms of lengths
-and requests in flight: without it the cheapest loads would be believed to tell about the dearest."""
+FORM_REACH = math.log(AROUND[-1])
+"""How far apart loads are that the form itself misses alike, in logarithms of lengths and requests in flight: without it the
+cheapest loads would be believed to tell about the dearest."""
+ENOUGH_FAILED = 3
+"""Loads in a row without an answer after which nothing answers any more."""
+LONGER = 1.5
+"""A load is cut when it takes so many times what it was to take at most [1]."""
 AGAIN_AT = (0.35, 0.7)
 """When one load is sent again, to see whether the machine still does what it did: shares of the time [1]."""
 
@@ -77,7 +80,7 @@ class OperatingRange:
     typical: tuple[tuple[float, float, float], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.max_input < 32 or self.max_output < 16:
+        if self.max_input < 2 * SHORTEST[0] or self.max_output < 2 * SHORTEST[1]:
             lengths = f"max_input={self.max_input}, max_output={self.max_output}"
             raise InputError(f"{lengths}: too short to tell six shapes apart")
         if self.max_concurrency < FEWEST_LEVELS:
@@ -114,24 +117,24 @@ class OperatingRange:
             if not (isl >= 1.0 and osl >= 1.0 and slots >= 1.0 and math.isfinite(isl + osl + running)):
                 raise InputError(f"{path}: pools[{number}]: lengths or slots that cannot be")
             typical.append((isl, osl, min(slots, max(FEWEST_RUNNING, running))))
-        longest = [max(t[k] for t in typical) for k in range(3)]
-        lengths = max(32, round(2.0 * longest[0])), max(16, round(2.0 * longest[1]))
-        return cls(*lengths, max(FEWEST_LEVELS, round(longest[2])), max_requests, tuple(typical))
+        isl, osl, running = (max(column) for column in zip(*typical, strict=True))
+        prompt, answer = (max(2 * least, round(2.0 * mean)) for least, mean in zip(SHORTEST, (isl, osl), strict=True))
+        return cls(prompt, answer, max(FEWEST_LEVELS, round(running)), max_requests, tuple(typical))
 
     @property
     def inputs(self) -> tuple[int, ...]:
         """Prompt lengths to send, about a factor of four apart [tokens]."""
-        return _ladder(max(SHORTEST[0], self.max_input // 16), self.max_input, 3)
+        return _ladder(max(SHORTEST[0], self.max_input // 16), self.max_input)
 
     @property
     def outputs(self) -> tuple[int, ...]:
         """Output lengths to send [tokens]."""
-        return _ladder(max(SHORTEST[1], self.max_output // 8), self.max_output, 3)
+        return _ladder(max(SHORTEST[1], self.max_output // 8), self.max_output)
 
     @property
     def levels(self) -> tuple[int, ...]:
         """Requests in flight, 1 and up in steps of about two [requests]."""
-        return _ladder(1, self.max_concurrency, max(3, round(math.log2(self.max_concurrency)) + 1))
+        return _ladder(1, self.max_concurrency, round(math.log2(self.max_concurrency)) + 1)
 
     def reference(self) -> list[ServerPoint]:
         """Loads whose prediction is to be good."""
@@ -141,13 +144,14 @@ class OperatingRange:
                 for isl, osl, n in self.typical
                 for i in (0.5, 1.0, 2.0)
                 for o in (0.5, 1.0, 2.0)
-                for c in (0.25, 1.0)
+                for c in AROUND[:2]
             ]
         return [ServerPoint(i, o, c, 1.0) for i in self.inputs for o in self.outputs for c in self.levels]
 
 
-def _ladder(low: int, high: int, steps: int) -> tuple[int, ...]:
-    return tuple(sorted({round(v) for v in np.geomspace(low, high, steps)}))
+def _ladder(low: int, high: int, steps: int = 0) -> tuple[int, ...]:
+    """So many lengths or levels, but three at least, evenly apart in logarithms."""
+    return tuple(sorted({round(v) for v in np.geomspace(low, high, max(FEWEST_STEPS, steps))}))
 
 
 def describe_range(reach: OperatingRange, max_seconds: float) -> list[str]:
@@ -294,7 +298,7 @@ class _Measuring:
             if self.fit is not None and error is not None:
                 told = f"left-out error {100 * error:.1f}% after {self.fit.points} loads"
             progress(round(total - live.left_s), round(total), f"{load}, {told}")
-            result = live.run(load, 1.5 * limit, self.speed.window_s(load))
+            result = live.run(load, LONGER * limit, self.speed.window_s(load))
             results.append(result)
             sent += result.measured + result.failed + load.concurrency
             if live.interrupted:
@@ -302,9 +306,9 @@ class _Measuring:
             if result.point is not None:
                 self.speed = self.speed.after(result.point)
                 self._fit()
-            failed = results[-3:]
-            # nothing answers any more: the rest would only wait for its timeouts
-            if len(failed) == 3 and all(r.point is None and r.failed for r in failed):
+            failed = results[-ENOUGH_FAILED:]
+            # the rest would only wait for its timeouts
+            if len(failed) == ENOUGH_FAILED and all(r.point is None and r.failed for r in failed):
                 raise CalibrationError(
                     f"{live.endpoint}: three loads in a row failed, the last with: {result.reason}",
                     "Nothing was written.",
@@ -381,7 +385,7 @@ def _gain(
     common = slope[wanted] @ fit.covariance @ slope[mine].T
     common += _alike(place[wanted], place[mine]) - pinned[wanted] @ inner @ pinned[mine].T
     own = np.einsum("pi,ij,pj->p", slope[mine], fit.covariance, slope[mine])
-    own += FORM_SD**2 - np.einsum("pi,ij,pj->p", pinned[mine], inner, pinned[mine])
+    own += MISFIT**2 - np.einsum("pi,ij,pj->p", pinned[mine], inner, pinned[mine])
     return np.asarray((common**2).mean(axis=0) / (own + POINT_SD**2))
 
 
@@ -392,4 +396,4 @@ def _places(points: Sequence[ServerPoint]) -> FloatArray:
 def _alike(one: FloatArray, other: FloatArray) -> FloatArray:
     """Covariance of what the form misses two sets of loads by."""
     apart: FloatArray = ((one[:, None] - other[None]) ** 2).sum(axis=-1)
-    return np.asarray(FORM_SD**2 * np.exp(-0.5 * apart))
+    return np.asarray(MISFIT**2 * np.exp(-0.5 * apart))

@@ -22,15 +22,14 @@ from planner.calibrate.device import Device, DeviceFull, allreduce_seconds, devi
 from planner.calibrate.fit import log_slopes, times
 from planner.calibrate.layers import Layers, refuse_unsupported
 from planner.calibrate.points import Batch, Points
+from planner.calibrate.solver import POINT_SD
+from planner.catalog.kv import DEFAULT_TOKEN_BUDGET
 from planner.errors import CalibrationError, InputError
 from planner.iteration.model import IterationModel
 from planner.iteration.roofline import PCIE_BYTES_PER_S, shard_shape
-from planner.machine.hardware import GpuSpec, ModelSpec
+from planner.machine.hardware import NVLINK_BYTES_PER_S, GpuSpec, ModelSpec
 from planner.shared.documents import load_document
 from planner.shared.remarks import Remark, those_that_hold
-
-POINT_SD = 0.02
-"""What one measured iteration is off by [1]."""
 
 SENTINEL = Batch(decodes=32, context=1024)
 """The batch repeated through a run: its times show whether the machine drifts."""
@@ -49,9 +48,9 @@ def designed_batches(
     *,
     tp: int = 1,
     kv_bytes: float,
-    points: int = 24,
+    points: int | None = None,
     max_context: int | None = None,
-    max_tokens: int = 8192,
+    max_tokens: int = DEFAULT_TOKEN_BUDGET,
 ) -> tuple[Batch, ...]:
     """The batches to measure on a device with room for `kv_bytes` of KV cache, most informative first.
 
@@ -64,7 +63,7 @@ def designed_batches(
     kv_bytes
         Room for KV cache of all the model's layers [bytes]; larger batches are scaled down to fit.
     points
-        How many [1].
+        How many; all of the design when ``None`` [1].
     max_context
         Longest context; the model's own when ``None`` [tokens].
     max_tokens
@@ -152,7 +151,11 @@ def measuring_order(batches: Sequence[Batch], *, sentinels: int = 4, seed: int =
     [True, False, False, False, True]
     """
     shuffled = [batches[i] for i in np.random.default_rng(seed).permutation(len(batches))]
-    sentinel = SENTINEL if SENTINEL in batches else min(batches, key=lambda b: (b.kind != "decode", abs(b.tokens - 32)))
+    sentinel = (
+        SENTINEL
+        if SENTINEL in batches
+        else min(batches, key=lambda b: (b.kind != "decode", abs(b.tokens - SENTINEL.tokens)))
+    )
     plan: list[Run] = []
     step = len(shuffled) / max(1, sentinels - 1)
     for i in range(max(2, sentinels) - 1):
@@ -203,7 +206,8 @@ TINY_MODEL, CPU = ModelSpec(**_TRIAL["model"]), GpuSpec(**_TRIAL["gpu"])
 CPU_TOKENS, CPU_CONTEXT, CPU_ROOM = 256, 512, 16_384
 """A trial run on a processor keeps to batches that take milliseconds [tokens]."""
 
-POINT_SECONDS = 0.6
+DEVICE_SECONDS, POINT_SECONDS = 60.0, 0.6
+"""Bounds of measuring a device where none is given, and of one of its batches [s]."""
 ALLREDUCE_LATENCY_S = {True: 12e-6, False: 30e-6}
 """Of one all-reduce over NVLink or PCIe, where one GPU stands for the group: what custom kernels reach [s]."""
 
@@ -229,16 +233,18 @@ def _allreduce(device: Device, gpu: GpuSpec, model: ModelSpec, tp: int) -> tuple
             why = f" ({error.message})"
     link = gpu.link_bytes_per_s or PCIE_BYTES_PER_S
     per_token = shard_shape(model, tp).allreduce_bytes_per_token / link
-    latency = calls * ALLREDUCE_LATENCY_S[(gpu.link_bytes_per_s or 0.0) > 1e11]
+    latency = calls * ALLREDUCE_LATENCY_S[(gpu.link_bytes_per_s or 0.0) >= NVLINK_BYTES_PER_S]
     return (lambda tokens: latency + per_token * tokens, str(Remark("all_reduce_estimated", {"tp": tp, "why": why})))
 
 
-def _design(layers: Layers, tp: int, points: int) -> tuple[Batch, ...]:
+def _design(layers: Layers, tp: int, points: int | None) -> tuple[Batch, ...]:
     """The batches to measure, in half of the memory that is left."""
     machine, model = layers.machine, layers.model
     built = sum(len(kept) for kept in layers.weights.values())
     room = int(0.5 * machine.free_bytes() / (layers.kv_values * layers.head.element_size() * built))
-    most, longest, tokens = (2_000_000, None, 8192) if machine.cuda else (CPU_ROOM, CPU_CONTEXT, CPU_TOKENS)
+    most, longest, tokens = (
+        (2_000_000, None, DEFAULT_TOKEN_BUDGET) if machine.cuda else (CPU_ROOM, CPU_CONTEXT, CPU_TOKENS)
+    )
     kv_bytes = min(room, most) * shard_shape(model, tp).kv_bytes_per_token
     return designed_batches(model, tp=tp, kv_bytes=kv_bytes, points=points, max_context=longest, max_tokens=tokens)
 
@@ -288,9 +294,8 @@ def measure(
     *,
     tp: int = 1,
     device: str = "cuda",
-    points: int = 24,
-    sentinels: int = 4,
-    max_seconds: float = 60.0,
+    points: int | None = None,
+    max_seconds: float = DEVICE_SECONDS,
     progress: Progress | None = None,
 ) -> tuple[Points, dict[str, Any]]:
     """Measure the designed batches on this machine.
@@ -308,9 +313,7 @@ def measure(
     device
         ``cuda`` or ``cpu``.
     points
-        Different batches [1].
-    sentinels
-        Repeats of the sentinel batch [1].
+        Different batches; all of the design when ``None`` [1].
     max_seconds
         Stop measuring after this time [s].
     progress
@@ -337,7 +340,7 @@ def measure(
     except torch.cuda.OutOfMemoryError as error:
         raise CalibrationError(f"a few layers of {model.name} do not fit on {machine.name}: {error}") from None
     batches = _design(layers, tp, points)
-    plan = measuring_order(batches, sentinels=sentinels)
+    plan = measuring_order(batches)
     layers.reserve(
         max(2 * max(b.decodes * b.context + b.prefills * (b.past_tokens + b.new_tokens) for b in batches), 4096)
     )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from planner.calibrate.closed_loop import FloatArray, ServerPoint
-from planner.catalog.profiles import Profile
+from planner.catalog.profiles import Profile, read_fields
 from planner.errors import InputError, refuse, refuse_unknown
 from planner.shared.documents import counted, parse_json, printable, read_text
 from planner.shared.writing import write_text
@@ -151,24 +151,15 @@ class Points:
         return np.array([getattr(b, name) for b in self.batches], dtype=np.float64)
 
     @property
-    def context_sum(self) -> FloatArray:
-        """K [tokens], shape (P,)."""
-        return self.column("decodes") * self.column("context")
+    def columns(self) -> tuple[FloatArray, ...]:
+        """What :meth:`IterationModel.time` takes of them, in its order, shape (P,) each.
 
-    @property
-    def prefill_tokens(self) -> FloatArray:
-        """C [tokens], shape (P,)."""
-        return self.column("prefills") * self.column("new_tokens")
-
-    @property
-    def context_max(self) -> FloatArray:
-        """Longest decoding context [tokens], shape (P,)."""
-        return np.where(self.column("decodes") > 0, self.column("context"), 0.0)
-
-    @property
-    def prefill_end(self) -> FloatArray:
-        """Largest p + c of the chunks; 0 without any [tokens]."""
-        return np.array([float(b.past_tokens + b.new_tokens) if b.prefills else 0.0 for b in self.batches])
+        >>> [c.tolist() for c in Points((Batch(4, 100, 2, 3, 5),), np.array([0.01])).columns]
+        [[4.0], [400.0], [6.0], [42.0], [100.0], [8.0]]
+        """
+        n, context, m, new, past = (self.column(f.name) for f in fields(Batch))
+        longest, end = np.where(n > 0.0, context, 0.0), np.where(m > 0.0, past + new, 0.0)
+        return n, n * context, m * new, self.column("pairs"), longest, end
 
     def select(self, keep: Iterable[int]) -> Points:
         """The points at these places."""
@@ -180,7 +171,7 @@ class Points:
 def batch_problems(batch: Batch) -> list[str]:
     """What is wrong with a composition; empty when nothing is."""
     problems = [
-        f"{name} must be a whole number >= 0, got {str(getattr(batch, name))[:40]}"
+        f"{name} must be a whole number >= 0, got {printable(str(getattr(batch, name)))}"
         for name in (f.name for f in fields(Batch))
         if not 0 <= getattr(batch, name) <= MOST or getattr(batch, name) % 1 != 0
     ]
@@ -199,6 +190,11 @@ def batch_problems(batch: Batch) -> list[str]:
 
 SCHEMA = "fleetopt-points/1"
 KINDS = ("server", "iterations")
+
+OF = (
+    "name", "gpu", "model", "tp", "ep", "weight_dtype", "kv_dtype", "engine", "engine_version", "date", "source", "kv_tokens",
+)  # fmt: skip
+"""Fields of a profile that its raw points have to say to be fitted again."""
 
 UNKNOWN_GPU = "unknown-gpu"
 """What profile and points of a server say whose GPU nobody named."""
@@ -241,12 +237,9 @@ class RawPoints:
         ]  # fmt: skip
 
     @property
-    def tp(self) -> int:
-        """GPUs of the replica; one where nothing is said."""
-        found = self.header.get("tp") or 1
-        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-            raise InputError(f"{self.name}:1: tp must be a whole number >= 1, got {printable(str(found), 60)!r}")
-        return found
+    def of(self) -> dict[str, Any]:
+        """What they are of, as far as it is said: :data:`OF`."""
+        return read_fields(self.header, OF, f"{self.name}:1")
 
     def iterations(self) -> Points:
         """The rows as iterations."""
@@ -346,7 +339,7 @@ def parse_points(text: str, name: str) -> RawPoints | None:
     header, *rows = [parse_json(line, f"{name}:{number}") for number, line in enumerate(lines, 1)]
     for number, row in enumerate(rows, 2):
         if not isinstance(row, dict):
-            raise InputError(f"{name}:{number}: expected a mapping, got {printable(str(row), 60)}")
+            raise InputError(f"{name}:{number}: expected a mapping, got {printable(str(row))}")
     if not rows:
         raise InputError(f"{name}: no points in it")
     return RawPoints(kind, {k: v for k, v in header.items() if k not in ("schema", "kind")}, rows, name)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -46,6 +47,9 @@ def profile_name(gpu: str, model: ModelSpec, tp: int | Parallelism, engine: str 
     return re.sub(r"[^a-z0-9._+-]+", "-", words.lower()).strip("-.")
 
 
+_microseconds = partial(round, ndigits=6)
+
+
 def _rounded(model: IterationModel) -> IterationModel:
     """Six digits: more would only claim what was not measured."""
     return IterationModel.from_dict(
@@ -71,7 +75,7 @@ def profile_of_server(
     low_in, high_in = fit.covered["input_tokens"]
     settings: dict[str, str | float | bool] = {"scheduling": fit.rules.scheduling, "token_budget": fit.rules.budget}
     if fit.api_overhead_idle_s is not None:
-        settings["api_overhead_idle_s"] = round(fit.api_overhead_idle_s, 6)
+        settings["api_overhead_idle_s"] = _microseconds(fit.api_overhead_idle_s)
     if fit.limits.slots is not None:
         settings["slots"] = float(fit.limits.slots)
     overhead = fit.api_overhead_s if fit.api_overhead_s is not None else fit.api_overhead_idle_s
@@ -80,8 +84,8 @@ def profile_of_server(
     found: dict[str, Any] = {
         "name": name,
         "covered": {"decodes": fit.covered["decodes"], "context_tokens": context},
-        "api_overhead_s": round(overhead or 0.0, 6),
-        "request_s": round(fit.request_s, 6),
+        "api_overhead_s": _microseconds(overhead or 0.0),
+        "request_s": _microseconds(fit.request_s),
         "settings": settings,
     }
     notes = (*details.pop("notes", ()), *fit.warnings)
@@ -171,6 +175,9 @@ def shareable(profile: Profile) -> Profile:
         model=profile.model if not profile.model.startswith(("/", "~", ".")) else Path(profile.model).name,
     )
 
+
+CONTEXT = 1024.0
+"""At which the derived parameters are shown [tokens]."""
 
 WIDEST_BAND = 0.40
 """A profile less certain than this says less than the estimate nobody measured for [1]."""
@@ -294,9 +301,9 @@ class Calibration(Record):
             for name, value in model.to_dict().items()
         ]
         derived: tuple[tuple[str, str, Callable[[IterationModel], float]], ...] = (
-            ("W", "s", lambda m: fleetopt_parameters(m, 1024.0)["W"]),
-            ("H(1024)", "s/sequence", lambda m: fleetopt_parameters(m, 1024.0)["H"]),
-            ("beta_p(256-4096)", "s/token", lambda m: exclusive_parameters(m, 1024.0)["beta_p"]),
+            ("W", "s", lambda m: fleetopt_parameters(m, CONTEXT)["W"]),
+            (f"H({CONTEXT:g})", "s/sequence", lambda m: fleetopt_parameters(m, CONTEXT)["H"]),
+            ("beta_p(256-4096)", "s/token", lambda m: exclusive_parameters(m, CONTEXT)["beta_p"]),
         )
         if self.fit is not None:
             for name, unit, quantity in derived:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,10 @@ from planner.calibrate.closed_loop import DEFAULT_BUDGET, SCHEDULING, Rules, Ser
 from planner.calibrate.device import Device, GpuState, load_torch, read_gpu_state, same_device
 from planner.calibrate.files import Assumed, Measurements, read_measurements
 from planner.calibrate.fit import PRIOR_WIDTH, fit_points, scaled_prior
-from planner.calibrate.microbench import CPU, TINY_MODEL, measure, most_telling
-from planner.calibrate.points import UNKNOWN_GPU, Points, RawPoints, clock
+from planner.calibrate.microbench import CPU, DEVICE_SECONDS, TINY_MODEL, measure, most_telling
+from planner.calibrate.points import OF, UNKNOWN_GPU, Points, RawPoints, clock
 from planner.calibrate.result import Calibration, CalibrationSet, checked_set, profile_of_iterations, profile_of_server
-from planner.calibrate.servers import ServerFit, faster_than_hardware, fit_server, hardware_limit
+from planner.calibrate.servers import SHORTEST, ServerFit, faster_than_hardware, fit_server, hardware_limit
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.profiles import Profile
@@ -27,7 +28,7 @@ from planner.iteration.roofline import roofline
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.shared.documents import printable
 from planner.shared.remarks import Remark, those_that_hold
-from planner.units import LEAST, MOST
+from planner.units import LEAST, MOST, MOST_SECONDS
 
 if TYPE_CHECKING:
     from planner.calibrate.launch import Launch, ServerFacts
@@ -48,8 +49,6 @@ SCHEDULING_OF: Mapping[str, str] = {"vllm": "mixed", "trtllm": "mixed"}
 UNSTEADY = 0.05
 """Two runs of a server that does nothing else differ by 2 to 4% [1]."""
 
-DEVICE_SECONDS = 60.0
-"""Bound of measuring a device where none is given [s]."""
 SERVER_SECONDS = 300.0
 """Bound of measuring a server where none is given [s]."""
 
@@ -128,7 +127,7 @@ class Asked:
         sources = {"a server": self.server, "files": self.files, "an engine to start": self.launch}
         if len(given := [name for name, source in sources.items() if source]) > 1:
             raise InputError(f"{' and '.join(given)} are two sources of measurements", "Give one of them.")
-        if self.max_seconds is not None and not 0.0 < self.max_seconds < 1e6:
+        if self.max_seconds is not None and not 0.0 < self.max_seconds <= MOST_SECONDS:
             raise InputError(f"max_seconds must be positive, got {self.max_seconds!r}")
         if self.ep not in (None, 1) and not (self.server or self.files or self.launch):
             raise InputError(
@@ -206,38 +205,30 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
     command
         Written into the profile.
     """
-    text = {k: raw.header.get(k) for k in ("gpu", "model", "engine", "engine_version", "date", "source", "name")}
-    for key, value in text.items():
-        if value is not None and not isinstance(value, str):
-            raise InputError(f"{raw.name}:1: {key} must be text, got {value!r}")
-    gpu_name, model_name = text["gpu"] or UNKNOWN_GPU, text["model"] or "unknown-model"
-    pair = _catalog_pair(gpu_name, model_name, str(raw.header.get("weight_dtype") or ""))
-    details: dict[str, Any] = {
-        "source": text["source"] or f"file {raw.name}",
-        "engine_version": text["engine_version"],
-        **{k: v for k, v in (("date", text["date"]), ("name", text["name"]), ("command", command)) if v},
-    }
+    details: dict[str, Any] = {"source": f"file {raw.name}", "command": command, **raw.of}
+    gpu_name, model_name = details.pop("gpu", UNKNOWN_GPU), details.pop("model", "unknown-model")
+    tp, ep, dtype, _ = (
+        details.pop(key, none) for key, none in (("tp", 1), ("ep", 0), ("weight_dtype", ""), ("kv_dtype", ""))
+    )
+    pair = _catalog_pair(gpu_name, model_name, dtype)
     if raw.kind == "iterations":
         if pair is None:
             raise InputError(
                 f"{raw.name}:1: {model_name} on {gpu_name} is not in the catalog", "Name both in its header."
             )
-        details["engine"] = text["engine"] or "iterations from a file"
-        return replace(_of_iterations(raw.iterations(), (*pair, raw.tp), **details), raw=raw).checked(force)
+        details = {"engine": "iterations from a file", **details}
+        return replace(_of_iterations(raw.iterations(), (*pair, tp), **details), raw=raw).checked(force)
 
-    number = {k: raw.header.get(k) for k in ("token_budget", "slots", "kv_tokens")}
+    number = {k: raw.header.get(k) for k in ("token_budget", "slots")}
     for key, value in number.items():
         if value is not None and (not isinstance(value, (int, float)) or not LEAST <= value <= MOST):
             raise InputError(f"{raw.name}:1: {key} must be a positive number, got {printable(str(value))!r}")
     scheduling = raw.header.get("scheduling")
     if scheduling is not None:
-        refuse_unknown(f"{raw.name}:1: scheduling", printable(str(scheduling), 60), SCHEDULING)
-    details |= {"engine": text["engine"] or "server", "kv_tokens": number.pop("kv_tokens")}
+        refuse_unknown(f"{raw.name}:1: scheduling", printable(str(scheduling)), SCHEDULING)
     rules = {"scheduling": scheduling, "steady": bool(raw.header.get("steady", False)), **number}
-    ep = raw.header.get("ep") or 0
-    if isinstance(ep, bool) or not isinstance(ep, int):
-        raise InputError(f"{raw.name}:1: ep must be a whole number, got {printable(str(ep))!r}")
-    shown = (gpu_name, _named(model_name) if pair is None else pair[1], Parallelism(raw.tp, ep=ep))
+    shown = (gpu_name, _named(model_name) if pair is None else pair[1], Parallelism(tp, ep=ep))
+    details = {"engine": "server", **details}
     return replace(_of_server(raw.server_points(), shown, pair, rules, **details), raw=raw).checked(force)
 
 
@@ -278,14 +269,13 @@ def known_model(name: str | None, precision: str = "") -> ModelSpec:
     return find_model(text, weight_dtype=dtype)
 
 
-def _catalog_pair(gpu: str | None, model: str | None, precision: str = "") -> tuple[GpuSpec, ModelSpec] | None:
+def _catalog_pair(gpu: str, model: str, precision: str) -> tuple[GpuSpec, ModelSpec] | None:
     """GPU and model of the catalog, the trial's included; ``None`` where one of them is not there."""
-    if gpu == "cpu" and model == "tiny":
+    if (gpu, model) == (CPU.name, TINY_MODEL.name):
         return CPU, TINY_MODEL
-    try:
+    with suppress(InputError):
         return known_gpu(gpu), known_model(model, precision)
-    except InputError:
-        return None
+    return None
 
 
 def _iteration_groups(asked: Asked, found: Measurements) -> Iterator[Calibration]:
@@ -318,7 +308,7 @@ def _iteration_groups(asked: Asked, found: Measurements) -> Iterator[Calibration
 def _server_groups(asked: Asked, found: Measurements) -> Iterator[Calibration]:
     """A calibration of every group of server points that was asked for."""
     for key, measured in found.servers.items():
-        model_here, gpu_here, engine, version, precision, tp_text = (*key, *[""] * 6)[:6]
+        model_here, gpu_here, engine, version, precision, tp_text = key
         if not (gpu_here or asked.gpu) or not (model_here or asked.model):
             raise InputError(
                 "the files do not say what the server ran", "Give --gpu and --model (and --tp) of the measured server."
@@ -385,7 +375,7 @@ def _device(asked: Asked) -> Calibration:
     network = TINY_MODEL if model.lower() == "tiny" else known_model(model)
     spec = CPU if on_cpu else _named_device(asked)
     measured, told = measure(
-        spec, network, roofline(spec, network, tp), tp=tp, device=asked.device, points=asked.points or 24,
+        spec, network, roofline(spec, network, tp), tp=tp, device=asked.device, points=asked.points,
         max_seconds=asked.max_seconds or DEVICE_SECONDS, progress=asked.progress,
     )  # fmt: skip
     state = GpuState() if on_cpu else read_gpu_state()
@@ -434,14 +424,8 @@ def _of_iterations(
     return Calibration(profile, RawPoints("iterations", header, rows), fit, notes=notes)
 
 
-_HEADER = (
-    "name", "gpu", "model", "tp", "ep", "weight_dtype", "kv_dtype", "engine", "engine_version", "date", "source", "kv_tokens",
-)  # fmt: skip
-"""What raw points must say to be fitted again."""
-
-
 def _header(profile: Profile) -> dict[str, Any]:
-    return {k: getattr(profile, k) for k in _HEADER if getattr(profile, k) is not None}
+    return {k: getattr(profile, k) for k in OF if getattr(profile, k) is not None}
 
 
 def _launched(asked: Asked, launch: Launch) -> Calibration:
@@ -480,14 +464,14 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
     CalibrationError
         When the server does not answer, too few loads were measured, or the profile fails its checks.
     """
-    from planner.calibrate.launch import cached_share, read_counters, read_facts
+    from planner.calibrate.launch import ASKING_S, cached_share, read_counters, read_facts
     from planner.calibrate.live import LiveServer, Server
     from planner.calibrate.loads import OperatingRange, measure_range
 
     if isinstance(server, str):
         server = Server(server, asked.model or "")
     seconds, spread = asked.max_seconds or SERVER_SECONDS, asked.spread(asked.tp)
-    deadline, asking = time.monotonic() + seconds, min(2.0, 0.05 * seconds)
+    deadline, asking = time.monotonic() + seconds, min(ASKING_S, 0.05 * seconds)
     spec = find_gpu(asked.gpu) if asked.gpu is not None else None
     facts = None
     if not server.model:
@@ -540,20 +524,18 @@ def _named(model: str) -> ModelSpec:
 
 
 def _network(name: str, required: bool) -> ModelSpec | None:
-    try:
+    with nullcontext() if required else suppress(InputError):
         return known_model(name)
-    except InputError:
-        if required:
-            raise
-        return None
+    return None
 
 
 def _within(reach: OperatingRange, facts: ServerFacts) -> OperatingRange:
     """The range, kept to what fits the server's longest sequence."""
     if facts.max_context is None or facts.max_context >= reach.max_input + reach.max_output:
         return reach
-    output = max(16, min(reach.max_output, facts.max_context // 4))
-    return replace(reach, max_output=output, max_input=max(32, facts.max_context - output - 8))
+    longest, answer = (2 * tokens for tokens in SHORTEST)
+    output = max(answer, min(reach.max_output, facts.max_context // 4))
+    return replace(reach, max_output=output, max_input=max(longest, facts.max_context - output - SHORTEST[1]))
 
 
 def _impossible(

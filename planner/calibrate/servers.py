@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,9 @@ from planner.calibrate.closed_loop import (
     log_times,
     loop_times,
 )
-from planner.calibrate.solver import minimise
+from planner.calibrate.fit import FAR_OFF, MIN_POINTS
+from planner.calibrate.fit import RESAMPLES as DRAWS
+from planner.calibrate.solver import POINT_SD, PRIOR_REDRAW, TAILS, ends, minimise
 from planner.engines import DEFAULT_ENGINE, engine
 from planner.errors import CalibrationError, refuse, refuse_unknown
 from planner.iteration.model import IterationModel
@@ -64,9 +67,15 @@ COMMON_LOG_SD = 0.25
 """What the estimate of a GPU and model is off by as a whole [1]."""
 
 UNKNOWN_LOG_SD = (1.0, 1.0, 1.5, 1.5, 1.5, 1.5, 1.5, FROZEN_SD, 2.0, 1.0)
-SCALE = 0.02
-STARTS = 2
+STARTS, STEPS = 2, 40
 RESAMPLES = 60
+"""Fits behind the intervals."""
+
+SHORTEST = (16, 8)
+"""Shortest prompt and answer that anything is said of [tokens]."""
+
+AROUND = (0.25, 1.0, 4.0)
+"""Lengths and numbers in flight, over those measured, for which the band of few shapes holds [1]."""
 LEVEL_SD = 1.645
 """Half-width of a 90% interval in standard deviations [1]."""
 
@@ -234,7 +243,7 @@ class _Search:
         found = [
             minimise(
                 lambda at: log_times(at, self.x, rules), self.target, both, np.tile(start, (weights.shape[0], 1)),
-                mean, self.precision, scale=SCALE, iterations=40,
+                mean, self.precision, iterations=STEPS,
             )
             for start in starts
         ]  # fmt: skip
@@ -243,7 +252,7 @@ class _Search:
 
     def loss(self, theta: FloatArray, rules: Rules) -> float:
         """What :meth:`solve` minimises, at its result [1]."""
-        gap = (log_times(theta[None], self.x, rules)[0][0] - self.target) / SCALE
+        gap = (log_times(theta[None], self.x, rules)[0][0] - self.target) / POINT_SD
         away = theta - self.mean
         return float(np.sum(2.0 * (np.sqrt(1.0 + gap**2) - 1.0)) + away @ self.precision @ away)
 
@@ -259,7 +268,7 @@ class _Search:
     def covariance(self, theta: FloatArray, rules: Rules) -> FloatArray:
         """Posterior covariance of the log-parameters, Laplace's, with the residuals' own size as their scale."""
         logs, slope = log_times(theta[None], self.x, rules)
-        scale = max(SCALE, float(np.sqrt(np.mean((logs[0] - self.target) ** 2))))
+        scale = max(POINT_SD, float(np.sqrt(np.mean((logs[0] - self.target) ** 2))))
         inverse: FloatArray = np.linalg.inv(slope[0].T @ slope[0] / scale**2 + self.open_precision)
         return 0.5 * (inverse + inverse.T)
 
@@ -272,14 +281,13 @@ class _Search:
         if count >= 2 * len(PARAMETERS):
             weights = rng.dirichlet(np.ones(count), size=resamples) * count
             spread = np.linalg.cholesky(np.linalg.inv(self.precision))
-            means = self.mean + 0.85 * rng.standard_normal((resamples, len(PARAMETERS))) @ spread.T
+            means = self.mean + PRIOR_REDRAW * rng.standard_normal((resamples, len(PARAMETERS))) @ spread.T
             draws = self.solve(rules, theta[None], weights, means)
         else:
-            draws = rng.multivariate_normal(theta, covariance, size=max(resamples, 200), check_valid="ignore")
+            draws = rng.multivariate_normal(theta, covariance, size=max(resamples, DRAWS), check_valid="ignore")
         columns = dict(zip(PARAMETERS, np.exp(draws).T, strict=True))
         columns |= {"W": columns["t0"] + columns["w"], "beta_p": columns["b"] + columns["c"]}
-        ends = {name: np.percentile(column, [5.0, 95.0]) for name, column in columns.items()}
-        return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
+        return {name: ends(column) for name, column in columns.items()}
 
     def loaded_overhead(self, theta: FloatArray, rules: Rules) -> float | None:
         """What TTFT under load has beyond the engine's own time, median over loads whose requests hardly queue [s]."""
@@ -335,7 +343,7 @@ def _chosen_rules(search: _Search, usual: Rules, scheduling: str | None, budget:
         budgets = (budget,) if budget else (BUDGETS if kind == "mixed" else (DEFAULT_BUDGET,))
         others = (replace(usual, scheduling=kind, budget=b) for b in budgets)
         candidates += [rules for rules in others if rules != usual]
-    if (len(candidates) == 1 and not bunched) or search.shape_of.max() + 1 < 3:
+    if (len(candidates) == 1 and not bunched) or search.shape_of.max() + 1 < MIN_POINTS:
         return usual
 
     def missed(rules: Rules) -> float:
@@ -418,7 +426,7 @@ def fit_server(
     rules = _chosen_rules(held, usual, scheduling, token_budget, herd)
     theta = held.solve(rules, held.starts)[0]
     missed, missed_alone = np.empty(0), np.empty(0)
-    if len(shapes) >= 3:
+    if len(shapes) >= MIN_POINTS:
         missed, missed_alone = held.left_out(rules, np.stack([theta, held.mean]))
     if len(shapes) >= ENOUGH_SHAPES:
         freed = _search(x, shape_of, prior, more=True)
@@ -443,7 +451,7 @@ def fit_server(
         api_overhead_idle_s=idle,
         intervals=held.intervals(theta, rules, covariance, resamples),
         tpot_error=float(missed.mean()) if missed.size else None,
-        tpot_error_p95=float(np.quantile(missed, 0.95)) if missed.size else None,
+        tpot_error_p95=float(np.percentile(missed, TAILS[1])) if missed.size else None,
         tpot_error_by_shape=by_shape,
         prior_error=prior_error,
         ttft_error=float(missed_alone.mean()) if missed_alone.size else None,
@@ -466,13 +474,11 @@ def _with_band(fit: ServerFit, x: Loads, missed: FloatArray) -> ServerFit:
     if fit.shapes >= ENOUGH_SHAPES:
         return replace(fit, error_band=max(BAND_FLOOR, float(np.quantile(missed, BAND_QUANTILE))))
     # loads like the ones measured: a factor of four in each length, all numbers in flight up to four times the largest
+    isl, osl = float(np.median(x.input)), float(np.median(x.output))
     reference = [
-        ServerPoint(max(16.0, isl * i), max(8.0, osl * o), c, 1.0)
-        for isl in {float(np.median(x.input))}
-        for osl in {float(np.median(x.output))}
-        for i in (0.25, 1.0, 4.0)
-        for o in (0.25, 1.0, 4.0)
-        for c in (1.0, float(np.median(x.concurrency)), 4.0 * float(x.concurrency.max()))
+        ServerPoint(max(SHORTEST[0], isl * i), max(SHORTEST[1], osl * o), c, 1.0)
+        for i, o in itertools.product(AROUND, AROUND)
+        for c in (1.0, float(np.median(x.concurrency)), AROUND[-1] * float(x.concurrency.max()))
     ]
     slope = log_times(fit.theta[None], Loads(reference, fit.iteration, False), fit.rules)[1]
     half = fit._half_width(slope[0, : len(reference)])
@@ -493,15 +499,12 @@ def server_limits(points: Sequence[ServerPoint]) -> Limits:
     32
     """
     rate = _most_requests(points)
-    waiting = [
-        p
-        for p in points
-        if p.ttft_s is not None and p.running < FULL_SHARE * p.concurrency and p.ttft_s > 20.0 * p.tpot_s
-    ]
-    if len({p.concurrency for p in waiting}) < 2:
+    x, running = Loads(points), np.array([p.running for p in points])
+    # of what was not measured neither holds
+    waiting = (running < FULL_SHARE * x.concurrency) & (x.ttft > 20.0 * x.tpot)
+    if np.unique(x.concurrency[waiting]).size < 2:
         return Limits(requests_per_s=rate)
-    running = np.array([p.running for p in waiting])
-    held = running * np.array([p.input_tokens + 0.5 * p.output_tokens for p in waiting])
+    running, held = running[waiting], (running * (x.input + 0.5 * x.output))[waiting]
     steady = [float(np.std(v) / np.mean(v)) < LIMIT_SPREAD for v in (running, held)]
     slots, tokens = (round(float(np.median(v))) for v in (running, held))
     return Limits(slots if steady[0] else None, tokens if steady[1] and not steady[0] else None, rate)
@@ -509,8 +512,9 @@ def server_limits(points: Sequence[ServerPoint]) -> Limits:
 
 def _most_requests(points: Sequence[ServerPoint]) -> float | None:
     """Requests per second that loads of three lengths come to and none exceeds: a limit of the host, not of the GPU [1/s]."""
-    decoding = [(p, p.ttft_s + (p.output_tokens - 1.0) * p.tpot_s) for p in points if p.ttft_s is not None]
-    rates = [(p.concurrency / life, p.shape) for p, life in decoding]
+    timed = [p for p in points if p.ttft_s is not None]
+    x = Loads(timed)
+    rates = [*zip(x.concurrency / (x.ttft + (x.output - 1.0) * x.tpot), (p.shape for p in timed), strict=True)]
     most = max((rate for rate, _ in rates), default=0.0)
     at_limit = [(rate, shape) for rate, shape in rates if rate > (1.0 - LIMIT_SPREAD) * most]
     unlike: list[tuple[float, float]] = []
@@ -532,7 +536,7 @@ def _warnings(x: Loads, shapes: int, estimated: bool, missed: FloatArray, limits
         (not x.alone.any(), "no_alone", {}),
         (not np.isfinite(x.ttft).all(), "no_ttft", {}),
         (not estimated, "no_prior", {}),
-        (error > 0.10, "left_out_shapes", {"error": error}),
+        (error > FAR_OFF, "left_out_shapes", {"error": error}),
         (waited, "slots_full", {"slots": limits.slots}),
         (not waited and limits.kv_tokens is not None, "kv_full", {"tokens": limits.kv_tokens}),
         (limits.requests_per_s is not None, "front_end_limit", {"rate": limits.requests_per_s}),
@@ -594,12 +598,6 @@ def faster_than_hardware(points: Sequence[ServerPoint], limit: IterationModel) -
     >>> faster_than_hardware(told, best).round(2).tolist()
     [0.69, 1.49]
     """
-    found = []
-    for p in points:
-        decode_s = (p.output_tokens - 1.0) * p.tpot_s
-        needed = float(limit.weight_time(1.0)) / p.tpot_s
-        if p.ttft_s is not None:
-            per_s = p.concurrency / (p.ttft_s + decode_s)
-            needed = max(needed, per_s * limit.b * (p.input_tokens + p.output_tokens))
-        found.append(needed)
-    return np.array(found)
+    x = Loads(points)
+    per_s = x.concurrency / (x.ttft + (x.output - 1.0) * x.tpot)
+    return np.fmax(limit.weight_time(1.0) / x.tpot, per_s * limit.b * (x.input + x.output))

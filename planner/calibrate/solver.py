@@ -23,6 +23,18 @@ PARAMETERS = ("t0", "w", "b", "c", "g", "h", "e", "a", "x")
 kernel nobody measured at its worst keeps e = g."""
 
 T0, W, B, C, G, H, E, A, X = range(9)
+POINT_SD = 0.02
+"""What one measurement is off by, two runs of a machine differing by 2 to 4%; up to it a residual counts quadratically [1]."""
+
+TAILS = (5.0, 95.0)
+"""Ends of the intervals that are told, in percent."""
+
+PRIOR_REDRAW = 0.85
+"""Share of the prior's standard deviation by which its mean is redrawn in each resampled fit [1]."""
+
+DAMPING = (1e-9, 1e8)
+"""Of the steps: the least, and the most, at which nothing is found any more; a gain of the least of the loss is none [1]."""
+
 LOG_LIMIT = 12.0
 """Parameters stay within e^+-12 of the prior: beyond that a term is nil or the data are of something else."""
 
@@ -49,12 +61,10 @@ class Design:
     """
 
     def __init__(self, points: Points, prior: IterationModel, tile: int, position: FloatArray | None) -> None:
-        n, new = points.column("decodes"), points.prefill_tokens
+        self.decodes, self.context_sum, new, self.pairs, self.context_max, end = points.columns
+        n = self.decodes
         self.tokens = tokens = n + new
         self.stairs = tokens if tile == 1 else np.where(tokens <= 0.5 * tile, tokens, tile * np.ceil(tokens / tile))
-        self.decodes = n
-        self.context_sum, self.context_max = points.context_sum, points.context_max
-        self.pairs = points.column("pairs")
         self.overlap = n * new / tokens
         total = prior.w + prior.w_experts
         self.weight_share = prior.weight_time(tokens) / total if total > 0.0 else np.ones(len(points))
@@ -62,7 +72,7 @@ class Design:
         self.joined = (new > 0.0) & (prior.m > 0.0) & (not points.composed)
         self.joined_pairs = self.pairs + prior.m * self.context_sum
         walk = prior.e_m / prior.a if prior.a > 0.0 else 0.0
-        self.walked_pairs = walk * np.maximum(self.context_max, points.prefill_end)
+        self.walked_pairs = walk * np.maximum(self.context_max, end)
         self.joined_s = prior.h_m * n
 
 
@@ -110,6 +120,12 @@ def predict(design: Design, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
     return slope.sum(axis=-1) - slope[..., E] + known, slope
 
 
+def ends(values: FloatArray) -> tuple[float, float]:
+    """Ends of the interval that samples span."""
+    low, high = np.percentile(values, TAILS)
+    return float(low), float(high)
+
+
 def minimise(
     model: LogModel,
     target: FloatArray,
@@ -118,7 +134,7 @@ def minimise(
     mean: FloatArray,
     precision: FloatArray,
     *,
-    scale: float,
+    scale: float = POINT_SD,
     free: NDArray[np.bool_] | None = None,
     iterations: int = 60,
 ) -> tuple[FloatArray, FloatArray]:
@@ -168,6 +184,7 @@ def minimise(
         total: FloatArray = (weights * data).sum(axis=1) + np.einsum("ri,ij,rj->r", away, precision, away)
         return gap, slope / scale, total
 
+    least, most = DAMPING
     damping = np.full(problems, 1e-2)
     gap, jacobian, cost = judged(current)
     running = np.ones(problems, dtype=bool)
@@ -193,8 +210,8 @@ def minimise(
         gap[better] = trial_gap[better]
         jacobian[better] = trial_jacobian[better]
         cost = np.where(better, trial_cost, cost)
-        damping = np.where(better, np.maximum(damping * 0.3, 1e-9), np.minimum(damping * 5.0, 1e8))
-        finished = (better & (gain <= 1e-9 * (1.0 + cost))) | (~better & (damping >= 1e8))
+        damping = np.where(better, np.maximum(damping * 0.3, least), np.minimum(damping * 5.0, most))
+        finished = (better & (gain <= least * (1.0 + cost))) | (~better & (damping >= most))
         running &= ~finished
         if not running.any():
             break

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from planner.catalog.load import FOLDER, normalized
@@ -37,7 +38,7 @@ SCHEMA = "fleetopt-profile/1"
 
 HOLDS: Mapping[str, float] = {"measured": 0.9, "fitted": 0.9, "estimated": 0.8}
 """Share of the cases that a profile's band holds, by its provenance: nine in ten where :mod:`planner.calibrate` made it, and
-what :data:`planner.iteration.constants.BANDS` hold of systems nobody has fitted [1]."""
+what :data:`planner.iteration.roofline.BANDS` hold of systems nobody has fitted [1]."""
 
 _ITERATION_DEFAULTS = {f.name: f.default for f in fields(IterationModel)}
 
@@ -255,11 +256,15 @@ def _mapping(readers: Mapping[str, Reader], required: Iterable[str] = ()) -> Cal
     return read
 
 
-def _text(value: Any) -> str:
-    # YAML turns 2026-11-21 into a date and 0.11 into a number: both were meant as text
-    if value is None or isinstance(value, (bool, list, dict)) or not str(value).strip():
-        raise _Wrong(f"expected text, got {value!r}")
-    return str(value)
+def _if(holds: Callable[[Any], bool], told: str, made: Reader = lambda value: value) -> Reader:
+    """A reader of what holds; `told` says what was expected."""
+
+    def read(value: Any) -> Any:
+        if not holds(value):
+            raise _Wrong(told.format(repr(value)))
+        return made(value)
+
+    return read
 
 
 def _number(value: Any, low: float = 0.0) -> float:
@@ -309,37 +314,22 @@ def _settings(value: Any) -> dict[str, Any]:
     return _mapping(dict.fromkeys(value if isinstance(value, dict) else (), _setting))(value)
 
 
-def _setting(value: Any) -> Any:
-    if not isinstance(value, (str, int, float, bool)):
-        raise _Wrong(f"expected text, a number or true/false, got {value!r}")
-    return value
-
-
 def _list(of: type, told: str) -> Reader:
     """A reader of lists of that; of texts one alone is a list too."""
-
-    def read(value: Any) -> tuple[Any, ...]:
-        entries = [value] if of is str and isinstance(value, str) else value
-        if not isinstance(entries, list) or not all(isinstance(one, of) for one in entries):
-            raise _Wrong(told)
-        return tuple(entries)
-
-    return read
+    alone = _if(lambda entries: isinstance(entries, list) and all(isinstance(one, of) for one in entries), told, tuple)
+    return lambda value: alone([value] if of is str and isinstance(value, str) else value)
 
 
 def _choice(known: Mapping[str, Any]) -> Reader:
-    def read(value: Any) -> Any:
-        if not isinstance(value, str) or value not in known:
-            raise _Wrong(f"{value!r} is none of {', '.join(known)}")
-        return value
-
-    return read
+    return _if(lambda value: isinstance(value, str) and value in known, f"{{}} is none of {', '.join(known)}")
 
 
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _Wrong(f"expected true or false, got {value!r}")
-    return value
+# YAML turns 2026-11-21 into a date and 0.11 into a number: both were meant as text
+_text = _if(
+    lambda v: not isinstance(v, (NoneType, bool, list, dict)) and bool(str(v).strip()), "expected text, got {}", str
+)
+_flag = _if(lambda v: isinstance(v, bool), "expected true or false, got {}")
+_setting = _if(lambda v: isinstance(v, (str, int, float, bool)), "expected text, a number or true/false, got {}")
 
 
 def _reserved(value: Any) -> ReservedSlots:
@@ -432,6 +422,25 @@ def parse_profile(data: Any, where: str = "profile", lines: Mapping[str, int] | 
     except InputError as error:
         raise InputError.from_problems([f"{where}: {error.message}"], None, f"{where}: not a usable profile") from None
     return found
+
+
+def read_fields(said: Mapping[str, Any], names: Iterable[str], where: str) -> dict[str, Any]:
+    """Those of these fields of a profile that are said, checked as in its file.
+
+    Raises
+    ------
+    InputError
+        All that are ill-typed.
+
+    Examples
+    --------
+    >>> read_fields({"gpu": "h100", "tp": 2, "engine": None, "clock": 1}, ("gpu", "tp", "engine"), "points.jsonl:1")
+    {'gpu': 'h100', 'tp': 2}
+    """
+    try:
+        return _mapping(READERS)({name: said[name] for name in names if said.get(name) is not None})
+    except _Wrong as wrong:
+        raise InputError.from_problems([f"{where}: {path}: {what}" for path, what in wrong.told]) from None
 
 
 def _line(path: str, lines: Mapping[str, int] | None) -> str:
@@ -650,7 +659,7 @@ def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
         apart = known.apart if scheduling is None else scheduling == "exclusive"
         iteration = replace(found.iteration.additive, apart=1.0) if apart else found.iteration
         return replace(found, iteration=iteration, api_overhead_s=overhead, request_s=request_s, wake_s=wake_s)
-    from planner.iteration.constants import CONSTANTS
+    from planner.iteration.roofline import CONSTANTS
 
     host = find_engine(engine)
     kernels = found.iteration.additive if host.apart else found.iteration

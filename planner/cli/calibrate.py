@@ -197,7 +197,7 @@ def _device_plan(model: str, gpu: str | None, tp: int | None, device: str, point
 
     network = TINY_MODEL if model == "tiny" else find_model(model)
     memory = CPU.memory_bytes if device == "cpu" or gpu is None else find_gpu(gpu).memory_bytes
-    plan = measuring_order(designed_batches(network, tp=tp or 1, kv_bytes=0.4 * memory, points=points or 24))
+    plan = measuring_order(designed_batches(network, tp=tp or 1, kv_bytes=0.4 * memory, points=points))
     yield f"would measure {network.name} tp {tp or 1} on {'this CPU' if device == 'cpu' else gpu or 'this GPU'}:"
     yield from (f"{run.batch}{' (sentinel)' if run.sentinel else ''}" for run in plan)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_type_hints
@@ -47,7 +47,7 @@ USAGE: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name_
 """What the framework raises on any wrong usage."""
 
 
-def _processed(given: Any, ctx: Any, value: Any, usual: Callable[[Any, Any], Any]) -> Any:
+def _processed(given: Any, ctx: Any, value: Any) -> Any:
     """Nothing stays nothing, text stays as it was typed and may name a file; other values go the framework's way.
 
     The checks that it loads and builds for each are left out.
@@ -56,36 +56,23 @@ def _processed(given: Any, ctx: Any, value: Any, usual: Callable[[Any, Any], Any
     texts = kind == list[str] and isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value)
     text = kind in (str, Path) and isinstance(value, str)
     if not (texts or text or value is None) or (given.required and not value):
-        return usual(ctx, value)
+        return super(type(given), given).process_value(ctx, value)
     if value is None and (getattr(given, "multiple", False) or given.nargs == -1):
         value = ()
     value = list(value) if texts else Path(value) if text and kind is Path else value
     return value if given.callback is None else given.callback(ctx, given, value)
 
 
-class UncheckedOption(TyperOption):
-    """An option whose value is text or nothing."""
-
-    def process_value(self, ctx: Any, value: Any) -> Any:
-        """As :func:`_processed`."""
-        return _processed(self, ctx, value, super().process_value)
-
-
-class UncheckedArgument(TyperArgument):
-    """An argument that is text or nothing."""
-
-    def process_value(self, ctx: Any, value: Any) -> Any:
-        """As :func:`_processed`."""
-        return _processed(self, ctx, value, super().process_value)
+_UNCHECKED = {
+    kind: type(kind.__name__, (kind,), {"process_value": _processed}) for kind in (TyperOption, TyperArgument)
+}
+"""What the framework makes -> the same without checks that change nothing, where a value is text or nothing."""
 
 
 def unchecked(parameters: Sequence[Any]) -> Sequence[Any]:
-    """The same options and arguments without checks that change nothing."""
+    """The same options and arguments without these checks."""
     for parameter in parameters:
-        if type(parameter) is TyperOption:
-            parameter.__class__ = UncheckedOption
-        elif type(parameter) is TyperArgument:
-            parameter.__class__ = UncheckedArgument
+        parameter.__class__ = _UNCHECKED.get(type(parameter), type(parameter))
     return parameters
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import planner as fo
 from planner.cli import options as opt
-from planner.cli.output import draw, emit, emit_files, progress_bar, say, writer
+from planner.cli.output import emit, emit_files, progress_bar, say
 from planner.errors import CheckFailedError, InputError
 
 OF_JOB = ("name", "namespace", "image", "api_key_secret")
@@ -93,17 +93,15 @@ SCALERS: opt.Table = {
 }  # fmt: skip
 
 
-@opt.has(SCALERS)
+@opt.verb(table=SCALERS, plot=True)
 def autoscale(
     plan: opt.PlanFile,
     to: str | None,
     namespace: str | None,
     prometheus: str | None,
-    output_format: opt.Format = None,
-    output: opt.OutputFile = None,
-    plot: opt.Plot = None,
+    output_format: str | None,
     **given: Any,
-) -> None:
+) -> Iterator[Any]:
     """The load at which a replica breaks its promise, a rule that stays below it, and how both would have done over the hours.
 
     Example: fleetopt autoscale plan.yaml --hours servegen-m-small --startup 110s --to keda -o keda.yaml
@@ -118,14 +116,10 @@ def autoscale(
         objects.find_kind(to, find_deployed(deployed), given["scale_to_zero"] is not None)
     if given["clock"] and to not in (None, "keda"):
         raise InputError(f"--clock: {to} has no triggers by the clock", "--to keda has.")
-    write = writer(output_format, output)
     with progress_bar("trying scalers"):
         found = fo.autoscale(plan, **given)
-    if to is None:
-        write(found)
-        draw(found, plot)
-    else:
-        emit(objects.render(found, to, objects.Place(deployed, prometheus or objects.SERVER, namespace)), output)
+    place = objects.Place(deployed, prometheus or objects.SERVER, namespace)
+    yield found if to is None else objects.render(found, to, place)
     say(line for pool in found.pools for line in pool.lines())
     say(f"note: {line}" for line in found.notes)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.models import ArgumentInfo
 
-from planner.cli.output import draw, writer
+from planner.cli.output import draw, emit, writer
 from planner.errors import InputError
 from planner.question.options import OPTIONS, PANELS, Option, canonical, unknown_option
 from planner.report import PICTURES, formats
@@ -225,8 +225,8 @@ def verb(
 ) -> Callable[[Command], Command]:
     """A command whose answer is written as ``--format`` and ``-o`` ask for, and drawn for ``--plot``.
 
-    It returns the answer, or yields it where it has more to say once that is written. A format that does not exist and a file
-    that cannot be written are refused before anything is computed.
+    It returns the answer, or yields it where it has more to say once that is written; text is written as it is. A format that does
+    not exist and a file that cannot be written are refused before anything is computed; who names them is told both.
 
     Parameters
     ----------
@@ -240,12 +240,20 @@ def verb(
     more: dict[str, Any] = {"output_format": Format, "output": OutputFile} | ({"plot": Plot} if plot else {})
 
     def writing(command: Command) -> Command:
+        named = {"output_format", "output"}.intersection(inspect.signature(command).parameters)
+
         @wraps(command)
         def run(output_format: str | None, output: Path | None, plot: Path | None = None, **given: Any) -> None:
             asked = of_fleet(given) if about else given
+            asked |= {
+                name: value for name, value in (("output_format", output_format), ("output", output)) if name in named
+            }
             write = writer(output_format, output)
             found = command(**asked)
             for answer in found if isinstance(found, Iterator) else (found,):
+                if isinstance(answer, str):
+                    emit(answer, output)
+                    continue
                 write(answer)
                 draw(answer, plot)
 

@@ -169,6 +169,8 @@ def renderer(output_format: str | None, output: Path | None, of: str = "") -> Ca
 def writer(output_format: str | None, output: Path | None, of: str = "") -> Callable[[Any], None]:
     """What writes the result of a command, made first: a format that does not exist is told before anything is computed.
 
+    One that is not complete goes to a file beside the one asked for.
+
     Parameters
     ----------
     output_format, output
@@ -179,7 +181,14 @@ def writer(output_format: str | None, output: Path | None, of: str = "") -> Call
     render = renderer(output_format, output, of)
     if output is not None:
         refuse_unwritable(output)
-    return lambda result: emit(render(result), output)
+
+    def write(result: Any) -> None:
+        place = output
+        if place is not None and not getattr(result, "complete", True):
+            place = place.with_name(place.name + ".partial")
+        emit(render(result), place)
+
+    return write
 
 
 def draw(result: Any, plot: Path | None) -> None:

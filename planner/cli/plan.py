@@ -68,10 +68,11 @@ def plan(
     choices = not (no_choices or quiet) and (output_format or format_of(output)) in WITH_CHOICES
     shown = quiet or output is not None or (output_format or "table") == "table"
     page = shown and not (output is not None and is_stream(output))
+    alone = page and output is None and plot is None
     first = _Answer() if page and output is None else None
     try:
         with progress_bar("planning") as progress:
-            result = fo.plan(given.pop("cdf"), choices=choices, answered=first, progress=progress, **given)
+            result = fo.plan(given.pop("cdf"), choices=choices, page=alone, answered=first, progress=progress, **given)
     except InfeasibleError as error:
         # a file is written after success alone
         if output is None and (error.choices is not None or output_format in FOR_PROGRAMS):

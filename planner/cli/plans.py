@@ -57,18 +57,17 @@ POINTS: opt.Table = {
 }  # fmt: skip
 
 
-@opt.has(POINTS)
+@opt.verb(table=POINTS, plot=True)
 def what_if(
     base: opt.Base,
     change: list[str] | None,
     scenario: list[str] | None,
     jobs: int,
     stream: Path | None,
-    output_format: opt.Format = None,
-    output: opt.OutputFile = None,
-    plot: opt.Plot = None,
+    output_format: str | None,
+    output: Path | None,
     **given: Any,
-) -> None:
+) -> Any:
     """Plan again with options changed, searching anew; an infeasible point is a row with its reason, savings are against the base.
 
     Example: fleetopt what-if plan.yaml --set rate=500,1000,2000 --set gpu=h100,h200 --resume points.jsonl --format csv
@@ -77,7 +76,6 @@ def what_if(
     from planner.shared.cores import cores
     from planner.studies.what_if import parse_settings
 
-    write = writer(output_format, output)
     settings: dict[str, Any] = {**parse_settings(change or [])}
     if not settings and not scenario:
         raise InputError("nothing to change", "Give --set OPTION=VALUE[,VALUE...] or --scenario NAME.")
@@ -87,18 +85,9 @@ def what_if(
     if stream is not None:
         refuse_named_twice(stream)
     with progress_bar("planning") as progress:
-        result = fo.what_if(
-            base,
-            scenarios=names,
-            progress=progress,
-            jobs=jobs or cores(),
-            stream=stream,
-            plans=(output_format or format_of(output)) not in OF_ROWS,
-            **given,
-            **settings,
-        )
-    write(result)
-    draw(result, plot)
+        plans = (output_format or format_of(output)) not in OF_ROWS
+        how: dict[str, Any] = {"progress": progress, "jobs": jobs or cores(), "stream": stream, "plans": plans}
+        return fo.what_if(base, scenarios=names, **how, **given, **settings)
 
 
 MONEY: opt.Table = {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import planner as fo
 from planner.cli import options as opt
-from planner.cli.output import emit, page_width, progress_bar, say, tell, writer
+from planner.cli.output import page_width, progress_bar, say, tell
 from planner.errors import CheckFailedError
 
 STABILITY: opt.Table = {
@@ -69,23 +70,21 @@ def wait(**given: Any) -> Iterator[Any]:
         raise CheckFailedError(f"{found.verdict}: {found.reason}")
 
 
+@opt.verb(table={"": {"every --all": (False, "Every number, printed beside ours.")}})
 def reproduce(
     paper: Annotated[str, typer.Argument(help="fleetopt, rad-slai, exclusive-batching, wait or all.")] = "all",
-    every: Annotated[bool, opt.told("Every number, printed beside ours.", "--all")] = False,
-    output_format: opt.Format = None,
-    output: opt.OutputFile = None,
-) -> None:
+    *,
+    every: bool,
+    output_format: str | None,
+    output: Path | None,
+) -> Iterator[Any]:
     """Whether the numbers that papers print come out: the verdict by paper, and with --all each beside ours and why it differs."""
     from planner.report.blocks import to_terminal
     from planner.report.text.measured import agreement
 
-    write = writer(output_format, output)
     brief = not every and output is None and output_format in (None, "table")
     with progress_bar("reproducing") as progress:
         result = fo.reproduce(paper, progress=progress)
-    if brief:
-        emit(to_terminal([agreement(result)], page_width()), None)
-    else:
-        write(result)
+    yield to_terminal([agreement(result)], page_width()) if brief else result
     counts = ", ".join(f"{n} {verdict}" for verdict, n in result.counts().items())
     say([f"{len(result.best())} printed numbers: {counts}" + ("; each: --all" if brief else "")])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import typer
 
 import planner as fo
 from planner.cli import options as opt
-from planner.cli.output import emit, progress_bar, renderer, say, writer
+from planner.cli.output import progress_bar, say
 from planner.errors import CheckFailedError, InputError, refuse, refuse_below_1
 from planner.routing import ROUTINGS
 from planner.shared.documents import parse_yaml
@@ -55,7 +55,7 @@ OWN: opt.Table = {
 }  # fmt: skip
 
 
-@opt.asks((), table=OWN)
+@opt.verb(table=OWN)
 def simulate(
     plan: opt.AnyPlan = None,
     *,
@@ -65,10 +65,8 @@ def simulate(
     in_flight: int | None,
     policies: str | None,
     change: list[str] | None,
-    output_format: opt.Format = None,
-    output: opt.OutputFile = None,
     **given: Any,
-) -> None:
+) -> Iterator[Any]:
     """Does the plan hold? Simulates a plan's pools promise by promise (exit 6 when one fails; cannot tell is 0).
 
     With --policies: throughput, latency, attainment and goodput of schedulers on one replica.
@@ -85,14 +83,9 @@ def simulate(
             raise InputError("nothing to simulate", "Give a plan file, or --policies with --rates.")
         if rates is not None and len(rates) > 1:
             raise InputError("--rate: one rate for a plan")
-        run: dict[str, Any] = {
-            "requests": requests or 50_000,
-            "seeds": 6 if seeds is None else seeds,
-            "in_flight": in_flight,
-        }
-        run |= {"rate": rates[0] if rates else None, "workload": given["workload"], **of_plan}
-        _verify(plan, run, output_format, output)
-        return
+        of_plan |= {"requests": requests or 50_000, "seeds": 6 if seeds is None else seeds, "in_flight": in_flight}
+        of_plan |= {"rate": rates[0] if rates else None, "workload": given["workload"]}
+        return _verify(plan, of_plan)
     if plan is not None:
         raise InputError("give either a plan file or --policies, not both")
     if rates is None:
@@ -100,7 +93,7 @@ def simulate(
     given |= {"requests": requests or 4000, "seeds": 2 if seeds is None else seeds}
     given |= {"workload": given["workload"] or "azure", "parameters": _policy_settings(change or [])}
     names = [n.strip() for n in policies.split(",") if n.strip()]
-    _compare({"policies": names, "rates": rates, **given}, output_format, output)
+    return _compare({"policies": names, "rates": rates, **given})
 
 
 def require(result: Any, hint: str | None = None) -> None:
@@ -111,12 +104,11 @@ def require(result: Any, hint: str | None = None) -> None:
         raise CheckFailedError(told, hint)
 
 
-def _verify(plan: Path, given: dict[str, Any], output_format: str | None, output: Path | None) -> None:
-    """Simulate a plan, print it, and end with the exit code of its verdict."""
-    write = writer(output_format, output)
+def _verify(plan: Path, given: dict[str, Any]) -> Iterator[Any]:
+    """Simulate a plan, and end with the exit code of its verdict."""
     with progress_bar("simulating") as bar:
         result = fo.simulate(plan, progress=lambda _, share: bar(int(100 * share), 100), **given)
-    write(result)
+    yield result
     say(f"warning: {line}" for line in result.warnings)
     counts = [
         f"{n} {word}"
@@ -127,17 +119,15 @@ def _verify(plan: Path, given: dict[str, Any], output_format: str | None, output
     require(result)
 
 
-def _compare(asked: dict[str, Any], output_format: str | None, output: Path | None) -> None:
-    """Simulate several schedulers and print the table; on Ctrl-C what is done goes to a file beside the one asked for."""
-    render = renderer(output_format, output)
+def _compare(asked: dict[str, Any]) -> Iterator[Any]:
+    """Simulate several schedulers; on Ctrl-C what is done goes to a file beside the one asked for."""
     with progress_bar("simulating") as bar:
         result = fo.compare_policies(progress=bar, **asked)
+    if result.rows or result.complete:
+        yield result
     if not result.complete:
-        if result.rows:
-            emit(render(result), output.with_name(output.name + ".partial") if output else None)
         say([f"interrupted: {len(result.rows)} of {len(asked['policies']) * len(asked['rates'])} rows"])
         raise typer.Exit(130)
-    emit(render(result), output)
     say([result.about])
 
 

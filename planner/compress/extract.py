@@ -121,7 +121,7 @@ def compress(
         The extra ``compress`` is not installed.
     """
     settings = settings or CompressorSettings()
-    before = count(text)
+    (before,) = count([text])
     kind = content if content is not None else content_type(text)
     if before <= budget_tokens:
         return Compression(text, before, before, kind, False)
@@ -129,7 +129,7 @@ def compress(
         return Compression(text, before, before, kind, False, "gate")
     units = units_of(text, settings.language)
     forced, order = _ranked(units, settings)
-    sizes = count.each([u.text for u in units])
+    sizes = count([u.text for u in units])
     used = sum(sizes[k] for k in forced)
     taken = []
     for k in order:
@@ -140,7 +140,7 @@ def compress(
     while True:
         kept = sorted({*forced, *taken})
         shorter = "".join(units[k].text for k in kept)
-        after = count(shorter)
+        (after,) = count([shorter])
         if after <= budget_tokens or not taken:
             break
         taken.pop()
@@ -176,10 +176,10 @@ def prompt_tokens(prompt: Any, count: TokenCounter) -> int:
     """Tokens of a prompt; of a chat counted high, tool calls and other structure by their JSON."""
     if isinstance(prompt, Sequence) and prompt and all(isinstance(one, int) for one in prompt):
         return len(prompt)
-    total = sum(count.each(texts_of(prompt)))
+    total = sum(count(texts_of(prompt)))
     for message in prompt if _is_chat(prompt) else ():
         rest = {k: v for k, v in message.items() if k not in ("content", "role")}
-        total += TOKENS_PER_MESSAGE + (count(json.dumps(rest, ensure_ascii=False)) if rest else 0)
+        total += TOKENS_PER_MESSAGE + (sum(count([json.dumps(rest, ensure_ascii=False)])) if rest else 0)
     return total
 
 
@@ -237,7 +237,7 @@ def compress_chat(
     now = before
     reason: str | None = "gate"
     for holder, key in places:
-        budget = max(0, count(holder[key]) - (now - budget_tokens))
+        budget = max(0, sum(count([holder[key]])) - (now - budget_tokens))
         shorter = compress(holder[key], budget, count, settings, least=True)
         if not shorter.compressed:
             reason = shorter.reason or reason

@@ -22,7 +22,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from planner.compress.extract import Compression, CompressorSettings, compress, compress_prompt, prompt_tokens, texts_of
-from planner.compress.tokens import ByteCounter, LearnedBytes, TokenCounter, TokenizerCounter
+from planner.compress.tokens import LearnedBytes, TokenCounter, by_bytes, by_tokenizer
 from planner.errors import InputError
 from planner.shared.cores import end_with_parent
 from planner.shared.documents import printable
@@ -121,7 +121,7 @@ class Gateway:
         self.settings = settings
         self.metrics = _Metrics()
         self.learned = LearnedBytes()
-        self._exact: TokenCounter | None = None if settings.tokenizer is None else TokenizerCounter(settings.tokenizer)
+        self._exact: TokenCounter | None = None if settings.tokenizer is None else by_tokenizer(settings.tokenizer)
         self._in_flight = 0
         self.metrics.in_flight.set_function(lambda: self._in_flight)
         self._waiting = 0
@@ -185,10 +185,10 @@ class Gateway:
         # a token is at least one byte: what cannot exceed the boundary need not be counted
         if size + 16 * len(texts) + output <= s.boundary:
             return _Route("short", raw, False, category, size)
-        count: TokenCounter = self._exact or ByteCounter(self.learned.bytes_per_token(category))
+        count = self._exact or by_bytes(self.learned.bytes_per_token(category))
         # an exact tokenizer works beside the event loop
-        learned = isinstance(count, ByteCounter)
-        tokens = prompt_tokens(prompt, count) if learned else await asyncio.to_thread(prompt_tokens, prompt, count)
+        exact = self._exact is not None
+        tokens = await asyncio.to_thread(prompt_tokens, prompt, count) if exact else prompt_tokens(prompt, count)
         if tokens + output <= s.boundary:
             return _Route("short", raw, False, category, size)
         wanted = headers.get("x-fleetopt-compress", "").lower() != "never"
@@ -374,17 +374,17 @@ def _output_limit(data: Mapping[str, Any]) -> int | None:
 
 # --- in the compressing process -----------------------------------------------------------------------------------
 
-_tokenizer = cache(TokenizerCounter)
+_tokenizer = cache(by_tokenizer)
 
 
 def _warm_up() -> None:
     """Load the libraries with a first compression."""
-    compress("One sentence. Two sentences. " * 10, 20, ByteCounter(), content="prose")
+    compress("One sentence. Two sentences. " * 10, 20, by_bytes(), content="prose")
 
 
 def _compress_task(
     prompt: Any, budget: int, tokenizer: str | None, bytes_per_token: float, settings: CompressorSettings
 ) -> Compression:
     """A prompt, compressed where that is possible."""
-    count = ByteCounter(bytes_per_token) if tokenizer is None else _tokenizer(tokenizer)
+    count = by_bytes(bytes_per_token) if tokenizer is None else _tokenizer(tokenizer)
     return compress_prompt(prompt, budget, count, settings)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from planner.compress.extract import CompressorSettings, compress_prompt, prompt_tokens, texts_of
+from planner.compress.extract import Compression, CompressorSettings, compress_prompt, prompt_tokens, texts_of
 from planner.compress.scores import words_of
 from planner.compress.tokens import TokenCounter, require
 from planner.errors import InputError
@@ -245,13 +245,17 @@ def measure(
     for prompt in prompts:
         seen += 1
         output = prompt.output_tokens if prompt.output_tokens is not None else output_tokens
-        done = _compress_one(prompt, boundary, gamma, output, count, settings)
-        if done is not None:
-            outcomes.setdefault(done.category, []).append(done)
-            if len(background) < BACKGROUND and done.shorter is not None:
-                background.append(done.original)
+        if not boundary < prompt_tokens(prompt.prompt, count) + output <= gamma * boundary:
+            continue
+        started = time.perf_counter()
+        done = compress_prompt(prompt.prompt, boundary - output, count, settings)
+        seconds, original = time.perf_counter() - started, "\n".join(texts_of(prompt.prompt))
+        category = prompt.category or done.content
+        outcomes.setdefault(category, []).append(_Outcome(category, original, done, seconds))
+        if len(background) < BACKGROUND and done.compressed:
+            background.append(original)
     everything = [o for group in outcomes.values() for o in group]
-    cosine = TfidfCosine(background) if any(o.shorter is not None for o in everything) else None
+    cosine = TfidfCosine(background) if background else None
     by_name = {name: _summary(group, cosine) for name, group in sorted(outcomes.items())}
     return CompressionMeasurement(boundary, gamma, seen, _summary(everything, cosine), by_name, counted_by)
 
@@ -262,37 +266,24 @@ class _Outcome:
 
     category: str
     original: str
-    shorter: str | None
-    reason: str | None
-    reduction: float
+    done: Compression
     seconds: float
 
-
-def _compress_one(
-    prompt: Prompt, boundary: int, gamma: float, output: int, count: TokenCounter, settings: CompressorSettings | None
-) -> _Outcome | None:
-    """The outcome for a borderline prompt; ``None`` for one outside the band."""
-    tokens = prompt_tokens(prompt.prompt, count)
-    if not boundary < tokens + output <= gamma * boundary:
-        return None
-    started = time.perf_counter()
-    done = compress_prompt(prompt.prompt, boundary - output, count, settings)
-    seconds = time.perf_counter() - started
-    original, shorter = ("\n".join(texts_of(p)) for p in (prompt.prompt, done.prompt))
-    return _Outcome(
-        prompt.category or done.content, original, shorter if done.compressed else None, done.reason, done.reduction, seconds
-    )  # fmt: skip
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The text before and after."""
+        return self.original, "\n".join(texts_of(self.done.prompt))
 
 
 def _summary(outcomes: Sequence[_Outcome], cosine: TfidfCosine | None) -> CategoryResult:
-    done = [(o, o.shorter) for o in outcomes if o.shorter is not None]
+    done = [o for o in outcomes if o.done.compressed]
     return CategoryResult(
         requests=len(outcomes),
         compressed=len(done),
-        reasons=Counter(o.reason for o in outcomes if o.reason),
-        reduction=_spread([o.reduction for o, _ in done]),
-        rouge_l_recall=_spread([rouge_l_recall(o.original, s) for o, s in done]),
-        tfidf_cosine=_spread([cosine(o.original, s) for o, s in done if cosine is not None]),
+        reasons=Counter(o.done.reason for o in outcomes if o.done.reason),
+        reduction=_spread([o.done.reduction for o in done]),
+        rouge_l_recall=_spread([rouge_l_recall(*o.pair) for o in done]),
+        tfidf_cosine=_spread([cosine(*o.pair) for o in done if cosine is not None]),
         latency_s=_spread([o.seconds for o in outcomes], LATENCY_LEVELS),
     )
 

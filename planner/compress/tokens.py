@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -30,72 +29,54 @@ def require(module: str) -> ModuleType:
         ) from None
 
 
-class TokenCounter(ABC):
-    """Counts tokens."""
-
-    @abstractmethod
-    def __call__(self, text: str) -> int:
-        """Tokens of one text."""
-
-    def each(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of several texts, each by itself."""
-        return [self(t) for t in texts]
+TokenCounter = Callable[[Sequence[str]], list[int]]
+"""Tokens of several texts, each by itself."""
 
 
-class ByteCounter(TokenCounter):
-    """Tokens as UTF-8 bytes over a constant, rounded up.
+def by_bytes(bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN) -> TokenCounter:
+    """Counts UTF-8 bytes over a constant, rounded up.
 
     Parameters
     ----------
     bytes_per_token
         Bytes of one token [bytes], of a size that things have (1e-15 to 1e15).
+
+    >>> by_bytes(4.0)(["fleet", ""])
+    [2, 0]
     """
-
-    def __init__(self, bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN) -> None:
-        if not LEAST <= bytes_per_token <= MOST:
-            raise InputError(f"bytes_per_token must be from {LEAST:g} to {MOST:g} bytes, got {bytes_per_token!r}")
-        self.bytes_per_token = bytes_per_token
-
-    def __call__(self, text: str) -> int:
-        """Tokens of one text."""
-        return math.ceil(len(text.encode("utf-8", "surrogatepass")) / self.bytes_per_token)
+    if not LEAST <= bytes_per_token <= MOST:
+        raise InputError(f"bytes_per_token must be from {LEAST:g} to {MOST:g} bytes, got {bytes_per_token!r}")
+    return lambda texts: [math.ceil(len(t.encode("utf-8", "surrogatepass")) / bytes_per_token) for t in texts]
 
 
-class TokenizerCounter(TokenCounter):
-    """Exact counts by a Hugging Face ``tokenizer.json``.
+def by_tokenizer(path: str | Path) -> TokenCounter:
+    """Counts exactly by a Hugging Face ``tokenizer.json``, without the special tokens a chat template adds.
 
     Parameters
     ----------
     path
         The file, or a folder that holds one.
     """
+    file = at_home(path)
+    file = file / "tokenizer.json" if file.is_dir() else file
+    if not file.is_file():
+        raise InputError(f"{path}: no such tokenizer file", "Give the tokenizer.json of the served model.")
+    tokenizer = require("tokenizers").Tokenizer
+    try:
+        encode = tokenizer.from_file(str(file)).encode_batch
+    # the library raises a bare Exception with its parser's message
+    except Exception as error:
+        raise InputError(f"{path}: not a tokenizer.json: {printable(str(error))}") from None
 
-    def __init__(self, path: str | Path) -> None:
-        file = at_home(path)
-        file = file / "tokenizer.json" if file.is_dir() else file
-        if not file.is_file():
-            raise InputError(f"{path}: no such tokenizer file", "Give the tokenizer.json of the served model.")
+    def count(texts: Sequence[str]) -> list[int]:
+        """Tokens of each text."""
         try:
-            self._encode = require("tokenizers").Tokenizer.from_file(str(file))
-        except InputError:
-            raise
-        # the library raises a bare Exception with its parser's message
-        except Exception as error:
-            raise InputError(f"{path}: not a tokenizer.json: {printable(str(error))}") from None
-        self._path = path
-
-    def __call__(self, text: str) -> int:
-        """Tokens of one text, without the special tokens a chat template adds."""
-        return self.each([text])[0]
-
-    def each(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of several texts, each by itself."""
-        try:
-            found = self._encode.encode_batch([whole(t) for t in texts], add_special_tokens=False)
+            return [len(e.ids) for e in encode([whole(t) for t in texts], add_special_tokens=False)]
         # a file may load and yet lack what its model needs (a token for unknown words): only a text shows it, by a bare Exception
         except Exception as error:
-            raise InputError(f"{self._path}: this tokenizer cannot read a text: {printable(str(error))}") from None
-        return [len(e.ids) for e in found]
+            raise InputError(f"{path}: this tokenizer cannot read a text: {printable(str(error))}") from None
+
+    return count
 
 
 class LearnedBytes:
@@ -139,5 +120,5 @@ def counter_from(tokenizer: str | Path | None, bytes_per_token: float | None) ->
     if tokenizer is not None and bytes_per_token is not None:
         raise InputError("--tokenizer and --bytes-per-token are two ways to count tokens", "Give one.")
     if tokenizer is not None:
-        return TokenizerCounter(tokenizer)
-    return ByteCounter(DEFAULT_BYTES_PER_TOKEN if bytes_per_token is None else bytes_per_token)
+        return by_tokenizer(tokenizer)
+    return by_bytes(DEFAULT_BYTES_PER_TOKEN if bytes_per_token is None else bytes_per_token)

@@ -1,17 +1,17 @@
-"""A plan as files that start it: one file per target in ``targets/``, each with a ``TARGET``, found by its name."""
+"""A plan as files that start it: one file per target in ``targets/``, found by its name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from planner.deploy.serving import Serving
 from planner.errors import refuse_unknown
 
-__all__ = ["Rendered", "Target", "find_target", "target_names"]
+__all__ = ["Rendered", "find_target", "target_names"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,33 +37,14 @@ class Rendered:
         return "\n".join(f"# ===== {name}\n{text.rstrip()}\n" for name, text in self.files.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One way to run a fleet.
-
-    Parameters
-    ----------
-    about
-        What is written, in one line.
-    render
-        A fleet as files.
-    address
-        Where requests go inside a cluster; nothing where there is no cluster.
-    """
-
-    about: str
-    render: Callable[[Serving], Rendered]
-    address: Callable[[Serving], str] = lambda serving: ""
-
-
 @cache
 def target_names() -> tuple[str, ...]:
     """The targets there are."""
     return tuple(sorted(p.stem.replace("_", "-") for p in Path(__file__).with_name("targets").glob("[!_]*.py")))
 
 
-def find_target(name: str) -> Target:
-    """The target of that name.
+def find_target(name: str) -> Any:
+    """The module of a target: ``render`` makes files of a fleet, ``address``, where there is a cluster, says where its requests go.
 
     Raises
     ------
@@ -71,5 +52,4 @@ def find_target(name: str) -> Target:
         There is none.
     """
     refuse_unknown("--to:", name, target_names())
-    found: Target = import_module(f"planner.deploy.targets.{name.replace('-', '_')}").TARGET
-    return found
+    return import_module(f"planner.deploy.targets.{name.replace('-', '_')}")

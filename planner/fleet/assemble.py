@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.errors import InfeasibleError, InputError
+from planner.fleet.alone import speculation_remark
 from planner.fleet.explain import unkept
 from planner.fleet.fleet import Fleet, Solved
 from planner.fleet.notes import assumptions_of, cliffs_of, notes_of, options_without_effect, warnings_of
@@ -17,7 +18,7 @@ from planner.fleet.unknowns import at_rest, with_types
 from planner.methods import find_method
 from planner.methods.base import same_band
 from planner.plans import Alternative, LatencyValue, Plan, PoolPlan, SavedPool, SearchReport, Sized, Sureness
-from planner.question.compiled import CompiledQuestion, compile_question
+from planner.question.compiled import CompiledQuestion, Words, compile_question
 from planner.question.options import PlanInputs
 from planner.routing import find_routing
 from planner.shared.remarks import Remark
@@ -33,14 +34,12 @@ def make_plan(
     workload: Workload,
     in_memory: bool = False,
     standing: Sequence[SavedPool] = (),
-    brief: bool = False,
-    bare: bool = False,
+    words: Words = "all",
 ) -> Plan:
     """The cheapest fleet for a workload; a plan of one that is `in_memory` carries its rows.
 
-    With the pools of a plan that are `standing`, the numbers of their replicas alone are open. A `brief` plan leaves out the
-    remark about growth of the other kind, which takes a prediction. A `bare` one, of which a row is read, has no words, no bands
-    of replicas and no chance.
+    With the pools of a plan that are `standing`, the numbers of their replicas alone are open. What is said of it, and without
+    `words` its bands of replicas and its chance, is left out as :class:`planner.question.compiled.Search` has it.
 
     Raises
     ------
@@ -50,9 +49,9 @@ def make_plan(
         No fleet of the searched grid keeps the promises.
     """
     question = compile_question(inputs, workload)
-    question = replace(question, search=replace(question.search, brief=brief, bare=bare))
+    question = replace(question, search=replace(question.search, words=words))
     plan = resized(question, standing) if standing else plan_of(question)
-    if in_memory and not bare and (is_passing(inputs.cdf) or not is_filed(workload)):
+    if in_memory and words != "none" and (is_passing(inputs.cdf) or not is_filed(workload)):
         # rows are carried as they were planned for: read back, nothing is left to change of them
         rows = rows_to_carry(question.traffic.workload)
         plain = {"osl_scale": 1.0, "drop_longer_than": None}
@@ -69,6 +68,15 @@ def fleet_of(question: CompiledQuestion) -> Fleet:
         As :func:`make_plan`.
     """
     return _solved(replace(question, open_routing=False)).fleet
+
+
+def may_cost_less(question: CompiledQuestion, usd_per_hour: float) -> bool:
+    """Whether :func:`fleet_of` may find a fleet for less than so much, as its shape says."""
+    if question.traffic.sending.population is not None or _without_host_memory(question) is not None:
+        return True
+    names = [question.search.shape] if question.search.shape in shape_names() else shape_names()
+    typed = with_types(question)
+    return any(find_shape(name).may_cost_less(typed, usd_per_hour) for name in names)
 
 
 def resized(question: CompiledQuestion, standing: Sequence[SavedPool]) -> Plan:
@@ -221,7 +229,7 @@ def _cheapest_routing(question: CompiledQuestion) -> Solved:
 def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
     """The plan of a solved question, in numbers alone where it is to be `bare`."""
     fleet, traffic = solved.fleet, question.traffic
-    sure = None if question.search.bare else sureness_of(fleet)
+    sure = None if question.search.words == "none" else sureness_of(fleet)
     plan = Plan(
         pools=pool_plans(fleet, sure),
         baseline=None if solved.baseline is None else pool_plans(solved.baseline),
@@ -236,7 +244,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         remarks={"assumptions": (), "warnings": (), "notes": ()},
         sureness=sure,
     )
-    return plan if question.search.bare else _in_words(plan, question, solved)
+    return plan if question.search.words == "none" else _in_words(plan, question, solved)
 
 
 def _in_words(plan: Plan, question: CompiledQuestion, solved: Solved) -> Plan:
@@ -246,22 +254,23 @@ def _in_words(plan: Plan, question: CompiledQuestion, solved: Solved) -> Plan:
         # a profile by name is of its own GPU and model, whatever the defaults of the others are
         option = fleet.pools[0].option
         asked |= {"gpu": [option.gpu.name], "model": option.model.name}
-    explanation = [line for k in range(len(plan.pools)) for line in (explained_size(fleet, k), *fleet.tightness(k))]
-    explanation += fleet.summary()
-    spare = fleet.headroom()
-    explanation.append(
-        f"The fleet keeps its promises at least up to {format_count(spare * fleet.rate)} requests/s ({spare:.2f}x)."
-    )
     method = find_method(question.method)
-    notes = (
-        None if method.caveat is None else Remark("caveat", {"text": method.caveat}),
-        *solved.notes,
-        *notes_of(fleet),
-        *fleet.notes(),
-        None if sure is None else sure_remark(sure),
-        *cliffs_of(fleet),
-        solved.unproven,
-    )
+    explanation: list[str] = []
+    notes: list[Remark | None] = [speculation_remark(question, pool) for pool in fleet.pools]
+    if question.search.words != "page":
+        explanation = [line for k in range(len(plan.pools)) for line in (explained_size(fleet, k), *fleet.tightness(k))]
+        spare = fleet.headroom()
+        told_spare = f"{format_count(spare * fleet.rate)} requests/s ({spare:.2f}x)"
+        explanation += [*fleet.summary(), f"The fleet keeps its promises at least up to {told_spare}."]
+        notes = [
+            None if method.caveat is None else Remark("caveat", {"text": method.caveat}),
+            *solved.notes,
+            *notes_of(fleet),
+            *fleet.notes(),
+            None if sure is None else sure_remark(sure),
+            *cliffs_of(fleet),
+            solved.unproven,
+        ]
     told = replace(plan, inputs=asked, explanation=tuple(explanation), caches=fleet.caches(), overload=fleet.overload())
     return told.saying(
         assumptions=_once(assumptions_of(fleet, method.feels_bursts)),

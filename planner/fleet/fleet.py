@@ -468,6 +468,10 @@ class Shape:
         """
         raise NotImplementedError
 
+    def may_cost_less(self, question: CompiledQuestion, usd_per_hour: float) -> bool:
+        """Whether :meth:`solve` may find a fleet for less than so much, where that is told sooner."""
+        return True
+
     def stands(self, pools: Sequence[SavedPool]) -> bool:
         """Whether the pools of a plan file are of this shape."""
         raise NotImplementedError

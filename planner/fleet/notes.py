@@ -132,9 +132,9 @@ def notes_of(fleet: Fleet) -> Iterator[Remark]:
     """Findings worth knowing, of any shape."""
     if fleet.question.traffic.own_rate and sum(p.bought for p in fleet.pools) <= SMALL_FLEET:
         yield Remark("small_fleet", {"rate": fleet.rate})
-    if not fleet.question.search.brief and (other := fleet.other_growth()) is not None:
+    if fleet.question.search.words != "brief" and (other := fleet.other_growth()) is not None:
         yield other
-    if not fleet.question.search.brief and (hours := hours_told(fleet)) is not None:
+    if fleet.question.search.words != "brief" and (hours := hours_told(fleet)) is not None:
         yield hours
     yield from deaths_of(fleet)
     for pool in fleet.pools:
@@ -284,9 +284,11 @@ def hours_told(fleet: Fleet) -> Remark | None:
     traffic = fleet.question.traffic
     workload, trace = traffic.workload, traffic.workload.recorded
     known = workload.intervals
+    if not traffic.own_rate:
+        return None
     if known is None and trace is not None and trace.stretches is None:
         known = Intervals.of(trace.times_s)
-    if known is None or not traffic.own_rate or known.width_s > HOUR_S or HOUR_S % known.width_s:
+    if known is None or known.width_s > HOUR_S or HOUR_S % known.width_s:
         return None
     each = round(HOUR_S / known.width_s)
     whole = known.counts.size // each

@@ -69,6 +69,8 @@ class FleetProblem(SearchGrid):
             )
         self.units = UNITS if self.fleet_promises else 1
         self.evaluations = 0
+        # whether it is asked alone if a fleet may cost less than another
+        self.roughly = False
         # promises that failed at any size, for the explanation of an infeasible answer
         self.shortfalls: list[Shortfall] = []
         # those of pools that were not set up, roughly; None = all are
@@ -145,16 +147,39 @@ class FleetProblem(SearchGrid):
         stock = self._most_gpus(self.option(k)) if limited else None
         # what costs less than the bound is refused unasked
         below, asked = price.most_below(float(self.option_bounds[k // self.units, i, j])), self._refused.get(key, 0)
+        if (known := self._least_known(key, limited)) > price.cost_of_need(max(asked, below) + 1):
+            room = min(room, known)
         limits = [price.most_below(room)] if room < math.inf else self._step(key, below, asked)
         if limits or stock is not None:
             most = min(limits if stock is None else [*limits, price.most_within(stock)])
-            if most <= max(asked, below) or not self.keeps(key, most):
+            if most <= max(asked, below) or not self.keeps(key, most, sure=self.roughly and self._is_short(key, most)):
                 # one that is asked again may be beyond help
                 hopeless = asked > 0 and self._is_hopeless(key)
                 self._refused[key] = max(most, asked, below)
                 return (math.inf, True) if hopeless else (price.cost_of_need(self._refused[key] + 1), False)
+            if self.roughly:
+                return price.cost_of_need(most), True
         pool = self.candidate(i, j, k, float(most) if limits or stock is not None else None)
         return (math.inf if pool is None else pool.cost_usd_per_hour), True
+
+    def _is_short(self, key: Edge, replicas: int) -> bool:
+        """Whether the requests of one pool for all are so few that all of them decide rows beside a plan too."""
+        built = self.build(key[0], key[1], key[2] // self.units) if key[:2] == (0, len(self.states) - 1) else None
+        return built is not None and built[2].is_short(self.rate, replicas)
+
+    def _least_known(self, key: Edge, limited: bool) -> float:
+        """What the cheapest known pool costs that stands for one of this choice wherever it may be [USD/hour]: between the same
+        states, of as many late requests, and within a stock of the same GPUs at one price each."""
+        i, j, k = key
+        gpu, price, found = self.option(k).gpu.name, self.option(k).price, math.inf
+        for other in range(k % self.units, len(self.options) * self.units, self.units):
+            if (pool := self._pools.get((i, j, other))) is None:
+                continue
+            own = pool.option.price
+            alike = (own.usd_per_gpu_hour, own.spot_usd_per_gpu_hour) == (price.usd_per_gpu_hour, None)
+            if not limited or (pool.option.gpu.name == gpu and alike and price.spot_usd_per_gpu_hour is None):
+                found = min(found, pool.cost_usd_per_hour)
+        return found
 
     def _step(self, key: Edge, below: int, asked: int) -> list[int]:
         """How many replicas an engine is asked about before any fleet is known, one number or none: a step beyond those it is
@@ -203,11 +228,10 @@ class FleetProblem(SearchGrid):
         that all requests do not refuse, the cheapest first."""
         top, asked = len(self.states) - 1, dict(self._refused)
         asked |= {key: pool.size.replicas - 1 for key, pool in self._pools.items() if pool is not None}
-        for least, (i, j, k), n in sorted(
-            (self.option(k).price.cost_of_need(n), (i, j, k), n) for (i, j, k), n in asked.items()
-        ):
+        costs = sorted((self.option(key[-1]).price.cost_of_need(n), key, n) for key, n in asked.items())
+        for _, (i, j, k), n in costs:
             price = self.option(k).price
-            if (i, j) != (0, top) or least >= cost * (1.0 - 1e-9) or k != self.whole(k // self.units):
+            if (i, j) != (0, top) or n > price.most_below(cost) or k != self.whole(k // self.units):
                 continue
             if n <= price.most_below(float(self.option_bounds[k // self.units, i, j])):
                 continue

@@ -97,6 +97,20 @@ def _solve(problem: FleetProblem, limited: bool) -> Found:
     return Found(_pools(problem, best.path), one[0] if one else None, best, single, problem.fleets())
 
 
+def may_cost_less(problem: FleetProblem, usd_per_hour: float) -> bool:
+    """Whether a fleet may cost less than so much: one question an engine, which is not sized."""
+    problem.roughly = True
+    limited = not problem.fleet_promises
+    ask, best = partial(problem.ask, limited=limited), (usd_per_hour, None)
+    for pools in sorted({1, problem.inputs.pools}):
+        if pools > 1:
+            problem.open_grid()
+        search = PoolSearch(*problem.known(), ask, _stock(problem, limited), problem.stops)
+        if search.run(pools, best).path is not None:
+            return True
+    return problem.stops()
+
+
 def tried(problem: FleetProblem, found: Found) -> Found:
     """The one pool where a fleet of several that was found keeps the promises less often: draws that were searched spared it."""
     pools, one = found.pools, found.one_pool

@@ -5,8 +5,10 @@ Users ask less often the slower the fleet is that is bought for them.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -34,24 +36,26 @@ ENDS = (512, 8192)
 """Token budgets at which engines are compared."""
 
 
+def least_costs(question: CompiledQuestion) -> Iterator[tuple[float, bool]]:
+    """Costs that no pool of an engine stays below, ascending [USD/hour], and when asked for the next whether that engine keeps the
+    promises idle; none where no engine holds the model or has a price."""
+    # the ends of what a search tries tell engines apart; all of it would take as long as a plan
+    inputs = replace(question.inputs, token_budget=question.inputs.token_budget or ENDS, pools=1)
+    with suppress(InputError):
+        problem = FleetProblem(replace(question, inputs=inputs))
+        for k in np.argsort(problem.option_bounds[:, 0, -1], kind="stable").tolist():
+            bound = float(problem.option_bounds[k, 0, -1])
+            if math.isfinite(bound):
+                yield bound, False
+                yield bound, (idle := problem.idle(0, 1, k)) is None or idle.excess <= 1.0
+
+
 def least_cost(question: CompiledQuestion) -> float:
     """A cost that no pool of an engine which keeps the promises idle stays below [USD/hour].
 
     Infinite where no engine holds the model, has a price, or keeps the promises for one request alone.
     """
-    # the ends of what a search tries tell engines apart; all of it would take as long as a plan
-    inputs = replace(question.inputs, token_budget=question.inputs.token_budget or ENDS, pools=1)
-    try:
-        problem = FleetProblem(replace(question, inputs=inputs))
-    except InputError:
-        return math.inf
-    for k in np.argsort(problem.option_bounds[:, 0, -1], kind="stable").tolist():
-        bound = float(problem.option_bounds[k, 0, -1])
-        if math.isinf(bound):
-            break
-        if (idle := problem.idle(0, 1, k)) is None or idle.excess <= 1.0:
-            return bound
-    return math.inf
+    return next((bound for bound, keeps in least_costs(question) if keeps), math.inf)
 
 
 def cheapest_types(question: CompiledQuestion, most: int = MOST_TYPES) -> tuple[str, ...]:
@@ -69,12 +73,20 @@ def cheapest_types(question: CompiledQuestion, most: int = MOST_TYPES) -> tuple[
     tuple of str
         Canonical names. A type needs a price, room for the model, and to keep the promises for one request alone.
     """
-    found = []
+    waiting = []
     for name in gpus():
-        cost = least_cost(replace(question, inputs=replace(question.inputs, gpu=(name,), profile=None)))
-        if math.isfinite(cost):
-            found.append((cost, name))
-    return tuple(name for _, name in sorted(found)[:most])
+        bounds = least_costs(replace(question, inputs=replace(question.inputs, gpu=(name,), profile=None)))
+        waiting += [(bound, name, keeps, bounds) for bound, keeps in itertools.islice(bounds, 1)]
+    found: list[str] = []
+    heapq.heapify(waiting)
+    # whether dearer types keep them is not asked once there are enough
+    while waiting and len(found) < most:
+        _, name, keeps, bounds = heapq.heappop(waiting)
+        if keeps:
+            found.append(name)
+        elif (after := next(bounds, None)) is not None:
+            heapq.heappush(waiting, (after[0], name, after[1], bounds))
+    return tuple(found)
 
 
 def _quickest_types(question: CompiledQuestion) -> tuple[str, ...]:

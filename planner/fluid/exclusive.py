@@ -548,33 +548,27 @@ def theta_age_aware(survival: Any = None, alpha_ratio: Any = 0, outputs: Any = N
     AgeAware(T=24, theta=0.3217821782178218, cost=90.12307692307692, mu_O=64.0)
     """
     need((survival is None) != (outputs is None), "give either survival or outputs")
-    counts: NDArrayInt | None = None
-    if outputs is not None:
-        values = outputs if isinstance(outputs, np.ndarray) else list(outputs)
-        if weights is None:
-            lengths, _ = _sample(values, None)
-            # whole numbers: #{O > t}, so that sums are exact
-            counts = (lengths.size - np.concatenate([[0], np.cumsum(np.bincount(lengths))[1:-1]])).astype(np.int64)
-            s = counts / lengths.size
-        else:
-            s = survival_sample(values, weights)
-    else:
-        s = np.asarray(survival, dtype=np.float64)
+    law: Any
+    if outputs is None:
+        law = s = np.asarray(survival, dtype=np.float64)
         falls = s.ndim == 1 and s.size and abs(s[0] - 1.0) < 1e-9 and np.all(np.diff(s) <= 1e-12) and np.all(s >= 0.0)
         need(falls, "survival must start at S(0) = 1, not increase and not fall below 0")
+    elif weights is not None:
+        law = survival_sample(outputs, weights)
+    else:
+        lengths, _ = _sample(outputs, None)
+        # whole numbers: #{O > t}, so that sums are exact
+        law = (lengths.size - np.concatenate([[0], np.cumsum(np.bincount(lengths))[1:-1]])).astype(np.int64)
     infinite = isinstance(alpha_ratio, float) and math.isinf(alpha_ratio)
     ratio = Fraction(0) if infinite else exact(alpha_ratio, "alpha_ratio")
     need(ratio >= 0, f"alpha_ratio must be >= 0, got {alpha_ratio!r}")
-    positive = np.flatnonzero(s > 0.0)
-    last = int(positive[-1]) + 1  # a phase this long empties every slot
-    mean = float(counts.sum() / counts[0]) if counts is not None else float(s.sum())
+    last = int(np.flatnonzero(law > 0)[-1]) + 1  # a phase this long empties every slot
+    mean = float(law.sum() / law[0])
     if infinite:
         return AgeAware(last, 1.0, math.inf, mean)
-    law: Any = counts if counts is not None else s
 
     def generations(T: int) -> Fraction:
-        total = law[::T].sum()
-        return Fraction(int(total), int(law[0])) if counts is not None else Fraction(float(total))
+        return Fraction(law[::T].sum().item()) / Fraction(law[0].item())
 
     a = float(ratio)
     best, candidates = math.inf, []

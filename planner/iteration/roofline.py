@@ -5,13 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from planner.engines import engine as find_engine
 from planner.engines import engines
 from planner.errors import InputError
-from planner.iteration.constants import BANDS, CONSTANTS
 from planner.iteration.model import IterationModel
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
+from planner.shared.documents import shipped
+
+_FITTED = shipped(Path(__file__).with_name("constants.yaml"))
+
+CONSTANTS: Mapping[str, float] = {name: float(value) for name, value in _FITTED["constants"].items()}
+"""Shares of the data sheet [1] and times [s], fitted by ``python -m benchmarks.accuracy fit``; the file says from what."""
+
+BANDS: Mapping[str, float] = _FITTED["bands"]
+"""Half-widths by kind of estimate [1], of the same fit."""
 
 TILE_TOKENS = 128
 ACTIVATION_BYTES = 2.0
@@ -251,7 +260,7 @@ def roofline(
     :class:`~planner.iteration.model.IterationModel` with m = 66, :math:`h_m = 4\,\mu s\,q\,layers/SMs` and
     :math:`e_m = 0.9\,a\,m\,SMs/q`; elsewhere the two kernels add up, because nothing else was measured.
 
-    The shares s and the launch times are fitted: :mod:`planner.iteration.constants` says from how much. params and
+    The shares s and the launch times are fitted: ``constants.yaml`` says from how much. params and
     bytes are one GPU's share and exclude embedding and head. A share s_x of the products (``exposed``) is not hidden by
     streaming the weights: without it batches around the knee, where both take as long, come out 10 to 25% fast. Where a
     board's power limit is low for its matrix rate, the rate is that of :func:`power_share`. Mixture of experts: the experts'
@@ -460,7 +469,7 @@ def _dispatch_bytes(model: ModelSpec, places: int) -> float:
 
 
 def band_kind(gpu: GpuSpec, model: ModelSpec, engine: str | None = None) -> str:
-    """Kind of case an estimate belongs to, a key of :data:`planner.iteration.constants.BANDS`.
+    """Kind of case an estimate belongs to, a key of :data:`BANDS`.
 
     Kernels alone are surer than servers, dense models than mixtures of experts, NVIDIA's data-centre GPUs than others.
     """

@@ -6,12 +6,12 @@ from planner.catalog.kv import BLOCK_TOKENS
 from planner.errors import InputError
 from planner.methods.base import Method, PoolModel, Prediction, replica_of, unstable
 from planner.methods.joint import Together
-from planner.predict.batch import Lengths
 from planner.predict.closed import ClosedReplica
 from planner.predict.records import Replicas
 from planner.predict.traffic import PoolTraffic
 from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
+from planner.workload.pools import Lengths
 
 WAITING = 0.002
 """Share of requests that wait for a slot or for memory from which their waits are in P99 TTFT, which is rough then."""
@@ -78,10 +78,8 @@ class Closed(Method):
         """See :meth:`planner.methods.base.Method.pool`."""
         if not routing.by_rate_per_replica:
             raise InputError(f"routing {routing.name}: method {self.name} knows random alone", "Give --routing random.")
-        profile, law = engine.profile, arrivals.law
-        lengths = Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share)
         replica = replica_of(engine, setup, block=BLOCK_TOKENS, reserve=False)
-        return ClosedPool(lengths, replica, profile.api_overhead_s)
+        return ClosedPool(arrivals.law, replica, engine.profile.api_overhead_s)
 
 
 METHOD = Closed()

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.iteration.model import IterationModel
 from planner.iteration.speculation import Speculation
 from planner.methods.base import METRICS, Method, Prediction, replica_of
 from planner.methods.replayed import Played, ReplayPool
@@ -152,23 +153,6 @@ STEPS_DRAWN = (101, 102)
 """Ordinals of the draws of a request's steps."""
 
 
-def engine_in_steps(
-    option: EngineOption, setup: ReplicaSetup, speculation: Speculation
-) -> tuple[EngineOption, ReplicaSetup]:
-    """An engine and its settings in units of what a step yields."""
-    u = speculation.tokens_per_step
-    profile = replace(option.profile, iteration=option.profile.iteration.in_units(u))
-    return (
-        replace(
-            option,
-            profile=profile,
-            token_budget=max(1, int(option.token_budget / u)),
-            shared_prefix=option.shared_prefix / u,
-        ),
-        replace(setup, kv_tokens=setup.kv_tokens / u),
-    )
-
-
 class SpeculatingPool(ReplayPool):
     """A pool whose engines speculate: everything is counted in what a step yields on average.
 
@@ -182,7 +166,7 @@ class SpeculatingPool(ReplayPool):
     traffic
         The pool's requests, in tokens.
     engine
-        One of its replicas and the gateway, in units: :func:`engine_in_steps`.
+        One of its replicas and the gateway, in tokens.
     overhead_s
         As for :class:`ReplayPool`.
     speculation
@@ -190,8 +174,17 @@ class SpeculatingPool(ReplayPool):
     """
 
     def __init__(self, traffic: PoolTraffic, engine: Replicas, overhead_s: float, speculation: Speculation) -> None:
+        u = speculation.tokens_per_step
+        assert isinstance(engine.iteration, IterationModel)
+        engine = replace(
+            engine,
+            iteration=engine.iteration.in_units(u),
+            token_budget=max(1, int(engine.token_budget / u)),
+            kv_tokens=engine.kv_tokens / u,
+            shared_prefix=engine.shared_prefix / u,
+        )
         super().__init__(traffic, engine, overhead_s)
-        self.speculation, self.tokens_per_unit = speculation, speculation.tokens_per_step
+        self.speculation, self.tokens_per_unit = speculation, u
 
     def capacity_of(self, law: PoolLaw) -> float:
         """See :class:`ReplayPool`: with as many steps as requests take on average."""
@@ -239,13 +232,10 @@ class Mixed(Method):
         self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic
     ) -> ReplayPool:
         """See :meth:`planner.methods.base.Method.pool`."""
-        speculation = engine.speculation
-        if speculation is not None:
-            engine, setup = engine_in_steps(engine, setup, speculation)
         replica = replica_of(engine, setup, routing=routing.name, image_s=engine.image_s)
         overhead_s = engine.profile.api_overhead_s
-        if speculation is not None:
-            return SpeculatingPool(arrivals, replica, overhead_s, speculation)
+        if engine.speculation is not None:
+            return SpeculatingPool(arrivals, replica, overhead_s, engine.speculation)
         kind = ReplayPool if arrivals.fleet.sending.population is None else PopulationPool
         return kind(arrivals, replica, overhead_s)
 

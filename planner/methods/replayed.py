@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from planner.iteration.model import IterationModel
 from planner.methods.base import METRICS, PoolModel, Prediction, unstable
 from planner.methods.joint import Together
-from planner.predict.batch import Lengths
 from planner.predict.bounds import idle_latency, max_throughput
 from planner.predict.records import Floats, Limit, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
@@ -23,7 +22,7 @@ from planner.promise import GOODPUT, MEAN, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
 from planner.shared.kept import once
 from planner.units import format_duration
-from planner.workload.pools import PoolLaw, images_of
+from planner.workload.pools import Lengths, PoolLaw
 from planner.workload.sending import Clients
 from planner.workload.sessions import Sessions
 
@@ -196,7 +195,7 @@ class ReplayPool(PoolModel):
         """Largest stable rate of a replica that gets given requests, in the fluid limit, at `slow` = 1 [1/s]."""
         if self._told_capacity is not None:
             return self._told_capacity(law)
-        return max_throughput(lengths_of(law), self._as_told).per_s
+        return max_throughput(law, self._as_told).per_s
 
     def grown(self, growth: str) -> PoolModel | None:
         """See :class:`PoolModel`."""
@@ -320,16 +319,15 @@ class ReplayPool(PoolModel):
         """See :class:`PoolModel`: in closed form, but for :data:`ROOTS` roots of those of :data:`ALONE` that may be late."""
         if type(self) is not ReplayPool or self.engine.engine != "mixed" or not self._limits_say_all(promises):
             return None
-        lengths = lengths_of(law)
-        first, tpot = idle_latency(lengths, replace(self.engine, wake_s=0.0))
-        first, several = first + self.overhead_s, lengths.decodes > 0.0
-        found = {"ttft_s": first, "tpot_s": tpot, "e2e_s": first + np.where(several, lengths.decodes * tpot, 0.0)}
+        first, tpot = idle_latency(law, replace(self.engine, wake_s=0.0))
+        first, several = first + self.overhead_s, law.decodes > 0.0
+        found = {"ttft_s": first, "tpot_s": tpot, "e2e_s": first + np.where(several, law.decodes * tpot, 0.0)}
         told: list[tuple[Promise, float]] = []
         sure = False
         for p in promises if {p.kind for p in promises} <= {*METRICS} and several.any() else ():
             counted = several if p.metric == "tpot_s" else slice(None)
             least = p.quantile - min(ROOTS * math.sqrt((1.0 - p.quantile) / ALONE), 0.5 * p.quantile)
-            low, value = weighted_quantiles(found[p.metric][counted], lengths.weight[counted], (least, p.quantile))
+            low, value = weighted_quantiles(found[p.metric][counted], law.weight[counted], (least, p.quantile))
             told, sure = [*told, (p, value)], sure or low > p.limit_s
         return max(told, key=lambda row: row[1] / row[0].limit_s) if sure else None
 
@@ -423,7 +421,7 @@ class ReplayPool(PoolModel):
         sent = sent - passed[stretch] + end[stretch]
         # whatever their order in the file: a fixed sequence over their weights (golden section)
         place = np.mod((np.arange(count) + 0.5) * 0.6180339887498949, 1.0)
-        row = np.searchsorted(np.cumsum(jobs.weight / jobs.weight.sum()), place).clip(max=jobs.rows - 1)
+        row = np.searchsorted(np.cumsum(jobs.weight / jobs.weight.sum()), place).clip(max=jobs.input_tokens.size - 1)
         order = np.argsort(np.concatenate([times, sent]), kind="stable")
         weight = np.ones(requests.size) if requests.weight is None else requests.weight
 
@@ -713,7 +711,7 @@ class ReplayPool(PoolModel):
             slot_occupancy=load if prefills else min(running / self.engine.slots, 1.0),
             mean_running=running,
             wait_probability=float(weight[waited > self.full_iteration_s].sum() / max(float(weight.sum()), 1e-300)),
-            warnings=(*self._too_few(weight, quantiles), *self._held_back(played)),
+            warnings=tuple(self._warnings(played, weight, quantiles)),
             together=Together.of(ttft, tpot, e2e, weight) if self.joint else None,
             means={
                 name: float(np.average(values, weights=own)) if values.size else math.nan
@@ -771,20 +769,14 @@ class ReplayPool(PoolModel):
         seen = 0.0 if images is None else self.engine.image_s * float(np.max(images))
         return seen + float(it.time(slots, context, tokens, 0.5 * tokens * tokens))
 
-    def _too_few(self, weight: Floats, quantiles: Sequence[float]) -> tuple[str, ...]:
-        """What is said where hardly any request lies beyond a quantile that was asked for."""
+    def _warnings(self, played: Played, weight: Floats, quantiles: Sequence[float]) -> Iterator[str]:
+        """What is said where hardly any request lies beyond a quantile that was asked for, or clients hold requests back."""
         if self.traffic.recorded and weight.size * (1.0 - 0.99) < FEWEST_BEYOND and max(quantiles) >= 0.99:
-            return (f"{weight.size:,} requests are few for P99: a longer trace would say more",)
-        return ()
-
-    def _held_back(self, played: Played) -> tuple[str, ...]:
-        """What is said where clients hold requests back."""
-        if math.isinf(self.traffic.fleet.sending.in_flight):
-            return ()
-        waited = float(np.mean(played.run.sent_s - played.requests.arrival_s))
-        if waited < 1e-3:
-            return ()
-        return (f"requests wait {format_duration(waited)} with their clients on average, which no latency here counts",)
+            yield f"{weight.size:,} requests are few for P99: a longer trace would say more"
+        if math.isfinite(self.traffic.fleet.sending.in_flight):
+            waited = float(np.mean(played.run.sent_s - played.requests.arrival_s))
+            if not waited < 1e-3:
+                yield f"requests wait {format_duration(waited)} with their clients on average, which no latency here counts"
 
 
 def _beyond(run: Run, requests: Requests, decodes: Floats, limit: Limit) -> float:
@@ -792,11 +784,6 @@ def _beyond(run: Run, requests: Requests, decodes: Floats, limit: Limit) -> floa
     # what is never answered is nan
     late = ~(run.taken_s(limit.metric, decodes) <= limit.limit_s)
     return float(np.count_nonzero(late) if requests.weight is None else requests.weight[late].sum())
-
-
-def lengths_of(law: PoolLaw) -> Lengths:
-    """The lengths of a pool's requests, as closed forms take them."""
-    return Lengths(law.input_tokens, law.output_tokens, law.weight, law.cached_share, images_of(law))
 
 
 def slowed(engine: Replicas, slow: float) -> Replicas:

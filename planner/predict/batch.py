@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,73 +11,9 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict.records import Replicas
-from planner.workload.pools import own_tokens
+from planner.workload.pools import Lengths, own_tokens
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Lengths:
-    """Joint law of the lengths of requests, a row each.
-
-    Parameters
-    ----------
-    input_tokens, output_tokens
-        Lengths, > 0; may be fractional [tokens], shape (rows,).
-    weight
-        Relative weights, with a positive sum, shape (rows,).
-    cached_share
-        Share of each prompt that the prefix cache supplies, in [0, 1) [1], shape (rows,) or (1,).
-    images
-        Images of each prompt, shape (rows,) or (1,).
-
-    Raises
-    ------
-    InputError
-        If they cannot be, naming the field.
-    """
-
-    input_tokens: Array
-    output_tokens: Array
-    weight: Array
-    cached_share: Array
-    images: Array = field(default_factory=lambda: np.zeros(1))
-
-    def __post_init__(self) -> None:
-        for name in ("input_tokens", "output_tokens", "weight", "cached_share", "images"):
-            values = np.atleast_1d(np.asarray(getattr(self, name), dtype=np.float64))
-            if not values.size or values.ndim != 1 or not np.all(np.isfinite(values)) or values.min() < 0.0:
-                raise InputError(f"{name}: must be a row of finite numbers that are not negative")
-            if values.size not in (self.rows, 1 if name in ("cached_share", "images") else self.rows):
-                raise InputError(f"{name}: {values.size} rows, but input_tokens has {self.rows}")
-            object.__setattr__(self, name, values)
-        if not self.weight.sum() > 0.0:
-            raise InputError("weight: must have a positive sum")
-        if not self.cached_share.max() < 1.0:
-            raise InputError("cached_share: must lie in [0, 1)")
-        if not float(self.weight @ self.new_tokens) > 0.0:
-            raise InputError("input_tokens: their mean must be positive")
-
-    @property
-    def rows(self) -> int:
-        """Rows."""
-        return int(np.size(self.input_tokens))
-
-    @property
-    def new_tokens(self) -> Array:
-        """Prompt tokens to compute [tokens], shape (rows,)."""
-        return (1.0 - self.cached_share) * self.input_tokens
-
-    @property
-    def decodes(self) -> Array:
-        """Decode steps, one fewer than output tokens, shape (rows,)."""
-        return np.maximum(self.output_tokens - 1.0, 0.0)
-
-    @property
-    def pairs(self) -> Array:
-        """Query-key pairs of the prefill, the cached part as its past; however it is cut in chunks; shape (rows,)."""
-        new = self.new_tokens
-        return self.cached_share * self.input_tokens * new + 0.5 * new * (new + 1.0)
 
 
 class Moments:
@@ -280,7 +215,7 @@ def engine_of(lengths: Lengths, replicas: Replicas) -> Engine:
     Raises
     ------
     InputError
-        If the engine is not mixed batching under a finite token budget, or an iteration takes no time.
+        If the engine is not mixed batching under a finite token budget, or neither an iteration nor a prompt takes any time.
     """
     iteration = mixed_model(replicas)
     if not (1.0 <= replicas.token_budget < math.inf and replicas.slots >= 1.0 and replicas.kv_tokens > 0.0):
@@ -288,8 +223,12 @@ def engine_of(lengths: Lengths, replicas: Replicas) -> Engine:
     if not iteration.t0 + iteration.w + iteration.b + iteration.c > 0.0:
         raise InputError("iteration: it must take time, but t0, w, b and c are all 0")
     p = lengths.weight / lengths.weight.sum()
-    own_s = replicas.request_s + replicas.image_s * float((p * lengths.images).sum())
-    iteration = iteration.with_requests(own_s, float(p @ lengths.decodes), float(p @ lengths.new_tokens))
+    new = float(p @ lengths.new_tokens)
+    if not new > 0.0:
+        raise InputError("input_tokens: their mean must be positive")
+    seen = 0.0 if lengths.images is None else float((p * lengths.images).sum())
+    own_s = replicas.request_s + replicas.image_s * seen
+    iteration = iteration.with_requests(own_s, float(p @ lengths.decodes), new)
     moments = Moments(lengths, iteration, replicas.shared_prefix, replicas.block)
     budget = replicas.token_budget / iteration.rows
     free = replicas.kv_tokens - replicas.shared_prefix // replicas.block * replicas.block

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from planner.predict.backlog import PromptSums, fixed_count_backlog
-from planner.predict.batch import Engine, Lengths, engine_of, mixed_model
+from planner.predict.batch import Engine, engine_of, mixed_model
 from planner.predict.records import Replicas
+from planner.workload.pools import Lengths
 
 Array = NDArray[np.float64]
 
@@ -231,7 +232,7 @@ def idle_latency(lengths: Lengths, replicas: Replicas) -> tuple[Array, Array]:
     --------
     >>> from planner.iteration.model import IterationModel
     >>> engine = Replicas(1, IterationModel(t0=2e-3, b=1e-5), token_budget=512.0)
-    >>> ttft, tpot = idle_latency(Lengths([1024.0], [11.0], [1.0], [0.0]), engine)
+    >>> ttft, tpot = idle_latency(Lengths(*np.array([[1024.0], [11.0], [1.0], [0.0]])), engine)
     >>> round(float(ttft[0]), 6), round(float(tpot[0]), 6)
     (0.01424, 0.00201)
     """
@@ -240,7 +241,8 @@ def idle_latency(lengths: Lengths, replicas: Replicas) -> tuple[Array, Array]:
     chunk = np.minimum(new, replicas.token_budget)
     full = np.maximum(np.ceil(new / np.maximum(chunk, 1e-300)) - 1.0, 0.0)
     rest = new - full * chunk
-    ttft = replicas.request_s + replicas.wake_s + replicas.image_s * lengths.images + np.zeros_like(new)
+    seen = np.zeros_like(new) if lengths.images is None else replicas.image_s * lengths.images
+    ttft = replicas.request_s + replicas.wake_s + seen
     for j in range(int(full.max()) + 1):
         begun, size = past + j * chunk, np.where(full > j, chunk, rest)
         lasts = model.time(0.0, 0.0, size, size * (begun + 0.5 * (size + 1.0)), 0.0, begun + size)

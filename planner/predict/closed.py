@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 
 from planner.errors import InputError
 from planner.predict.backlog import MOST_LOAD, Backlog, PromptSums, solve_backlog
-from planner.predict.batch import Engine, Lengths, Moments, engine_of
+from planner.predict.batch import Engine, Moments, engine_of
 from planner.predict.bounds import MaxThroughput, fluid, idle_latency, saturation
 from planner.predict.fluctuations import LifeSpectra
 from planner.predict.records import COLD_AFTER_S, Replicas
 from planner.queueing.normal import normal_cdf, normal_quantile
+from planner.workload.pools import Lengths
 
 Array = NDArray[np.float64]
 
@@ -265,7 +266,7 @@ class ClosedReplica:
     Examples
     --------
     >>> from planner.iteration.model import IterationModel
-    >>> law = Lengths([1000.0], [201.0], [1.0], [0.0])
+    >>> law = Lengths(*np.array([[1000.0], [201.0], [1.0], [0.0]]))
     >>> engine = Replicas(1, IterationModel(t0=2e-3, w=5e-3, b=24e-6), slots=256.0, token_budget=2048.0)
     >>> replica = ClosedReplica(law, engine)
     >>> replica.limit.binding, round(replica.limit.per_s, 1)

@@ -9,14 +9,15 @@ and applies its effects at its end. The rules (what holds memory when, who is ev
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from planner.errors import FleetOptError
+from planner.routing import find_routing
 
 if TYPE_CHECKING:
     from planner.iteration.model import IterationModel
@@ -92,44 +93,38 @@ by_prompt: Callable[[Request], tuple[float, ...]] = attrgetter("input_tokens", "
 
 
 class WaitingQueue:
-    """Requests waiting at a node, always in the order of one key. The head is at the end of the list: popping is O(1)."""
+    """Requests waiting at a node, always in the order of one key."""
 
     __slots__ = ("_items", "_key")
 
     def __init__(self, key: Callable[[Request], tuple[float, ...]] = by_arrival) -> None:
         self._key = key
-        self._items: list[tuple[tuple[float, ...], Request]] = []
+        self._items: list[Request] = []
 
     def order_by(self, key: Callable[[Request], tuple[float, ...]]) -> None:
         """Use `key` from now on; keys must differ between requests (put the index last)."""
         if key is not self._key:
-            self._key, requests, self._items = key, list(self), []
-            for request in requests:
-                self.push(request)
+            self._key = key
+            self._items.sort(key=key)
 
     def push(self, request: Request) -> None:
         """Add one at its place."""
-        insort(self._items, (tuple(-x for x in self._key(request)), request), key=lambda item: item[0])
+        insort(self._items, request, key=self._key)
 
     @property
     def head(self) -> Request:
         """The first request."""
-        return self._items[-1][1]
+        return self._items[0]
 
     def remove(self, request: Request) -> None:
-        """Remove one request, wherever it stands."""
-        key = tuple(-x for x in self._key(request))
-        position = bisect_left(self._items, key, key=lambda item: item[0])
-        if position < len(self._items) and self._items[position][1] is request:
-            del self._items[position]
-            return
-        raise ValueError(f"{request!r} is not waiting")
+        """Remove one request, wherever it stands; ValueError where it does not wait."""
+        self._items.remove(request)
 
     def __len__(self) -> int:
         return len(self._items)
 
     def __iter__(self) -> Iterator[Request]:
-        return (request for _, request in reversed(self._items))
+        return iter(self._items)
 
 
 @dataclass(slots=True)
@@ -216,6 +211,9 @@ class Node:
     capacity
         KV memory [tokens]; ``math.inf`` = unlimited.
     """
+
+    dead = False
+    """Whether gateways pass it by."""
 
     def __init__(self, policy: Policy, iteration: IterationTime, capacity: float = math.inf) -> None:
         self.policy = policy
@@ -371,6 +369,11 @@ class Node:
         return len(self.residents) + len(self.waiting)
 
     @property
+    def tokens_held(self) -> float:
+        """What gateways see of its memory [tokens]."""
+        return self.held
+
+    @property
     def soonest(self) -> float:
         """When it does something next [s]; inf = it sleeps."""
         return min(self.end, self.due)
@@ -429,6 +432,63 @@ class Node:
         self.resident_s += self._duration * residents
         self.report = Report(self.now, self._duration, residents, emitted, completed)
         self.now = self.due = end
+
+
+Kind = TypeVar("Kind", bound=Node)
+
+
+class Gateway(Generic[Kind]):
+    """Nodes of a pool and what chooses among them.
+
+    Parameters
+    ----------
+    nodes
+        The nodes.
+    routing
+        A name of :data:`planner.routing.ROUTINGS`.
+    slots
+        Requests with which a node is full, where all wait in one queue.
+    """
+
+    def __init__(self, nodes: Sequence[Kind], routing: str, slots: float) -> None:
+        self.nodes, self.rule, self.slots = nodes, find_routing(routing), slots
+        self.sent = self.queued = 0
+        self.waiting: list[tuple[int, int, Request]] = []  # in one queue for all: (class, number, request)
+
+    def alive(self) -> list[Kind]:
+        """Nodes that are up."""
+        return [node for node in self.nodes if not node.dead]
+
+    def room(self) -> bool:
+        """Whether a request need not wait in the common queue."""
+        return not self.rule.one_queue or any(node.in_system < self.slots for node in self.alive())
+
+    def queue(self, request: Request, rank: int = 0) -> None:
+        """A request joins the common queue."""
+        heappush(self.waiting, (rank, self.queued, request))
+        self.queued += 1
+
+    def choose(self, draw: Callable[[int, int], int]) -> Kind:
+        """Which of the nodes that are up takes a request; ``draw(number, below)`` is its draw of that number."""
+        alive = self.alive()
+        self.sent += 1
+        if self.rule.in_turn:
+            return alive[(self.sent - 1) % len(alive)]
+
+        def value(node: Kind) -> float:
+            return node.tokens_held if self.rule.least == "tokens" else node.in_system
+
+        if self.rule.candidates is None:
+            values = [value(node) for node in alive]
+            least = min(values)
+            ties = [node for node, own in zip(alive, values, strict=True) if own == least]
+            return ties[draw(0, len(ties))]
+        i = draw(0, len(alive))
+        if self.rule.candidates == 1 or len(alive) == 1:
+            return alive[i]
+        j = draw(1, len(alive) - 1)
+        j += j >= i
+        return alive[i] if value(alive[i]) <= value(alive[j]) else alive[j]
 
 
 class Clock:

@@ -17,11 +17,10 @@ import numpy as np
 from planner.iteration.model import IterationModel
 from planner.predict import records
 from planner.predict.checks import check
-from planner.predict.engine import Clock, Node
+from planner.predict.engine import Clock, Gateway, Node
 from planner.predict.records import Decoders, Limit, Outage, PrefixCache, Replicas, Requests, Run, uniform
 from planner.predict.reference_cache import PrefixMemory
 from planner.predict.reference_replica import Replica, Sending
-from planner.routing import find_routing
 from planner.workload.sending import Clients
 
 
@@ -77,64 +76,6 @@ class _Call:
     sending: Sending | None = None
 
 
-class _Gateway:
-    """Replicas of a pool and what chooses among them.
-
-    Parameters
-    ----------
-    replicas, given
-        The replicas, and their limits and routing.
-    keys, first_draw
-        Identities of the requests by row, and the first of the four draws of a sending that are this gateway's.
-    """
-
-    def __init__(self, replicas: list[Replica], given: Replicas, keys: list[int], first_draw: int) -> None:
-        self.replicas, self.rule = replicas, find_routing(given.routing)
-        self.slots = 1 if given.engine == "prefill" else given.slots
-        self.keys, self.first_draw = keys, first_draw
-        self.sent = 0
-        self.waiting: list[tuple[int, int, Sending]] = []  # in one queue for all: (class, number, request)
-        self.queued = 0
-
-    def alive(self) -> list[Replica]:
-        """Replicas that are up."""
-        return [r for r in self.replicas if not r.dead]
-
-    def room(self) -> bool:
-        """Whether a request need not wait in the common queue."""
-        return any(r.in_system < self.slots for r in self.alive())
-
-    def queue(self, sending: Sending) -> None:
-        """A request joins the common queue."""
-        heappush(self.waiting, (sending.rank, self.queued, sending))
-        self.queued += 1
-
-    def choose(self, row: int, ordinal: int) -> Replica:
-        """Which of the replicas that are up takes the sending number `ordinal` of a row."""
-        alive = self.alive()
-        self.sent += 1
-        if self.rule.in_turn:
-            return alive[(self.sent - 1) % len(alive)]
-
-        def draw(number: int, below: int) -> int:
-            return int(uniform(self.keys[row], 4 * ordinal + self.first_draw + number) * below)
-
-        def value(replica: Replica) -> float:
-            return replica.tokens_held if self.rule.least == "tokens" else replica.in_system
-
-        if self.rule.candidates is None:
-            values = [value(r) for r in alive]
-            least = min(values)
-            ties = [r for r, v in zip(alive, values, strict=True) if v == least]
-            return ties[draw(0, len(ties))]
-        i = draw(0, len(alive))
-        if self.rule.candidates == 1 or len(alive) == 1:
-            return alive[i]
-        j = draw(1, len(alive) - 1)
-        j += j >= i
-        return alive[i] if value(alive[i]) <= value(alive[j]) else alive[j]
-
-
 class _Replay(Clock):
     """A replay in progress; the rules are those of the module's documentation."""
 
@@ -157,8 +98,8 @@ class _Replay(Clock):
         ranked = ranks is not None and int(ranks.max()) > 0
         self.rank = ranks.tolist() if ranks is not None else [0] * n
         whole = not np.any(requests.input_tokens % 1.0)
-        keys = requests.key.tolist()
-        self.gateways: list[_Gateway] = []
+        self.keys = requests.key.tolist()
+        self.gateways: list[Gateway[Replica]] = []
         for given in (replicas, decoders.replicas) if decoders else (replicas,):
             floored = whole and isinstance(given.iteration, IterationModel) and given.iteration.rows != 1.0
             everyone = [
@@ -173,8 +114,9 @@ class _Replay(Clock):
                 )
                 for _ in range(given.count)
             ]
-            self.gateways.append(_Gateway(everyone, given, keys, 2 * len(self.gateways)))
-        self.everyone = [r for gateway in self.gateways for r in gateway.replicas]
+            slots = 1 if given.engine == "prefill" else given.slots
+            self.gateways.append(Gateway(everyone, given.routing, slots))
+        self.everyone = [r for gateway in self.gateways for r in gateway.nodes]
         super().__init__(self.everyone)
         self.front = self.gateways[0]
         self.calls = [_Call() for _ in range(n)]
@@ -281,32 +223,29 @@ class _Replay(Clock):
         self.out["moved_s"][row] = self.now
         decoding = self.new(row, self.inputs[row] + 1, self.outputs[row] - 1)
         decoding.prefilled, decoding.last_emission_s = -1, prefilled.last_emission_s
-        pool = self.gateways[1]
-        if pool.rule.one_queue and not pool.room():
-            pool.queue(decoding)
+        if not self.gateways[1].room():
+            self.gateways[1].queue(decoding, decoding.rank)
         else:
             self.decode(decoding)
 
     def decode(self, sending: Sending) -> None:
         """A decode replica takes a request."""
         row = sending.row
-        replica = self.gateways[1].choose(row, self.calls[row].sent)
-        self.out["decode_replica"][row] = self.gateways[1].replicas.index(replica)
+        replica = self.chosen(1, row)
+        self.out["decode_replica"][row] = self.gateways[1].nodes.index(replica)
         replica.take(sending, self.now, self.now)
 
     def outages_change(self) -> None:
         """Replicas that are back, then those that die: what they held is sent again."""
         while self.outages and self.outages[-1][0] <= self.now:
             _, starts, _, number = self.outages.pop()
-            replica = self.front.replicas[number]
+            replica = self.front.nodes[number]
             replica.dead = bool(starts)
             if starts:
                 lost = [*replica.residents.values(), *replica.waiting, *replica.coming, *replica.loading.values()]
                 replica.empty()
-                for sending in sorted(
-                    (r for r in lost if isinstance(r, Sending) and not r.doomed), key=lambda r: r.row
-                ):
-                    self.send(sending.row)
+                for row in sorted(r.row for r in lost if isinstance(r, Sending) and not r.doomed):
+                    self.send(row)
             elif not (self.outages and self.outages[-1][0] <= self.now and not self.outages[-1][1]):
                 stranded, self.stranded = self.stranded, {}
                 for row in stranded:
@@ -322,8 +261,9 @@ class _Replay(Clock):
         for pool in self.gateways:
             while pool.waiting and pool.room():
                 sending = heappop(pool.waiting)[2]
+                assert isinstance(sending, Sending)
                 if pool is self.front:
-                    self.deliver(pool.choose(sending.row, self.calls[sending.row].sent), sending)
+                    self.deliver(self.chosen(0, sending.row), sending)
                 else:
                     self.decode(sending)
 
@@ -372,17 +312,17 @@ class _Replay(Clock):
 
     def place(self, row: int) -> None:
         """A request is at the gateway: it goes to a replica, waits for one, or is turned away."""
-        call, prompt = self.calls[row], self.inputs[row]
+        prompt = self.inputs[row]
         output = 1 if self.prompt_only else self.outputs[row]
         if self.front.rule.one_queue:
             if not self.can_hold(row):
                 self.reject(row)
                 return
             sending = self.new(row, prompt, output)
-            if not self.front.room():
-                self.front.queue(sending)
-                return
-            self.deliver(self.front.choose(row, call.sent), sending)
+            if self.front.room():
+                self.deliver(self.chosen(0, row), sending)
+            else:
+                self.front.queue(sending, sending.rank)
             return
         if not self.front.alive():
             self.stranded[row] = None
@@ -415,7 +355,7 @@ class _Replay(Clock):
         """A replica takes a request."""
         row = sending.row
         self.calls[row].sending = sending
-        self.out["replica"][row] = self.front.replicas.index(replica)
+        self.out["replica"][row] = self.front.nodes.index(replica)
         ready = self.now
         if replica.cache is not None:
             sending.from_host, ready = replica.cache.loaded(row, replica.capacity - replica.held, self.now)
@@ -431,23 +371,28 @@ class _Replay(Clock):
 
     def choose(self, row: int) -> Replica:
         """The replica of a request: where its session was, where most of its prompt is, or as the gateway does without."""
-        r, affinity, ordinal = self.requests, self.front.rule.affinity, self.calls[row].sent
+        r, affinity = self.requests, self.front.rule.affinity
         session = -1 if r.session is None else int(r.session[row])
         if session >= 0 and affinity == "session":
             if session not in self.homes or self.homes[session].dead:
-                self.homes[session] = self.front.choose(row, ordinal)
+                self.homes[session] = self.chosen(0, row)
             return self.homes[session]
         if session >= 0 and affinity == "prefix":
-            here = self.by_prefix(row) or self.front.choose(row, ordinal)
+            here = self.by_prefix(row) or self.chosen(0, row)
             if pieces := self.pieces(row):
                 self.sent[pieces[-1]] = here
             return here
-        return self.front.choose(row, ordinal)
+        return self.chosen(0, row)
+
+    def chosen(self, pool: int, row: int) -> Replica:
+        """The replica of a pool that its gateway chooses for a row; of the four draws of a sending each gateway has two."""
+        first = 4 * self.calls[row].sent + 2 * pool
+        return self.gateways[pool].choose(lambda number, below: int(uniform(self.keys[row], first + number) * below))
 
     def pieces(self, row: int) -> list[int]:
         """Names of what a row's prompt shares with others."""
         r = self.requests
-        if self.front.replicas[0].cache is None or r.shared_offset is None or r.shared_name is None:
+        if self.front.nodes[0].cache is None or r.shared_offset is None or r.shared_name is None:
             return []
         return [int(name) for name in r.shared_name[int(r.shared_offset[row]) : int(r.shared_offset[row + 1])]]
 
@@ -483,7 +428,7 @@ class _Replay(Clock):
         self.out["given_up"][row] += 1
         self.stranded.pop(row, None)
         if call.sending is not None:
-            sending, replica = call.sending, self.front.replicas[self.out["replica"][row]]
+            sending, replica = call.sending, self.front.nodes[self.out["replica"][row]]
             sending.doomed = True
             self.count(sending)
             if not sending.resident or replica.end == math.inf:

@@ -147,7 +147,6 @@ class Replica(Node):
         self.decode_s = self.recomputed = 0.0
         self.came = 0
         self.empty()
-        self.dead = False
 
     def empty(self) -> None:
         """Nobody is here and nothing is kept."""

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -37,6 +37,9 @@ from planner.units import HOUR_S
 from planner.workload.pools import PoolLaw
 from planner.workload.sending import ORDINARY
 from planner.workload.trace import LONG_S, SAME, Trace
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 WHOLE = 4_000_000
 """Requests replayed to decide, at most; a sample stands for more."""
@@ -171,6 +174,7 @@ class FleetTraffic:
         self.columns: dict[int, tuple[NDArray[np.int64], Requests]] = {}
         self.played: dict[type, tuple[tuple[object, ...], Any]] = {}
         self.lock = Lock()
+        self._ranks: dict[int, NDArray[np.int64]] = {}
 
     def of(self, law: PoolLaw) -> PoolTraffic:
         """The traffic of a pool, the same object for the same law."""
@@ -236,9 +240,15 @@ class FleetTraffic:
             self._ranks[copies] = np.argsort(scores, kind="stable")
         return self._ranks[copies]
 
-    @cached_property
-    def _ranks(self) -> dict[int, NDArray[np.int64]]:
-        return {}
+    def keep(self, kept: dict[K, T], key: K, found: T, of: Callable[[T], NDArray[Any]]) -> T:
+        """Put what was found among what is kept, where what was asked for longest ago makes room for it: a column of each says how
+        many requests it has, and what others have too takes its memory once."""
+        with self.lock:
+            kept.pop(key, None)
+            while sum({id(own): own.size for own in map(of, kept.values())}.values()) > WHOLE // 2:
+                kept.pop(next(iter(kept)))
+            kept[key] = found
+        return found
 
 
 def rolled(values: NDArray[Any], moves: NDArray[np.int64]) -> Floats:
@@ -251,7 +261,7 @@ def rolled(values: NDArray[Any], moves: NDArray[np.int64]) -> Floats:
     return np.asarray(np.fft.irfft(np.fft.rfft(values) * np.fft.rfft(counts), values.size))
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False)
+@dataclass(eq=False)
 class PoolTraffic:
     """The requests that a pool gets of a fleet's.
 
@@ -265,8 +275,6 @@ class PoolTraffic:
 
     fleet: FleetTraffic
     law: PoolLaw
-    _own: Trace | None = field(default=None, init=False)
-    _lengths: tuple[Floats, Floats, Floats] | None = field(default=None, init=False)
     _mark: object = field(default_factory=object, init=False)
 
     def poisson(self) -> PoolTraffic:
@@ -299,18 +307,21 @@ class PoolTraffic:
         """Whether requests are known one by one."""
         return self.fleet.trace is not None and self.law.requests() is not None
 
-    @property
+    @cached_property
     def own(self) -> Trace:
         """The pool's own requests within the part of the trace that is looked at, or as many drawn from its law."""
-        if self._own is None:
-            found = self.law.requests() if self.fleet.trace is not None else None
-            if found is None:
-                # other traffic of the same law, as without its bursts, draws the same
-                _, found = once(("drawn", id(self.law)), lambda: (self.law, drawn_requests(self.law)))
-                self._own = found
-            else:
-                self._own = self._cut(found)
-        return self._own
+        found = self.law.requests() if self.fleet.trace is not None else None
+        if found is not None:
+            return self._cut(found)
+        # other traffic of the same law, as without its bursts, draws the same
+        return once(("drawn", id(self.law)), lambda: (self.law, drawn_requests(self.law)))[1]
+
+    @cached_property
+    def _lengths(self) -> tuple[Floats, Floats, Floats]:
+        """Whole tokens of prompts, of outputs, and of what a cache supplies, of the pool's own requests."""
+        inputs = np.maximum(np.rint(self.own.input_tokens), 1.0)
+        outputs = np.maximum(np.rint(self.own.output_tokens), 1.0)
+        return inputs, outputs, supplied(inputs, self.own.cached_share)
 
     def _cut(self, found: Trace) -> Trace:
         """The requests within the window, from its beginning on."""
@@ -393,16 +404,9 @@ class PoolTraffic:
         return replace(found, replicas=laid_for, whole=found.whole and told == repeats)
 
     def _kept(self, key: tuple[object, ...], make: Callable[[], Laid]) -> Laid:
-        """What was laid out lately, made anew where it was not; what was asked for longest ago goes first."""
-        kept = self.fleet.laid
-        found = kept.get(key) or make()
-        with self.fleet.lock:
-            kept.pop(key, None)
-            # one that was laid out for others too takes its memory once
-            while sum({id(own.times_s): own.times_s.size for own in kept.values()}.values()) > WHOLE // 2:
-                kept.pop(next(iter(kept)))
-            kept[key] = found
-        return found
+        """What was laid out lately, made anew where it was not."""
+        found = self.fleet.laid.get(key) or make()
+        return self.fleet.keep(self.fleet.laid, key, found, lambda own: own.times_s)
 
     def busiest(self, laid: Laid, of: tuple[object, ...]) -> Laid | None:
         """The busiest episodes of requests that were laid out for a rate and a draw `of` the traffic, one after the other; ``None``
@@ -453,18 +457,11 @@ class PoolTraffic:
         """The columns of requests that were laid out by :meth:`lay`, the same for every engine that is asked about them."""
         kept = self.fleet.columns
         if (known := kept.get(id(laid.row))) is None:
-            if self._lengths is None:
-                inputs = np.maximum(np.rint(self.own.input_tokens), 1.0)
-                outputs = np.maximum(np.rint(self.own.output_tokens), 1.0)
-                self._lengths = inputs, outputs, supplied(inputs, self.own.cached_share)
             inputs, outputs, cached = (column[laid.row] for column in self._lengths)
             images = None if self.own.images is None else self.own.images[laid.row]
             columns = laid.times_s, inputs, outputs, cached, laid.key
-            known = laid.row, Requests(*columns, weight=laid.weight, images=images)
-            with self.fleet.lock:
-                while sum(row.size for row, _ in kept.values()) > WHOLE // 2:
-                    kept.pop(next(iter(kept)))
-                kept[id(laid.row)] = known
+            made = laid.row, Requests(*columns, weight=laid.weight, images=images)
+            known = self.fleet.keep(kept, id(laid.row), made, lambda one: one[0])
         first = known[1]
         if first.arrival_s is laid.times_s and first.key is laid.key:
             return first

@@ -212,6 +212,10 @@ class Promises:
         return self.only(tuple(replace(p, limit_s=p.limit_s / factor) for p in self.latency))
 
 
+Words = Literal["all", "brief", "page", "none"]
+"""What is said of a plan, see :class:`Search`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Search:
     """How fleets are looked for.
@@ -222,10 +226,9 @@ class Search:
         ``colocated``, ``disaggregated`` or ``both``.
     explained
         Whether a question without an answer is told why, which takes longer than finding that there is none.
-    brief
-        Whether remarks that take a prediction of their own are left out: one of many plans.
-    bare
-        Whether a plan holds only what a row tells of it: its pools, their latencies, what it costs.
+    words
+        What is said of the plan: ``all``; in ``brief``, without remarks that take a prediction of their own, for one of many plans;
+        only what its ``page`` shows; ``none``, where a row tells its pools, their latencies and what it costs.
     quick
         Whether a sample of the requests decides: one of the rows beside a plan.
     deviations
@@ -238,8 +241,7 @@ class Search:
 
     shape: str = "colocated"
     explained: bool = True
-    brief: bool = False
-    bare: bool = False
+    words: Words = "all"
     quick: bool = False
     deviations: float | None = None
     near_per_s: float = 0.0

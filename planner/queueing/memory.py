@@ -516,9 +516,6 @@ def safe_slots(
     def cost_of(slots: int) -> Preemption:
         return preemption(law, slots, room(slots))
 
-    def limit_at(slots: int) -> float:
-        return overflow_limit * share_of_promise(room(slots) / law.longest_blocks)
-
     @functools.cache
     def over_limits(slots: int) -> dict[str, float]:
         """Each quantity over its limit."""
@@ -526,7 +523,8 @@ def safe_slots(
             return {"overflow": math.inf}
         cost = cost_of(slots)
         preempted = cost.per_request * (FIXED_INPUT_FACTOR if alike else 1.0)
-        return {"overflow": cost.overflow / limit_at(slots), "preemptions": preempted / preemption_limit}
+        allowed = overflow_limit * share_of_promise(room(slots) / law.longest_blocks)
+        return {"overflow": cost.overflow / allowed, "preemptions": preempted / preemption_limit}
 
     def breaks(slots: int) -> bool:
         if fixed:
@@ -550,7 +548,8 @@ def safe_slots(
     # within the worst case nothing overflows
     unbroken = Preemption(0.0, min(float(n), law.budget_slots), 0.0, 0.0)
     cost = unbroken if fixed or n == 0 else cost_of(n)
-    return SafeSlots(n, blocks, cost, limit_at(max(n, 1)), limit, guards)
+    allowed = overflow_limit * share_of_promise(blocks / law.longest_blocks)
+    return SafeSlots(n, blocks, cost, allowed, limit, guards)
 
 
 def share_of_promise(room: float) -> float:

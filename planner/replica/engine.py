@@ -7,6 +7,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from planner.catalog.images import image_s, parse_size
@@ -239,6 +240,10 @@ def engine_options(question: CompiledQuestion, rules: EngineRules) -> list[Engin
     given: dict[str, Any] = {"api_overhead_s": inputs.api_overhead, "request_s": inputs.request_time}
     times = {name: value for name, value in given.items() if value is not None}
     kinds = ("paged", "reserved") if inputs.kv == "both" else (inputs.kv,)
+    asked = {"tp": inputs.tp, "pp": inputs.pp, "dp": inputs.dp, "ep": inputs.ep}
+    serves, share = inputs.engine or DEFAULT_ENGINE, inputs.memory_utilization
+    pool = find_engine(serves).window_pool
+    spread = partial(spreads, asked=asked, tp_options=inputs.tp_options, memory_utilization=share, window_pool=pool)
     images = parse_size(inputs.image_size or USUAL_SIZE) if traffic.images else None
     options = []
     problems: list[str] = []
@@ -256,7 +261,7 @@ def engine_options(question: CompiledQuestion, rules: EngineRules) -> list[Engin
         measured: dict[Parallelism, Profile] = {}
         for budget in token_budgets(inputs, rules, whole=max_len if model.pooling == "encoder" else 0):
             try:
-                ways = (named.parallel,) if named else _spreads(inputs, model, gpu, max_len, budget)
+                ways = (named.parallel,) if named else spread(model, gpu, max_len, token_budget=budget)
             except InputError as error:
                 problems.append(error.message)
                 hint = error.hint
@@ -264,10 +269,9 @@ def engine_options(question: CompiledQuestion, rules: EngineRules) -> list[Engin
             for way, kv, given_seqs in itertools.product(ways, kinds, inputs.max_num_seqs or (None,)):
                 profile = named or measured.get(way)
                 if profile is None:
-                    serves = inputs.engine or DEFAULT_ENGINE
                     profile = measured[way] = find_profile(gpu=gpu, model=model, tp=way, engine=serves)
                 profile = replace(profile, **times) if times else profile
-                price, share = _price_rule(inputs, gpu, profile), inputs.memory_utilization
+                price = _price_rule(inputs, gpu, profile)
                 # the engine's setting is that of all stages together
                 seqs = given_seqs and max(1, given_seqs // way.pp)
                 seen = 0.0 if images is None else image_s(gpu, model, way.tp, images)
@@ -327,15 +331,6 @@ def _longest_admitted(
     if longest_tokens > max_len and inputs.max_model_len:
         raise _refusal("short", told=f"{max_len:,}", most=max_len, longest=f"{longest_tokens:,.0f}")
     return max_len
-
-
-def _spreads(inputs: PlanInputs, model: ModelSpec, gpu: GpuSpec, max_len: int, budget: int) -> tuple[Parallelism, ...]:
-    """Ways to spread the model that the question leaves open."""
-    asked = {"tp": inputs.tp, "pp": inputs.pp, "dp": inputs.dp, "ep": inputs.ep}
-    share, pool = inputs.memory_utilization, find_engine(inputs.engine or DEFAULT_ENGINE).window_pool
-    return spreads(
-        model, gpu, max_len, asked, inputs.tp_options, token_budget=budget, memory_utilization=share, window_pool=pool
-    )
 
 
 def _price_of(gpu: GpuSpec, prices: Mapping[str, float]) -> float | None:

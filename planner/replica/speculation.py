@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 from planner.catalog.kv import kv_bytes_per_token, weight_bytes
-from planner.iteration.constants import CONSTANTS
 from planner.iteration.model import IterationModel
-from planner.iteration.roofline import matmul_rate, roofline, shard_shape
+from planner.iteration.roofline import CONSTANTS, matmul_rate, roofline, shard_shape
 from planner.iteration.speculation import Speculation
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
 

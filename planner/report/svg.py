@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -356,29 +357,27 @@ DOTS_PER_INCH = 150
 
 
 def rastered(charts: Sequence[Chart], path: Path) -> Path:
-    """Write charts below each other.
+    """Write charts below each other, as :func:`document` lays them out, drawn by matplotlib.
 
     Raises
     ------
     InputError
         matplotlib is not installed; a file that cannot be written.
     """
+    from xml.etree import ElementTree
+
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InputError(
             f"{path}: {path.suffix[1:].upper()} needs matplotlib", f"{installing('plot')}, or name the file .svg."
         ) from error
-    heights = [height_of(c) if isinstance(c, Lines) else 90 + ROW * len(c.rows) for c in charts]
-    figure: Any = Figure(figsize=(WIDTH / 72.0, sum(heights) / 72.0), layout="constrained")
-    panels = figure.subplots(len(charts), 1, squeeze=False, height_ratios=heights)[:, 0]
-    colours = dict(part.split(":") for part in LIGHT.replace("--", "").split(";"))
-    for chart, panel in zip(charts, panels, strict=True):
-        if isinstance(chart, Lines):
-            _panel_lines(chart, panel, colours)
-        else:
-            _panel_bars(chart, panel, colours)
-        panel.set_title(chart.title, loc="left", fontsize=10)
+    page = ElementTree.fromstring(document(charts))
+    wide, tall = (float(page.get(side, "")) for side in ("width", "height"))
+    figure: Any = Figure(figsize=(wide / 72.0, tall / 72.0))
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), xlim=(0.0, wide), ylim=(tall, 0.0))
+    axes.axis("off")
+    _draw(page, axes)
     drawn = io.BytesIO()
     try:
         figure.savefig(drawn, dpi=DOTS_PER_INCH, format=path.suffix[1:].lower())
@@ -387,48 +386,46 @@ def rastered(charts: Sequence[Chart], path: Path) -> Path:
     return write_bytes(path, drawn.getvalue())
 
 
-def _panel_lines(chart: Lines, panel: Any, colours: dict[str, str]) -> None:
-    """Lines with their axes, numbers written as in the other pictures."""
-    for k, line in enumerate(chart.drawn):
-        points = [(x, y) for x, y in line.points if math.isfinite(y)]
-        x, y = ([p[k] for p in points] for k in (0, 1))
-        colour = colours["bad" if line.style == "limit" else line.style]
-        dashes = "--" if line.style == "limit" else "none" if line.dots else "-"
-        panel.plot(
-            x, y, color=colour, linestyle=dashes, marker="o" if line.dots else None, markersize=3,
-            label=None if line.named else line.name, linewidth=0.75 * chart.width(k),
-            drawstyle="steps-post" if line.steps else "default",
-        )  # fmt: skip
-        if line.named and points:
-            panel.annotate(line.name, points[0], xytext=(5, 3), textcoords="offset points", fontsize=8)
-    for k, (place, name) in enumerate(chart.marks):
-        panel.axvline(place, color=colours["ink"], linestyle=":")
-        panel.annotate(name, (place, 1.0 - 0.08 * k), xycoords=("data", "axes fraction"), va="top", fontsize=8)
-    panel.set(xlabel=chart.x_name, ylabel=chart.y_name)
-    if chart.log_x:
-        panel.set_xscale("log")
-    if chart.log_y:
-        panel.set_yscale("log")
-    else:
-        panel.set_ylim(bottom=min(0.0, panel.get_ylim()[0]))
-    for axis, (low, high), log, text in (
-        (panel.xaxis, panel.get_xlim(), chart.log_x, chart.x_text),
-        (panel.yaxis, panel.get_ylim(), chart.log_y, chart.y_text),
-    ):
-        places = ticks(low, high, log, chart.whole and axis is panel.yaxis)
-        axis.set_ticks(places, [text(v) for v in places])
-        axis.set_ticks([], minor=True)
-    panel.grid(True, alpha=0.3)
-    if len(chart.legend) > 1:
-        panel.legend(fontsize=8)
+_COLOURS = dict(part.split(":") for part in LIGHT.replace("--", "").split(";"))
+_INKS = {"a": "a", "b": "b", "c": "c", "limit": "bad", "mark": "ink", "title": "ink", "grid": "rule"}
+"""Class of what is drawn -> its colour as :data:`STROKES` has it, of others the soft one."""
+
+_DASHES = {"mark": (0, (3, 3)), "limit": (0, (6, 4))}
+_SIDES = {"start": "left", "middle": "center", "end": "right"}
 
 
-def _panel_bars(chart: Bars, panel: Any, colours: dict[str, str]) -> None:
-    """Rows from above, both ends from the middle."""
-    for k, (_, low, high) in enumerate(chart.rows):
-        for value, style in ((low, "b"), (high, "c")):
-            if value is not None:
-                panel.barh(-k, value - chart.middle, left=chart.middle, height=0.6, color=colours[style])
-    panel.set_yticks([-k for k in range(len(chart.rows))], [name for name, _, _ in chart.rows])
-    panel.axvline(chart.middle, color=colours["ink"], linestyle=":")
-    panel.xaxis.set_major_formatter(lambda value, _: chart.text(value))
+def _draw(part: Any, axes: Any, down: float = 0.0) -> None:
+    """What stands in a part of a page, so far down on it."""
+    for one in part:
+        kind, style = one.tag.rpartition("}")[2], one.get("class", "").rpartition(" ")[2]
+        at = {name: float(value) for name, value in one.items() if re.fullmatch(r"[\d.]+", value)}
+        ink = _COLOURS[_INKS.get(style, "soft")]
+        if kind == "svg":
+            _draw(one, axes, at["y"])
+        elif kind == "text":
+            side, weight = _SIDES[one.get("text-anchor")], "bold" if style == "title" else "normal"
+            words = {"ha": side, "color": ink, "weight": weight, "fontsize": 12, "parse_math": False}
+            axes.text(at["x"], down + at["y"], one.text, **words)
+        elif kind == "circle":
+            axes.plot(at["cx"], down + at["cy"], "o", color=ink, markersize=2.0 * at["r"])
+        elif kind == "rect" and style:
+            axes.bar(at["x"], at["height"], at["width"], down + at["y"], align="edge", color=ink)
+        elif kind in ("line", "path"):
+            points = _corners(one.get("d") if kind == "path" else "M{x1},{y1}L{x2},{y2}".format(**at))
+            told = re.search(r"stroke-width:([\d.]+)", one.get("style", ""))
+            width = float(told[1]) if told else THIN if "line" in one.get("class", "") else 1.0
+            x, y = ([down * k + point[k] for point in points] for k in (0, 1))
+            axes.plot(x, y, color=ink, linewidth=width, linestyle=_DASHES.get(style, "-"))
+
+
+def _corners(path: str) -> list[tuple[float, float]]:
+    """Where a line of :func:`_lines` turns.
+
+    >>> _corners("M1.0,2.0H5.0V3.0")
+    [(1.0, 2.0), (5.0, 2.0), (5.0, 3.0)]
+    """
+    found: list[tuple[float, float]] = []
+    for step, to, *more in re.findall(r"([MLHV])([\d.]+),?([\d.]*)", path):
+        x, y = (to, *more) if step in "ML" else (to, found[-1][1]) if step == "H" else (found[-1][0], to)
+        found.append((float(x), float(y)))
+    return found

@@ -242,24 +242,20 @@ def _arriving(
     """Moments of both pools on what they really get."""
     band, band_weight = _exact(workload, boundary, edge)
     band_in, band_out = _split(band)
-    below, below_weight = _exact(workload, 0, boundary)
-    above, above_weight = _exact(workload, edge, LONG_TOKENS)
-    short_in, short_out = _split(below)
-    long_in, long_out = _split(above)
+
+    def moments(low: int, high: int, share: float, prompts: FloatArray, n: int) -> tuple[float, float]:
+        """Of the totals in (low, high], and a share of the band at these prompts with its own outputs."""
+        totals, weight = _exact(workload, low, high)
+        inputs, outputs = _split(totals)
+        weight = np.concatenate([weight, share * band_weight])
+        if not weight.sum() > 0.0:
+            return 0.0, 0.0
+        lengths = np.concatenate([inputs, prompts]), np.concatenate([outputs, band_out])
+        return _mean_scv(_service(*lengths, n, reading.scaled), weight / weight.sum())
+
     # a compressed request has total B and its own output
-    short = _service(
-        np.concatenate([short_in, boundary - band_out]), np.concatenate([short_out, band_out]), slots, reading.scaled
-    )
-    long = _service(
-        np.concatenate([long_in, band_in]), np.concatenate([long_out, band_out]), LONG_SLOTS, reading.scaled
-    )
-    short_weight = np.concatenate([below_weight, p_c * band_weight])
-    long_weight = np.concatenate([above_weight, (1.0 - p_c) * band_weight])
-    long_sum = float(long_weight.sum())
-    return (
-        _mean_scv(short, short_weight / short_weight.sum()),
-        _mean_scv(long, long_weight / long_sum) if long_sum > 0.0 else (0.0, 0.0),
-    )
+    short = moments(0, boundary, p_c, boundary - band_out, slots)
+    return short, moments(edge, LONG_TOKENS, 1.0 - p_c, band_in, LONG_SLOTS)
 
 
 def prefill_s(workload: str, low: int, high: int, slots: int, quantile: float) -> float:

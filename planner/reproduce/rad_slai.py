@@ -13,11 +13,10 @@ from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import profile
 from planner.fluid.rad import T_D_SA, RadParameters, T_max, Tbar_R, Tbar_R_tight, rad_alpha, rad_lambda_max
 from planner.fluid.slai import slai_last_time
-from planner.predict.engine import Request
 from planner.reproduce.machines import Staircase, late_over_early
 from planner.reproduce.papers import DIFFERS, SAME, SAME_UNDER, Row, printed_by
 from planner.simulate.compare import Setting, compare_policies
-from planner.simulate.run import run_policy
+from planner.simulate.run import as_requests, run_policy
 from planner.simulate.statistics import mean_of_batches
 from planner.workload.workload import Workload
 
@@ -76,13 +75,12 @@ def _stability() -> Iterator[Row]:
         runs = []
         for seed in range(RUNS):
             rng = np.random.default_rng(seed)
-            times = np.cumsum(rng.exponential(1 / (load * bound), STABILITY_REQUESTS)).tolist()
-            prompts = (32 * rng.integers(1, 9, STABILITY_REQUESTS)).tolist()
-            outputs = rng.integers(2, 50, STABILITY_REQUESTS).tolist()
-            sample = [Request(i, *row) for i, row in enumerate(zip(times, prompts, outputs, strict=True))]
+            times = np.cumsum(rng.exponential(1 / (load * bound), STABILITY_REQUESTS))
+            prompts = 32 * rng.integers(1, 9, STABILITY_REQUESTS)
+            sample = as_requests(times, prompts, rng.integers(2, 50, STABILITY_REQUESTS))
             run = run_policy(sample, "rad", lines, {"t_col": 16, "chunk": 32, "n": 10_000})
             waits = np.array([r.first_token_s - r.arrival for r in run.requests])
-            runs.append((times[-1], waits))
+            runs.append((float(times[-1]), waits))
         expected = max(0.0, load - 1.0)  # a queue that serves at 1 what comes at `load`
         ours, verdict = late_over_early(runs, expected)
         theorem, requests = 1 if load > 1 else 2, STABILITY_REQUESTS

@@ -12,7 +12,7 @@ from planner.fluid.wait import fluid_equilibrium, wait_queue_bound_critical
 from planner.predict.engine import Request
 from planner.reproduce.machines import KvLinear, late_over_early
 from planner.reproduce.papers import DIFFERS, SAME_UNDER, Row, printed_by
-from planner.simulate.run import run_policy
+from planner.simulate.run import as_requests, run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
 
 RUNS, REQUESTS = 4, 1000
@@ -105,8 +105,8 @@ def _steps() -> Iterator[Row]:
 
 def _sample(rate: float, seed: int, requests: int = REQUESTS) -> list[Request]:
     """Poisson arrivals of one prompt token and two output tokens each."""
-    times = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, requests)).tolist()
-    return [Request(i, t, 1, 2) for i, t in enumerate(times)]
+    times = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, requests))
+    return as_requests(times, np.full(requests, 1), np.full(requests, 2))
 
 
 def _simulated() -> Iterator[Row]:

@@ -16,6 +16,7 @@ from os import PathLike
 from typing import Any, ParamSpec, TypeVar
 
 from planner.errors import FleetOptError, InputError
+from planner.shared.documents import is_text
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -151,17 +152,13 @@ def _is_numpy(value: Any, kinds: str) -> bool:
     return getattr(getattr(value, "dtype", None), "kind", "O") in kinds and getattr(value, "ndim", 1) == 0
 
 
-def _is_text(value: Any) -> bool:
-    """Whether a value is text that can be written anywhere: half a character cannot."""
-    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
-
-
 _LARGEST = int(math.ldexp(1.0, 1023))
 _SIMPLE: dict[str, Callable[[Any], bool]] = {
     "None": lambda v: v is None,
     "Any": lambda v: True,
     "object": lambda v: True,
-    "str": _is_text,
+    # half a character cannot be written anywhere
+    "str": lambda v: isinstance(v, str) and is_text(v),
     "bool": lambda v: isinstance(v, bool) or _is_numpy(v, "b"),
     "int": lambda v: (isinstance(v, int) and abs(v) <= _LARGEST) or _is_numpy(v, "iu"),
     "float": _is_number,

@@ -13,6 +13,7 @@ import itertools
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,15 +216,28 @@ def parse_document(text: str, source: str) -> Any:
 def parse_json(text: str, source: str, infinite: bool = False) -> Any:
     """Parse JSON; keys given twice are errors, and so are NaN and infinities unless `infinite`. See :func:`parse_document`."""
     check_depth(text, source)
-    constant = float if infinite else _no_constant
-    try:
-        data = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=constant, parse_int=_integer, parse_float=_float
+
+    def refused(what: str) -> Any:
+        raise InputError(f"{source}: {what}")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        twice = Counter(key for key, _ in pairs).most_common(1) if len(found) < len(pairs) else ()
+        return refused(f"{printable(twice[0][0])!r} is given twice") if twice else found
+
+    def whole(digits: str) -> int:
+        return int(digits) if len(digits) <= LONGEST_NUMBER else refused(f"a number of {len(digits)} digits")
+
+    def real(digits: str) -> float:
+        return (
+            refused(f"the number {printable(digits, 30)} is too large") if math.isinf(float(digits)) else float(digits)
         )
+
+    constant = float if infinite else lambda name: refused(f"{name} is not a number JSON has")
+    try:
+        data = json.loads(text, object_pairs_hook=unique, parse_constant=constant, parse_int=whole, parse_float=real)
     except json.JSONDecodeError as error:
         raise InputError(f"{source}:{error.lineno}: not JSON: {error.msg}") from None
-    except _BadValueError as error:
-        raise InputError(f"{source}: {error}") from None
     _check_values(data, source, infinite)
     return data
 
@@ -267,23 +281,6 @@ def _yaml_documents(text: str, source: str, single: bool) -> list[Any]:
     return data
 
 
-class _BadValueError(ValueError):
-    """A value of a JSON file that no setting can have."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(k for k, _ in pairs if k in seen or seen.add(k))  # type: ignore[func-returns-value]
-        raise _BadValueError(f"{printable(twice)!r} is given twice")
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise _BadValueError(f"{name} is not a number JSON has")
-
-
 def counted(digits: str) -> int | float:
     """A whole number of JSON; of so many digits that nothing can be counted so it is infinite, as 1e999 is.
 
@@ -291,19 +288,6 @@ def counted(digits: str) -> int | float:
     (12, inf)
     """
     return int(digits) if len(digits) <= LONGEST_NUMBER else math.inf if digits[0] != "-" else -math.inf
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > LONGEST_NUMBER:
-        raise _BadValueError(f"a number of {len(digits)} digits")
-    return int(digits)
-
-
-def _float(digits: str) -> float:
-    value = float(digits)
-    if math.isinf(value):
-        raise _BadValueError(f"the number {printable(digits, 30)} is too large")
-    return value
 
 
 def check_depth(text: str, source: str) -> None:

@@ -191,24 +191,17 @@ def _replace(target: Path, data: bytes) -> None:
     partial = partial_of(target)
     try:
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
-    except OSError as error:
-        if error.errno in _IN_PLACE and target.is_file():
-            _in_place(target, data)
-            return
-        raise
-    try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         if target.exists():
             partial.chmod(stat.S_IMODE(target.stat().st_mode))
-        try:
-            partial.replace(target)
-        except OSError as error:
-            if error.errno not in _IN_PLACE or not target.is_file():
-                raise
-            _in_place(target, data)
+        partial.replace(target)
+    except OSError as error:
+        if error.errno not in _IN_PLACE or not target.is_file():
+            raise
+        _in_place(target, data)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -223,15 +216,17 @@ def _in_place(target: Path, data: bytes) -> None:
     """Over the old content, put back if it cannot be finished."""
     with target.open("r+b") as file:
         before = file.read()
-        try:
+
+        def put(content: bytes) -> None:
             file.seek(0)
-            file.write(data)
+            file.write(content)
             file.truncate()
+
+        try:
+            put(data)
             file.flush()
         except OSError:
-            file.seek(0)
-            file.write(before)
-            file.truncate()
+            put(before)
             raise
 
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from planner.errors import InputError, refuse
 from planner.iteration.model import IterationModel
-from planner.predict.engine import Canonical, Request
+from planner.predict.engine import Canonical
 from planner.shared.record import Record
 from planner.simulate.policy import Situation, find_policy
-from planner.simulate.run import Run, run_policy
+from planner.simulate.run import as_requests, run_policy
 from planner.simulate.statistics import mean_of_batches, summarize
 from planner.simulate.traffic import arrival_times, sample_rows, seeds_of, whole_tokens
 from planner.units import RATE_RULE, is_rate
@@ -193,9 +193,11 @@ def compare_policies(
                     rows = sample_rows(weight, inputs.size, requests, rng)
                     times = arrival_times(rate, requests, rng)
                     strict = rng.random(requests) < setting.strict_share
-                    sample = _requests(times, inputs[rows], outputs[rows], strict, setting)
+                    # the smaller class is the one with the tighter deadline; without strict users everybody is class 0
+                    category = np.where(strict | (setting.strict_share == 0.0), 0, 1)
+                    deadline = np.where(strict, setting.tbt_strict_s, setting.tbt_s)
                     run = run_policy(
-                        sample,
+                        as_requests(times, inputs[rows], outputs[rows], category, deadline),
                         name,
                         Canonical(iteration),
                         chosen,
@@ -204,7 +206,7 @@ def compare_policies(
                         routing=routing,
                         rng=np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1]))),
                     )
-                    runs.append(_statistics(run, setting))
+                    runs.append(summarize(run, ttft_s=setting.ttft_s))
                     done += 1
                     if progress is not None:
                         progress(done, total)
@@ -212,37 +214,6 @@ def compare_policies(
     except KeyboardInterrupt:
         comparison.complete = False
     return comparison
-
-
-def _requests(
-    times: np.ndarray, inputs: np.ndarray, outputs: np.ndarray, strict: np.ndarray, setting: Setting
-) -> list[Request]:
-    rows = zip(times.tolist(), inputs.tolist(), outputs.tolist(), strict.tolist(), strict=True)
-    # the smaller class is the one with the tighter deadline; without strict users everybody is class 0
-    relaxed = 1 if setting.strict_share > 0.0 else 0
-    return [
-        Request(i, t, n, o, 0 if s else relaxed, setting.tbt_strict_s if s else setting.tbt_s)
-        for i, (t, n, o, s) in enumerate(rows)
-    ]
-
-
-def _statistics(run: Run, setting: Setting) -> dict[str, float]:
-    """Statistics of one run, goodput and stability beside the papers'."""
-    out = summarize(run)
-    ordered = sorted(run.requests, key=lambda r: (r.arrival, r.index))
-    window = ordered[math.floor(0.1 * len(ordered)) : math.floor(0.9 * len(ordered))]
-    kept = [
-        r.done_s == r.done_s and r.first_token_s - r.arrival <= setting.ttft_s and max(r.gaps, default=0.0) <= r.tbt
-        for r in window
-    ]
-    out["attainment"] = sum(kept) / max(len(window), 1)
-    out["goodput_per_s"] = out["attainment"] * out["throughput_per_s"]
-    out["rejected"] = float(len(run.rejected))
-    # a stable run finishes about as fast as requests arrive
-    span = window[-1].arrival - window[0].arrival if len(window) > 1 else 0.0
-    offered = (len(window) - 1) / span if span > 0.0 else math.inf
-    out["keeps_up"] = float(out["throughput_per_s"] >= 0.95 * offered)
-    return out
 
 
 def _row(name: str, rate: float, runs: Sequence[Mapping[str, float]]) -> dict[str, object]:

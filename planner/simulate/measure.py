@@ -16,7 +16,7 @@ from planner.routing import find_routing
 from planner.shared.record import Record
 from planner.simulate.presets import PoolEngines
 from planner.simulate.statistics import Estimate, enough_for, estimate_of, mean_of_batches, too_short
-from planner.simulate.traffic import Sent, Traffic
+from planner.simulate.traffic import Sent
 
 WARM_UP = 0.1
 """Share of the requests, in order of arrival, that is not measured at the beginning."""
@@ -158,12 +158,12 @@ def result_of(
     played: Sequence[Played],
     engines: PoolEngines,
     seeds: tuple[int, ...],
-    traffic: Traffic,
     quantiles: Sequence[float],
 ) -> SimulationResult:
     """The runs of all seeds together, with intervals."""
-    estimate = partial(estimate_of, whole=traffic.whole)
-    seen = [_measured(p, engines, traffic.whole) for p in played]
+    whole = played[0].sent.whole
+    estimate = partial(estimate_of, whole=whole)
+    seen = [_measured(p, engines) for p in played]
     samples = tuple(m.sample for m in seen)
     unstable = sum(m.unstable for m in seen)
     stable = unstable * 2 < len(played) or unstable == 0
@@ -203,7 +203,7 @@ def result_of(
         seeds=seeds,
         requests=sent // len(played),
         warnings=tuple(dict.fromkeys(warnings)),
-        whole=traffic.whole,
+        whole=whole,
         clients={key: float(np.mean([c[key] for c in accounts])) for key in accounts[0]} if accounts else None,
         samples=samples,
     )
@@ -238,10 +238,10 @@ class _Measured:
     clients: Mapping[str, float] = field(default_factory=dict)
 
 
-def _measured(played: Played, engines: PoolEngines, whole: bool) -> _Measured:
+def _measured(played: Played, engines: PoolEngines) -> _Measured:
     """The requests of a run that count, and what the replicas did meanwhile."""
     sent, run = played.sent, played.run
-    rows, settled = _counted(sent, run, whole)
+    rows, settled = _counted(sent, run)
     rows = rows[np.isfinite(run.done_s[rows])]
     steps = played.output_tokens[rows] - 1.0
     several = steps > 0.0
@@ -272,13 +272,13 @@ def _measured(played: Played, engines: PoolEngines, whole: bool) -> _Measured:
         min(busy, 1.0),
         running,
         0 if played.own.stop else int(run.preempted.sum()),
-        not (whole or sent.apart) and _backlog_grows(played),
+        not (sent.whole or sent.apart) and _backlog_grows(played),
         settled,
         account(sent, run) if played.limited else {},
     )
 
 
-def _counted(sent: Sent, run: Run, whole: bool) -> tuple[NDArray[np.int64], bool]:
+def _counted(sent: Sent, run: Run) -> tuple[NDArray[np.int64], bool]:
     """Rows that are measured, as often as they count, and whether the warm-up lasted :data:`TURNOVERS` mean residence times."""
     total, weight = run.sent_s.size, sent.requests.weight
     if weight is not None:
@@ -288,7 +288,7 @@ def _counted(sent: Sent, run: Run, whole: bool) -> tuple[NDArray[np.int64], bool
             below = np.cumsum(own)
             rows = rows[np.searchsorted(below, (np.arange(rows.size) + 0.5) / rows.size * below[-1])]
         return rows, True
-    if whole:
+    if sent.whole:
         return np.arange(total), True
     low, high = math.floor(WARM_UP * total), math.floor((1.0 - COOL_DOWN) * total)
     times = run.sent_s

@@ -13,6 +13,7 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.errors import InputError
 from planner.fleet.alone import sessions_of
@@ -205,7 +206,7 @@ class FleetSource:
         traffic = traffic_of(self.traffic, law)
         if self.load.trace is not None and self.traffic.bursts and not traffic.recorded:
             self._refuse(k)
-        return LaidTraffic(traffic, rate, engines, seeds, self.most if traffic.recorded else self.requests, spread)
+        return laid_traffic(traffic, rate, engines, seeds, self.most if traffic.recorded else self.requests, spread)
 
     def simulated(
         self,
@@ -241,7 +242,7 @@ class FleetSource:
             raise InputError("in_flight, surge: not together with sessions")
         else:
             # a session is followed from call to call, whenever the trace had them
-            traffic = SessionTraffic(sessions, self.rate_per_s * share, self.requests)
+            traffic = session_traffic(sessions, self.rate_per_s * share, self.requests)
         # what clients of that part of the traffic do, where they do anything but wait
         rules = fleet.question.clients
         waits = not rules.stated and math.isinf(sending.in_flight)
@@ -288,8 +289,9 @@ def _other_deal(workload: Workload) -> Workload:
     return workload if dealt is None else replace(workload, recorded=dealt)
 
 
-@dataclass(frozen=True, slots=True)
-class LaidTraffic:
+def laid_traffic(
+    traffic: PoolTraffic, rate_per_s: float, engines: PoolEngines, seeds: Sequence[int], most: int, spread: bool = True
+) -> Traffic:
     """Requests of a pool as predictions take them, of other draws.
 
     Parameters
@@ -305,57 +307,36 @@ class LaidTraffic:
     spread
         Whether a part of the replicas may stand for all.
     """
+    replicas, warm = engines.count, min(engines.slots, RUNNING)
 
-    traffic: PoolTraffic
-    rate_per_s: float
-    engines: PoolEngines
-    seeds: Sequence[int]
-    most: int
-    spread: bool = True
+    def sent(seed: int) -> Sent:
+        """Those of one run."""
+        draw = draw_of(traffic.draws(rate_per_s), seeds, seed)
+        count, warmed = (replicas, warm) if spread else (1, warm * replicas)
+        laid = traffic.lay(rate_per_s, count, engines.routing, warm=warmed, most=most, draw=draw)
+        apart = laid.weight is not None and (traffic.recorded or traffic.fleet.sending.surge is not None)
+        served = laid.replicas if spread else replicas
+        return Sent(traffic.requests(laid), laid.span_s, served, apart, traffic.recorded)
 
-    @property
-    def whole(self) -> bool:
-        """See :class:`planner.simulate.traffic.Traffic`."""
-        return self.traffic.recorded
-
-    def draw(self, seed: int) -> int:
-        """Which draw of the traffic a run has."""
-        ranked = self.traffic.draws(self.rate_per_s)
-        # the prediction's own is the one in the middle
-        others = np.delete(ranked, ranked.size // 2)
-        place = (self.seeds.index(seed) + 0.5) / len(self.seeds)
-        return int(others[int(place * others.size)]) if others.size else OTHER + seed
-
-    def sent(self, seed: int) -> Sent:
-        """See :class:`planner.simulate.traffic.Traffic`."""
-        replicas, warm = self.engines.count, min(self.engines.slots, RUNNING)
-        laid = self.traffic.lay(
-            self.rate_per_s,
-            replicas if self.spread else 1,
-            self.engines.routing,
-            warm=warm if self.spread else warm * replicas,
-            most=self.most,
-            draw=self.draw(seed),
-        )
-        surge = self.traffic.fleet.sending.surge
-        apart = laid.weight is not None and (self.whole or surge is not None)
-        requests = self.traffic.requests(laid)
-        return Sent(requests, laid.span_s, laid.replicas if self.spread else replicas, apart)
+    return sent
 
 
-@dataclass(frozen=True, slots=True)
-class SessionTraffic:
-    """Calls of sessions at a rate of calls [1/s]; fields as of :func:`planner.predict.calls.session_calls`."""
+def draw_of(ranked: NDArray[np.int64], seeds: Sequence[int], seed: int) -> int:
+    """Which of the ranked draws a run has; the prediction's own is the one in the middle."""
+    others = np.delete(ranked, ranked.size // 2)
+    place = (seeds.index(seed) + 0.5) / len(seeds)
+    return int(others[int(place * others.size)]) if others.size else OTHER + seed
 
-    sessions: Sessions
-    rate_per_s: float
-    calls: int
-    whole: ClassVar[bool] = False
 
-    def sent(self, seed: int) -> Sent:
-        """See :class:`planner.simulate.traffic.Traffic`."""
-        found = session_calls(self.sessions, self.rate_per_s, self.calls, OTHER + seed)
+def session_traffic(sessions: Sessions, rate_per_s: float, calls: int) -> Traffic:
+    """Calls of sessions at a rate of calls [1/s], see :func:`planner.predict.calls.session_calls`."""
+
+    def sent(seed: int) -> Sent:
+        """Those of one run."""
+        found = session_calls(sessions, rate_per_s, calls, OTHER + seed)
         return Sent(found.requests, found.span_s)
+
+    return sent
 
 
 def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEngines:

@@ -11,7 +11,7 @@ from functools import cache
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import InputError, did_you_mean, refuse
+from planner.errors import InputError, did_you_mean, refuse, refuse_unknown
 from planner.predict.engine import Request, by_arrival, by_prompt
 from planner.simulate import policies
 
@@ -82,8 +82,6 @@ class PolicyEntry:
         Other names people use.
     bounded_memory
         Whether the memory limit can reject a request (not where peak memory is a result).
-    disaggregated
-        Whether it schedules the decode node of a prefill and a decode node.
     """
 
     summary: str
@@ -91,7 +89,6 @@ class PolicyEntry:
     defaults: Defaults = NONE
     aliases: tuple[str, ...] = ()
     bounded_memory: bool = True
-    disaggregated: bool = False
 
 
 PARAMETER_ALIASES: Mapping[str, str] = {"priority": "class_priority", "max_num_seqs": "slots", "b": "batch"}
@@ -200,8 +197,7 @@ def _parameters(factory: Any) -> dict[str, inspect.Parameter]:
 def queue_order(order: str, class_priority: bool = False) -> Callable[[Request], tuple[float, ...]]:
     """Key of the waiting queue: ``"fcfs"`` or ``"spf"`` (shortest prompt first), smaller class first with `class_priority`."""
     orders = {"fcfs": by_arrival, "spf": by_prompt}
-    if order not in orders:
-        raise InputError(f"order: {order!r} is not known{did_you_mean(str(order), orders)}", "Use fcfs or spf.")
+    refuse_unknown("order:", str(order), orders)
     key = orders[order]
     return (lambda r: (r.category, *key(r))) if class_priority else key
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.errors import InputError, refuse_unknown
 from planner.predict.records import Decoders, Floats, PrefixCache, Replicas, Requests, Run
 from planner.predict.run import replay
 from planner.simulate.measure import Played, SimulationResult, result_of
@@ -78,7 +78,7 @@ def simulate(
     pools = [engines] if behind is None else [engines, behind[0]]
     played: list[list[Played]] = [[] for _ in pools]
     for position, seed in enumerate(numbers):
-        sent = traffic.sent(seed)
+        sent = traffic(seed)
         outputs = sent.requests.output_tokens
         if behind is None:
             sent = replace(sent, requests=_in_steps(engines, sent.requests, seed))
@@ -95,7 +95,7 @@ def simulate(
             played[1].append(Played(sent, run, outputs, others, decoders.replicas.count, decodes=True))
         if progress is not None:
             progress((position + 1) / len(numbers))
-    return tuple(result_of(p, pool, numbers, traffic, quantiles) for p, pool in zip(played, pools, strict=True))
+    return tuple(result_of(p, pool, numbers, quantiles) for p, pool in zip(played, pools, strict=True))
 
 
 def _held_to(clients: Clients | None, part: float) -> Clients | None:
@@ -107,8 +107,7 @@ def _held_to(clients: Clients | None, part: float) -> Clients | None:
 
 def _program(engines: PoolEngines, name: str) -> Callable[..., Run]:
     """What replays."""
-    if name not in PROGRAMS:
-        raise InputError(f"verify_with: {name!r} is not known", f"Use {' or '.join(PROGRAMS)}.")
+    refuse_unknown("verify_with:", name, PROGRAMS)
     if name == "kernel" and engines.preset != BY_PYTHON:
         return replay
     from planner.predict import reference

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from planner.errors import InputError, did_you_mean
+from planner.errors import InputError, refuse_unknown
 from planner.iteration.model import IterationModel
 from planner.iteration.speculation import Speculation
 from planner.predict.records import Replicas
@@ -27,17 +27,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     BY_PYTHON: {"engine": "mixed"},
 }
 """Presets by name: fields of :class:`planner.predict.records.Replicas`."""
-
-
-def find_preset(name: str) -> Mapping[str, Any]:
-    """The rules of the preset `name`, or an InputError.
-
-    >>> find_preset("paged")["block"]
-    16
-    """
-    if name not in PRESETS:
-        raise InputError(f"preset {name!r} is not known{did_you_mean(name, PRESETS)}", f"Known: {', '.join(PRESETS)}.")
-    return PRESETS[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +61,8 @@ class PoolEngines(Replicas):
         InputError
             The preset is not known, or does not speculate.
         """
-        rules, unit, iteration = find_preset(self.preset), self.tokens_per_step, self.iteration
+        refuse_unknown("preset", self.preset, PRESETS)
+        rules, unit, iteration = PRESETS[self.preset], self.tokens_per_step, self.iteration
         has_memory = rules["engine"] == "mixed"
         if self.speculation is not None and not has_memory:
             raise InputError(f"preset {self.preset} does not speculate: use mixed or paged")

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from heapq import heappop
+from typing import Any
 
-from planner.errors import FleetOptError, InputError, refuse
-from planner.predict.engine import Clock, IterationTime, Node, Policy, Request
-from planner.routing import find_routing
-from planner.simulate.policies.distserve import PrefillNode
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import InputError, refuse
+from planner.predict.engine import Clock, Gateway, IterationTime, Node, Policy, Request, by_arrival
+from planner.simulate.policies.distserve import DecodeNode, PrefillNode
 from planner.simulate.policy import find_policy, make_policy
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(slots=True)
@@ -52,6 +50,12 @@ class Run:
     policies: list[Policy]
 
 
+def as_requests(*columns: NDArray[Any]) -> list[Request]:
+    """Requests by columns: arrivals, inputs, outputs, and where they have them classes and deadlines between tokens."""
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [Request(i, *row) for i, row in enumerate(rows)]
+
+
 _MOST_REPLICAS = 10_000
 """More are not stepped one by one in Python in a time that anybody waits."""
 
@@ -85,7 +89,7 @@ def run_policy(
     routing
         A name of :data:`planner.routing.ROUTINGS`; with one queue for all the policy's ``slots`` say when a replica is full.
     rng
-        Generator for random routing and random ties.
+        Generator for random routing and random ties; ``None`` = one of a fixed seed.
 
     Examples
     --------
@@ -101,135 +105,80 @@ def run_policy(
         raise InputError(f"replicas must lie in 1..{_MOST_REPLICAS:,} to be simulated one by one, got {replicas!r}")
     if not capacity > 0:
         raise InputError(f"capacity must be positive, got {capacity!r}")
-    if len({r.index for r in requests}) != len(requests):
-        raise InputError("requests: indices must be unique")
-    ordered = sorted(requests, key=lambda r: (r.arrival, r.index))
-    entry, given = find_policy(policy), dict(parameters or {})
-    if entry.disaggregated:
-        if replicas != 1:
-            raise InputError("distserve is one prefill and one decode node; replicas must be 1")
-        return _run_disaggregated(ordered, iteration, given, capacity)
-    memory = capacity if entry.bounded_memory else math.inf
-    accepted = [r for r in ordered if r.input_tokens + r.output_tokens - 1 <= memory]
-    nodes = [Node(make_policy(policy, given, iteration), iteration, memory) for _ in range(replicas)]
-    _Behind(nodes, accepted, routing, rng).go()
-    return _collect(ordered, nodes, nodes, len(accepted))
+    memory = capacity if find_policy(policy).bounded_memory else math.inf
+    nodes = [Node(make_policy(policy, parameters or {}, iteration), iteration, memory) for _ in range(replicas)]
+    prefills = [Node(PrefillNode(), iteration)] if isinstance(nodes[0].policy, DecodeNode) else []
+    if prefills and replicas != 1:
+        raise InputError("distserve is one prefill and one decode node; replicas must be 1")
+    own = [r for r in requests if r.input_tokens + r.output_tokens - 1 <= memory or (prefills and r.output_tokens == 1)]
+    _Behind(nodes, prefills, own, routing, rng or np.random.default_rng(0)).go()
+    accepted = {r.index for r in own}
+    by_index = sorted(requests, key=lambda r: r.index)
+    return Run(
+        requests=by_index,
+        rejected=[r.index for r in by_index if r.index not in accepted],
+        unfinished=[r.index for r in by_index if r.index in accepted and math.isnan(r.done_s)],
+        iterations=sum(n.iterations for n in nodes),
+        evictions=sum(n.evictions for n in nodes),
+        peak_held=max(n.peak_held for n in nodes),
+        end_s=max((n.now for n in (*prefills, *nodes) if n.iterations), default=0.0),
+        busy_s=sum(n.busy_s for n in (*prefills, *nodes)),
+        policies=[n.policy for n in nodes],
+    )
 
 
 def _check(requests: Sequence[Request]) -> None:
-    """Refuse lengths that are no lengths and times that are no times."""
-    problems = []
-    for r in requests:
-        if r.input_tokens < 1 or r.output_tokens < 1:
-            problems.append(f"request {r.index}: input and output must be at least 1 token")
-        if not (math.isfinite(r.arrival) and r.arrival >= 0.0):
-            problems.append(f"request {r.index}: arrival {r.arrival!r} is no time")
-        if len(problems) >= 10:
-            break
+    """Refuse lengths that are no lengths, times that are no times, and an index given twice."""
+    short = [r for r in requests if r.input_tokens < 1 or r.output_tokens < 1]
+    timeless = [r for r in requests if not (math.isfinite(r.arrival) and r.arrival >= 0.0)]
+    problems = [f"request {r.index}: input and output must be at least 1 token" for r in short]
+    problems += [f"request {r.index}: arrival {r.arrival!r} is no time" for r in timeless]
+    if len({r.index for r in requests}) != len(requests):
+        problems.append("requests: indices must be unique")
     refuse(problems)
 
 
 class _Behind(Clock):
-    """Nodes behind a gateway that sends requests to them as a routing of :mod:`planner.routing` says."""
+    """Nodes behind a gateway; of a disaggregated pair the decode node behind its prefill node."""
 
     def __init__(
-        self, nodes: Sequence[Node], requests: Sequence[Request], routing: str, rng: np.random.Generator | None
+        self,
+        nodes: Sequence[Node],
+        prefills: Sequence[Node],
+        requests: Sequence[Request],
+        routing: str,
+        rng: np.random.Generator,
     ) -> None:
-        super().__init__(nodes)
-        self.rule, self.rng, self.turn = find_routing(routing), rng, itertools.count()
-        if rng is None and len(nodes) > 1 and not self.rule.in_turn:
-            raise InputError(f"routing {self.rule.name!r} needs a random generator")
-        one_queue = self.rule.one_queue and len(nodes) > 1
-        self.slots = getattr(nodes[0].policy, "slots", math.inf) if one_queue else math.inf
-        self.waiting: deque[Request] = deque()
-        for request in requests:
+        super().__init__([*prefills, *nodes])
+        slots = getattr(nodes[0].policy, "slots", math.inf) if len(nodes) > 1 else math.inf
+        self.gateway, self.decode, self.rng = Gateway(prefills or nodes, routing, slots), nodes[0], rng
+        for request in sorted(requests, key=by_arrival):
             self.schedule(request.arrival, self.arrives, request)
 
     def arrives(self, request: Request) -> None:
         """A request comes to the gateway."""
-        if self.waiting or min(node.in_system for node in self.nodes) >= self.slots:
-            self.waiting.append(request)
+        if self.gateway.room():
+            self.send(request)
         else:
-            self.chosen().enqueue(request, self.now)
+            self.gateway.queue(request)
 
-    def chosen(self) -> Node:
-        """The node that takes a request."""
-        nodes, rule = self.nodes, self.rule
-        if self.rng is None or rule.in_turn:
-            return nodes[next(self.turn) % len(nodes)]
-        drawn = min(rule.candidates or len(nodes), len(nodes))
-        seen = nodes
-        if drawn < len(nodes):
-            seen = [nodes[int(k)] for k in self.rng.choice(len(nodes), drawn, replace=False)]
-        values = [node.held if rule.least == "tokens" else node.in_system for node in seen]
-        best = [node for node, value in zip(seen, values, strict=True) if value == min(values)]
-        return best[int(self.rng.random() * len(best))]
+    def send(self, request: Request) -> None:
+        """A node takes a request."""
+        self.gateway.choose(lambda _, below: int(self.rng.random() * below)).enqueue(request, self.now)
 
     def settle(self) -> None:
-        """Those in the common queue go to the nodes that are about to decide and have slots left."""
-        for node in self.nodes:
-            while self.waiting and node.due <= self.now and node.in_system < self.slots:
-                node.enqueue(self.waiting.popleft(), self.now)
-
-    def soonest(self) -> float:
-        """See :class:`Clock`: where all nodes sleep with full batches, one of them takes who is in the common queue."""
-        if self.waiting and all(node.soonest == math.inf for node in self.nodes):
-            first = min(self.nodes, key=lambda node: node.now)
-            while self.waiting:
-                first.enqueue(self.waiting.popleft(), self.now)
-        return super().soonest()
-
-
-class _Pair(Clock):
-    """A prefill node, and a decode node that takes its requests so long after their first tokens [s]."""
-
-    def __init__(self, nodes: Sequence[Node], moves_s: Callable[[Request], float]) -> None:
-        super().__init__(nodes)
-        self.moves_s = moves_s
+        """Those in the common queue go on where there is room."""
+        while self.gateway.waiting and self.gateway.room():
+            self.send(heappop(self.gateway.waiting)[2])
 
     def ended(self, node: Node) -> None:
         """See :class:`Clock`: what is prefilled moves."""
-        first, second = self.nodes
-        for request in node.report.emitted if node is first and node.report else ():
-            if request.output_tokens > 1:
-                request.node_arrival = request.first_token_s + self.moves_s(request)
-                self.schedule(request.node_arrival, lambda r: second.enqueue(r, r.node_arrival), request)
+        if isinstance(self.decode.policy, DecodeNode) and node is not self.decode and node.report:
+            for request in node.report.emitted:
+                if request.output_tokens > 1:
+                    request.node_arrival = request.first_token_s + self.decode.policy.moves_s(request)
+                    self.schedule(request.node_arrival, self.moved, request)
 
-
-def _run_disaggregated(
-    requests: list[Request], iteration: IterationTime, parameters: dict[str, Any], capacity: float
-) -> Run:
-    """A prefill node, and a decode node with what it hands over."""
-    base = float(parameters.pop("transfer_base", 0.0))
-    per_token = float(parameters.pop("transfer_per_token", 0.0))
-    if not (base >= 0.0 and per_token >= 0.0):
-        raise InputError("transfer_base and transfer_per_token must not be negative")
-    policy = make_policy("distserve", parameters)
-    accepted = [r for r in requests if r.output_tokens == 1 or r.input_tokens + r.output_tokens - 1 <= capacity]
-    first, second = Node(PrefillNode(), iteration), Node(policy, iteration, capacity)
-    pair = _Pair([first, second], lambda r: base + per_token * r.input_tokens)
-    for request in accepted:
-        pair.schedule(request.arrival, lambda r: first.enqueue(r, r.arrival), request)
-    pair.go()
-    return _collect(requests, [second], [first, second], len(accepted))
-
-
-def _collect(requests: list[Request], nodes: list[Node], all_nodes: list[Node], accepted: int) -> Run:
-    by_index = sorted(requests, key=lambda r: r.index)
-    ended = {r.index for n in all_nodes for r in n.completed}
-    left = {r.index for n in nodes for r in n.residents.values()} | {r.index for n in nodes for r in n.waiting}
-    if len(ended) + len(left) != accepted or ended & left:
-        raise FleetOptError(
-            f"{accepted} requests went in, {len(ended)} came out and {len(left)} are inside: some were lost"
-        )
-    return Run(
-        requests=by_index,
-        rejected=[r.index for r in by_index if r.index not in ended and r.index not in left],
-        unfinished=sorted(left),
-        iterations=sum(n.iterations for n in nodes),
-        evictions=sum(n.evictions for n in nodes),
-        peak_held=max((n.peak_held for n in nodes), default=0),
-        end_s=max((n.now for n in all_nodes if n.iterations), default=0.0),
-        busy_s=sum(n.busy_s for n in all_nodes),
-        policies=[n.policy for n in nodes],
-    )
+    def moved(self, request: Request) -> None:
+        """A KV cache is there."""
+        self.decode.enqueue(request, request.node_arrival)

@@ -17,7 +17,7 @@ from planner.promise import GOODPUT, MEAN, Promise
 from planner.question.options import PlanInputs
 from planner.shared.remarks import Remark
 from planner.simulate.policy import Situation, find_policy
-from planner.simulate.run import Run, run_policy
+from planner.simulate.run import Run, as_requests, run_policy
 from planner.simulate.statistics import latencies, mean_of_batches
 from planner.simulate.traffic import sample_rows, whole_tokens
 
@@ -238,12 +238,8 @@ def _requests(
     rows = sample_rows(law.weight, law.weight.size, count, rng)
     times = np.zeros(count) if rate_per_s is None else np.cumsum(rng.exponential(1.0 / rate_per_s, count))
     tpot = min((p.limit_s for p in inputs.promises if p.metric == "tpot_s"), default=RELAXED_TBT_S)
-    lengths = zip(
-        whole_tokens(law.input_tokens, "input")[rows].tolist(),
-        whole_tokens(law.output_tokens, "output")[rows].tolist(),
-        strict=True,
-    )
-    return [Request(i, t, n, o, 0, tpot) for i, (t, (n, o)) in enumerate(zip(times.tolist(), lengths, strict=True))]
+    lengths = whole_tokens(law.input_tokens, "input")[rows], whole_tokens(law.output_tokens, "output")[rows]
+    return as_requests(times, *lengths, np.zeros(count, dtype=int), np.full(count, tpot))
 
 
 def _situation(replica: PooledReplica, rate_per_s: float) -> Situation:

@@ -137,12 +137,13 @@ def latencies(requests: Sequence[Request]) -> dict[str, NDArray[np.float64]]:
     }
 
 
-def summarize(run: Run, measured: tuple[float, float] = (0.1, 0.9)) -> dict[str, float]:
+def summarize(run: Run, measured: tuple[float, float] = (0.1, 0.9), ttft_s: float = math.inf) -> dict[str, float]:
     """The statistics of one run of R requests: window, percentiles and throughput by fixed rules.
 
     Measured are the positions floor(u R) .. floor(v R) - 1 in order of arrival; percentiles interpolate linearly; TBT
     pools all token gaps of the measured requests; throughput is (j - i)/(T_j - T_i) over the sorted completion times
     with i = floor(0.1 n), j = floor(0.9 n) - 1; unfinished counts measured requests. Times in seconds, memory in tokens.
+    A measured request attains its objective within `ttft_s` and with no gap beyond its own deadline between tokens.
     """
     ordered = sorted(run.requests, key=lambda r: (r.arrival, r.index))
     total = len(ordered)
@@ -162,4 +163,12 @@ def summarize(run: Run, measured: tuple[float, float] = (0.1, 0.9)) -> dict[str,
     out["peak_kv_tokens"] = float(run.peak_held)
     out["iterations"] = float(run.iterations)
     out["unfinished"] = float(len(positions) - len(window))
+    out["rejected"] = float(len(run.rejected))
+    kept = [r.first_token_s - r.arrival <= ttft_s and max(r.gaps, default=0.0) <= r.tbt for r in window]
+    out["attainment"] = sum(kept) / max(len(positions), 1)
+    out["goodput_per_s"] = out["attainment"] * out["throughput_per_s"]
+    # a stable run finishes about as fast as requests arrive
+    span = positions[-1].arrival - positions[0].arrival if positions else 0.0
+    offered = (len(positions) - 1) / span if span > 0.0 else math.inf
+    out["keeps_up"] = float(out["throughput_per_s"] >= 0.95 * offered)
     return out

@@ -7,9 +7,9 @@ Times are Poisson, or with bursts as measured. All draws come from one
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -47,23 +47,19 @@ class Sent:
         Replicas they are for, where those stand for more; 0 = for all.
     apart
         Whether they are stretches of time with nothing between them.
+    whole
+        Whether they are all there is: every one counts, and runs are other draws of the same traffic.
     """
 
     requests: Requests
     span_s: float
     replicas: int = 0
     apart: bool = False
+    whole: bool = False
 
 
-class Traffic(Protocol):
-    """A source of requests."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether a run is all there is: every request of it counts, and runs are other draws of the same traffic."""
-
-    def sent(self, seed: int) -> Sent:
-        """The requests of one run."""
+Traffic = Callable[[int], Sent]
+"""The requests of the run of a seed."""
 
 
 class SampledTraffic:
@@ -88,8 +84,6 @@ class SampledTraffic:
         Flash crowds, whose requests alone count.
     """
 
-    whole = False
-
     def __init__(
         self,
         input_tokens: ArrayLike,
@@ -111,8 +105,8 @@ class SampledTraffic:
             raise InputError("input_tokens and output_tokens must be two lists of the same length")
         self.cached = cached_tokens(self.inputs, cached_share)
 
-    def sent(self, seed: int) -> Sent:
-        """See :class:`Traffic`."""
+    def __call__(self, seed: int) -> Sent:
+        """The requests of the run of a seed."""
         rng = np.random.Generator(np.random.PCG64(seed))
         rows = sample_rows(self.weight, self.inputs.size, self.requests, rng)
         times = arrival_times(self.rate_per_s, self.requests, rng, self.dispersion)

@@ -19,7 +19,6 @@ from planner.errors import InputError
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.methods.base import Prediction
-from planner.predict.batch import Lengths
 from planner.predict.records import Floats
 from planner.promise import Promise
 from planner.question.compiled import JOINT_LEVELS
@@ -30,6 +29,7 @@ from planner.studies.evaluation import Served, latencies, refuse_linked, replaye
 from planner.studies.schedule import DAYS
 from planner.units import HOUR_S, format_count
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
+from planner.workload.pools import Lengths
 from planner.workload.workload import Workload
 
 LEVELS = 5
@@ -234,7 +234,7 @@ class _Room:
 
     def __init__(self, pool: Pool, slow: float, jobs: Lengths, promises: tuple[Promise, ...]) -> None:
         model = replayed(pool.model.under(slow), "batch")
-        longest = float((jobs.input_tokens + jobs.output_tokens).max()) if jobs.rows else 0.0
+        longest = float((jobs.input_tokens + jobs.output_tokens).max()) if jobs.input_tokens.size else 0.0
         if longest > pool.option.max_model_len:
             raise InputError(
                 f"jobs: the longest has {longest:,.0f} tokens, {pool.name} admits {pool.option.max_model_len:,}",

@@ -83,7 +83,7 @@ def difference_of(old: str | Path, new: str | Path) -> Difference:
     values = [q.inputs().to_dict() for q in (before, after)]
     names = [name for name in values[0] if values[0][name] != values[1].get(name)]
     changed = tuple(_alone(before, after, name, values[0][name], values[1][name]) for name in names)
-    again = make_plan(before.inputs(), before.traffic(before.inputs().cdf), brief=True)
+    again = make_plan(before.inputs(), before.traffic(before.inputs().cdf), words="brief")
     told = {name: float(getattr(again, name)) for name in ANSWERED}
     return Difference(
         _answer(files[0]),
@@ -103,7 +103,7 @@ def _alone(before: Question, after: Question, name: str, old: Any, new: Any) -> 
     try:
         inputs = before.inputs(changes={name: new})
         traffic = (after if name == "cdf" else before).traffic(inputs.cdf)
-        plan = make_plan(inputs, traffic, bare=True)
+        plan = make_plan(inputs, traffic, words="none")
     except (InputError, InfeasibleError) as error:
         return Changed(name, old, new, reason=error.message)
     return Changed(name, old, new, plan.gpus, plan.cost_usd_per_hour)

@@ -1,6 +1,6 @@
 """Points of a sweep on disk as they are found: a journal of finished ones, which an interrupted sweep goes on from, and rows.
 
-The journal is JSON lines. Rows are CSV line by line, or Parquet by groups of rows.
+The journal is JSON lines. Rows are CSV line by line, or Parquet at the end.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
-import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +18,7 @@ from planner.errors import InputError
 from planner.shared.documents import parse_json, printable, read_text
 from planner.shared.extras import installing
 from planner.shared.version import __version__
-from planner.shared.writing import is_stream, partial_of
+from planner.shared.writing import is_stream, refuse_unwritable, write_bytes
 
 _KIND = "fleetopt-what-if-points"
 _LARGEST = 1 << 30
@@ -105,15 +104,11 @@ class Journal:
             self._file.close()
 
 
-GROUP = 200
-"""Rows of a group in a Parquet file."""
-
-
 class RowFile:
     """A table that grows by a row at a time, in the order rows are found.
 
-    A CSV file holds every row written so far, whole, whenever it is looked at. A Parquet file has its directory at its end: it is
-    written beside its place and takes it when it is closed.
+    A CSV file holds every row written so far, whole, whenever it is looked at. A Parquet file, which has its directory at its end,
+    appears when it is closed.
 
     Parameters
     ----------
@@ -129,73 +124,53 @@ class RowFile:
     """
 
     def __init__(self, path: Path, columns: Sequence[str], texts: Collection[str] = ()) -> None:
-        self.path, self.columns = path, [*columns]
+        self.path, self.columns, self.texts = path, [*columns], texts
         self._rows: list[dict[str, Any]] = []
         self._file: IO[str] | None = None
-        self._parquet: Any = None
         suffix = path.suffix.lower()
         if suffix not in (".csv", ".parquet"):
             raise InputError(f"{path}: rows are written to .csv or .parquet", "Name the file so.")
-        with _writing(path):
-            if suffix == ".csv":
+        if suffix == ".csv":
+            with _writing(path):
                 self._file = path.open("w", encoding="utf-8", newline="")
                 self._csv = csv.DictWriter(self._file, self.columns, lineterminator="\n")
                 self._csv.writeheader()
-                return
-            # through a link to its target; what a killed run leaves is swept away as other partial files are
-            self.path = Path(os.path.realpath(path))
-            if is_stream(path):
-                raise InputError(f"{path}: Parquet cannot be written to a stream", "Name a file, or write .csv.")
-            self._beside = partial_of(self.path)
-            self._open_parquet(texts)
-
-    def _open_parquet(self, texts: Collection[str]) -> None:
-        """The writer, with a type for each column."""
-        try:
-            import pyarrow as arrow
-            from pyarrow import parquet
-        except ImportError:
-            raise InputError(f"{self.path}: needs pyarrow", f"{installing('parquet')}, or name it .csv.") from None
-        kinds = {"feasible": arrow.bool_(), **dict.fromkeys(texts, arrow.string())}
-        self._schema = arrow.schema([(name, kinds.get(name, arrow.float64())) for name in self.columns])
-        self._parquet = parquet.ParquetWriter(self._beside, self._schema)
+        elif is_stream(path):
+            raise InputError(f"{path}: Parquet cannot be written to a stream", "Name a file, or write .csv.")
+        elif find_spec("pyarrow") is None:
+            raise InputError(f"{path}: needs pyarrow", f"{installing('parquet')}, or name it .csv.")
+        else:
+            refuse_unwritable(path)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """A row, on disk before this returns (of Parquet, its group)."""
+        """A row, of CSV on disk before this returns."""
         kept = {name: row.get(name) for name in self.columns}
+        if self._file is None:
+            self._rows.append(kept)
+            return
         with _writing(self.path):
-            if self._file is not None:
-                self._csv.writerow({k: "" if v is None else v for k, v in kept.items()})
-                self._file.flush()
-            else:
-                self._rows.append(kept)
-                if len(self._rows) >= GROUP:
-                    self._write_group()
+            self._csv.writerow({k: "" if v is None else v for k, v in kept.items()})
+            self._file.flush()
 
-    def _write_group(self) -> None:
+    def _parquet(self) -> bytes:
+        """All rows, with a type for each column."""
         import pyarrow as arrow
+        from pyarrow import parquet
 
-        for row in self._rows:
-            for field in self._schema:
-                if row[field.name] is not None and not arrow.types.is_boolean(field.type):
-                    row[field.name] = (str if arrow.types.is_string(field.type) else float)(row[field.name])
-        self._parquet.write_table(arrow.Table.from_pylist(self._rows, self._schema))
-        self._rows = []
+        kinds = {"feasible": arrow.bool_(), **dict.fromkeys(self.texts, arrow.string())}
+        schema = arrow.schema([(name, kinds.get(name, arrow.float64())) for name in self.columns])
+        plain = {name: bool if name == "feasible" else str if name in self.texts else float for name in self.columns}
+        rows = [{k: None if v is None else plain[k](v) for k, v in row.items()} for row in self._rows]
+        out = arrow.BufferOutputStream()
+        parquet.write_table(arrow.Table.from_pylist(rows, schema), out)
+        return bytes(out.getvalue())
 
     def __enter__(self) -> RowFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with _writing(self.path):
-            if self._file is not None:
+        if self._file is not None:
+            with _writing(self.path):
                 self._file.close()
-                return
-            if self._rows:
-                self._write_group()
-            self._parquet.close()
-            if kind is None:
-                if self.path.exists():
-                    self._beside.chmod(stat.S_IMODE(self.path.stat().st_mode))
-                self._beside.replace(self.path)
-            else:
-                self._beside.unlink(missing_ok=True)
+        elif kind is None:
+            write_bytes(self.path, self._parquet())

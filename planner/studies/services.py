@@ -234,7 +234,7 @@ class _Service:
         """Add the fleets that answer questions, each once."""
         for inputs in questions:
             try:
-                plan = make_plan(inputs, self.workload, bare=True)
+                plan = make_plan(inputs, self.workload, words="none")
             except (InfeasibleError, InputError) as error:
                 self.failed = error
                 continue

@@ -179,30 +179,32 @@ class Stock:
         return {gpu: cell for gpu, cell in best.items() if cell is not None}
 
     def _best(self, law: PoolLaw, high: float, gpu: str, near: Cell | None = None, alone: bool = False) -> Cell | None:
-        """The likeliest first, then by what its load alone allows, each engine is asked whether it bears more than the best yet."""
-        ranked: list[tuple[bool, float, int, Pool]] = []
+        """The likeliest first, each engine is asked whether it bears more than the best yet."""
+        ranked: list[tuple[bool, float, int, Pool, float]] = []
         for k, option in enumerate(self.options):
             n = option.price.most_within(self.have[gpu]) if option.gpu.name == gpu else 0
             pool = self.pool(option, law, high, n) if n else None
-            if pool is not None:
-                most = self.promises.utilization_cap * n * pool.model.capacity_at(n)
-                ranked.append((near is None or k != near.option, -most, k, pool))
+            if pool is None:
+                continue
+            most = self.promises.utilization_cap * n * pool.model.capacity_at(n)
+            idle = when_idle(pool.model.under(self.slow(option)), self.promises.latency, self.promises.levels())
+            # the less an idle replica leaves of a promise the less load it bears
+            if (left := 1.0 if idle is None else 1.0 - idle.excess) >= 0.0:
+                ranked.append((near is None or k != near.option, -most * left, k, pool, most))
         best, rate = None, 0.0
-        for other, less, k, pool in sorted(ranked, key=lambda row: row[:3]):
+        for other, _, k, pool, most in sorted(ranked, key=lambda row: row[:3]):
             more = rate * (1.0 + NEARLY)
-            if -less <= more:
+            if most <= more:
                 continue
             if alone and best and other:
                 break
-            slow = self.slow(pool.option)
-            idle = when_idle(pool.model.under(slow), self.promises.latency, self.promises.levels())
-            keeps = partial(pool_keeps, pool, promises=self.promises, slow=slow)
-            if (idle is not None and idle.excess > 1.0) or (rate and not keeps(more)):
+            keeps = partial(pool_keeps, pool, promises=self.promises, slow=self.slow(pool.option))
+            if rate and not keeps(more):
                 continue
-            start = more or -less * (LOAD if other or near is None else near.load)
+            start = more or most * (LOAD if other or near is None else near.load)
             rate, _ = largest(keeps, start, precision=NEARLY)
             if rate > 0.0:
-                best = Cell(k, pool.size.replicas, rate / pool.size.replicas, -rate / less)
+                best = Cell(k, pool.size.replicas, rate / pool.size.replicas, rate / most)
         return best
 
     def allocated(self, way: Sequence[Range], cells: Cells) -> tuple[float, list[Part]]:

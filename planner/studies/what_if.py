@@ -16,7 +16,7 @@ from planner.fleet.assemble import fleet_of, make_plan
 from planner.fleet.shapes import standing_fleet
 from planner.plans import Plan, SavedPool
 from planner.promise import GOODPUT, Promise
-from planner.question.compiled import compile_question
+from planner.question.compiled import Words, compile_question
 from planner.question.files import engines_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.kept import keeping
@@ -35,51 +35,28 @@ class SweepPoint:
     changes
         What differs from the base, in the options' own names.
     plan
-        The answer; ``None`` when there is none.
+        The answer; ``None`` where there is none, of a sweep that was asked for rows alone, or of an earlier run that was resumed.
     error
         Why there is none.
-    told
-        Instead of `plan` the row and, where it is known, the written plan: of an earlier run that was resumed, or of a sweep
-        that was asked for rows alone.
-    base_usd_per_hour
-        What the base costs [USD/hour]; ``None`` where there is no fleet for it.
-    pinned
-        What is the base's whatever would be cheaper, a key of :data:`PINNED`; ``None`` = everything was searched.
+    row
+        The changes, then the answer, flat.
+    written
+        The plan as an earlier run wrote it.
     """
 
     changes: Mapping[str, Any]
     plan: Plan | None
-    error: str | None = None
-    told: Mapping[str, Any] | None = None
-    base_usd_per_hour: float | None = None
-    pinned: str | None = None
+    error: str | None
+    row: Mapping[str, object]
+    written: Mapping[str, Any] | None = None
 
     def to_row(self) -> dict[str, object]:
         """One flat row: the changes, then the answer."""
-        if self.told is not None:
-            return dict(self.told["row"])
-        row: dict[str, object] = {k: _plain(v) for k, v in self.changes.items()}
-        row["feasible"] = self.plan is not None
-        if self.pinned is not None:
-            row["pinned"] = self.pinned
-        if self.plan is None:
-            row["reason"] = (self.error or "").splitlines()[0]
-            return row
-        p = self.plan
-        row |= {name: told(p) for name, told in ANSWER.items()}
-        row["saving"] = 1.0 - p.cost_usd_per_hour / self.base_usd_per_hour if self.base_usd_per_hour else None
-        for promise in p.slo.promises:
-            shares = [v.share for q in p.pools for v in q.latency if v.metric == promise.metric and v.share is not None]
-            values = [v for q in p.pools if (v := q.quantile(promise.metric, promise.quantile)) is not None]
-            row |= {promise.column: min(shares)} if shares else {_column(promise): max(values)}
-        row["reason"] = None
-        return row
+        return dict(self.row)
 
     def document(self) -> Any:
         """The plan, JSON-ready; ``None`` where there is none."""
-        if self.told is not None:
-            return self.told["plan"]
-        return None if self.plan is None else self.plan.to_dict()
+        return self.written if self.plan is None else self.plan.to_dict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +211,8 @@ def sweep(
     cost = _cost_of(base, workloads[base.cdf], standing)
     asked = [
         Asked(
-            SweepPoint(dict(change), None, base_usd_per_hour=cost, pinned=pinned), q, workloads[q.cdf],
-            in_memory and q.cdf == base.cdf, pools if pinned == "pools" else (), plans,
+            dict(change), q, workloads[q.cdf], in_memory and q.cdf == base.cdf, pools if pinned == "pools" else (), plans,
+            cost, pinned,
         )
         for change, (q, pinned) in zip(changes, questions, strict=True)
     ]  # fmt: skip
@@ -245,7 +222,7 @@ def sweep(
         found = None if journal is None else journal.points.get(key)
         # a row without its plan is as good as none where plans are asked for
         if found is not None and not (plans and found["row"]["feasible"] and found["plan"] is None):
-            points[k] = replace(asked[k].point, error=found["reason"], told=found)
+            points[k] = SweepPoint(asked[k].changes, None, found["reason"], found["row"], found["plan"])
     open_points = [k for k in range(len(asked)) if k not in points]
     tell = progress or (lambda done, total: None)
     # a bar that counts by itself until then ends here: a process with threads cannot be copied
@@ -302,29 +279,61 @@ def _cost_of(base: PlanInputs, workload: Workload, standing: Sequence[SavedPool]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A point to plan; it can be sent to another process."""
+    """A point to plan; it can be sent to another process.
 
-    point: SweepPoint
+    Parameters
+    ----------
+    changes, question, workload
+        What differs from the base, the question that makes, and its traffic.
+    in_memory
+        Whether that is in no file.
+    standing
+        Pools that are kept as they are.
+    whole
+        Whether its plan is wanted, or its row alone.
+    base_usd_per_hour
+        What the base costs [USD/hour]; ``None`` where there is no fleet for it.
+    pinned
+        What is the base's whatever would be cheaper, a key of :data:`PINNED`; ``None`` = everything is searched.
+    """
+
+    changes: Mapping[str, Any]
     question: PlanInputs
     workload: Workload
     in_memory: bool
     standing: tuple[SavedPool, ...]
-    whole: bool = True
+    whole: bool
+    base_usd_per_hour: float | None
+    pinned: str | None
 
     def key(self) -> str:
         """What the point is known by in a journal."""
         pools = [asdict(pool) for pool in self.standing]
-        against = self.point.base_usd_per_hour, self.point.pinned
-        return key_of(self.point.changes, self.question.to_dict(), self.workload.digest, pools, against)
+        against = self.base_usd_per_hour, self.pinned
+        return key_of(self.changes, self.question.to_dict(), self.workload.digest, pools, against)
+
+    def answered(self, p: Plan | None, error: str | None = None) -> SweepPoint:
+        """The point with its plan, or why there is none."""
+        row: dict[str, object] = {k: _plain(v) for k, v in self.changes.items()}
+        row |= {"feasible": p is not None} | ({} if self.pinned is None else {"pinned": self.pinned})
+        if p is None:
+            return SweepPoint(self.changes, None, error, row | {"reason": (error or "").splitlines()[0]})
+        row |= {name: told(p) for name, told in ANSWER.items()}
+        row["saving"] = 1.0 - p.cost_usd_per_hour / self.base_usd_per_hour if self.base_usd_per_hour else None
+        for promise in p.slo.promises:
+            shares = [v.share for q in p.pools for v in q.latency if v.metric == promise.metric and v.share is not None]
+            values = [v for q in p.pools if (v := q.quantile(promise.metric, promise.quantile)) is not None]
+            row |= {promise.column: min(shares)} if shares else {_column(promise): max(values)}
+        return SweepPoint(self.changes, p if self.whole else None, None, row | {"reason": None})
 
 
 def _row_file(path: Path, asked: Sequence[Asked]) -> RowFile:
     """A table with every column that the points will have, in the order of :meth:`Sweep.to_rows`."""
-    changed = list(dict.fromkeys(name for one in asked for name in one.point.changes))
-    values = [{k: _plain(v) for k, v in one.point.changes.items()} for one in asked]
+    changed = list(dict.fromkeys(name for one in asked for name in one.changes))
+    values = [{k: _plain(v) for k, v in one.changes.items()} for one in asked]
     words = [name for name in changed if any(not _is_number(v.get(name, 0.0)) for v in values)]
     promised = dict.fromkeys(_column(p) for one in asked for p in one.question.promises)
-    pinned = [] if all(one.point.pinned is None for one in asked) else ["pinned"]
+    pinned = [] if all(one.pinned is None for one in asked) else ["pinned"]
     columns = [*changed, "feasible", *pinned, *ANSWER, "saving", *promised, "reason"]
     return RowFile(path, columns, [*words, *pinned, "fleet", "reason"])
 
@@ -403,14 +412,12 @@ def _points(asked: Sequence[Asked]) -> list[SweepPoint]:
 def _point(asked: Asked) -> SweepPoint:
     """One point."""
     try:
-        plan = make_plan(
-            asked.question, asked.workload, asked.in_memory, asked.standing, brief=True, bare=not asked.whole
-        )
+        words: Words = "brief" if asked.whole else "none"
+        plan = make_plan(asked.question, asked.workload, asked.in_memory, asked.standing, words)
     except (InfeasibleError, InputError) as error:
         # a model that does not fit one of the GPUs asked about is a row like an infeasible promise
-        return replace(asked.point, error=str(error))
-    point = replace(asked.point, plan=plan)
-    return point if asked.whole else replace(asked.point, told={"row": point.to_row(), "plan": None})
+        return asked.answered(None, str(error))
+    return asked.answered(plan)
 
 
 def _split(name: str, value: Any) -> Any:

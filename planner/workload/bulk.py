@@ -9,10 +9,10 @@ import numpy as np
 
 from planner.shared.cores import cores
 from planner.workload.formats.base import (
+    CALLS,
     MAX_TOKENS,
     MOST_CATEGORIES,
     Clock,
-    CsvColumns,
     ReadOptions,
     TraceBuilder,
     packed,
@@ -29,9 +29,6 @@ LARGE_BYTES = 32 << 20
 
 _FIRST_LABELS = 100_000
 """Rows whose labels are looked at before all are."""
-
-_FEW_LABELS = 16
-"""Labels that are compared one by one before they are looked for in a list."""
 
 _WHOLE = ("UTINYINT", "USMALLINT", "UINTEGER", "TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 """Types of whole numbers that need no look at what follows the point."""
@@ -61,13 +58,13 @@ def read_bulk(source: Source, form: Format, options: ReadOptions) -> TraceBuilde
         import duckdb
     except ImportError:
         return None
-    head = source.head()
+    head = source.head
     plain = {
         "csv": not head.text.lstrip("\ufeff").startswith("#"),
         "jsonl": isinstance(head.record, dict),
         "parquet": True,
     }
-    if form.fields is None or not plain.get(head.kind, False):
+    if form.layout is None or not plain.get(head.kind, False):
         return None
     with duckdb.connect(config={"threads": cores(), "memory_limit": "300MB"}) as engine:
         try:
@@ -85,9 +82,9 @@ class _Table:
     """A file as DuckDB sees it: where it is read from, and an SQL expression for each of its fields."""
 
     def __init__(self, engine: Any, source: Source) -> None:
-        head, self._scan = source.head(), quoted(str(source.path), "'")
+        head, self._scan = source.head, quoted(str(source.path), "'")
         self.first = head.record if head.kind == "jsonl" else None
-        self._paths: dict[str, str] = {}  # of JSON lines: fields asked for, with the type they are read as
+        self._read: dict[str, str] = {}  # of JSON lines: columns of the relation, with the type they are read as
         described = []
         if self.first is None:
             options = (
@@ -101,24 +98,18 @@ class _Table:
 
     @property
     def relation(self) -> str:
-        """What to select from; of JSON lines every record is taken apart once, for all fields asked for until now."""
+        """What to select from, with all fields asked for until now."""
         if self.first is None:
             return self._scan
-        if not any("." in path for path in self._paths):
-            types = ", ".join(f"{quoted(path, chr(39))}: '{kind}'" for path, kind in self._paths.items())
-            names = ", ".join(f"{quoted(path, chr(34))} AS f{k}" for k, path in enumerate(self._paths))
-            return f"(SELECT {names} FROM read_ndjson({self._scan}, columns={{{types}}}))"
-        paths = ", ".join(quoted(_steps(path), "'") for path in self._paths)
-        names = ", ".join(f"found[{k + 1}] AS f{k}" for k in range(len(self._paths)))
-        found = f"SELECT json_extract_string(json, [{paths}]) AS found FROM read_ndjson_objects({self._scan})"
-        return f"(SELECT {names} FROM ({found}))"
+        types = ", ".join(f"{quoted(name, chr(39))}: '{kind}'" for name, kind in self._read.items())
+        return f"read_ndjson({self._scan}, columns={{{types}}})"
 
     def field(self, candidates: Sequence[str], *, later: bool = False) -> _Field | None:
         """Expression, type and name of the first of these fields in a file; of JSON lines in its first record, or `later`."""
         if self.first is not None:
             path, _ = found_at(self.first, tuple(candidates))
             if path:
-                return self._asked_for(path), self._paths[path], path
+                return self._asked_for(path), "VARCHAR", path
             found = [self._asked_for(c) for c in candidates] if later else []
             return (f"coalesce({', '.join(found)}, NULL)", "VARCHAR", "") if found else None
         for name in candidates:
@@ -133,31 +124,28 @@ class _Table:
         # whole numbers are read to 53 bits, and booleans become 0 and 1: those are left to who can tell them apart
         if not isinstance(value, (int, float)) or value in (0, 1) or not abs(value) < 1 << 53:
             return column
-        self._paths[path] = "DOUBLE"
+        self._read[path] = "DOUBLE"
         return f"CASE WHEN {expression} NOT IN (0, 1) THEN {expression} END", "DOUBLE", path
 
     def _asked_for(self, path: str) -> str:
-        """Name of a field of JSON lines in the relation."""
-        self._paths.setdefault(path, "VARCHAR")
-        return f"f{list(self._paths).index(path)}"
-
-
-def _steps(path: str) -> str:
-    """JSON path of a dotted one."""
-    return "$" + "".join(f'."{part}"' for part in path.split("."))
+        """A field of JSON lines, at a path inside a column of the relation."""
+        top, *below = [path] if path in (self.first or {}) else path.split(".")
+        self._read.setdefault(top, "VARCHAR")
+        name = quoted(top, '"')
+        steps = quoted("$" + "".join(f'."{part}"' for part in below), "'")
+        return f"json_extract_string({name}, {steps})" if below else name
 
 
 def _collect(engine: Any, table: _Table, source: Source, form: Format, options: ReadOptions) -> TraceBuilder | None:
     """All requests of a table; ``None`` where a row cannot be read."""
-    fields: CsvColumns = form.fields  # type: ignore[assignment]
-    own = options.columns
+    own, layout = options.columns, form.layout or {}
 
-    def of(role: str, known: Sequence[str], later: bool = False) -> _Field | None:
-        return table.field((own[role],) if role in own else known, later=later)
+    def of(role: str, later: bool = False) -> _Field | None:
+        return table.field(options.names(layout, role), later=later)
 
-    sent, got, total = of("input", fields.input), of("output", fields.output), of("total", fields.total)
-    time, label = of("time", fields.time, True), of("category", fields.category, True)
-    if any(table.field(known) is not None for known in fields.of_calls(own).values()):
+    sent, got, total = of("input"), of("output"), of("total")
+    time, label = of("time", True), of("category", True)
+    if any(of(role) is not None for role in CALLS):
         return None  # requests that come back are more than a table
     wanted = [(name, table.field((name,), later=True), value) for name, value in options.where.items()]
     missing = any(role in own and found is None for role, found in (("time", time), ("category", label)))
@@ -171,7 +159,7 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
         return None
     if time is not None and time not in (label, *(found for _, found, _ in wanted)):
         time = table.as_number(time)
-    builder = TraceBuilder(source.name, form.name, Clock(options.time_unit or fields.time_unit), options)
+    builder = TraceBuilder(source.name, form.name, Clock(options.time_unit or layout.get("time_unit")), options)
     relation = table.relation + _where(engine, table, wanted, builder)
     columns = [_count(sent), _count(got if got is not None else _difference(total, sent))]  # type: ignore[arg-type]
     if time is not None:
@@ -236,7 +224,7 @@ def _with_labels(
         if len(found) > MOST_CATEGORIES:
             return [], []
         names = [r[0] for r in found]
-        arrays = _arrays(engine, [*columns, _numbered(label, text, names)], relation)
+        arrays = _arrays(engine, [*columns, _numbered(text, names)], relation)
         if not arrays or not arrays[-1].size or arrays[-1].min() >= 0:
             break
     return names, arrays
@@ -268,16 +256,10 @@ def _difference(total: _Field, part: _Field) -> _Field:
     return f"({_number(total)} - {_number(part)})", "DOUBLE", total[2]
 
 
-def _numbered(label: _Field, text: str, names: Sequence[str]) -> str:
+def _numbered(text: str, names: Sequence[str]) -> str:
     """The place of a row's label, trimmed in `text`, among these names; -1 where it is none of them."""
-    if not names:
-        return "-1"
-    found = f"coalesce(list_position([{', '.join(quoted(n, chr(39)) for n in names)}], {text}), 0) - 1"
-    if label[1] == "VARCHAR" and len(names) <= _FEW_LABELS:
-        # nearly all are written as they are meant
-        alike = " ".join(f"WHEN {quoted(n, chr(39))} THEN {k}" for k, n in enumerate(names))
-        found = f"CASE {label[0]} {alike} ELSE {found} END"
-    return f"CAST({found} AS INTEGER)"
+    among = ", ".join(quoted(name, "'") for name in names)
+    return f"CAST(coalesce(list_position([{among}], {text}), 0) - 1 AS INTEGER)" if names else "-1"
 
 
 def _seconds(clock: Clock, expression: str, kind: str, first: Any) -> str | None:

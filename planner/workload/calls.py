@@ -50,6 +50,25 @@ LEVELS = 3
 """Levels of shared prefixes kept apart; deeper ones are one."""
 
 
+def read_call(call: Mapping[str, Any], time_s: float, clock: Callable[[object], float]) -> tuple[Any, ...]:
+    """What a request says: its ``session``, ``cached`` tokens, ``duration`` [s] or when it ``ended``, and ``blocks``.
+
+    Raises
+    ------
+    ValueError
+        What is wrong with one of them.
+    """
+    name = call.get("session")
+    named = name is not None and bool(str(name).strip())
+    cached = _number(call.get("cached"), "cached tokens")
+    lasted = _number(call.get("duration"), "duration")
+    if math.isnan(lasted) and call.get("ended") not in (None, "") and not math.isnan(time_s):
+        lasted = clock(call["ended"]) - time_s
+        if lasted < 0.0:
+            raise ValueError(f"ends {-lasted:g} s before it starts")
+    return str(name) if named else None, cached, lasted, _hashes(call.get("blocks"))
+
+
 @dataclass(slots=True)
 class CallColumns:
     """What a reader found of sessions.
@@ -76,26 +95,8 @@ class CallColumns:
     shared: tuple[SharedPrefix, ...] = ()
     _numbers: dict[str, int] = field(default_factory=dict)
 
-    def read(self, call: Mapping[str, Any], time_s: float, clock: Callable[[object], float]) -> tuple[Any, ...]:
-        """What a request says: its ``session``, ``cached`` tokens, ``duration`` [s] or when it ``ended``, and ``blocks``.
-
-        Raises
-        ------
-        ValueError
-            What is wrong with one of them.
-        """
-        name = call.get("session")
-        named = name is not None and bool(str(name).strip())
-        cached = _number(call.get("cached"), "cached tokens")
-        lasted = _number(call.get("duration"), "duration")
-        if math.isnan(lasted) and call.get("ended") not in (None, "") and not math.isnan(time_s):
-            lasted = clock(call["ended"]) - time_s
-            if lasted < 0.0:
-                raise ValueError(f"ends {-lasted:g} s before it starts")
-        return str(name) if named else None, cached, lasted, _hashes(call.get("blocks"))
-
     def add(self, row: int, said: tuple[Any, ...]) -> None:
-        """What the `row`-th request says, as :meth:`read` gave it."""
+        """What the `row`-th request says, as :func:`read_call` gave it."""
         name, cached, lasted, blocks = said
         if name is not None or self.rows:
             self.rows.append(row - 1)
@@ -105,17 +106,18 @@ class CallColumns:
         if blocks:
             self.blocks[row - 1] = blocks
 
-    def take(
-        self,
+    @classmethod
+    def of(
+        cls,
         names: Sequence[str],
         cached: Sequence[float],
         duration_s: Sequence[float],
         shared: tuple[SharedPrefix, ...],
-    ) -> None:
+    ) -> CallColumns:
         """What all requests say, a column each: names (empty = none), cached tokens and durations (NaN = not said)."""
-        self._numbers = {name: k for k, name in enumerate(dict.fromkeys(name for name in names if name))}
-        self.rows, self.names = array("q", range(len(names))), [self._numbers.get(name, -1) for name in names]
-        self.cached, self.duration_s, self.shared = list(cached), list(duration_s), shared
+        numbers = {name: k for k, name in enumerate(dict.fromkeys(name for name in names if name))}
+        rows, session = array("q", range(len(names))), [numbers.get(name, -1) for name in names]
+        return cls(rows, session, list(cached), list(duration_s), shared=shared, _numbers=numbers)
 
     def relative(self, times_s: Floats) -> bool:
         """Whether times count from the start of each session: all of several begin at the same moment, zero."""

@@ -83,7 +83,6 @@ def mix(workloads: Sequence[Workload], weights: Sequence[float] | None = None, *
         arrivals=_superposed([(w.arrivals, p) for w, p in used], rates),
         name=name,
         provenance=Provenance(
-            name=name,
             source="mix of " + ", ".join(f"{w.name} {100 * p:.4g}%" for w, p in used),
             licence="; ".join(dict.fromkeys(w.provenance.licence for w, _ in used if w.provenance.licence)),
             requests=None if any(n is None for n in known) else sum(n for n in known if n is not None),

@@ -90,7 +90,7 @@ class HourlyRates:
 
 
 def hourly_rates(
-    source: str | Path | None, workload: Workload | None = None, folder: Path | None = None
+    source: str | Path | None, workload: Workload | None = None, folder: Path | None = None, flat: str | None = None
 ) -> HourlyRates:
     """Rates by hour.
 
@@ -104,6 +104,8 @@ def hourly_rates(
         Traffic whose timestamps may say.
     folder
         Looked in first.
+    flat
+        What one rate in every hour is called, which a workload without a day of timestamps then has; ``None`` = it is refused.
 
     Raises
     ------
@@ -116,6 +118,8 @@ def hourly_rates(
     known = ", ".join(profile_names())
     if source is None:
         if workload is None or not workload.arrivals.hourly_profile:
+            if flat is not None:
+                return HourlyRates((1.0,) * HOURS_PER_DAY, None, flat)
             raise InputError(
                 f"{workload.name if workload else 'no workload'}: no rates by hour (its timestamps cover less than a day)",
                 f"Give --hours FILE (24 or 168 values) or a shipped service: {known}.",

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -100,7 +100,7 @@ def import_files(
     """
     if len(files) == 2 and options.baseline is None:
         sources = (Source(resolve_workload(path)) for _, path in files)
-        if all(source.head().kind == "metrics" for source in sources):
+        if all(source.head.kind == "metrics" for source in sources):
             # two scrapes: the first is the earlier one
             options = replace(options, baseline=Source(resolve_workload(files[0][1])))
             files = files[1:]
@@ -148,9 +148,9 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
         if input_format not in known:
             raise unknown(f"unknown input format {input_format!r}", input_format, format_names())
         return known[input_format]
-    head = source.head()
+    head = source.head
     for candidate in formats(head.kind):
-        if candidate.recognise(head) or (columns and candidate.last_resort and candidate.fields is not None):
+        if candidate.recognise(head) or (columns and candidate.last_resort and candidate.layout is not None):
             return candidate
     if "fleetopt-plan" in head.text[:1000]:
         raise InputError(
@@ -170,12 +170,12 @@ LIKE = {
 
 def _unknown(name: str, columns: Sequence[str]) -> InputError:
     """What to say of columns that no format knows: which is missing, and the command that names them, guessed where it can be."""
-    from planner.workload.formats.registry import common_fields
+    from planner.workload.formats.registry import common_layout
 
     if not columns:
         return InputError(f"{name}: not a format known here", "Force one: fleetopt workload import --help lists them.")
     shown = ", ".join(printable(column, 40) for column in columns[:12])
-    known = {side: {*map(normal_name, getattr(common_fields(), side))} for side in LIKE}
+    known = {side: {*map(normal_name, common_layout()[side])} for side in LIKE}
     named = {side: next((c for c in columns if normal_name(c) in known[side]), "") for side in LIKE}
     missing = [side for side in ("input", "output") if not named[side]]
     for side, words in LIKE.items():
@@ -187,7 +187,7 @@ def _unknown(name: str, columns: Sequence[str]) -> InputError:
     hint = f"Name its columns: fleetopt workload import {shlex.quote(name)} {mapped} -o traffic.csv."
     if len(missing) != 1:
         return InputError(f"{name}: not a format known here (found: {shown})", hint)
-    such = getattr(common_fields(), missing[0])[0]
+    such = common_layout()[missing[0]][0]
     return InputError(f"{name}: no column of {missing[0]} tokens, such as {such} (found: {shown})", hint)
 
 
@@ -277,7 +277,6 @@ def workload_from_traces(
         arrivals=arrivals,
         name=title,
         provenance=Provenance(
-            name=title,
             source="; ".join(dict.fromkeys(t.source or Path(t.path).name for t in traces)),
             licence="; ".join(dict.fromkeys(t.licence for t in traces if t.licence)),
             requests=requests,
@@ -364,16 +363,19 @@ def _sessions(
 ) -> tuple[Sessions | None, list[str], bool]:
     """The calls session by session, ``None`` where a file names none; what was assumed; whether times are those of each session."""
     found, notes, start = [], list[str](), 0
+    said = [t.calls for t in traces if t.calls is not None]
+    if len(said) < len(traces):
+        return None, [], False
     of_files = [np.frombuffer(t.times) for t in traces]
-    relative = any(t.calls.relative(times) for t, times in zip(traces, of_files, strict=True))
+    relative = any(calls.relative(times) for calls, times in zip(said, of_files, strict=True))
     complete = all(len(t.times) == len(t.inputs) for t in traces)
     alike = len(traces) == 1 or all(t.clock.absolute for t in traces)
     first = min((float(times.min()) for times in of_files if times.size), default=0.0)
-    for trace, clock in zip(traces, of_files, strict=True):
+    for trace, calls, clock in zip(traces, said, of_files, strict=True):
         rows = slice(start, start + len(trace.inputs))
         start = rows.stop
         times = clock - (first if alike else clock.min()) if clock.size == len(trace.inputs) else None
-        made = trace.calls.sessions(inputs[rows], outputs[rows], category[rows], times)
+        made = calls.sessions(inputs[rows], outputs[rows], category[rows], times)
         if made is None:
             return None, [], False
         found.append(made[0] if complete and not relative else replace(made[0], start_s=None))
@@ -438,7 +440,6 @@ def _account(trace: TraceBuilder, relative: bool) -> tuple[list[str], ImportRepo
     return notes, report
 
 
-@runtime_checkable
 class Frame(Protocol):
     """What is needed of a pandas data frame."""
 
@@ -463,11 +464,11 @@ def workload_from_frame(frame: Frame) -> Workload:
     InputError
         A column is missing or there twice; more than 0.1% of the rows cannot be read; no row at all.
     """
-    from planner.workload.formats.registry import common_fields
+    from planner.workload.formats.registry import common_layout
 
     builder = TraceBuilder("DataFrame", "frame")
     try:
-        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame), common_fields())
+        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame), common_layout())
         workload, _ = workload_from_traces([builder], builder.options)
     except InputError as error:
         # hints of files name options of the command line

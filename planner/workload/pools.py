@@ -53,8 +53,47 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PoolLaw:
-    """The requests one pool really gets.
+class Lengths:
+    """Joint law of the lengths of requests, a row each.
+
+    Parameters
+    ----------
+    input_tokens, output_tokens
+        Lengths; may be fractional [tokens], shape (rows,).
+    weight
+        Relative weights, with a positive sum, shape (rows,).
+    cached_share
+        Share of each prompt that the prefix cache supplies, in [0, 1) [1], shape (rows,) or (1,).
+    images
+        Images of each prompt, shape (rows,); ``None`` = none.
+    """
+
+    input_tokens: Floats
+    output_tokens: Floats
+    weight: Floats
+    cached_share: Floats
+    images: Floats | None = None
+
+    @property
+    def new_tokens(self) -> Floats:
+        """Prompt tokens to compute [tokens], shape (rows,)."""
+        return (1.0 - self.cached_share) * self.input_tokens
+
+    @property
+    def decodes(self) -> Floats:
+        """Decode steps, one fewer than output tokens, shape (rows,)."""
+        return np.maximum(self.output_tokens - 1.0, 0.0)
+
+    @property
+    def pairs(self) -> Floats:
+        """Query-key pairs of the prefill, the cached part as its past; however it is cut in chunks; shape (rows,)."""
+        new = self.new_tokens
+        return self.cached_share * self.input_tokens * new + 0.5 * new * (new + 1.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PoolLaw(Lengths):
+    """The requests one pool really gets: their lengths, weights summing to 1, and who they are.
 
     Parameters
     ----------
@@ -62,9 +101,6 @@ class PoolLaw:
         Boundary and compression below and above; requests with ``lower.boundary < total <= upper.boundary`` live here.
     share, compressed_share
         Fraction of all requests served here, and of all requests compressed into here.
-    input_tokens, output_tokens, cached_share, weight
-        Their joint law, weights summing to 1, shape (rows,); `cached_share` is the part of each row's prompt that the
-        prefix cache serves [1].
     moments
         Its feature sums (not divided by the share), shape (len(FEATURES),).
     requests
@@ -72,22 +108,15 @@ class PoolLaw:
     sessions
         Gives them session by session where a prefix cache is to be computed from them; `cached_share` is then what a cache
         without end supplies.
-    images
-        Images of each row's prompt, shape (rows,); ``None`` = none.
     """
 
     lower: State
     upper: State
     share: float
     compressed_share: float
-    input_tokens: Floats
-    output_tokens: Floats
-    cached_share: Floats
-    weight: Floats
     moments: Floats
     requests: Callable[[], Trace | None] = lambda: None
     sessions: Callable[[], Sessions | None] = lambda: None
-    images: Floats | None = None
 
     @property
     def longest_tokens(self) -> float:
@@ -97,11 +126,6 @@ class PoolLaw:
     def mean(self, feature: int) -> float:
         """Mean of one feature per request."""
         return float(self.moments[feature] / self.moments[SHARE])
-
-
-def images_of(law: PoolLaw) -> Floats:
-    """Images of each row of a pool's law, shape (rows,) or, where there are none, (1,)."""
-    return np.zeros(1) if law.images is None else law.images
 
 
 def own_tokens(prompt_tokens: Floats, shared_prefix: float) -> Floats:
@@ -350,18 +374,18 @@ class FleetMoments:
         images = self.images[natural][positive] if self._seen else None
         moments = weight @ features(inputs, outputs, cached, self.chunk)
         return PoolLaw(
-            lower,
-            upper,
-            share,
-            compressed,
             inputs,
             outputs,
-            cached,
             weight / share,
-            moments,
-            cache(lambda: self.requests(lower, upper)),
-            lambda: self.sessions(lower, upper),
+            cached,
             images,
+            lower=lower,
+            upper=upper,
+            share=share,
+            compressed_share=compressed,
+            moments=moments,
+            requests=cache(lambda: self.requests(lower, upper)),
+            sessions=lambda: self.sessions(lower, upper),
         )
 
     def sessions(self, lower: State, upper: State) -> Sessions | None:

@@ -10,8 +10,8 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
@@ -61,6 +61,8 @@ class Head:
         Keys seen in a JSON file.
     record
         First complete JSON object, if one fits.
+    delimiter, encoding
+        Between the cells of a CSV; of the text.
     """
 
     text: str
@@ -69,9 +71,10 @@ class Head:
     keys: frozenset[str] = frozenset()
     record: Any = None
     delimiter: str = ","
+    encoding: str = "utf-8"
 
 
-@dataclass(slots=True)
+@dataclass
 class Source:
     """One file to read.
 
@@ -86,8 +89,6 @@ class Source:
     path: Path
     progress: Progress | None = None
     undecodable: int = field(default=0, init=False)
-    _encoding: str | None = field(default=None, init=False)
-    _head: Head | None = field(default=None, init=False)
 
     @property
     def name(self) -> str:
@@ -124,6 +125,7 @@ class Source:
             return zstandard.ZstdDecompressor().stream_reader(raw)
         return raw
 
+    @cached_property
     def head(self) -> Head:
         """Look at the beginning once.
 
@@ -132,26 +134,17 @@ class Source:
         InputError
             Empty, binary or undecodable files.
         """
-        if self._head is None:
-            self._head = self._first_look()
-        return self._head
-
-    def _first_look(self) -> Head:
-        """The head of a file that was not looked at before."""
         start = self._beginning(HEAD_BYTES)
-        if not start.strip():
-            raise InputError(f"{self.name}: the file is empty")
         if start[:4] == b"PAR1":
             return Head("", "parquet")
         marks = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-        self._encoding = next((encoding for mark, encoding in marks.items() if start.startswith(mark)), "utf-8")
-        if self._encoding != "utf-16" and b"\x00" in start:
+        encoding = next((encoding for mark, encoding in marks.items() if start.startswith(mark)), "utf-8")
+        if encoding != "utf-16" and b"\x00" in start:
             raise InputError(
                 f"{self.name}: a binary file, not a workload", "Known formats: fleetopt workload import --help."
             )
-        if self._encoding == "utf-16":
-            start = start[: len(start) // 2 * 2]
-        text = start.decode(self._encoding, errors="replace")
+        # of two bytes a character none is cut
+        text = start[: len(start) // 2 * 2 if encoding == "utf-16" else None].decode(encoding, errors="replace")
         if not text.strip():
             raise InputError(f"{self.name}: the file is empty")
         found = _look(text, len(start) >= HEAD_BYTES)
@@ -159,8 +152,8 @@ class Source:
         if unseen and len(start) >= HEAD_BYTES and start.lstrip()[:1] in b"{[#":
             # the first record is further on: longer than the first look, say a prompt of 128K tokens, or below many comments
             start = self._beginning(LONG_HEAD_BYTES)
-            found = _look(start.decode(self._encoding, errors="replace"), len(start) >= LONG_HEAD_BYTES)
-        return found
+            found = _look(start.decode(encoding, errors="replace"), len(start) >= LONG_HEAD_BYTES)
+        return replace(found, encoding=encoding)
 
     def _beginning(self, size: int) -> bytes:
         """The first bytes, unpacked; of a damaged archive as many as there are: reading on will say what is wrong."""
@@ -186,11 +179,11 @@ class Source:
         InputError
             A truncated or damaged packed file.
         """
-        self.head()
+        encoding = self.head.encoding
         size, every = self.path.stat().st_size, 1 if pieces else _PROGRESS_EVERY
         with self._raw() as raw:
             buffered = io.BufferedReader(self._unpacked(raw), _PIECE)
-            text = io.TextIOWrapper(buffered, self._encoding or "utf-8", "replace", newline="")
+            text = io.TextIOWrapper(buffered, encoding, "replace", newline="")
 
             def parts() -> Iterator[str]:
                 """Lines or pieces, counting what is not UTF-8 and telling how far reading is."""

@@ -4,9 +4,9 @@ whose prompts share prefixes."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Set
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -38,23 +38,31 @@ class _Named:
     __slots__ = ()
     readers: ClassVar[Mapping[str, Reader]]
     """How each value is read, by the name that people write."""
+    telling: ClassVar[Set[str]]
+    """Names of which one at least is there."""
 
     @classmethod
-    def given(cls, text: str) -> dict[str, str] | None:
-        """The values in a name as written; ``None`` where it is none of these."""
+    def parse(cls, text: str) -> Self | None:
+        """What the name of a workload says; ``None`` where the text is none such."""
         pairs = [part.partition("=") for part in text.split(",")]
+        given = {name: value for name, _, value in pairs}
         told = all(mark and name in cls.readers and "=" not in value for name, mark, value in pairs)
-        return {name: value for name, _, value in pairs} if told else None
-
-    @classmethod
-    def values(cls, given: Mapping[str, str]) -> dict[str, Any]:
-        """The same as numbers, by field."""
-        return {name.replace("-", "_"): cls.readers[name](value, name) for name, value in given.items()}
+        if not told or not given.keys() & cls.telling:
+            return None
+        needed = [f.name for f in fields(cls) if f.default is MISSING]  # type: ignore[arg-type]
+        if missing := [name for name in needed if name not in given]:
+            raise InputError(f"{text}: no {missing[0]}", "Both means are needed: isl=2000,osl=300.")
+        return cls(**{name.replace("-", "_"): cls.readers[name](value, name) for name, value in given.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class SyntheticLengths(_Named):
     """Independent log-normal inputs and outputs.
+
+    >>> SyntheticLengths.parse("isl=2000,osl=300,isl-spread=50%").isl_spread
+    0.5
+    >>> SyntheticLengths.parse("azure") is None
+    True
 
     Parameters
     ----------
@@ -70,6 +78,7 @@ class SyntheticLengths(_Named):
     osl_spread: float = SPREAD
 
     readers = {"isl": parse_tokens, "osl": parse_tokens, "isl-spread": parse_fraction, "osl-spread": parse_fraction}  # noqa: RUF012
+    telling = readers.keys()
 
     def __post_init__(self) -> None:
         problems = [
@@ -83,21 +92,6 @@ class SyntheticLengths(_Named):
             if not 0.0 <= value <= _LARGEST_SPREAD
         ]
         refuse(problems)
-
-    @classmethod
-    def parse(cls, text: str) -> SyntheticLengths | None:
-        """Lengths written as the name of a workload; ``None`` where the text is none such.
-
-        >>> SyntheticLengths.parse("isl=2000,osl=300,isl-spread=50%").isl_spread
-        0.5
-        >>> SyntheticLengths.parse("azure") is None
-        True
-        """
-        if (given := cls.given(text)) is None:
-            return None
-        if missing := [name for name in ("isl", "osl") if name not in given]:
-            raise InputError(f"{text}: no {missing[0]}", "Both means are needed: isl=2000,osl=300.")
-        return cls(**cls.values(given))
 
     @property
     def name(self) -> str:
@@ -125,13 +119,12 @@ class SyntheticLengths(_Named):
             f"{self.isl_spread:.10g}, mean output {self.osl:,.10g} with spread {self.osl_spread:.10g} "
             f"(standard deviation over mean), cut at P{100 * _HIGHEST:.10g}"
         )
-        record = Provenance(name=self.name, source="assumed", length_split=told, exact=False)
         return Workload.from_arrays(
             np.repeat(inputs, outputs.size),
             np.tile(outputs, inputs.size),
             weight=np.outer(shares, weights).ravel(),
             name=self.name,
-            provenance=record,
+            provenance=Provenance(source="assumed", length_split=told, exact=False),
         )
 
 
@@ -173,6 +166,9 @@ class SyntheticSessions(_Named):
     tails are heavy in every trace). With `prompts` there are that many prompts in every group and no sessions: what
     benchmark generators send, each prompt again and again; lengths do not vary then.
 
+    >>> SyntheticSessions.parse("turns=10,first=2000,growth=400,osl=300,gap=30s").turns
+    10.0
+
     Parameters
     ----------
     turns
@@ -206,6 +202,7 @@ class SyntheticSessions(_Named):
         "groups": lambda text, name: int(parse_tokens(text, name)),
         "prompts": lambda text, name: int(parse_tokens(text, name)),
     }
+    telling = {"turns", "groups"}  # noqa: RUF012
 
     def __post_init__(self) -> None:
         least = {"turns": 1.0, "first": 1.0, "growth": 0.0, "osl": 1.0, "gap": 0.0, "prefix": 0.0}
@@ -219,16 +216,6 @@ class SyntheticSessions(_Named):
         if self.prompts and not (self.groups and self.question >= 1.0):
             problems.append("prompts: needs groups, prefix and question")
         refuse(problems)
-
-    @classmethod
-    def parse(cls, text: str) -> SyntheticSessions | None:
-        """Sessions written as the name of a workload; ``None`` where the text is none such.
-
-        >>> SyntheticSessions.parse("turns=10,first=2000,growth=400,osl=300,gap=30s").turns
-        10.0
-        """
-        given = cls.given(text)
-        return None if given is None or not given.keys() & {"turns", "groups"} else cls(**cls.values(given))
 
     @property
     def name(self) -> str:
@@ -251,7 +238,7 @@ class SyntheticSessions(_Named):
             sessions.input_tokens,
             sessions.output_tokens,
             name=self.name,
-            provenance=Provenance(name=self.name, source="assumed", length_split=told, exact=False),
+            provenance=Provenance(source="assumed", length_split=told, exact=False),
             sessions=sessions,
         )
 

@@ -34,8 +34,6 @@ class Provenance(Record):
 
     Parameters
     ----------
-    name
-        Short name.
     source, licence
         Origin and terms of the data.
     requests
@@ -48,7 +46,6 @@ class Provenance(Record):
         Whether every row is a request as it was recorded (no bins).
     """
 
-    name: str = "workload"
     source: str = ""
     licence: str = ""
     requests: int | None = None
@@ -199,7 +196,7 @@ class Workload:
             categories=names,
             compressible=_compressible(compressible, names),
             arrivals=process if arrival_rate_per_s is None else replace(process, rate_per_s=arrival_rate_per_s),
-            provenance=provenance or Provenance(name=name, requests=rows if weight is None else None, exact=exact),
+            provenance=provenance or Provenance(requests=rows if weight is None else None, exact=exact),
             recorded=recorded,
             intervals=intervals,
             sessions=sessions,
@@ -242,13 +239,8 @@ class Workload:
 
     def renamed(self, name: str, source: str | None = None, licence: str | None = None) -> Workload:
         """The same workload under another name, from another source."""
-        known = self.provenance
-        record = replace(
-            known,
-            name=name,
-            source=known.source if source is None else source,
-            licence=known.licence if licence is None else licence,
-        )
+        told: dict[str, Any] = {"source": source, "licence": licence}
+        record = replace(self.provenance, **{key: value for key, value in told.items() if value is not None})
         return self._changed(name=name, provenance=record)
 
     def columns(self, rows: Any = slice(None)) -> dict[str, Any]:
@@ -414,7 +406,7 @@ class Workload:
                 )
             ],
             "arrivals": self.arrivals.to_dict(),
-            "provenance": self.provenance.to_dict(),
+            "provenance": {"name": self.name, **self.provenance.to_dict()},
         }
         if self.sessions is not None:
             result["sessions"] = self.sessions.to_dict()
@@ -468,13 +460,13 @@ class Workload:
         shares: Floats = np.bincount(self.category, self.weight, minlength=len(self.categories)).astype(np.float64)
         return shares
 
-    def iterations(self, chunk: int | None) -> tuple[float, float]:
+    def iterations(self, chunk: int) -> tuple[float, float]:
         r"""Mean and squared coefficient of variation of the iterations of a request, :math:`\lceil L_{in}/C \rceil + L_{out}`.
 
         Parameters
         ----------
         chunk
-            Prefill chunk C [tokens], > 0; ``None`` = the whole prompt in one iteration.
+            Prefill chunk C [tokens], > 0.
 
         Returns
         -------
@@ -484,19 +476,13 @@ class Workload:
         >>> Workload.from_arrays([512, 513], [10, 9]).iterations(512)
         (11.0, 0.0)
         """
-        steps = self.prefill_chunks(chunk) + self.output_tokens
+        if not chunk > 0:
+            raise InputError(f"chunk must be positive, got {chunk!r}")
+        steps = np.ceil(self.input_tokens / chunk) + self.output_tokens
         mean = float(self.weight @ steps)
         if mean == 0.0:
             return 0.0, 0.0
         return mean, max(float(self.weight @ (steps - mean) ** 2), 0.0) / mean**2
-
-    def prefill_chunks(self, chunk: int | None) -> Floats:
-        r"""Chunks of each row, :math:`\lceil L_{in}/C \rceil`, shape (rows,); 0 for an empty prompt."""
-        if chunk is None:
-            return (self.input_tokens > 0.0).astype(np.float64)
-        if not chunk > 0:
-            raise InputError(f"chunk must be positive, got {chunk!r}")
-        return np.ceil(self.input_tokens / chunk)
 
     # ---------------------------------------------------------------------------------------------------- distribution
 

@@ -249,7 +249,6 @@ def carried_workload(summary: Mapping[str, Any], where: str = "workload") -> Wor
             compressible=tuple(None if c is None else float(c) for c in rows["compressible"]),
             arrivals=Arrivals(**arrivals),
             provenance=Provenance(
-                name=name,
                 source=str(summary.get("source", "")),
                 licence=str(summary.get("licence", "")),
                 requests=summary.get("requests"),

@@ -200,11 +200,25 @@ def test_ctrl_c_keeps_what_is_whole_and_says_so() -> None:
 
 
 @pytest.mark.usefixtures("with_chances", "with_words")
-def test_a_page_has_the_same_bytes_with_one_thread_and_four(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {"rate": 8.0, "slo": 0.5, "tp": 1, "token_budget": 4096, "pools": 1, "confidence": 0.5}
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"rate": 8.0, "slo": 0.5, "tp": 1, "token_budget": 4096, "pools": 1, "confidence": 0.5},
+        pytest.param(
+            {"rate": 60.0, "slo": 1.0, "tpot": "60ms", "tp": 1, "token_budget": [1024, 4096], "pools": 2, "boundaries": [1500]},
+            marks=pytest.mark.long("other questions; one in CI"),
+        ),
+        pytest.param({**QUICK, "gpu": "any", "pools": 1}, marks=pytest.mark.long("other questions; one in CI")),
+    ],
+    ids=["one pool", "two", "any type"],
+)  # fmt: skip
+def test_a_page_has_the_same_bytes_with_one_thread_and_four(
+    asked: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And whether all that is known beside the plan is asked for, or what the page shows."""
     pages = set()
-    for workers in (1, 4):
+    for workers, page in ((1, False), (4, True)):
         monkeypatch.setattr(advised, "cores", lambda n=workers: n)
-        page = render(fo.plan("azure", choices=True, **asked), 120)  # type: ignore[arg-type]
-        pages.add(hashlib.sha256(page.encode()).hexdigest())
+        shown = render(fo.plan("azure", choices=True, page=page, **asked), 120)  # type: ignore[arg-type]
+        pages.add(hashlib.sha256(shown.encode()).hexdigest())
     assert len(pages) == 1

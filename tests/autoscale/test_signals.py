@@ -40,9 +40,7 @@ def test_what_runs_and_waits_is_what_another_replay_counts(load: float) -> None:
     (pool,), (_, found) = fleet().pools, signals()
     rate = load * pool.model.capacity_per_s
     law, engines = pool.law, pool_engines(fleet(), pool)
-    sent = SampledTraffic(law.input_tokens, law.output_tokens, law.weight, 4.0 * rate, 30_000, law.cached_share).sent(
-        77
-    )
+    sent = SampledTraffic(law.input_tokens, law.output_tokens, law.weight, 4.0 * rate, 30_000, law.cached_share)(77)
     run = replay(sent.requests, engines.pool(4))
     span = float(sent.requests.arrival_s[-1])
     running = float(run.resident_s.sum()) / span / 4.0
@@ -61,7 +59,7 @@ def test_the_peak_of_prefill_is_a_chunk_over_its_first_token() -> None:
     (pool,), (peak, _) = fleet().pools, signals()
     engines = pool_engines(fleet(), pool)
     traffic = SampledTraffic(np.array([peak.chunk_tokens]), np.array([2.0]), np.array([1.0]), 1e-3, 3, np.array([0.0]))
-    requests = traffic.sent(1).requests
+    requests = traffic(1).requests
     run = replay(requests, replace(engines.pool(1), request_s=0.0, wake_s=0.0))
     ttft = float(run.ttft_s[1]) + engines.api_overhead_s
     assert peak.tokens_per_s == pytest.approx(peak.chunk_tokens / ttft, rel=2e-3)

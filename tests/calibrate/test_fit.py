@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.calibrate.files import read_iterations_csv
+from planner.calibrate.files import read_measurements
 from planner.calibrate.fit import MOST_POINTS, Fit, _thinned, fit_points
 from planner.calibrate.microbench import designed_batches, measuring_order
 from planner.calibrate.points import Batch, Points
@@ -28,8 +28,7 @@ TRUTH = replace(
 
 
 def times(truth: IterationModel, batches: tuple[Batch, ...]) -> np.ndarray:
-    p = Points(batches, np.ones(len(batches)))
-    return truth.time(p.column("decodes"), p.context_sum, p.prefill_tokens, p.column("pairs"), p.context_max)
+    return truth.time(*Points(batches, np.ones(len(batches))).columns)
 
 
 def synthetic(
@@ -222,7 +221,7 @@ def test_mixture_of_experts_keeps_its_proportions() -> None:
 def test_measured_kernels(shared_data: Path) -> None:
     """Bounds as published in docs/accuracy/public.md, where the configuration above 5% is explained."""
     path = shared_data / "calibration" / "kernels.csv"
-    fits, tests = (read_iterations_csv(path, where={"role": role}) for role in ("fit", "test"))
+    fits, tests = (read_measurements([path], where={"role": role}).iterations for role in ("fit", "test"))
     means, medians, six = {}, {}, []
     pooled = []
     for key, points in fits.items():
@@ -249,13 +248,10 @@ def test_mixed_batches_of_one_attention_kernel(shared_data) -> None:  # type: ig
     """Measured mixed batches (LLMServingSim's vLLM 0.19 profiles) from 36 points; where kernels are added up 12-18% are missed."""
     path = shared_data / "real" / "interference" / "iterations.csv"
     missed, alone = [], []
-    for key, points in read_iterations_csv(path).items():
+    for key, points in read_measurements([path]).iterations.items():
         prior = roofline(gpu(key[0]), model(key[1]), key[2])
         fitted = fit_points(points.select(range(36)), prior, resamples=2).iteration
-        time_s = fitted.time(
-            points.column("decodes"), points.context_sum, points.prefill_tokens, points.column("pairs"), points.context_max,
-            points.prefill_end,
-        )  # fmt: skip
+        time_s = fitted.time(*points.columns)
         error, mixed = np.abs(time_s / points.time_s - 1.0), np.array(points.kinds) == "mixed"
         missed.append(error[mixed].mean())
         alone.append(error[~mixed].mean())

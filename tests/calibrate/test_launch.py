@@ -92,7 +92,7 @@ def test_flags_come_from_the_plan(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no pool 'x'"):
         plan_settings(plan, "x")
     plan.write_text("kind: something")
-    with pytest.raises(InputError, match="is not a plan file"):
+    with pytest.raises(InputError, match="holds no plan"):
         plan_settings(plan)
     with pytest.raises(InputError, match="cannot be started from here"):
         Launch(replace(engine("vllm"), launch=()), "m").line(1)

@@ -293,7 +293,7 @@ def test_the_range_of_a_plan(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not say what runs"):
         OperatingRange.for_plan(path)
     path.write_text("gpu: h100\n")
-    with pytest.raises(InputError, match="not a plan file"):
+    with pytest.raises(InputError, match="holds no plan"):
         OperatingRange.for_plan(path)
 
 

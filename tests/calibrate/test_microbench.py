@@ -130,7 +130,7 @@ def test_whole_path_on_a_cpu(tmp_path) -> None:  # type: ignore[no-untyped-def]
 @pytest.mark.torch
 def test_tensor_parallel_shard_and_its_estimated_all_reduce() -> None:
     pytest.importorskip("torch")
-    _, told = measure(CPU, TINY_MODEL, PRIOR, tp=2, device="cpu", points=6, sentinels=2, max_seconds=3.0)
+    _, told = measure(CPU, TINY_MODEL, PRIOR, tp=2, device="cpu", points=6, max_seconds=3.0)
     assert any("all-reduce estimated" in note for note in told["notes"])
     with pytest.raises(InputError, match="cannot be divided"):
         measure(CPU, TINY_MODEL, PRIOR, tp=3, device="cpu")

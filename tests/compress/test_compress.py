@@ -19,10 +19,15 @@ from planner.compress.extract import CompressorSettings, compress, compress_chat
 from planner.compress.measure import TfidfCosine, measure, read_prompts, rouge_l_recall, wilson_interval
 from planner.compress.scores import ScoreWeights, position, sentence_scores, textrank
 from planner.compress.segments import content_type, units_of
-from planner.compress.tokens import ByteCounter, LearnedBytes, TokenizerCounter, counter_from
+from planner.compress.tokens import LearnedBytes, by_bytes, by_tokenizer, counter_from
 from planner.errors import InputError
 
-COUNT = ByteCounter(4.0)
+COUNT = by_bytes(4.0)
+
+
+def tokens(text: str) -> int:
+    return COUNT([text])[0]
+
 
 ROUNDS = int(os.environ.get("FLEETOPT_COMPRESS_ROUNDS", "40"))
 """Random texts per script; the long checks take 2,000, which is 10,000 in all."""
@@ -56,10 +61,10 @@ def test_the_budget_is_never_exceeded(script: str) -> None:
     rng = random.Random(f"budget-{script}")
     for _ in range(ROUNDS):
         text = random_text(rng, script, rng.randint(1, 40))
-        count = ByteCounter(rng.uniform(1.5, 5.0))
-        budget = rng.randint(0, count(text) + 20)
+        count = by_bytes(rng.uniform(1.5, 5.0))
+        budget = rng.randint(0, count([text])[0] + 20)
         done = compress(text, budget, count, content="prose")
-        assert count(done.prompt) == done.tokens_after
+        assert count([done.prompt]) == [done.tokens_after]
         if done.compressed or done.tokens_before <= budget:
             assert done.tokens_after <= budget
         else:
@@ -85,24 +90,24 @@ def test_any_text_at_all(text: str, budget: int) -> None:
     assert "".join(u.text for u in units_of(text)) == text
     done = compress(text, budget, COUNT, content="prose")
     assert done.tokens_after <= budget or done.prompt == text
-    assert done.tokens_after == COUNT(done.prompt)
+    assert done.tokens_after == tokens(done.prompt)
 
 
 def test_first_and_last_sentences_are_kept() -> None:
     sentences = [f"Sentence number {k} speaks of subject {k * k}. " for k in range(40)]
     text = "".join(sentences)
-    done = compress(text, COUNT(text) // 2, COUNT)
+    done = compress(text, tokens(text) // 2, COUNT)
     assert done.compressed
     assert done.prompt.startswith("".join(sentences[:3]))
     assert done.prompt.endswith("".join(sentences[-2:]))
     # half the budget is used: sentences are of nearly one length, so at most one does not fit
-    assert done.tokens_after > COUNT(text) // 2 - 2 * COUNT(sentences[0])
+    assert done.tokens_after > tokens(text) // 2 - 2 * tokens(sentences[0])
 
 
 def test_a_smaller_budget_keeps_no_more() -> None:
     rng = random.Random(5)
     text = random_text(rng, "latin", 80)
-    sizes = [compress(text, b, COUNT, content="prose").tokens_after for b in range(200, COUNT(text), 60)]
+    sizes = [compress(text, b, COUNT, content="prose").tokens_after for b in range(200, tokens(text), 60)]
     assert all(b <= a for a, b in zip(sizes[1:], sizes, strict=False))
 
 
@@ -111,7 +116,7 @@ def test_code_and_tables_inside_prose_stay_whole() -> None:
     table = "| gpu | price |\n|:--|--:|\n| H100 | 2.9 |\n"
     prose = "".join(f"This is remark {k} about the function above and its callers. " for k in range(40))
     text = f"Look at this.\n\n{code}\n{prose}\n\n{table}\nWhat would you change? Say why.\n"
-    done = compress(text, int(0.6 * COUNT(text)), COUNT, content="prose")
+    done = compress(text, int(0.6 * tokens(text)), COUNT, content="prose")
     assert done.compressed and code in done.prompt and table in done.prompt
     blocks = [u.text for u in units_of(text) if u.protected]
     assert any(code.strip() in b for b in blocks) and any("H100" in b for b in blocks)
@@ -133,7 +138,7 @@ def test_code_is_left_alone() -> None:
                 snippets.append(snippet)
     assert not [s for s in snippets if content_type(s) == "prose"]
     snippets = [*random.Random(7).sample(snippets, 200), *OTHER_LANGUAGES]
-    wrong = [s for s in snippets if compress(s, COUNT(s) // 2, COUNT).compressed]
+    wrong = [s for s in snippets if compress(s, tokens(s) // 2, COUNT).compressed]
     assert not wrong, wrong[:2]
 
 
@@ -226,13 +231,14 @@ def test_an_exact_tokenizer(tmp_path: Path) -> None:
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     made.save(str(tmp_path / "tokenizer.json"))
     count = counter_from(tmp_path, None)
-    assert isinstance(count, TokenizerCounter) and count("fleet replica, token") == 4
+    assert count(["fleet replica, token"]) == [4]
     text = random_text(random.Random(2), "latin", 50)
-    done = compress(text, count(text) // 2, count, content="prose")
-    assert done.compressed and count(done.prompt) <= count(text) // 2
+    half = count([text])[0] // 2
+    done = compress(text, half, count, content="prose")
+    assert done.compressed and count([done.prompt])[0] <= half
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(InputError, match=r"not a tokenizer\.json"):
-        TokenizerCounter(tmp_path / "bad.json")
+        by_tokenizer(tmp_path / "bad.json")
     with pytest.raises(InputError, match="two ways"):
         counter_from(tmp_path, 4.0)
 

@@ -257,14 +257,14 @@ def test_a_plan_of_rows_carries_them() -> None:
     assert (rows["input_tokens"], rows["output_tokens"]) == (INPUTS.tolist(), (2.0 * OUTPUTS).tolist())
     plain = make_plan(inputs, FOUR)
     assert "rows" not in plain.workload and plain.inputs["osl_scale"] == 2.0
-    bare = make_plan(inputs, FOUR, in_memory=True, bare=True)
+    bare = make_plan(inputs, FOUR, in_memory=True, words="none")
     assert "rows" not in bare.workload and bare.remarks["notes"] == ()
     standing = make_plan(inputs, FOUR, standing=saved_pools(plain))
     assert standing.search.description == "the plan's own pools" and standing.replicas == plain.replicas
     seen = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Fleet, "other_growth", lambda self: seen.append(1))
-        make_plan(inputs, FOUR, brief=True)
+        make_plan(inputs, FOUR, words="brief")
         assert seen == []
         make_plan(inputs, FOUR)
         assert seen == [1]

@@ -289,7 +289,7 @@ def test_of_shapes_the_cheaper_with_the_other_beside_it() -> None:
 @pytest.mark.usefixtures("with_chances")
 def test_a_plan_that_is_bare_has_the_same_numbers() -> None:
     question = asked()
-    bare = plan_of(replace(question, search=replace(question.search, bare=True)))
+    bare = plan_of(replace(question, search=replace(question.search, words="none")))
     whole = plan_of(question)
     assert [(p.name, p.replicas, p.latency, p.cost_usd_per_hour) for p in bare.pools] == [
         (p.name, p.replicas, p.latency, p.cost_usd_per_hour) for p in whole.pools

@@ -77,7 +77,7 @@ def replicas() -> dict[str, SchedulerReplica]:
             Workload.from_arrays(*halves, lower_tokens=np.array([1.0, 340.0]), name="bins"), h100
         ),
         "split": scheduler_replica(
-            Workload.from_arrays(*halves, name="split", provenance=Provenance("split", length_split="0.8: so")),
+            Workload.from_arrays(*halves, name="split", provenance=Provenance(length_split="0.8: so")),
             {**h100, "token_budget": 256},
         ),
         "cheap": measured(1e-7),

@@ -10,8 +10,7 @@ import pytest
 from planner.catalog import gpu, model
 from planner.engines import engine as find_engine
 from planner.errors import InputError
-from planner.iteration.constants import CONSTANTS
-from planner.iteration.roofline import band_kind, prior_band, roofline, shard_shape
+from planner.iteration.roofline import CONSTANTS, band_kind, prior_band, roofline, shard_shape
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
 
 H100 = GpuSpec("h100-80gb", 85e9, 3.35e12, {"bf16": 989e12, "fp8": 1979e12}, 450e9, 2.99)
@@ -123,7 +122,7 @@ def test_mixture_of_experts() -> None:
 
 
 def test_products_of_many_small_experts_are_slower_where_kernels_are_older() -> None:
-    """Factor of :mod:`planner.iteration.constants` on GPUs without 4-bit matrix units; few large experts are as others, and
+    """Factor of :mod:`planner.iteration.roofline` on GPUs without 4-bit matrix units; few large experts are as others, and
     every expert streams as dense weights do."""
     halved = {**PLAIN, "fine_products": 0.5}
     for network, factor in ((DEEPSEEK, 2.0), (MIXTRAL, 1.0)):
@@ -229,19 +228,13 @@ def test_refusals() -> None:
 
 
 def test_estimate_alone_is_within_its_band_on_measured_kernels(shared_data) -> None:  # type: ignore[no-untyped-def]
-    from planner.calibrate.files import read_iterations_csv
+    from planner.calibrate.files import read_measurements
 
     errors, inside = [], []
-    for (g, m, tp), points in read_iterations_csv(shared_data / "calibration" / "kernels.csv").items():
+    for (g, m, tp), points in read_measurements([shared_data / "calibration" / "kernels.csv"]).iterations.items():
         p = roofline(gpu(g), model(m), tp)
         # mixed batches of this set were added up from separate kernels
-        t = p.additive.time(
-            points.column("decodes"),
-            points.context_sum,
-            points.prefill_tokens,
-            points.column("pairs"),
-            points.context_max,
-        )
+        t = p.additive.time(*points.columns)
         errors.append(abs(t / points.time_s - 1).mean())
         inside += (abs(points.time_s / t - 1) <= prior_band(gpu(g), model(m))).tolist()
     assert sum(errors) / len(errors) < 0.10

@@ -99,7 +99,7 @@ def exported(
     traffic = SampledTraffic(
         law.input_tokens, law.output_tokens * outputs, law.weight, arrival, requests, law.cached_share * cached
     )
-    asked = traffic.sent(seed).requests
+    asked = traffic(seed).requests
     run = replay(asked, engines.pool())
     first, done = run.first_s * slower, run.done_s * slower
     times = asked.arrival_s * slower
@@ -145,7 +145,7 @@ def exported_pair(
     traffic = SampledTraffic(
         law.input_tokens, law.output_tokens * outputs, law.weight, arrival, requests, law.cached_share * cached
     )
-    asked = traffic.sent(seed).requests
+    asked = traffic(seed).requests
     times, inputs, outputs, cached = asked.arrival_s, asked.input_tokens, asked.output_tokens, asked.cached_tokens
     span = _window(times, points)
     found: dict[str, list[Series]] = {}

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.predict.backlog import MESH_POINTS, PromptSums, fixed_count_backlog, solve_backlog
-from planner.predict.batch import Lengths, engine_of
+from planner.predict.batch import engine_of
 from planner.predict.bounds import decode_s, idle_latency, max_throughput, mean_running
 from planner.predict.records import Replicas
+from planner.workload.pools import Lengths
 
 MODEL = IterationModel(t0=0.0019, w=0.0051, b=23.5e-6, c=4.7e-6, h=1e-6, g=5e-8, a=7e-10)
 RNG = np.random.default_rng(7)
@@ -164,20 +165,9 @@ def test_stop_loss_starts_at_the_mean() -> None:
     assert np.allclose(loss[:, 0], counts * engine.moments.mean_prefill, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        ({"input_tokens": np.zeros(0)}, "input_tokens"),
-        ({"output_tokens": np.ones(2)}, "output_tokens"),
-        ({"weight": np.zeros(400)}, "weight"),
-        ({"cached_share": np.ones(1)}, "cached_share"),
-        ({"input_tokens": -PROMPTS}, "input_tokens"),
-        ({"input_tokens": PROMPTS * math.nan}, "input_tokens"),
-    ],
-)
-def test_lengths_that_cannot_be_are_named(change: dict[str, np.ndarray], what: str) -> None:
-    with pytest.raises(InputError, match=what):
-        replace(LAW, **change)
+def test_prompts_of_nothing_are_refused() -> None:
+    with pytest.raises(InputError, match="input_tokens: their mean must be positive"):
+        max_throughput(replace(LAW, input_tokens=0.0 * PROMPTS), ONE)
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ import planner as fo
 from benchmarks.accuracy.poisson import poisson, replayed
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.predict.batch import Lengths
 from planner.predict.bounds import idle_latency
 from planner.predict.closed import POINTS, ClosedReplica, Room, occupancy
 from planner.predict.records import Replicas
 from planner.queueing.erlang import erlang_c
+from planner.workload.pools import Lengths
 
 MODEL = IterationModel(t0=0.0019, w=0.0051, b=23.5e-6, c=4.7e-6, h=1e-6, g=5e-8, a=7e-10, tau=128)
 RNG = np.random.default_rng(7)

@@ -11,11 +11,11 @@ import pytest
 
 from planner.errors import InputError
 from planner.iteration.model import IterationModel
-from planner.predict.batch import Lengths
 from planner.predict.bounds import max_throughput
 from planner.predict.closed import ClosedReplica
 from planner.predict.records import Replicas, Requests, keys_of
 from planner.predict.run import replay
+from planner.workload.pools import Lengths
 from tests.simulate.asked import simulate_pool
 
 PREFIX = 2048

@@ -10,11 +10,11 @@ import pytest
 from planner import plan
 from planner.catalog import gpu, model
 from planner.catalog.profiles import estimated_profile, profile, served_by
-from planner.predict.batch import Lengths
 from planner.predict.bounds import max_throughput
 from planner.predict.closed import ClosedReplica
 from planner.predict.records import Replicas, Requests, keys_of
 from planner.predict.run import replay
+from planner.workload.pools import Lengths
 from tests.simulate.asked import simulate_pool
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances", "without_words")

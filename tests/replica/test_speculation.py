@@ -13,11 +13,11 @@ from planner.catalog.profiles import estimated_profile
 from planner.errors import InputError
 from planner.iteration.speculation import Speculation
 from planner.machine.hardware import Parallelism
-from planner.predict.batch import Lengths
 from planner.predict.bounds import max_throughput
 from planner.replica.speculation import draft_of, speculating
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
+from planner.workload.pools import Lengths
 from tests.simulate.asked import simulate as simulate_engines
 
 pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances", "without_words")

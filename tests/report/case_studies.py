@@ -31,7 +31,7 @@ from planner.studies.growth import Growth, Month
 from planner.studies.overview import Cut, Overview, Sensitivity
 from planner.studies.schedule import Elasticity, Schedule, ScheduledPool
 from planner.studies.services import ServicePlan, ServicesPlan, SharedGpus
-from planner.studies.what_if import Sweep, SweepPoint
+from planner.studies.what_if import Asked, Sweep, SweepPoint
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import Drift, WorkloadSummary
 from planner.workload.workload import Provenance, Workload
@@ -206,20 +206,26 @@ def differences() -> dict[str, Any]:
 def sweeps() -> dict[str, Any]:
     """Points with and without a fleet."""
     one, two = plan(), plan(2)
-    points = (
-        SweepPoint({"rate": 50.0, "gpu": "h100"}, one, None, None, 30.0, None),
-        SweepPoint({"rate": 100.0, "gpu": "h100"}, two, None, None, 30.0, None),
-        SweepPoint({"rate": 200.0, "gpu": "l4"}, None, "too slow\nmore", None, 30.0, None),
-        SweepPoint({"rate": 400.0}, None, "too slow", None, 30.0, None),
-    )
-    base = PlanInputs.from_dict({"slo": 4.0})
-    named = tuple(SweepPoint({"gpu": n}, p, None, None, None, None) for n, p in (("h100", one), ("l4", two)))
+    base, work = PlanInputs.from_dict({"slo": 4.0}), Workload.from_arrays([1.0], [1.0], name="any")
+
+    def point(
+        changes: dict[str, Any], found: Any, why: str | None, usd: float | None, pinned: str | None
+    ) -> SweepPoint:
+        return Asked(changes, base, work, False, (), True, usd, pinned).answered(found, why)
+
+    asked: list[tuple[dict[str, Any], Any, str | None]] = [
+        ({"rate": 50.0, "gpu": "h100"}, one, None),
+        ({"rate": 100.0, "gpu": "h100"}, two, None),
+        ({"rate": 200.0, "gpu": "l4"}, None, "too slow\nmore"),
+        ({"rate": 400.0}, None, "too slow"),
+    ]
+    points = tuple(point(*one, 30.0, None) for one in asked)
+    named = tuple(point({"gpu": n}, p, None, None, None) for n, p in (("h100", one), ("l4", two)))
     crossed = tuple(
-        SweepPoint({"slo": s, "rate": r}, p, None, None, None, None)
-        for s in (4.0, 2.0)
-        for r, p in ((200.0, two), (100.0, one))
+        point({"slo": s, "rate": r}, p, None, None, None) for s in (4.0, 2.0) for r, p in ((200.0, two), (100.0, one))
     )
-    kept = tuple(replace(p, pinned=name) for p, name in zip(points, ("pools", "engines", None, "pools"), strict=True))
+    pins = ("pools", "engines", None, "pools")
+    kept = tuple(point(*one, 30.0, pinned) for one, pinned in zip(asked, pins, strict=True))
     return {
         "sweep": Sweep(base, points, 30.0),
         "sweep-none": Sweep(base, points[2:]),
@@ -314,7 +320,7 @@ def workloads() -> dict[str, Any]:
     lengths = np.array([100.0, 2000.0, 5000.0, 7000.0]), np.array([10.0, 20.0, 300.0, 40.0])
     day = tuple(1.0 + 0.5 * math.sin(h) for h in range(24))
     told = Arrivals(12.5, 1.5, 60.0, ((1.0, 1.2), (60.0, 3.4)), day, 2.25, "assumed so", 1.4)
-    known = Provenance("full", "their site", "MIT", 123456, ("a note",), "0.8 of the total: guessed")
+    known = Provenance("their site", "MIT", 123456, ("a note",), "0.8 of the total: guessed")
     full = Workload.from_arrays(
         *lengths,
         category=["chat", "code", "", "chat"],
@@ -325,7 +331,7 @@ def workloads() -> dict[str, Any]:
     )
     week = replace(told, hourly_profile=day * 7, scv_window_s=None, assumed=None, dispersion=())
     weekly = Workload.from_arrays(
-        *lengths, arrivals=week, name="weekly", provenance=Provenance("weekly", "s"), category=["", "", "x", ""]
+        *lengths, arrivals=week, name="weekly", provenance=Provenance("s"), category=["", "", "x", ""]
     )
     bare = Workload.from_arrays(*lengths, name="bare", arrivals=Arrivals(assumed=None))
     return {

@@ -272,133 +272,89 @@ def test_round_values_of_axes() -> None:
 
 
 class Told:
-    """Stands for what matplotlib draws on: keeps every call."""
+    """Stands for what matplotlib draws with: keeps every call."""
 
-    def __init__(self, name: str = "") -> None:
-        self.name, self.calls = name, []  # type: ignore[var-annotated]
-        self.parts: dict[str, Told] = {}
+    def __init__(self, **named: Any) -> None:
+        self.named, self.calls, self.axes = named, [], []  # type: ignore[var-annotated]
+
+    def add_axes(self, place: tuple[float, ...], **named: Any) -> Told:
+        self.axes.append(Told(place=place, **named))
+        return self.axes[-1]
+
+    def savefig(self, to: Any, **named: Any) -> None:
+        if named["format"] == "odd":
+            raise ValueError("no such format")
+        self.calls.append(("savefig", (), named))
+        to.write(b"picture")
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("xaxis", "yaxis"):
-            return self.parts.setdefault(name, Told(name))
-
-        def call(*args: Any, **named: Any) -> Any:
-            self.calls.append((name, args, named))
-            return {"get_xlim": (1.0, 10.0), "get_ylim": (2.0, 20.0)}.get(name)
-
-        return call
+        return lambda *args, **named: self.calls.append((name, args, named))
 
     def of(self, name: str) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Calls of one name."""
         return [(args, named) for called, args, named in self.calls if called == name]
 
 
-def colours() -> dict[str, str]:
-    return dict(re.findall(r"--(\w+):(#\w+)", LIGHT))
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Told]:
+    """Figures that are made, of something in matplotlib's place."""
+    found: list[Told] = []
 
-
-def test_matplotlib_is_told_every_line() -> None:
-    panel, of = Told(), colours()
-    svg._panel_lines(STEPS, panel, of)
-    wide = {"markersize": 3, "linewidth": 1.5}
-    assert panel.of("plot") == [
-        (
-            ([0.0, 5.0], [2.0, 4.0]),
-            {**wide, "color": of["a"], "linestyle": "-", "marker": None, "label": "up <1>", "drawstyle": "default"},
-        ),
-        (
-            ([1.0, 9.0], [1.0, 3.0]),
-            {**wide, "color": of["b"], "linestyle": "none", "marker": "o", "label": "dots", "drawstyle": "default"},
-        ),
-        (
-            ([0.0, 10.0], [3.0, 5.0]),
-            {**wide, "color": of["c"], "linestyle": "-", "marker": None, "label": "kept", "drawstyle": "steps-post"},
-        ),
-        (
-            ([0.0, 10.0], [4.5, 4.5]),
-            {**wide, "color": of["bad"], "linestyle": "--", "marker": None, "label": "most", "drawstyle": "default"},
-        ),
-    ]
-    assert panel.of("axvline") == [((x,), {"color": of["ink"], "linestyle": ":"}) for x in (2.0, 9.9)]
-    assert [(args, named["va"], named["fontsize"]) for args, named in panel.of("annotate")] == [
-        (("here", (2.0, 1.0)), "top", 8),
-        (("a longer name", (9.9, 0.92)), "top", 8),
-    ]
-    assert {named["xycoords"] for _, named in panel.of("annotate")} == {("data", "axes fraction")}
-    assert panel.of("set") == [((), {"xlabel": "along", "ylabel": "height"})]
-    assert panel.of("set_xscale") == panel.of("set_yscale") == []
-    assert panel.of("set_ylim") == [((), {"bottom": 0.0})]
-    assert panel.xaxis.of("set_ticks") == [
-        ((ticks(1.0, 10.0), [text(v) for v in ticks(1.0, 10.0)]), {}),
-        (([],), {"minor": True}),
-    ]
-    assert panel.yaxis.of("set_ticks")[0] == ((ticks(2.0, 20.0), [text(v) for v in ticks(2.0, 20.0)]), {})
-    assert panel.of("legend") == [((), {"fontsize": 8})]
-    assert panel.of("grid") == [((True,), {"alpha": 0.3})]
-    logs = Told()
-    svg._panel_lines(LOGS, logs, of)
-    assert (logs.of("set_xscale"), logs.of("set_yscale")) == ([(("log",), {})], [(("log",), {})])
-    assert logs.of("set_ylim") == logs.of("legend") == []
-    assert logs.xaxis.of("set_ticks")[0][0][0] == ticks(1.0, 10.0, log=True)
-    whole = Told()
-    svg._panel_lines(Lines("t", [Line("l", [(0.0, 1.0)])], "x", "y", text, text, whole=True), whole, of)
-    assert whole.yaxis.of("set_ticks")[0][0][0] == ticks(2.0, 20.0, whole=True) and whole.xaxis.of("set_ticks")[0][0][
-        0
-    ] == ticks(1.0, 10.0)
-
-
-def test_matplotlib_is_told_every_bar() -> None:
-    panel, of = Told(), colours()
-    svg._panel_bars(BARS, panel, of)
-    assert panel.of("barh") == [
-        ((row, width), {"left": 10.0, "height": 0.6, "color": of[style]})
-        for row, width, style in ((0, -2.0, "b"), (0, 4.0, "c"), (-1, 10.0, "c"), (-2, 0.0, "b"))
-    ]
-    assert panel.of("set_yticks") == [(([0, -1, -2], [name for name, _, _ in BARS.rows]), {})]
-    assert panel.of("axvline") == [((10.0,), {"color": of["ink"], "linestyle": ":"})]
-    (((form,), _),) = panel.xaxis.of("set_major_formatter")
-    assert form(2.5, None) == "v2.5"
-
-
-def test_a_picture_is_laid_out_and_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    made: list[Any] = []
-
-    class Figure:
-        def __init__(self, **named: Any) -> None:
-            self.named, self.panels, self.fails = named, [Told(), Told()], False
-            made.append(self)
-
-        def subplots(self, *shape: int, **named: Any) -> Any:
-            self.shape = (shape, named)
-            panels = self.panels
-
-            class Column:
-                def __getitem__(self, key: Any) -> list[Told]:
-                    assert key == (slice(None), 0)
-                    return panels[: shape[0]]
-
-            return Column()
-
-        def savefig(self, to: Any, **named: Any) -> None:
-            self.saved = named
-            if named["format"] == "odd":
-                raise ValueError("no such format")
-            to.write(b"picture")
+    def figure_of(**named: Any) -> Told:
+        found.append(Told(**named))
+        return found[-1]
 
     fake = ModuleType("matplotlib.figure")
-    fake.Figure = Figure  # type: ignore[attr-defined]
+    fake.Figure = figure_of  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "matplotlib", ModuleType("matplotlib"))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", fake)
+    return found
+
+
+def test_matplotlib_draws_what_stands_on_the_page(made: list[Told], tmp_path: Path) -> None:
+    """Two charts below each other, as the drawing has them: lines with their corners, points, bars and words."""
     path = svg.rastered([STEPS, BARS], tmp_path / "x.PNG")
-    (found,) = made
     assert path == tmp_path / "x.PNG" and path.read_bytes() == b"picture"
-    assert found.saved == {"dpi": 150, "format": "png"}
-    assert found.named == {"figsize": (640 / 72.0, (280 + 90 + 3 * 34) / 72.0), "layout": "constrained"}
-    assert found.shape == ((2, 1), {"squeeze": False, "height_ratios": [280, 192]})
-    first, second = found.panels
-    assert first.of("set_title") == [(("a & b",), {"loc": "left", "fontsize": 10})]
-    assert len(first.of("plot")) == 4 and len(second.of("barh")) == 4
-    assert first.of("plot")[3][1]["color"] == "#a4161a" and second.of("barh")[0][1]["color"] == "#1a7f4b"
+    (figure,) = made
+    (axes,) = figure.axes
+    # 46 above each; 280 of the lines, 60 and 34 a row of the bars
+    tall = 46 + 280 + 46 + 60 + 3 * 34
+    assert figure.named == {"figsize": (640 / 72.0, tall / 72.0)} and figure.of("savefig") == [
+        ((), {"dpi": 150, "format": "png"})
+    ]
+    assert axes.named == {"place": (0.0, 0.0, 1.0, 1.0), "xlim": (0.0, 640.0), "ylim": (float(tall), 0.0)}
+    ink = dict(re.findall(r"--(\w+):(#\w+)", LIGHT))
+    lines = [(args[0], args[1], named) for args, named in axes.of("plot") if "linewidth" in named]
+    told = {"color": ink["c"], "linewidth": 2.0, "linestyle": "-"}
+    # the first chart begins at 46, and its frame at 46 + 16 goes to 46 + 236; 10 along is its end
+    (kept,) = [(x, y, named) for x, y, named in lines if named["color"] == ink["c"] and len(x) > 2]
+    assert kept[0] == [X0, X1, X1] and kept[1][0] == kept[1][1] == pytest.approx(46 + Y0 - 220 * 3 / 5.4, abs=0.06)
+    assert kept[2] == told
+    (most,) = [named for x, y, named in lines if named["color"] == ink["bad"] and x == [X0, X1]]
+    assert most == {"color": ink["bad"], "linewidth": 2.0, "linestyle": (0, (6, 4))}
+    marks = [(x, y) for x, y, named in lines if named["color"] == ink["ink"]]
+    assert [x for x, _ in marks[:2]] == [[176.0, 176.0], [618.4, 618.4]] and marks[0][1] == [46 + Y1, 46 + Y0]
+    points = [(args[2], named["color"]) for args, named in axes.of("plot") if "markersize" in named]
+    assert points == [("o", ink[style]) for style in "aabbcc"]
+    bars = [(args[1], args[3], named["color"]) for args, named in axes.of("bar")]
+    assert bars == [
+        (20.0, 46 + 280 + 46 + 16 + 34 * row + 5, ink[style]) for row, style in ((0, "b"), (0, "c"), (1, "c"), (2, "b"))
+    ]
+    words = {args[2]: (args[:2], named["ha"], named["weight"]) for args, named in axes.of("text")}
+    assert words["a & b"] == ((X0, 22.0), "left", "bold") and words["along"] == (
+        (344.0, 46 + 272.0),
+        "center",
+        "normal",
+    )
+    assert words["three"][1] == "right" and all(named["parse_math"] is False for _, named in axes.of("text"))
+
+
+def test_a_line_without_points_draws_nothing(made: list[Told], tmp_path: Path) -> None:
+    svg.rastered([Lines("t", [Line("l", [(1.0, math.inf)])], "x", "y", text, text)], tmp_path / "x.png")
+    assert ([], []) in [args for args, _ in made[0].axes[0].of("plot")]
+
+
+def test_pictures_that_cannot_be_made_say_so(made: list[Told], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="cannot be drawn: no such format"):
         svg.rastered([BARS], tmp_path / "x.odd")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

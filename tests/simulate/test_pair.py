@@ -7,7 +7,7 @@ import pytest
 
 from planner.iteration.model import IterationModel
 from planner.predict.records import PrefixCache
-from planner.simulate.plan import SessionTraffic
+from planner.simulate.plan import session_traffic
 from planner.simulate.pool import simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
@@ -72,7 +72,7 @@ def test_a_session_comes_back_after_its_answer_and_finds_its_prompt_but_not_the_
     assert calls.prefilled(np.array([4.0, 4.0])).times_s.tolist() == [0.0, 14.0]
     prefill, decode = IterationModel(t0=0.1, c=1e-4), IterationModel(t0=0.02)
     first, second = simulate(
-        SessionTraffic(calls, 0.02, 60),
+        session_traffic(calls, 0.02, 60),
         PoolEngines(1, prefill, kv_tokens=100_000.0),
         (PoolEngines(1, decode, kv_tokens=100_000.0), lambda prompt: 1e-3 * prompt),
         cache=PrefixCache(),

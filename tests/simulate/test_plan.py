@@ -84,7 +84,7 @@ def test_bursts_of_the_workload_reach_the_simulation() -> None:
     def first_pool(arrivals: str | None) -> tuple[Traffic, Sent]:
         source = FleetSource(fleet, azure, 8.0, Load(arrivals), 20_000, 10**7)
         traffic = source.of(0, pool_engines(fleet, fleet.pools[0]), [1])
-        return traffic, traffic.sent(1)
+        return traffic, traffic(1)
 
     burst, _ = first_pool("dispersion")
     assert isinstance(burst, SampledTraffic)
@@ -94,8 +94,8 @@ def test_bursts_of_the_workload_reach_the_simulation() -> None:
     assert burst.requests >= max(i for _, i in burst.dispersion) / 4e-4
     spread = {}
     for arrivals in (None, "poisson", "paced:9"):
-        traffic, sent = first_pool(arrivals)
-        assert traffic.whole == (arrivals is None)
+        _, sent = first_pool(arrivals)
+        assert sent.whole == (arrivals is None)
         times = sent.requests.arrival_s
         counts = np.bincount((times // 60.0).astype(int))[1:-1]
         spread[arrivals] = counts.var() / counts.mean()
@@ -120,7 +120,7 @@ def test_every_request_of_a_trace_goes_to_its_pool_with_its_own_lengths(tmp_path
     cut = [replace(whole, name="short", high_tokens=4096.0), replace(whole, name="long", low_tokens=4096.0)]
     fleet = standing_fleet(compile_question(PlanInputs.from_dict(dict(plan.inputs)), workload), cut)
     source = FleetSource(fleet, workload, workload.arrivals.rate_per_s, Load("auto"), 10, 10**6)
-    sent = [source.of(k, pool_engines(fleet, fleet.pools[k]), [1]).sent(1).requests for k in range(2)]
+    sent = [source.of(k, pool_engines(fleet, fleet.pools[k]), [1])(1).requests for k in range(2)]
     for found, belongs in zip(sent, (lambda n: n <= 4096, lambda n: n > 4096), strict=True):
         pairs = zip(found.input_tokens.tolist(), found.output_tokens.tolist(), strict=True)
         assert list(pairs) == [(i, o) for i, o in lengths if belongs(i + o)]

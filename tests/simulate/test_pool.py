@@ -100,18 +100,9 @@ def test_bad_input_names_the_parameter(changes: dict, words: str) -> None:
         run(**changes)
 
 
-class Nobody:
-    """Flash crowds that come after the last request."""
-
-    whole = False
-
-    def sent(self, seed: int) -> Sent:
-        return Sent(asked([], 1, 1), 0.0)
-
-
 def test_a_run_that_ends_before_its_first_crowd_is_refused() -> None:
     with pytest.raises(InputError, match="before the first of the flash crowds"):
-        simulate(Nobody(), PoolEngines(1, MODEL))
+        simulate(lambda seed: Sent(asked([], 1, 1), 0.0), PoolEngines(1, MODEL))
 
 
 def test_a_hundred_thousand_requests_on_eight_replicas() -> None:

@@ -11,9 +11,10 @@ from planner.iteration.model import IterationModel
 from planner.predict.records import Replicas
 from planner.predict.run import replay
 from planner.predict.traffic import FleetTraffic, PoolTraffic
-from planner.question.compiled import Traffic
-from planner.simulate.plan import LaidTraffic
+from planner.question import compiled
+from planner.simulate.plan import draw_of, laid_traffic
 from planner.simulate.presets import PoolEngines
+from planner.simulate.traffic import Traffic
 from planner.workload.pools import State
 from planner.workload.trace import Trace
 from planner.workload.workload import Workload
@@ -59,33 +60,33 @@ def test_lengths_that_come_with_their_bursts_need_more() -> None:
     assert own > 1.2 * mixed
 
 
-def laid(rate_of: float, seeds: list[int], most: int = 10**6) -> tuple[LaidTraffic, PoolTraffic, np.ndarray]:
+def laid(rate_of: float, seeds: list[int], most: int = 10**6) -> tuple[Traffic, PoolTraffic, np.ndarray, float]:
     """The bursty trace at so many times its own rate."""
     times, inputs, outputs = bursty()
     trace = Trace(times - times[0], inputs, outputs, np.zeros(times.size, dtype=np.int64))
     workload = replace(Workload.from_arrays(inputs, outputs), recorded=trace)
     rate = rate_of * times.size / float(times[-1])
-    traffic = Traffic(workload, rate)
+    traffic = compiled.Traffic(workload, rate)
     law = traffic.moments(512).law(State(0.0), State(1e9))
     pool = PoolTraffic(FleetTraffic(traffic), law)
-    return LaidTraffic(pool, rate, ENGINES, seeds, most), pool, times
+    return laid_traffic(pool, rate, ENGINES, seeds, most), pool, times, rate
 
 
 def test_at_its_own_rate_a_trace_is_sent_as_it_is_and_gateways_draw_anew() -> None:
-    source, pool, times = laid(1.0, [1, 2])
-    first, second = source.sent(1).requests, source.sent(2).requests
-    assert source.whole and first.arrival_s == pytest.approx(times - times[0], abs=1e-6)
+    source, pool, times, rate = laid(1.0, [1, 2])
+    first, second = source(1).requests, source(2).requests
+    assert source(1).whole and first.arrival_s == pytest.approx(times - times[0], abs=1e-6)
     assert np.array_equal(first.arrival_s, second.arrival_s) and not np.array_equal(first.key, second.key)
-    own = pool.lay(source.rate_per_s, ENGINES.count, ENGINES.routing, most=10**6)
+    own = pool.lay(rate, ENGINES.count, ENGINES.routing, most=10**6)
     assert not np.intersect1d(own.key, first.key).size
 
 
 def test_copies_are_shifted_otherwise_than_for_the_prediction() -> None:
-    source, pool, times = laid(6.0, [1, 2, 3, 4, 5, 6])
-    ranked = pool.draws(source.rate_per_s).tolist()
-    own = pool.lay(source.rate_per_s, ENGINES.count, ENGINES.routing, most=10**6)
-    taken = [ranked.index(source.draw(seed)) for seed in range(1, 7)]
+    source, pool, times, rate = laid(6.0, [1, 2, 3, 4, 5, 6])
+    ranked = pool.draws(rate).tolist()
+    own = pool.lay(rate, ENGINES.count, ENGINES.routing, most=10**6)
+    taken = [ranked.index(draw_of(pool.draws(rate), range(1, 7), seed)) for seed in range(1, 7)]
     assert taken == sorted(taken) and min(taken) < 10 and max(taken) > 53 and len(ranked) // 2 not in taken
     for seed in (1, 6):
-        sent = source.sent(seed).requests
+        sent = source(seed).requests
         assert sent.size == 6 * times.size and not np.array_equal(sent.arrival_s, own.times_s)

@@ -1,4 +1,5 @@
-"""A plan and its rows are the same bytes on one thread and on four, while other processes keep all cores busy."""
+"""A plan and its rows are the same bytes on one thread and on four, while other processes keep all cores busy; and its page is the
+same where only what it shows is asked for."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import pytest
 
 import planner as fo
 from planner.advice import choices as advised
+from planner.report.output import table as render
 from planner.shared.cores import cores
 
 QUESTIONS: list[dict[str, Any]] = [
@@ -48,3 +50,5 @@ def test_threads_change_nothing(question: dict[str, Any], crowded: None, monkeyp
         monkeypatch.setattr(advised, "cores", lambda threads=threads: threads)
         found.append(json.dumps(fo.plan("azure", **question, choices=True).to_dict(), sort_keys=True))
     assert len(set(found)) == 1
+    pages = {render(fo.plan("azure", **question, choices=True, page=page), 120) for page in (False, True)}
+    assert len(pages) == 1

@@ -40,7 +40,7 @@ def load(shared_data: Path, name: str) -> Workload:
 
 
 def p99_chunks(w: Workload) -> float:
-    chunks = w.prefill_chunks(512)
+    chunks = np.ceil(w.input_tokens / 512)
     order = np.argsort(chunks)
     return float(chunks[order][np.searchsorted(np.cumsum(w.weight[order]), 0.99 - 1e-12)])
 

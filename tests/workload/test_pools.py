@@ -13,14 +13,13 @@ from planner.errors import InputError
 from planner.iteration.model import IterationModel
 from planner.methods.occupancy import OccupancyPool
 from planner.methods.replayed import ReplayPool
-from planner.predict.batch import Lengths
 from planner.predict.bounds import max_throughput
 from planner.predict.records import Replicas
 from planner.predict.traffic import FleetTraffic
 from planner.question.compiled import Traffic
 from planner.routing import find_routing
 from planner.workload import pools as m
-from planner.workload.pools import FleetMoments, State, capacity_upper_bound
+from planner.workload.pools import FleetMoments, Lengths, State, capacity_upper_bound
 from planner.workload.workload import Workload
 from tests.simulate.asked import simulate_pool
 

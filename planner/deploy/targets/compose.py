@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.deploy import Rendered, Target
+from planner.deploy import Rendered
 from planner.deploy import kubernetes as k
 from planner.deploy.router import ENVOY_IMAGE, ROUTER_PORT, Placed, length_notes, placed, router_files
 from planner.deploy.serving import EXIT_S, PORT, Serving, note
@@ -72,6 +72,3 @@ def _service(serving: Serving, replica: Placed, hosts: int) -> k.Object:
         devices=["/dev/kfd", "/dev/dri"] if amd else None,
         profiles=[f"host{replica.host + 1}"] if hosts > 1 else None,
     )
-
-
-TARGET = Target("Docker Compose: a service per replica on GPUs of its own, Envoy with the plan's routing", render)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from planner.deploy import Rendered, Target
+from planner.deploy import Rendered
 from planner.deploy import kubernetes as k
 from planner.deploy.kubernetes import NOBODY, confined, pod_spec
 from planner.deploy.serving import Serving, ServingPool, note, refusal, without
@@ -117,8 +117,6 @@ def _component(serving: Serving, pool: ServingPool, worker: Mapping[str, Any], i
     )
 
 
-TARGET = Target(
-    "Dynamo: a DynamoGraphDeployment with a frontend and a worker per pool, prefill and decode included",
-    render,
-    lambda s: f"http://{s.options.name}-frontend{s.suffix}:8000",
-)
+def address(serving: Serving) -> str:
+    """Where requests go inside the cluster."""
+    return f"http://{serving.options.name}-frontend{serving.suffix}:8000"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.deploy import Rendered, Target
+from planner.deploy import Rendered
 from planner.deploy import kubernetes as k
 from planner.deploy.kubernetes import confined, spread
 from planner.deploy.router import ENVOY_IMAGE, ROUTER_PORT, STATUS_PORT, draining, envoy, length_notes
@@ -69,8 +69,6 @@ def _router(serving: Serving, name: str) -> k.Object:
     return confined(spec, ENVOY_USER)
 
 
-TARGET = Target(
-    "Kubernetes: deployments, headless services, disruption budgets, Envoy with the plan's routing",
-    render,
-    lambda s: f"http://{s.options.name}{s.suffix}",
-)
+def address(serving: Serving) -> str:
+    """Where requests go inside the cluster."""
+    return f"http://{serving.options.name}{serving.suffix}"

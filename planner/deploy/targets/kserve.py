@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.deploy import Rendered, Target
+from planner.deploy import Rendered
 from planner.deploy import kubernetes as k
 from planner.deploy.kubernetes import environment, placement, probes, resources
 from planner.deploy.router import POOL_HEADER, length_notes, picker, picker_notes
@@ -107,12 +107,9 @@ def _route(serving: Serving) -> k.Object:
     return _filled("route", serving=serving, rules=rules)
 
 
-TARGET = Target(
-    "KServe: an LLMInferenceService per pool with the plan's settings and scorers",
-    render,
+def address(serving: Serving) -> str:
+    """Where requests go inside the cluster."""
+    options = serving.options
+    name = options.name if serving.split else serving.pools[-1].object
     # the gateway's own address: each service has a path of its own there
-    lambda s: (
-        f"http://kserve-ingress-gateway-istio.kserve/{s.options.namespace or 'default'}/"
-        f"{s.options.name if s.split else s.pools[-1].object}"
-    ),
-)
+    return f"http://kserve-ingress-gateway-istio.kserve/{options.namespace or 'default'}/{name}"

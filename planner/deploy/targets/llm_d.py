@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from planner.deploy import Rendered, Target
+from planner.deploy import Rendered
 from planner.deploy import kubernetes as k
 from planner.deploy.kubernetes import CONFINED, confined
 from planner.deploy.router import length_notes, picker, picker_notes
@@ -122,8 +122,6 @@ def _gateway(serving: Serving, chooser: str) -> list[k.Object]:
     return found
 
 
-TARGET = Target(
-    "llm-d: pods with roles, InferencePool, endpoint picker with the plan's scorers, Gateway and HTTPRoute",
-    render,
-    lambda s: f"http://{s.options.name}-istio{s.suffix}",
-)
+def address(serving: Serving) -> str:
+    """Where requests go inside the cluster."""
+    return f"http://{serving.options.name}-istio{serving.suffix}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.deploy import Rendered, Target
+from planner.deploy import Rendered
 from planner.deploy import kubernetes as k
 from planner.deploy.kubernetes import node_terms, resources
 from planner.deploy.serving import PORT, Serving, ServingPool, note, refusal, without
@@ -74,8 +74,6 @@ def _router(serving: Serving) -> k.Object:
     return _filled("router", serving=serving, logic=logic, image=_image(serving.options.router_image or ROUTER_IMAGE))
 
 
-TARGET = Target(
-    "vLLM production stack: a VLLMRuntime per pool and a VLLMRouter",
-    render,
-    lambda s: f"http://{s.options.name}-router{s.suffix}",
-)
+def address(serving: Serving) -> str:
+    """Where requests go inside the cluster."""
+    return f"http://{serving.options.name}-router{serving.suffix}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 
-from planner.deploy import Rendered, Target
+from planner.deploy import Rendered
 from planner.deploy.router import ROUTER_PORT, Placed, length_notes, placed, router_files
 from planner.deploy.serving import EXIT_S, Serving, ServingPool, note
 from planner.shared.templates import templates
@@ -65,6 +65,3 @@ def _settings(serving: Serving, replica: Placed, address: str) -> str:
     if serving.options.cache:
         lines.append(f"HF_HOME={serving.options.cache}")
     return "\n".join(lines) + "\n"
-
-
-TARGET = Target("systemd: a unit per pool with an instance per replica, Envoy with the plan's routing", render)

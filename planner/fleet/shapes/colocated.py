@@ -25,7 +25,7 @@ from planner.fleet.pool import (
 )
 from planner.fleet.problem import KEPT_BACK, UNITS, FleetProblem, held_to
 from planner.fleet.search import Edge, SearchOutcome, cheapest_within
-from planner.fleet.splits import LATE, Found, solve, tried
+from planner.fleet.splits import LATE, Found, may_cost_less, solve, tried
 from planner.methods import find_method
 from planner.methods.base import PoolModel, Prediction
 from planner.plans import SavedPool, SearchReport
@@ -320,6 +320,10 @@ class _ColocatedShape(Shape):
             tuple(_search_notes(problem)),
             _unproven(problem, found, fleet),
         )
+
+    def may_cost_less(self, question: CompiledQuestion, usd_per_hour: float) -> bool:
+        """See :meth:`planner.fleet.fleet.Shape.may_cost_less`."""
+        return may_cost_less(FleetProblem(question), usd_per_hour)
 
     def stands(self, pools: Sequence[SavedPool]) -> bool:
         """Any pools by length."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from planner.choices import Choice, Choices
+from planner.choices import WORTH_TELLING, Choice, Choices
 from planner.plans import HOURS_PER_MONTH, HOURS_PER_YEAR
 from planner.promise import GOODPUT
 from planner.report.blocks import Block, Table, Text, rows_table
@@ -24,9 +24,6 @@ DROPPED = ("fleet", "$/year")
 
 UNFOLDED = 44
 """Characters of a choice's name and of its flags that take precedence over these columns."""
-
-WORTH_TELLING = 0.98
-"""A choice that costs less than this share of the plan saves something."""
 
 MOST_SAVINGS = 3
 """So many of them are named below the table."""

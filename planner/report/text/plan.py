@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 
 from planner.catalog.load import full_w, power_curve, price_offers, repository
 from planner.catalog.profiles import engine_of
-from planner.choices import Choice
+from planner.choices import AT_OTHER, WORTH_TELLING, Choice
 from planner.fleet.unknowns import ANY
 from planner.plans import HOURS_PER_YEAR, Plan, Sized, Sureness
 from planner.report.blocks import Block, Text
 from planner.report.pages import pages, usd
-from planner.report.text.choices import TOO_DEAR, WORTH_TELLING, change, interrupted
+from planner.report.text.choices import TOO_DEAR, change, interrupted
 from planner.shared.remarks import Remark
 from planner.units import format_chance, format_count, format_duration, format_gpus, format_share
 from planner.workload.resolve import shipped_names
@@ -32,9 +32,6 @@ CLIFF_LOOSER, CLIFF_SAVES = 1.5, 0.2
 
 UNFIT = ("few_requests", "no_promise", "below_hardware", "profile_band", "wide_band")
 """Warnings that make an answer unfit to buy by: they stand above it."""
-
-AT_OTHER = ("traffic", "redundancy", "promise")
-"""Kinds of choices that ask another question; all others keep its promise."""
 
 
 def of_plan(plan: Plan) -> list[Block]:

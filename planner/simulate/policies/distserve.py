@@ -31,10 +31,20 @@ class DecodeNode:
     ----------
     decode_slots
         Most requests resident at once, >= 1.
+    transfer_base, transfer_per_token
+        Time after which a KV cache is here [s], and more for each token of the prompt [s/token].
     """
 
-    def __init__(self, decode_slots: float = math.inf) -> None:
+    def __init__(
+        self, decode_slots: float = math.inf, transfer_base: float = 0.0, transfer_per_token: float = 0.0
+    ) -> None:
         self.slots = at_least("decode_slots", decode_slots, 1)
+        self.base = at_least("transfer_base", transfer_base, 0, whole=False)
+        self.per_token = at_least("transfer_per_token", transfer_per_token, 0, whole=False)
+
+    def moves_s(self, request: Request) -> float:
+        """How long after its first token a request is here [s]."""
+        return self.base + self.per_token * request.input_tokens
 
     def schedule(self, node: Node) -> None:
         """Everybody resident, then newcomers, which take part in this very iteration."""
@@ -49,5 +59,4 @@ POLICY = PolicyEntry(
     DecodeNode,
     as_engine(decode_slots="slots"),
     ("disaggregated",),
-    disaggregated=True,
 )

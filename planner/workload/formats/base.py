@@ -6,7 +6,7 @@ import math
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,7 +16,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.shared.record import Record
 from planner.units import SECONDS, TIME_UNITS
-from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled
+from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled, read_call
 
 if TYPE_CHECKING:
     from planner.workload.source import Head, Source
@@ -37,6 +37,12 @@ MAX_TOKENS = 10**9
 
 MOST_CATEGORIES = 1000
 """More are no kinds of requests: every one of them is a law of its own."""
+
+Layout = Mapping[str, Any]
+"""A row of ``table.yaml``: names of columns or paths in a record by role, the first that is there, and what else it says."""
+
+CALLS = ("session", "cached", "duration", "ended", "blocks", "images")
+"""Roles of what is known of sessions and images; all may be absent from a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,43 +85,9 @@ class ReadOptions:
     interval_s: float | None = None
     where: Mapping[str, str] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, slots=True)
-class CsvColumns:
-    """Names of the columns of a CSV, first match wins.
-
-    Parameters
-    ----------
-    input, output, time, category, total
-        Candidates; `time` and `category` may be absent from a file, `total` gives the output when `output` is absent.
-    time_unit
-        Unit of numeric times; ``None`` = from their size.
-    session, cached, duration, ended, blocks
-        Of requests that come back: their session, the prompt tokens that its calls before had, how long the call took [s] or when
-        it ended, and hashes of the prompt's blocks; all may be absent.
-    images
-        Images of a prompt: a number, or a list of them; may be absent.
-    """
-
-    input: Sequence[str]
-    output: Sequence[str]
-    time: Sequence[str] = ()
-    category: Sequence[str] = ()
-    total: Sequence[str] = ()
-    time_unit: str | None = None
-    session: Sequence[str] = ()
-    cached: Sequence[str] = ()
-    duration: Sequence[str] = ()
-    ended: Sequence[str] = ()
-    blocks: Sequence[str] = ()
-    images: Sequence[str] = ()
-
-    def of_calls(self, columns: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-        """Candidates by role of what is known of sessions and images, the user's own names first; roles without any left out."""
-        told = ("session", "cached", "duration", "images")
-        own = {role: (columns[role],) for role in told if role in columns}
-        known = {role: tuple(getattr(self, role)) for role in (*told, "ended", "blocks")}
-        return {role: names for role, names in {**known, **own}.items() if names}
+    def names(self, layout: Layout, role: str) -> tuple[str, ...]:
+        """What the column of a role may be called: the user's own name alone where there is one."""
+        return (self.columns[role],) if role in self.columns else tuple(layout.get(role, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +108,8 @@ class Format:
         (source, options) -> collector of requests, or a workload with its report when the file holds a distribution.
     last_resort
         Whether it also fits files of more particular formats and is asked after them.
-    fields
-        Names of its columns where every row is one request and nothing else needs looking at; ``None`` = only `read` can.
+    layout
+        Its columns where every row is one request and nothing else needs looking at; ``None`` = only `read` can.
     """
 
     name: str
@@ -146,7 +118,7 @@ class Format:
     recognise: Callable[[Head], bool]
     read: Callable[[Source, ReadOptions], TraceBuilder | tuple[Workload, ImportReport]]
     last_resort: bool = False
-    fields: CsvColumns | None = None
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +313,8 @@ class TraceBuilder:
         Of what holds several runs or conversations: how many were begun, and where in it the reader is, for messages.
     name
         What the file calls its workload.
+    calls
+        What is said of sessions; ``None`` = nothing.
     stretches
         Where the requests are stretches of a longer trace.
     described
@@ -364,7 +338,7 @@ class TraceBuilder:
     licence: str = ""
     runs: int = 0
     place: str = ""
-    calls: CallColumns = field(default_factory=CallColumns)
+    calls: CallColumns | None = None
     name: str = ""
     stretches: Stretches | None = None
     described: Callable[[Workload], Workload] | None = None
@@ -425,7 +399,7 @@ class TraceBuilder:
         category
             Its category; ``None`` = none.
         call
-            What is known of its session: see :meth:`planner.workload.calls.CallColumns.read`; and its ``images``.
+            What is known of its session: see :func:`planner.workload.calls.read_call`; and its ``images``.
         """
         stage, said = 0, None
         try:
@@ -439,7 +413,7 @@ class TraceBuilder:
                 # a record that says nothing of them beside others that do has a category already, if an empty one
                 if "images" in call and (call["images"] is not None or category is None):
                     category = labelled(category or "", _images(call["images"]))
-                said = self.calls.read(call, moment, self.clock.read)
+                said = read_call(call, moment, self.clock.read)
         except (ValueError, OverflowError, IndexError) as error:
             found = _shown((inputs, outputs, time, None)[stage])
             wrong = ("input tokens {} is not a count", "output tokens {} is not a count", "time {} is not a time")
@@ -455,6 +429,7 @@ class TraceBuilder:
         if category is not None:
             self.category.append(self.categories.setdefault(category, len(self.categories)))
         if said is not None:
+            self.calls = self.calls or CallColumns()
             self.calls.add(len(self.inputs), said)
 
 

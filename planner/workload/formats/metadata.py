@@ -189,6 +189,6 @@ class Metadata:
             self.problem("compressible", f"no row has category {name!r}")
         return found
 
-    def origin(self) -> dict[str, str]:
+    def origin(self) -> tuple[str, str, str]:
         """Name, source and licence."""
-        return {"name": self.text("name"), "source": self.text("source"), "licence": self.text("licence", "license")}
+        return self.text("name"), self.text("source"), self.text("licence", "license")

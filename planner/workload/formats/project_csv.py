@@ -14,7 +14,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.units import as_number
 from planner.workload.arrivals import Arrivals
-from planner.workload.calls import MOST_IMAGES, images_in, labelled
+from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled
 from planner.workload.formats.base import (
     MAX_PROBLEMS,
     MAX_TOKENS,
@@ -74,7 +74,7 @@ def _recognise(head: Head) -> bool:
 
 def _read(source: Source, options: ReadOptions) -> TraceBuilder | tuple[Workload, ImportReport]:
     """The requests of the file, or its law."""
-    columns = source.head().columns
+    columns = source.head.columns
     law = columns[:2] == ("tokens", "cdf") or "weight" in columns
     return _read_law(source, options) if law else _read_requests(source, options)
 
@@ -90,7 +90,7 @@ def _table(source: Source, meta: Metadata) -> dict[str, list[str]] | None:
         number, end = number + 1, text.find("\n", start)
         meta.line(number, text[start:] if end < 0 else text[start:end])
         start = len(text) if end < 0 else end + 1
-    delimiter = source.head().delimiter
+    delimiter = source.head.delimiter
     header, _, body = text[start:].partition("\n")
     body = body.rstrip()
     if "\n\n" in body or "\n#" in body:
@@ -144,7 +144,7 @@ def _cells(source: Source, meta: Metadata) -> tuple[dict[str, list[str]], list[i
                 meta.line(number, line)
             if not line or line[0] == "#" or len(bad) > MAX_PROBLEMS:
                 continue
-            cells = [cell.strip() for cell in line.split(source.head().delimiter)]
+            cells = [cell.strip() for cell in line.split(source.head.delimiter)]
             if not names:
                 names = [_KNOWN.get(normal_name(cell), cell.lower()) for cell in cells]
                 if "cdf" in names and tuple(names) not in (LAW[:2], LAW[:4], LAW):
@@ -210,14 +210,22 @@ def _read_law(source: Source, options: ReadOptions) -> tuple[Workload, ImportRep
     category, chances, assumed = _categories(labels, meta, options, compressible, rows["weight"].size)
     notes = (*meta.notes, *assumed)
     bins = "lower_tokens" in rows and not np.array_equal(rows["lower_tokens"], rows["total_tokens"])
+    name, origin, licence = meta.origin()
     known = {
-        **meta.origin(),
+        "source": origin,
+        "licence": licence,
         "requests": None if requests is None else round(requests),
         "notes": notes,
         "length_split": split,
         "exact": not bins and not split,
     }
-    of_rows = {"category": category, "compressible": chances, "arrivals": arrivals, "intervals": intervals}
+    of_rows = {
+        "name": name,
+        "category": category,
+        "compressible": chances,
+        "arrivals": arrivals,
+        "intervals": intervals,
+    }
     read, told = (len(lines), len(lines)), (split, arrivals.assumed, *notes)
     workload, report = law(source, FORMAT.name, read, rows | of_rows, known, told)
     return workload.with_stated_quantiles(stated) if stated else workload, report
@@ -239,10 +247,10 @@ def _read_requests(source: Source, options: ReadOptions) -> TraceBuilder:
         with suppress(ValueError):
             builder = _collected(TraceBuilder(source.name, FORMAT.name, Clock("s", absolute=False)), table)
     if builder is None:
-        from planner.workload.formats.registry import common_fields
+        from planner.workload.formats.registry import common_layout
 
-        builder = read_table(source, options, FORMAT.name, common_fields())
-    builder.name, builder.source, builder.licence = meta.origin().values()
+        builder = read_table(source, options, FORMAT.name, common_layout())
+    builder.name, builder.source, builder.licence = meta.origin()
     builder.notes += meta.notes
     parts = builder.stretches = meta.stretches()
     intervals, stated, arrivals = meta.intervals(), meta.stated_quantiles(), meta.arrivals()
@@ -286,7 +294,7 @@ def _collected(builder: TraceBuilder, table: dict[str, list[str]]) -> TraceBuild
                 return None
             levels.append(SharedPrefix(np.where(np.isnan(group), -1.0, group).astype(np.int64), tokens))
         names = [cell.strip() for cell in table["session"]]
-        builder.calls.take(names, cached.tolist(), lasted.tolist(), tuple(levels))
+        builder.calls = CallColumns.of(names, cached.tolist(), lasted.tolist(), tuple(levels))
     return builder
 
 

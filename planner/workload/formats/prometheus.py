@@ -165,7 +165,7 @@ def _scrape_json(source: Source) -> _Scrape:
 
 
 def _scrape(source: Source) -> _Scrape:
-    return _scrape_text(source) if source.head().kind == "metrics" else _scrape_json(source)
+    return _scrape_text(source) if source.head.kind == "metrics" else _scrape_json(source)
 
 
 def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
 from planner.shared.extras import installing
-from planner.workload.formats.base import Clock, CsvColumns, ReadOptions, TraceBuilder
+from planner.workload.formats.base import CALLS, Clock, Layout, ReadOptions, TraceBuilder
 from planner.workload.source import normal_name
 
 if TYPE_CHECKING:
@@ -23,10 +23,6 @@ csv.field_size_limit(1 << 27)  # prompts are sometimes logged whole
 _BLANK = re.compile(r"[ \t\r\n,\ufeff]*")
 _PATIENCE = 1000  # records without a time after which a file is taken to have none
 
-Drop = Callable[[Callable[[str], Any]], str | None]
-"""Why to leave a record out, given a reader of its fields by name (``None`` where absent); ``None`` = keep it."""
-
-
 Unpack = Callable[[Any, int, TraceBuilder], Iterator[Any]]
 """Records of one request inside a record of the file with its line (an export's envelope)."""
 
@@ -35,10 +31,8 @@ def read_table(
     source: Source,
     options: ReadOptions,
     format_name: str,
-    names: CsvColumns,
-    drop: Drop | None = None,
+    layout: Layout,
     unpack: Unpack | None = None,
-    load_generator: str = "",
 ) -> TraceBuilder:
     """Read the requests of a CSV or JSON file, one a row or record.
 
@@ -46,29 +40,26 @@ def read_table(
     ----------
     source, options, format_name
         What to read and how messages call it.
-    names
-        The columns, or dotted paths in a record; the first match wins.
-    drop
-        Why to leave a record out.
+    layout
+        The columns, or dotted paths in a record, what is left out, and whose times they are.
     unpack
         Records inside a JSON record.
-    load_generator
-        What is there several times where a benchmark made the times, as "runs"; empty = users made them.
 
     Raises
     ------
     InputError
         No header, a column missing or there twice, a JSON document that is broken.
     """
-    builder = TraceBuilder(source.name, format_name, Clock(options.time_unit or names.time_unit), options)
-    if source.head().kind == "csv":
+    builder = TraceBuilder(source.name, format_name, Clock(options.time_unit or layout.get("time_unit")), options)
+    load_generator = layout.get("load_generator", "")
+    if source.head.kind == "csv":
         with source.open_text() as text:
-            reader = csv.reader(_without_comments(text), delimiter=source.head().delimiter)
+            reader = csv.reader(_without_comments(text), delimiter=source.head.delimiter)
             header = next((row for row in reader if any(cell.strip() for cell in row)), [])
             where = f"{source.name}:{reader.line_num}"
-            read_rows(builder, where, header, _csv_rows(reader, builder, len(header)), names, drop)
+            read_rows(builder, where, header, _csv_rows(reader, builder, len(header)), layout)
     else:
-        _read_records(source, builder, names, drop, unpack, not load_generator)
+        _read_records(source, builder, layout, unpack)
     if source.undecodable:
         builder.notes.append(f"{source.undecodable:,} lines hold bytes that are not UTF-8; only names can suffer")
     return builder.without_users(load_generator) if load_generator else builder
@@ -93,8 +84,7 @@ def read_rows(
     where: str,
     header: Sequence[str],
     rows: Iterator[tuple[int, list[Any]]],
-    names: CsvColumns,
-    drop: Drop | None = None,
+    layout: Layout,
     there: Sequence[str] = (),
 ) -> None:
     """Add rows of equal columns to `builder`; `where` names the header in messages, `there` all columns where some are not read.
@@ -107,24 +97,17 @@ def read_rows(
     place, options = _finder(where, header), builder.options
     among = ", ".join(h.strip() for h in there or header)
 
-    def index(role: str, candidates: Sequence[str], needed: bool) -> int | None:
-        own = options.columns.get(role)
-        found = next((k for name in ((own,) if own else candidates) if (k := place(name)) is not None), None)
-        if found is None and (own or needed):
-            wanted = own or " or ".join(candidates[:3])
+    def index(role: str, needed: bool = False) -> int | None:
+        names = options.names(layout, role)
+        found = next((k for name in names if (k := place(name)) is not None), None)
+        if found is None and (needed or role in options.columns):
+            wanted = " or ".join(names[:3])
             raise InputError(f"{where}: no column {wanted!r} ({role}) among {among}", f"Name it: --map {role}=COLUMN.")
         return found
 
-    at_input = index("input", names.input, True) or 0
-    at_total = index("total", names.total, False)
-    at_output = index("output", names.output, at_total is None)
-    at_time = index("time", names.time, False)
-    at_category = index("category", names.category, False)
-    calls = {
-        role: at
-        for role, known in names.of_calls(options.columns).items()
-        if (at := index(role, known, False)) is not None
-    }
+    at_input, at_total = index("input", True) or 0, index("total")
+    at_output, at_time, at_category = index("output", at_total is None), index("time"), index("category")
+    calls = {role: at for role in CALLS if (at := index(role)) is not None}
     if at_time is not None and builder.clock.unit is None:
         builder.clock.unit = unit_of(header[at_time])
     row: list[Any] = []
@@ -136,9 +119,9 @@ def read_rows(
 
     if missing := [name for name in options.where if place(name) is None]:
         raise InputError(f"{where}: no column {missing[0]!r} (--where) among {among}")
-    asked = drop is not None or bool(options.where)
+    asked = "drop" in layout or bool(options.where)
     for line, row in rows:
-        if asked and _left_out(builder, drop, cell):
+        if asked and _left_out(builder, layout, cell):
             continue
         if at_time is not None and row[at_time] is None:
             builder.bad(line, "no time")
@@ -149,8 +132,8 @@ def read_rows(
         builder.add(line, row[at_input], output, None if at_time is None else row[at_time], category, call)
 
 
-def _left_out(builder: TraceBuilder, drop: Drop | None, value: Callable[[str], Any]) -> bool:
-    """Whether a record is none of those asked for, given a reader of its fields; it is counted."""
+def _left_out(builder: TraceBuilder, layout: Layout, value: Callable[[str], Any]) -> bool:
+    """Whether a record is none of those asked for, given a reader of its fields (``None`` where absent); it is counted."""
     why: str | None
     for name, wanted in builder.options.where.items():
         found = value(name)
@@ -158,12 +141,34 @@ def _left_out(builder: TraceBuilder, drop: Drop | None, value: Callable[[str], A
             why = f"not {name}={wanted}"
             break
     else:
-        why = None if drop is None else drop(value)
+        why = _why(layout, value)
     builder.dropped.update(() if why is None else (why,))
     return why is not None
 
 
-def read_parquet(source: Source, options: ReadOptions, names: CsvColumns) -> TraceBuilder:
+def _why(layout: Layout, value: Callable[[str], Any]) -> str | None:
+    """The first rule of a format that leaves a record out, as words; ``None`` where none does."""
+    for rule in layout.get("drop", ()):
+        if rule.get("uncounted") and any(value(name) is not None for name in (*layout["input"], *layout["output"])):
+            continue
+        found = value(rule["field"]) if "field" in rule else True
+        text = str(found or "")
+        if "among" in rule:
+            out = text.lower() in rule["among"]
+        elif "beyond" in rule:
+            out = bool(text) and text.lower() not in rule["beyond"]
+        elif "with" in rule:
+            out = any(word in text for word in rule["with"])
+        elif "without" in rule:
+            out = bool(text) and not any(word in text for word in rule["without"])
+        else:
+            out = bool(found)
+        if out:
+            return str(rule["why"]).format(text.lower() if "beyond" in rule else text)
+    return None
+
+
+def read_parquet(source: Source, options: ReadOptions, layout: Layout) -> TraceBuilder:
     """Parquet with one request per row (needs the extra ``parquet``); columns as in the generic CSV, in groups of rows."""
     try:
         from pyarrow import parquet
@@ -173,13 +178,14 @@ def read_parquet(source: Source, options: ReadOptions, names: CsvColumns) -> Tra
         file = parquet.ParquetFile(source.path)
     except Exception as error:
         raise InputError(f"{source.name}: not a readable Parquet file: {error}") from error
-    sides = names.input, names.output, names.time, names.category, names.images, options.columns.values(), options.where
+    roles = ("input", "output", "time", "category", "images")
+    sides = (*(layout[role] for role in roles), options.columns.values(), options.where)
     known = {normal_name(name) for side in sides for name in side}
     # prompts and answers are often stored beside their lengths: only the columns that may be needed are read
     there = [str(c) for c in file.schema_arrow.names]
     header = [c for c in there if normal_name(c) in known]
     builder = TraceBuilder(source.name, "parquet", Clock(options.time_unit), options)
-    read_rows(builder, source.name, header, _batches(source, file, header), names, there=there)
+    read_rows(builder, source.name, header, _batches(source, file, header), layout, there)
     return builder
 
 
@@ -269,7 +275,7 @@ def iterate_json(source: Source, builder: TraceBuilder) -> Iterator[tuple[int, A
 
     Lines of a JSON-lines file that do not parse are counted as unreadable; a broken document is an error.
     """
-    head = source.head()
+    head = source.head
     if head.kind == "jsonl":
         with source.open_text() as lines:
             for number, line in enumerate(lines, 1):
@@ -351,24 +357,21 @@ def _iterate_document(source: Source) -> Iterator[tuple[int, Any]]:
             raise InputError(f"{source.name}:{window.line}: the JSON array does not end: a truncated file?")
 
 
-def _read_records(
-    source: Source, builder: TraceBuilder, names: CsvColumns, drop: Drop | None, unpack: Unpack | None, all_timed: bool
-) -> None:
-    """Add the requests of a JSON file to `builder`; with `all_timed` none may lack a time once others had one."""
-    options = builder.options
+def _read_records(source: Source, builder: TraceBuilder, layout: Layout, unpack: Unpack | None) -> None:
+    """Add the requests of a JSON file to `builder`; where users made the times none may lack one once others had one."""
+    options, all_timed = builder.options, "load_generator" not in layout
     inputs, outputs, times, categories = (
-        (options.columns[role],) if role in options.columns else tuple(getattr(names, role))
-        for role in ("input", "output", "time", "category")
+        options.names(layout, role) for role in ("input", "output", "time", "category")
     )
-    of_calls = names.of_calls(options.columns)
-    timed, look_for_time, untimed, asked = False, bool(times), 0, drop is not None or bool(options.where)
+    of_calls = {role: names for role in CALLS if (names := options.names(layout, role))}
+    timed, look_for_time, untimed, asked = False, bool(times), 0, "drop" in layout or bool(options.where)
     input_key = output_key = time_key = ""
     for line, outer in iterate_json(source, builder):
         for record in unpack(outer, line, builder) if unpack is not None else (outer,):
             if not isinstance(record, dict):
                 builder.bad(line, "not a JSON object")
                 continue
-            if asked and _left_out(builder, drop, partial(dig, record)):
+            if asked and _left_out(builder, layout, partial(dig, record)):
                 continue
             # the path that the first record had is tried first
             sent, got = record.get(input_key), record.get(output_key)

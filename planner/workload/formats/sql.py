@@ -200,7 +200,7 @@ def _rows(source: Source) -> tuple[_Rows, list[str], _Rows]:
     labels: list[str] = []
     problems: list[str] = []
     with source.open_text() as text:
-        reader = Rows(text, source.name, source.head().delimiter)
+        reader = Rows(text, source.name, source.head.delimiter)
         header = [normal_name(cell) for cell in next(reader, [])]
         at = [header.index(name) for name in _NAMES]
         for row in filter(any, reader):

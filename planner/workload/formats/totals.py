@@ -46,16 +46,16 @@ def law(
     read
         Records found, and requests they stand for.
     rows
-        What :meth:`Workload.from_arrays` takes: columns, categories, arrivals and so on.
+        What :meth:`Workload.from_arrays` takes: columns, categories, arrivals and so on; without a name it is the file's.
     known
-        Fields of its provenance; without a name it is the file's.
+        Fields of its provenance.
     told
         What was assumed or mended; ``None`` = nothing.
     span_s
         Time it covers [s].
     """
-    name = known.get("name") or source.path.name.split(".")[0]
-    workload = Workload.from_arrays(**rows, name=name, provenance=Provenance(**{**known, "name": name}))
+    named = {"name": rows.get("name") or source.path.name.split(".")[0]}
+    workload = Workload.from_arrays(**{**rows, **named}, provenance=Provenance(**known))
     rate, notes = workload.arrivals.rate_per_s, tuple(filter(None, told))
     return workload, ImportReport(source.name, format_name, *read, rate_per_s=rate, span_s=span_s, notes=notes)
 
