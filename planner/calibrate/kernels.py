@@ -25,8 +25,8 @@ INT4_LARGEST, INNER_TILES = 15, 8
 ROWS = 16
 """fp8 products want their rows in multiples of this [1]."""
 
-FP4_BLOCK, FP4_STEP = 16, 32
-"""Values of a row that share a scale of 4-bit products, and what rows come in multiples of [values]."""
+FP4_BLOCK = 16
+"""Values of a row that share a scale of 4-bit products; rows come in multiples of two of them [values]."""
 
 SCALE_TILE = (4, 32, 4)
 """Of block scales: rows that stand side by side, how far apart they are, and blocks."""
@@ -118,7 +118,7 @@ def fp4_product(torch: Any, weight: Any, dtype: Any) -> Product:
     out of the activations' scales.
     """
     rows, columns = weight.shape
-    if columns % FP4_STEP or rows % ROWS:
+    if columns % (2 * FP4_BLOCK) or rows % ROWS:
         raise ValueError
     if weight.is_cuda and torch.cuda.get_device_capability(weight.device)[0] < 10:
         raise NotImplementedError("4-bit matrix units came with compute capability 10")

@@ -48,6 +48,8 @@ PROBE = (32, 16)
 UNKNOWN_WORDS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 """What a server answers to what it does not understand."""
 
+LEAST_S = 0.01
+"""A request gets so long even where no time is left: a connection that is still being made when it ends would be lost [s]."""
 ENDING_S = 2.0
 """How long workers may take to stop after their sockets were cut [s]."""
 STARTING_S = 30.0
@@ -289,7 +291,7 @@ class LiveServer:
             client = Client(self.server, self.endpoint, dialect, 0)
             try:
                 stream = Stream(0, *PROBE, 0.0)
-                return dialect, client.request(stream, min(self.server.timeout_s, self.left_s))
+                return dialect, client.request(stream, max(LEAST_S, min(self.server.timeout_s, self.left_s)))
             except HttpError as error:
                 if error.status in UNKNOWN_WORDS and (dialect.token_ids or dialect.extras):
                     # first without what only some engines know, then with words instead of token ids
@@ -495,7 +497,9 @@ class Crew:
                     self.streams.append(stream)
                 try:
                     client.request(
-                        stream, self.until - time.monotonic(), partial(self._count, "ramped") if opening else None
+                        stream,
+                        max(LEAST_S, self.until - time.monotonic()),
+                        partial(self._count, "ramped") if opening else None,
                     )
                     with self.lock:
                         self.done += not opening

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.calibrate.closed_loop import FloatArray, Loads, Rules, ServerPoint, log_times, window_s
+from planner.calibrate.fit import MIN_POINTS
 from planner.calibrate.launch import plan_pools
 from planner.calibrate.live import LiveServer, Load, LoadResult
 from planner.calibrate.servers import AROUND, ENOUGH_SHAPES, MISFIT, SHORTEST, ServerFit, fit_server
@@ -38,8 +39,6 @@ CLUMPS = 0.5
 """Requests in flight per output token beyond which prompts come in clumps [1]."""
 GOOD_ENOUGH = 0.015
 """Left-out error at which nothing is gained any more: loads repeat to 2 to 4% [1]."""
-FEWEST_STEPS = 3
-"""Different lengths, and requests in flight."""
 FEWEST_LEVELS = 2
 """Requests in flight that make a batch."""
 LEAST_LOAD, FULL_LOAD, FEWEST_RUNNING = 0.02, 0.85, 4.0
@@ -150,8 +149,8 @@ class OperatingRange:
 
 
 def _ladder(low: int, high: int, steps: int = 0) -> tuple[int, ...]:
-    """So many lengths or levels, but three at least, evenly apart in logarithms."""
-    return tuple(sorted({round(v) for v in np.geomspace(low, high, max(FEWEST_STEPS, steps))}))
+    """So many lengths or levels, evenly apart in logarithms, but no fewer than a fit needs."""
+    return tuple(sorted({round(v) for v in np.geomspace(low, high, max(MIN_POINTS, steps))}))
 
 
 def describe_range(reach: OperatingRange, max_seconds: float) -> list[str]:

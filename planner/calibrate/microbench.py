@@ -39,8 +39,8 @@ from planner.machine.hardware import NVLINK_BYTES_PER_S, GpuSpec, ModelSpec, Par
 from planner.shared.documents import load_document
 from planner.shared.remarks import Remark, those_that_hold
 
-SENTINEL = Batch(decodes=32, context=1024)
-"""The batch repeated through a run: its times show whether the machine drifts."""
+SENTINELS, SENTINEL = 4, Batch(decodes=32, context=1024)
+"""How often one batch is repeated through a run, to show by its times whether the machine drifts; and as large as which it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +136,13 @@ def _fitted(wish: Batch, room: int, longest: int, max_tokens: int) -> Batch | No
     return Batch(decodes, context if decodes else 0, prefills, new if prefills else 0, past if prefills else 0)
 
 
-def measuring_order(batches: Sequence[Batch], *, sentinels: int = 4, seed: int = 0) -> tuple[Run, ...]:
+def measuring_order(batches: Sequence[Batch], seed: int = 0) -> tuple[Run, ...]:
     """Random order, a sentinel at the start, at the end and evenly between.
 
     Parameters
     ----------
     batches
         What to measure.
-    sentinels
-        How often the sentinel is repeated [1].
     seed
         Of the order.
 
@@ -154,21 +152,17 @@ def measuring_order(batches: Sequence[Batch], *, sentinels: int = 4, seed: int =
 
     Examples
     --------
-    >>> plan = measuring_order([Batch(1, 64), Batch(2, 64), Batch(4, 64)], sentinels=2)
+    >>> plan = measuring_order([Batch(1, 64), Batch(2, 64), Batch(4, 64)])
     >>> [run.sentinel for run in plan]
-    [True, False, False, False, True]
+    [True, False, True, False, True, False, True]
     """
-    shuffled = [batches[i] for i in np.random.default_rng(seed).permutation(len(batches))]
-    sentinel = (
-        SENTINEL
-        if SENTINEL in batches
-        else min(batches, key=lambda b: (b.kind != "decode", abs(b.tokens - SENTINEL.tokens)))
-    )
+    order, parts = np.random.default_rng(seed).permutation(len(batches)), SENTINELS - 1
+    sentinel = Run(min(batches, key=lambda b: (b.kind != "decode", abs(b.tokens - SENTINEL.tokens))), True)
     plan: list[Run] = []
-    step = len(shuffled) / max(1, sentinels - 1)
-    for i in range(max(2, sentinels) - 1):
-        plan += [Run(sentinel, True), *map(Run, shuffled[round(i * step) : round((i + 1) * step)])]
-    return (*plan, Run(sentinel, True))
+    for part in range(parts):
+        begin, end = (round(k * len(batches) / parts) for k in (part, part + 1))
+        plan += [sentinel, *(Run(batches[i]) for i in order[begin:end])]
+    return (*plan, sentinel)
 
 
 def most_telling(points: Points, prior: IterationModel, count: int) -> list[int]:

@@ -240,10 +240,12 @@ def verb(
     more: dict[str, Any] = {"output_format": Format, "output": OutputFile} | ({"plot": Plot} if plot else {})
 
     def writing(command: Command) -> Command:
+        """The command with its output."""
         named = {"output_format", "output"}.intersection(inspect.signature(command).parameters)
 
         @wraps(command)
         def run(output_format: str | None, output: Path | None, plot: Path | None = None, **given: Any) -> None:
+            """Ask it, and write every answer."""
             asked = of_fleet(given) if about else given
             asked |= {
                 name: value for name, value in (("output_format", output_format), ("output", output)) if name in named

@@ -55,8 +55,19 @@ class Together:
     def of(cls, ttft: FloatArray, tpot: FloatArray, e2e: FloatArray, weight: FloatArray | None = None) -> Together:
         """From the latencies of requests [s], TPOT NaN where there is none; all of one shape."""
         weight = np.ones(ttft.size) if weight is None else weight
-        found = {"ttft_s": ttft, "tpot_s": tpot, "e2e_s": e2e}
-        return cls({name: _depth(values, weight) for name, values in found.items()}, weight)
+        return cls(_Depths({"ttft_s": ttft, "tpot_s": tpot, "e2e_s": e2e}, weight), weight)
+
+
+class _Depths(dict[str, FloatArray]):
+    """Depths of latencies, made when they are asked for: hardly any promise is about all."""
+
+    def __init__(self, latencies: Mapping[str, FloatArray], weight: FloatArray) -> None:
+        super().__init__()
+        self._latencies, self._weight = latencies, weight
+
+    def __missing__(self, name: str) -> FloatArray:
+        found = self[name] = _depth(self._latencies[name], self._weight)
+        return found
 
 
 def _depth(values: FloatArray, weight: FloatArray) -> FloatArray:

@@ -66,7 +66,7 @@ JOBS = 11
 """Kind of the keys of batch jobs."""
 
 PARTED_BITS, PARTS = 44, 4096
-"""Lower bits of a time that do not part it from others, which leaves 256 parts an octave, and the parts in all [1]."""
+"""Lower bits of a time that do not part it from others, which leaves 256 parts an octave, and the parts about any of them [1]."""
 
 RUNNING = 64.0
 """Sequences of a replica that take part in warming up, at most."""
@@ -819,16 +819,18 @@ def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) 
         return ()
     # bits of times that are not negative are in the same order: the upper ones part them, and few parts are put in order
     part = np.maximum(values, 0.0).view(np.int64) >> PARTED_BITS
-    part = np.minimum(part - part.min(), PARTS - 1)
-    below = np.cumsum(np.bincount(part, weight))
-    wanted, found = np.asarray(levels) * below[-1] * (1.0 - 1e-12), []
-    places = np.searchsorted(below, wanted).clip(max=below.size - 1)
-    for level, k in zip(wanted.tolist(), places.tolist(), strict=True):
-        inside = np.flatnonzero(part == k)
-        inside = inside[np.argsort(values[inside])]
-        up_to = np.cumsum(weight[inside]) + (below[k - 1] if k else 0.0)
-        found.append(float(values[inside[min(int(np.searchsorted(up_to, level)), inside.size - 1)]]))
-    return tuple(found)
+    part = (part - part[part.size // 2]).clip(-PARTS // 2, PARTS // 2 - 1) + PARTS // 2
+    each = np.bincount(part, weight)
+    below, holds = np.cumsum(each), np.zeros(each.size, dtype=bool)
+    wanted = np.asarray(levels) * below[-1] * (1.0 - 1e-12)
+    holds[np.searchsorted(below, wanted).clip(max=below.size - 1)] = True
+    inside = np.flatnonzero(holds[part])
+    inside = inside[np.argsort(values[inside])]
+    # what lies below the parts that were left out counts too
+    up_to, own = np.cumsum(weight[inside]), part[inside]
+    up_to += (below - np.cumsum(np.where(holds, each, 0.0)))[own]
+    places = np.searchsorted(up_to, wanted).clip(max=inside.size - 1)
+    return tuple(values[inside[places]].tolist())
 
 
 def bands_of(found: Prediction, others: Sequence[Prediction]) -> dict[str, tuple[tuple[float, float], ...]]:

@@ -506,9 +506,8 @@ class Clock:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes, self.now = nodes, 0.0
-        self.events: list[
-            tuple[float, int, Callable[[Any], None], Any]
-        ] = []  # a heap: time, number, what happens to what
+        # a heap: time, number, what happens to what
+        self.events: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self.scheduled = 0
 
     def schedule(self, time: float, happens: Callable[[Any], None], what: Any) -> None:

@@ -426,13 +426,8 @@ class _Replay(Clock):
             sent = self.sent.get(pieces[-1])
             here = sent if sent and not sent.dead else None
         least = min(alive, key=lambda k: k.in_system)
-        if (
-            here
-            and here.in_system - least.in_system > records.CROWD
-            and here.in_system > records.CROWDED * least.in_system
-        ):
-            return least
-        return here
+        crowd = max(least.in_system + records.CROWD, records.CROWDED * least.in_system)
+        return least if here and here.in_system > crowd else here
 
     def reject(self, row: int) -> None:
         """A request is turned away."""
@@ -487,6 +482,5 @@ def gap_bin(gap_s: float) -> int:
     if gap_s <= records.GAP_LEAST_S:
         return 0
     half, octave = math.frexp(gap_s / records.GAP_LEAST_S)  # half in [0.5, 1)
-    return min(
-        (octave - 1) * records.GAP_PER_OCTAVE + int((2.0 * half - 1.0) * records.GAP_PER_OCTAVE), records.GAP_BINS - 1
-    )
+    place = (octave - 1) * records.GAP_PER_OCTAVE + int((2.0 * half - 1.0) * records.GAP_PER_OCTAVE)
+    return min(place, records.GAP_BINS - 1)

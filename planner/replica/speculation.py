@@ -75,10 +75,8 @@ def draft_of(
         state_layers=0,
         index_layers=min(model.index_layers, 1),
     )
-    if method == "mtp":
-        inputs = 2
-    else:
-        inputs = 3 if method == "eagle3" else 2
+    inputs = 3 if method == "eagle3" else 2
+    if method != "mtp":
         vocabulary = min(EAGLE_VOCABULARY, model.vocab_size) if method == "eagle3" else model.vocab_size
         wide = model.intermediate_size or model.moe_intermediate_size * max(model.experts_per_token, 1)
         layer = replace(

@@ -391,6 +391,8 @@ _INKS = {"a": "a", "b": "b", "c": "c", "limit": "bad", "mark": "ink", "title": "
 """Class of what is drawn -> its colour as :data:`STROKES` has it, of others the soft one."""
 
 _DASHES = {"mark": (0, (3, 3)), "limit": (0, (6, 4))}
+"""Of lines that are not drawn through, as :data:`STROKES` has them."""
+
 _SIDES = {"start": "left", "middle": "center", "end": "right"}
 
 

@@ -53,15 +53,10 @@ def _completions(admit_all: bool, capacity: int = 12, iterations: int = 4000) ->
     for _ in range(iterations):
         done += decode
         decode, prefill, queue = prefill, 0, queue + 4
-        if admit_all:
-            while 2 * decode > capacity:
-                decode, queue = decode - 1, queue + 1
-            prefill = min(queue, capacity - 2 * decode)
-        else:
-            wanted = min(queue, 4)
-            while 2 * decode + wanted > capacity:
-                decode, queue = decode - 1, queue + 1
-            prefill = wanted
+        wanted = 0 if admit_all else min(queue, 4)
+        while 2 * decode + wanted > capacity:
+            decode, queue = decode - 1, queue + 1
+        prefill = min(queue, capacity - 2 * decode) if admit_all else wanted
         queue -= prefill
     return done / iterations
 

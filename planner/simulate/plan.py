@@ -178,9 +178,8 @@ class FleetSource:
         """What of other traffic than the plan's belongs to the k-th pool, the longest to the last."""
         own, last = self.laws[k], k == len(self.laws) - 1
         moments = self.traffic.moments(self.fleet.question.inputs.chunk)
-        found = moments.law(
-            own.lower, replace(own.upper, boundary=max(moments.top, own.upper.boundary)) if last else own.upper
-        )
+        upper = replace(own.upper, boundary=max(moments.top, own.upper.boundary)) if last else own.upper
+        found = moments.law(own.lower, upper)
         if found is None:
             raise InputError(f"replay: no request of the trace belongs to pool {self.fleet.pools[k].name}")
         return found

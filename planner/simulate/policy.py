@@ -118,12 +118,9 @@ def find_policy(name: str) -> PolicyEntry:
     >>> find_policy("sarathi").summary
     'mixed batching with a token budget (vLLM v1, Sarathi-Serve)'
     """
-    key = name.lower().replace("-", "_")
-    names = policy_names()
-    if key in names:
-        return _shipped(key)
-    if key in _aliases():
-        return _shipped(_aliases()[key])
+    key, names = name.lower().replace("-", "_"), policy_names()
+    if key in names or key in _aliases():
+        return _shipped(key if key in names else _aliases()[key])
     if ":" in name:
         return PolicyEntry(name, _own_class(name))
     raise InputError(

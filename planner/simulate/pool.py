@@ -136,7 +136,7 @@ def _in_steps(engines: PoolEngines, requests: Requests, seed: int) -> Requests:
     """Lengths as the replicas count them: tokens, or what a step of speculative decoding yields; the steps are drawn."""
     if engines.speculation is None:
         return requests
-    unit = engines.tokens_per_step
+    unit = engines.speculation.tokens_per_step
     inputs = np.maximum(np.rint(requests.input_tokens / unit), 1.0)
     rng = np.random.Generator(np.random.PCG64([seed, 1]))
     steps = engines.speculation.draw_steps(requests.output_tokens - 1.0, rng).astype(np.float64)

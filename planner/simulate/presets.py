@@ -48,11 +48,6 @@ class PoolEngines(Replicas):
     api_overhead_s: float = 0.0
     speculation: Speculation | None = None
 
-    @property
-    def tokens_per_step(self) -> float:
-        """Tokens a decode yields in an iteration: what lengths and memory are counted in."""
-        return 1.0 if self.speculation is None else self.speculation.tokens_per_step
-
     def pool(self, count: int | None = None) -> Replicas:
         """As a replay takes them, or so many of them.
 
@@ -62,10 +57,12 @@ class PoolEngines(Replicas):
             The preset is not known, or does not speculate.
         """
         refuse_unknown("preset", self.preset, PRESETS)
-        rules, unit, iteration = PRESETS[self.preset], self.tokens_per_step, self.iteration
+        rules, unit, iteration = PRESETS[self.preset], 1.0, self.iteration
         has_memory = rules["engine"] == "mixed"
-        if self.speculation is not None and not has_memory:
-            raise InputError(f"preset {self.preset} does not speculate: use mixed or paged")
+        if self.speculation is not None:
+            if not has_memory:
+                raise InputError(f"preset {self.preset} does not speculate: use mixed or paged")
+            unit = self.speculation.tokens_per_step
         # counted in what a step yields, contexts grow by one a step
         if unit != 1.0 and isinstance(iteration, IterationModel):
             iteration = iteration.in_units(unit)

@@ -33,8 +33,6 @@ class Run:
         Largest memory held by one node in any iteration [tokens].
     end_s
         End of the last iteration [s].
-    busy_s
-        Time spent in iterations, summed over the nodes [s].
     policies
         The policy objects, for what controllers have recorded.
     """
@@ -46,7 +44,6 @@ class Run:
     evictions: int
     peak_held: float
     end_s: float
-    busy_s: float
     policies: list[Policy]
 
 
@@ -122,7 +119,6 @@ def run_policy(
         evictions=sum(n.evictions for n in nodes),
         peak_held=max(n.peak_held for n in nodes),
         end_s=max((n.now for n in (*prefills, *nodes) if n.iterations), default=0.0),
-        busy_s=sum(n.busy_s for n in (*prefills, *nodes)),
         policies=[n.policy for n in nodes],
     )
 

@@ -114,31 +114,23 @@ def _pool(pool: PoolPlan, replica: PooledReplica, inputs: PlanInputs) -> tuple[P
         count, trial = _least(least, pool.arrival_rate_per_s, replica, inputs)
     rate = pool.arrival_rate_per_s / count
     settings = find_policy(POLICIES[name]).defaults(_situation(replica, rate))
-    spares = pool.spares
-    limits = {(p.metric, p.quantile): p.limit_s for p in inputs.promises}
+    bought = count + pool.spares
     latency = tuple(
-        LatencyValue(
-            p.metric,
-            p.quantile,
-            e.value,
-            e.value - e.half_width,
-            e.value + e.half_width,
-            limits.get((p.metric, p.quantile)),
-        )
+        LatencyValue(p.metric, p.quantile, e.value, e.low, e.high, p.limit_s if p in inputs.promises else None)
         for p, e in trial.values.items()
     )
     sized = replace(
         pool,
-        replicas=count + spares,
-        replicas_low=count + spares,
-        replicas_high=count + spares,
+        replicas=bought,
+        replicas_low=bought,
+        replicas_high=bought,
         capacity_per_s=sustained,
         load=rate / sustained,
         latency=latency,
         preemptions_per_1000=trial.evictions,
         binding=f"simulated {name}" if count > least else f"capacity of {name} and the utilization cap",
         reason=None,
-        cost_usd_per_hour=pool.cost_usd_per_hour * (count + spares) / pool.replicas,
+        cost_usd_per_hour=pool.cost_usd_per_hour * bought / pool.replicas,
     )
     row: dict[str, object] = {
         "pool": pool.name,
@@ -146,9 +138,9 @@ def _pool(pool: PoolPlan, replica: PooledReplica, inputs: PlanInputs) -> tuple[P
         "source": source,
         "simulated_per_s": backlogged,
         "settings": {k: v for k, v in settings.items() if isinstance(v, (int, float, str, dict))},
-        "replicas": count + spares,
+        "replicas": bought,
         "own_replicas": pool.replicas,
-        "least_replicas": least + spares,
+        "least_replicas": least + pool.spares,
     }
     return sized, row
 

@@ -89,6 +89,9 @@ class Workload:
         or of the whole trace where `recorded` are stretches of it.
     sessions
         The calls session by session, where requests come back to prompts sent before; ``None`` = no reuse is known.
+    stated
+        Quantiles of the original by column and share [tokens], where its points keep moments alone, or are of some stretches of it;
+        they hold for the whole workload only, and other rows have none.
 
     See Also
     --------
@@ -109,6 +112,7 @@ class Workload:
     recorded: Trace | None = field(default=None, repr=False)
     intervals: Intervals | None = field(default=None, repr=False)
     sessions: Sessions | None = field(default=None, repr=False)
+    stated: Mapping[str, Mapping[float, float]] = field(default_factory=dict, repr=False)
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -551,7 +555,7 @@ class Workload:
             ranks = np.array([math.floor(position), min(math.floor(position) + 1, count - 1)]) + 0.5
             low, high = values[np.minimum(np.searchsorted(cumulative, ranks / count), values.size - 1)]
             return float(low + (position - math.floor(position)) * (high - low))
-        stated = self.stated_quantiles(of)
+        stated = self.stated.get(of, {})
         if q in stated:
             return stated[q]
         if of in ("total", "input"):
@@ -561,22 +565,6 @@ class Workload:
         values, cumulative = self.sorted_column(of)
         middle = cumulative - 0.5 * np.diff(cumulative, prepend=0.0)
         return float(np.interp(q, middle, values))
-
-    def stated_quantiles(self, of: str) -> dict[float, float]:
-        """Quantiles of the original that a compact workload carries along, by share [tokens]; empty when it carries none.
-
-        Points that keep moments do not keep quantiles of the marginals; so a compaction writes those down. They hold for the
-        whole workload only and are lost when it is conditioned or mixed.
-        """
-        kept: dict[float, float] = self._cache.get(f"stated:{of}", {})
-        return kept
-
-    def with_stated_quantiles(self, quantiles: Mapping[str, Mapping[float, float]]) -> Workload:
-        """The same workload carrying quantiles of its original by column (``"input"``, ``"output"``, ``"total"``)."""
-        result = replace(self)
-        for of, table in quantiles.items():
-            result._cache[f"stated:{of}"] = dict(sorted(table.items()))
-        return result
 
     def sorted_column(self, of: str) -> tuple[Floats, Floats]:
         """Points of the input, output or total in increasing order [tokens], and the weight up to each [1]; those of recorded

@@ -73,7 +73,7 @@ def _metadata_lines(workload: Workload) -> list[str]:
     if known:
         lines.append("compressible: " + " ".join(f"{name}={p:g}" for name, p in known.items()))
     for of in ("input", "output", "total"):
-        stated = workload.stated_quantiles(of)
+        stated = workload.stated.get(of, {})
         if parts is not None and not stated:
             stated = {q: workload.quantile(q, of) for q in STATED_QUANTILES}
         if stated:

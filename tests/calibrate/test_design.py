@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from planner.calibrate.microbench import SENTINEL, designed_batches, measuring_order, most_telling
+from planner.calibrate.microbench import designed_batches, measuring_order, most_telling
 from planner.calibrate.points import Batch, Points
 from planner.catalog import gpu, model
 from planner.errors import CalibrationError
@@ -48,8 +48,10 @@ def test_no_room_is_an_error() -> None:
 
 def test_order_is_random_with_sentinels_at_both_ends() -> None:
     batches = designed_batches(LLAMA, kv_bytes=60e9)
-    plan = measuring_order(batches, sentinels=4, seed=1)
-    assert [r.batch for r in plan if r.sentinel] == [SENTINEL] * 4 or len({r.batch for r in plan if r.sentinel}) == 1
+    plan = measuring_order(batches, seed=1)
+    assert [r.batch.kind for r in plan if r.sentinel] == ["decode"] * 4 and len(
+        {r.batch for r in plan if r.sentinel}
+    ) == 1
     assert plan[0].sentinel and plan[-1].sentinel
     assert sorted(map(str, (r.batch for r in plan if not r.sentinel))) == sorted(map(str, batches))
     assert [r.batch for r in plan if not r.sentinel] != list(batches)

@@ -222,3 +222,24 @@ def test_neither_the_engine_asked_first_nor_the_size_begun_at_decides(
     assert found(2.0 * asked["rate"]) == found(20.0 * asked["rate"]) == expected
     monkeypatch.setattr(FleetProblem, "_likely_first", lambda self, options: options[::-1])
     assert found(5.0 * asked["rate"]) == expected
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_what_costs_no_less_than_a_known_pool_is_not_sized(limited: bool) -> None:
+    """However much room a fleet leaves: of the same requests, and within a stock of the same GPUs, it is in no best one."""
+    asked = {"slo": 2.0, "rate": 30.0, "tp": 1, "gpu": ["h100", "l40s"], "token_budget": [2048, 8192]}
+    stock = {"inventory": {"h100": 40}} if limited else {}
+    problem = FleetProblem(
+        compile_question(PlanInputs.from_dict({**asked, **stock, "pools": 1}), fo.load_workload("azure"))
+    )
+    cost = {k: math.inf if (p := problem.candidate(0, 1, k)) is None else p.cost_usd_per_hour for k in range(4)}
+    names = [problem.option(k).gpu.name for k in range(4)]
+    for k in range(4):
+        others = [j for j in range(4) if j != k and (not limited or names[j] == names[k])]
+        fresh = FleetProblem(problem.question)
+        for j in others:
+            fresh.candidate(0, 1, j)
+        least = min(cost[j] for j in others)
+        value, exact = fresh.ask(0, 1, k, 100.0 * least, limited)
+        assert ((0, 1, k) in fresh.sized()) == (cost[k] < least) == (exact and value < math.inf), (k, cost)
+        assert value == cost[k] if exact else least <= value <= cost[k], (k, cost)

@@ -47,7 +47,6 @@ def test_same_times_as_mixed_batching(seed: int, replicas: int) -> None:
     assert found.first_s == pytest.approx([r.first_token_s for r in run.requests], abs=1e-9)
     assert found.done_s == pytest.approx([r.done_s for r in run.requests], abs=1e-9)
     assert found.iterations.sum() == run.iterations and found.preempted.sum() == run.evictions
-    assert found.busy_s.sum() == pytest.approx(run.busy_s, abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(6))

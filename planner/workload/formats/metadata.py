@@ -123,7 +123,7 @@ class Metadata:
     def stated_quantiles(self) -> dict[str, dict[float, float]]:
         """Quantiles of the whole that the file states, by column [tokens]."""
         found = {of: self.levels(f"{of}_quantiles", "a share") for of in ("input", "output", "total")}
-        return {of: table for of, table in found.items() if table}
+        return {of: dict(sorted(table.items())) for of, table in found.items() if table}
 
     def scv(self) -> tuple[float | None, float | None]:
         """Interarrival scv and its window [s], in any of the forms it was ever written in."""

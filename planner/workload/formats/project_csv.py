@@ -228,7 +228,7 @@ def _read_law(source: Source, options: ReadOptions) -> tuple[Workload, ImportRep
     }
     read, told = (len(lines), len(lines)), (split, arrivals.assumed, *notes)
     workload, report = law(source, FORMAT.name, read, rows | of_rows, known, told)
-    return workload.with_stated_quantiles(stated) if stated else workload, report
+    return replace(workload, stated=stated), report
 
 
 # --- requests ------------------------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def _read_requests(source: Source, options: ReadOptions) -> TraceBuilder:
         told = replace(workload, arrivals=_stated_arrivals(workload.arrivals, arrivals, meta, parts is not None))
         if parts is None:
             return told
-        return _of_stretches(told, parts, first, intervals, requests).with_stated_quantiles(stated)
+        return replace(_of_stretches(told, parts, first, intervals, requests), stated=stated)
 
     builder.described = described
     return builder
