@@ -876,7 +876,7 @@ def what_if(
     scenarios
         Names of scenarios of the file, each a point of its own (combined with `values`).
     progress
-        Told (done, all) after every point.
+        Told (done, all) before the first point and after every one.
     workload
         The traffic, when it is not in a file.
     executor

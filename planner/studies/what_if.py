@@ -180,7 +180,7 @@ def sweep(
     load
         Workload by name; called once per name.
     progress
-        Told (done, all) after every point.
+        Told (done, all) before the first point and after every one.
     scenarios
         Name of the scenario each change comes from; a column of its own.
     executor
