@@ -18,7 +18,7 @@ WORKLOAD = HOUSE.parent / "workloads" / "azure.csv"
 
 CEILINGS = {
     "files": 73,
-    "functions": 685,
+    "functions": 690,
     "kinds of record": 60,
     "jumps between files": 490,
     "code lines": 14500,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -34,6 +35,19 @@ TAIL_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.97, 0.98, 0.985, 0.99, 0.993, 0.996, 0.998
 
 MAX_BOUNDARIES = 20
 """Boundaries searched when the user names none: the workload's breakpoints, thinned evenly in probability."""
+
+
+FEW_SEQS = (128, 64, 32, 16)
+"""Sequences at once tried beside the memory-safe ones where requests may wait for a slot: powers of two below vLLM's usual 256."""
+
+
+def with_few_slots(question: CompiledQuestion, options: Sequence[EngineOption]) -> list[EngineOption]:
+    """The same engines with fewer sequences at once too, where nothing but the pace of tokens is promised and none are named."""
+    kinds = {p.kind for p in question.promises.latency}
+    if kinds != {"tpot_s"} or question.inputs.max_num_seqs or not find_method(question.method).shares_budget:
+        return [*options]
+    paged = [o for o in options if o.kv == "paged" and o.max_num_seqs is None]
+    return [*options, *(replace(o, max_num_seqs=max(n // o.parallel.pp, 1)) for o in paged for n in FEW_SEQS)]
 
 
 def engine_choices(question: CompiledQuestion) -> list[EngineOption]:
@@ -116,7 +130,8 @@ class SearchGrid:
         self.promises = self.kept.of_pools
         self.levels = self.kept.levels(TAIL_LEVELS) if self.fleet_promises else self.kept.levels()
         self.states = [State(0.0), State(self.moments.top)]
-        self.options = self._likely_first(list(engine_choices(question) if options is None else options))
+        choices = with_few_slots(question, engine_choices(question)) if options is None else list(options)
+        self.options = self._likely_first(choices)
         self.set_bounds()
 
     @cached_property

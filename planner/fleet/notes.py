@@ -149,6 +149,11 @@ def warnings_of(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[Remark]:
     if find_method(fleet.question.method).replays and (why := kernel_in_use()):
         yield Remark("kernel_in_python", {"why": why})
     yield from (change for change in fleet.question.traffic.changes if change.code == FEW)
+    if {p.kind for p in fleet.promises.latency} == {"tpot_s"}:
+        pace = fleet.promises.latency[0]
+        waits = [first for plan in plans if (first := plan.quantile("ttft_s", pace.quantile)) is not None]
+        if waits:
+            yield Remark("only_pace", {"first": replace(pace, metric="ttft_s").label, "first_s": max(waits)})
     for pool, plan in zip(fleet.pools, plans, strict=True):
         law, profile = pool.law, pool.option.profile
         if (less := _admits_less(fleet, pool)) is not None:

@@ -37,9 +37,9 @@ from planner.workload.pools import PoolLaw
 UNITS = 10
 """Parts into which the late requests that a promise of the whole fleet allows are shared out between its pools."""
 
-STEP, MANY, MOST_STEPS = 1.25, 8, 8.0
-"""Replicas over those that an engine is known to need about which it is asked next, those of its bound from which on that is worth
-it, and how many times its bound it is asked about so before it is sized [1]."""
+STEP, MANY = 1.25, 8
+"""Replicas over those that an engine is known to need about which it is asked next; replicas of its bound from which that pays, and
+times its bound up to which it is asked about so before it is sized [1]."""
 
 KEPT_BACK = 0.8
 """Late requests that pools of a fleet of several may have, over what their promise allows: a search of thousands of pools finds
@@ -193,7 +193,7 @@ class FleetProblem(SearchGrid):
             return []
         near = self.search.near_per_s * built[0].share / built[2].capacity_at(1)
         most = math.ceil(max(near if not asked else 0.0, STEP * max(below, asked)))
-        return [most] if most < MOST_STEPS * below else []
+        return [most] if most < MANY * below else []
 
     def _most_gpus(self, option: EngineOption) -> int | None:
         """The most GPUs of an engine that there are or that the power suffices for; ``None`` = any number."""
@@ -322,23 +322,28 @@ class FleetProblem(SearchGrid):
             return pool
         rate, n, levels = pool.rate_per_s, pool.size.replicas, self.kept.only(promises).levels(self.levels)
 
-        def excess(option: EngineOption, model: PoolModel) -> float:
-            return excess_of(evaluate_pool(model.under(self.margin(option).slow), rate, n, levels, True), promises)
+        def rank(option: EngineOption, model: PoolModel) -> tuple[float | bool, ...]:
+            over = excess_of(evaluate_pool(model.under(self.margin(option).slow), rate, n, levels, True), promises)
+            # of equals the smaller budget, whichever of them was asked first
+            return over > 0.0, waits(option), over, option.token_budget
 
-        # of equals the smaller budget, whichever of them was asked first
-        best, least = pool, (excess(pool.option, pool.model), pool.option.token_budget)
+        def waits(option: EngineOption) -> bool:
+            """Whether requests wait for one of few slots, which is done only where that is needed."""
+            return option.max_num_seqs is not None and not self.inputs.max_num_seqs
+
+        best, least = pool, rank(pool.option, pool.model)
         for k, option in enumerate(self.options):
             same = option.gpu.name == pool.option.gpu.name and option.parallel == pool.option.parallel
             same = same and option.price == pool.option.price and option.profile.name == pool.option.profile.name
-            if k == own or not same or (built := self.build(i, j, k)) is None:
+            if k == own or not same or waits(option) > waits(pool.option) or (built := self.build(i, j, k)) is None:
                 continue
             law, setup, model = built
             if n < int(self.least_replicas(option, law.moments)):
                 continue
             if rate > self.kept.utilization_cap * n * model.capacity_at(n):
                 continue
-            if (over := (excess(option, model), option.token_budget)) < least:
-                least, best = over, replace(pool, law=law, option=option, setup=setup, model=model)
+            if (own_rank := rank(option, model)) < least:
+                least, best = own_rank, replace(pool, law=law, option=option, setup=setup, model=model)
         return best
 
     def idle(self, i: int, j: int, k: int) -> Shortfall | None:

@@ -465,6 +465,11 @@ def set_up(
             # the budget keeps about n_B sequences busy; half as many again is never the limit, and more slots cost cache
             most = min(most, SLOT_STEP * max(2, math.ceil(1.5 * blocks.budget_slots / SLOT_STEP)))
         slots = memory_safe_slots(option, blocks, most, _told("slots"))
+        if option.max_num_seqs is not None and not inputs.max_num_seqs:
+            # one of those tried: where memory bears no more, the memory-safe ones stand for it
+            if slots.count >= memory_safe_slots(replace(option, max_num_seqs=None), blocks, most, _told("slots")).count:
+                return None
+            slots = replace(slots, why=_told("slots")["waits"])
         if slots.count >= 1 and not rules.shares_budget and option.max_num_seqs is None:
             limited = _slots_for_latency(option, law, slots.count, rules.iteration_limits(law, promises, inputs.chunk))
             if limited < slots.count:

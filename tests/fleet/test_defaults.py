@@ -23,6 +23,21 @@ def azure(short_traces: None) -> Workload:
     return Workload.from_file("azure")
 
 
+def test_requests_wait_for_few_slots_where_the_pace_alone_is_promised(azure: Workload) -> None:
+    asked: dict[str, Any] = {
+        "model": "llama-3.1-70b",
+        "rate": 20.0,
+        "tp": 8,
+        "token_budget": 512,
+        "boundaries": [1029.0],
+    }
+    found = fo.plan(azure, tpot="40ms", **asked)
+    assert found.cost_usd_per_hour < fo.plan(azure, tpot="40ms", max_num_seqs=128, **asked).cost_usd_per_hour
+    assert min(p.settings.max_num_seqs for p in found.pools) < 128
+    both = fo.plan(azure, tpot="40ms", ttft="p90=20s", **asked)
+    assert {p.settings.max_num_seqs for p in both.pools} == {128}
+
+
 @pytest.mark.parametrize(
     ("options", "fixed"),
     [

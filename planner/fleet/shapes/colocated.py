@@ -388,13 +388,8 @@ def _spared(problem: FleetProblem, found: Found, fleet: Colocated) -> tuple[Foun
     if len(found.pools) > 1 or problem.search.quick or not problem.method.replays:
         return found, fleet
     for edge, pool in problem.spared(fleet.cost_usd_per_hour):
-        # of settings that a sample prefers all requests may refuse so few replicas
-        other = Colocated(problem.question, [pool])
-        if isinstance(sizes := other.size(problem.rate, other.counts), Shortfall):
-            continue
-        if (cost := (other := other.sized(sizes)).cost_usd_per_hour) < fleet.cost_usd_per_hour and problem.fits(
-            other.pools
-        ):
+        other = decided(problem, ((edge, pool),))
+        if (cost := other.cost_usd_per_hour) < fleet.cost_usd_per_hour and problem.fits(other.pools):
             outcome = SearchOutcome(((edge[1], edge[2]),), cost, cost)
             return replace(found, pools=((edge, pool),), one_pool=(edge, pool), outcome=outcome), other
     return found, fleet
@@ -418,22 +413,34 @@ def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Coloc
     InfeasibleError
         All requests show what their sample does not, that no number of replicas keeps the promises.
     """
-    quick = problem.search.quick
-    pools = [
-        replace(pool if quick else problem.alike(edge, pool), name=name)
-        for (edge, pool), name in zip(chosen, pool_names(len(chosen)), strict=True)
-    ]
-    if quick and not problem.fleet_promises:
+    names = pool_names(len(chosen))
+    found = [replace(pool, name=name) for (_, pool), name in zip(chosen, names, strict=True)]
+    if problem.search.quick:
         own = problem.kept.only(problem.kept.of_pools)
-        pools = [without_luck(pool, own, problem.margin(pool.option)) for pool in pools]
-    fleet = Colocated(problem.question, pools)
+        lucky = problem.fleet_promises
+        return _sized(problem, found if lucky else [without_luck(p, own, problem.margin(p.option)) for p in found])
+    best = [problem.alike(edge, pool) for (edge, _), pool in zip(chosen, found, strict=True)]
+    fleet = _sized(problem, best)
+    if fleet.cost_usd_per_hour > math.fsum(pool.cost_usd_per_hour for pool in found) and any(
+        pool.option is not own.option for pool, own in zip(best, found, strict=True)
+    ):
+        # settings that a sample prefers, and all requests do not
+        fleet = min(fleet, _sized(problem, found), key=lambda one: one.cost_usd_per_hour)
+    return fleet
+
+
+def _sized(problem: FleetProblem, pools: Sequence[Pool]) -> Colocated:
+    """The fleet of pools of these engines, as all requests have it; beside a plan, as a sample has it."""
+    fleet, quick = Colocated(problem.question, pools), problem.search.quick
     if quick and fleet.errors == 1:
         return fleet
-    if quick:
-        # each GPU type has to be surer than a search of single pools has them
-        sizes = fleet.sizes_for(problem.rate, fleet.margins(fleet.promises.confidence), fleet.counts, quick=True)
-    else:
-        sizes = fleet.size(problem.rate, fleet.counts)
+    # each GPU type has to be surer than a search of single pools has them
+    margins = fleet.margins(fleet.promises.confidence)
+    sizes = (
+        fleet.sizes_for(problem.rate, margins, fleet.counts, quick=True)
+        if quick
+        else fleet.size(problem.rate, fleet.counts)
+    )
     if isinstance(sizes, Shortfall):
         raise unkept(sizes, "", "even idle, the best fleet needs", [])
     return fleet.sized(sizes)
