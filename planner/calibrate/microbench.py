@@ -266,7 +266,7 @@ def collectives(model: ModelSpec, spread: Parallelism) -> list[Collective]:
 
     >>> m = TINY_MODEL
     >>> [(c.what, c.gpus, c.calls) for c in collectives(m, Parallelism(2))], collectives(m, Parallelism(1))
-    ([('an all-reduce', 2, 4)], [])
+    ([('an all-reduce', 2, 8)], [])
     """
     shape, found = shard_shape(model, spread.tp, spread.stage_gpus), []
     apart = model.expert_layers if spread.dp > 1 else 0

@@ -47,8 +47,8 @@ def as_result(values: type_array) -> Any:
     return float(values) if values.ndim == 0 else values
 
 
-def _phi(slack: type_array) -> type_array:
-    """-log(1 - d) - d for 0 <= d < 1 (and d < 0), without the cancellation at small d.
+def _phi(slack: type_array, load: type_array) -> type_array:
+    """-log(1 - d) - d for 0 <= d < 1 (and d < 0), without the cancellation at small d, nor that of 1 - d, the `load`, near 1.
 
     With v = d / (2 - d): log(1 - d) = -2 artanh(v), so phi = d v + 2 v^3 (1/3 + v^2/5 + ...).
     """
@@ -59,7 +59,7 @@ def _phi(slack: type_array) -> type_array:
         series = series * square + 1 / odd
     near = slack * v + 2.0 * v * square * series
     with np.errstate(divide="ignore"):
-        far = -np.log1p(-slack) - slack
+        far = -np.log(load) - slack
     return np.where(np.abs(slack) < 0.3, near, far)
 
 
@@ -70,7 +70,7 @@ def _log_poisson(c: type_array, a: type_array, slack: type_array) -> type_array:
     stirling = np.full_like(c, _STIRLING[-1])
     for coefficient in _STIRLING[-2::-1]:
         stirling = stirling * square + coefficient
-    out: type_array = -c * _phi(slack) - stirling * inverse - 0.5 * np.log(c) - _HALF_LOG_TWO_PI
+    out: type_array = -c * _phi(slack, a / c) - stirling * inverse - 0.5 * np.log(c) - _HALF_LOG_TWO_PI
     small = c < _STIRLING_FROM
     if small.any():
         from scipy.special import gammaln, xlogy

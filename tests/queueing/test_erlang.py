@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from effort import calls
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from planner.queueing.erlang import erlang_c, log_erlang_c
@@ -86,6 +86,7 @@ def test_shapes_broadcast_and_scalars_are_floats():
     utilization=st.floats(1e-9, 0.999999),
     more=st.floats(1e-3, 1.0),
 )
+@example(servers=262144.0, utilization=1.0000000000000003e-09, more=0.001)
 def test_monotone_in_load_and_servers(servers, utilization, more):
     load = servers * utilization
     here = log_erlang_c(servers, load)
