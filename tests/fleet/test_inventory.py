@@ -148,7 +148,7 @@ def test_under_bursts_too(seeds: list[int]) -> None:
             assert math.isinf(best), seed
             continue
         # decided by all requests and all draws of the traffic: a replica apart
-        assert plan.cost_usd_per_hour <= 1.1 * best, seed
+        assert plan.cost_usd_per_hour <= best + max(p.cost_usd_per_hour / p.replicas for p in plan.pools) + 1e-9, seed
         assert fo.evaluate(plan).holds, seed
 
 
