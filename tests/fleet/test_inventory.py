@@ -136,7 +136,11 @@ def of_bursts(seed: int) -> dict[str, Any]:
     [[0], pytest.param([*range(1, 7), 18], marks=pytest.mark.long("more seeds; one in CI"))],
     ids=["quick", "all others"],
 )
-def test_under_bursts_too(seeds: list[int]) -> None:
+def test_under_bursts_too(seeds: list[int], request: pytest.FixtureRequest) -> None:
+    if len(seeds) > 1:
+        # of few requests a sample and all of them lie further apart than a replica
+        for fixture in ("whole_traces", "as_many_replayed"):
+            request.getfixturevalue(fixture)
     # which numbers are looked at along the path rests on guesses: within a replica in fifty of the best, and none missed
     for seed in seeds:
         options = of_bursts(seed)
