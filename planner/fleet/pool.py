@@ -32,6 +32,8 @@ MAX_REPLICAS = 10**10
 MOST_IDLE = 1000
 """So is one of this many times the replicas that its load alone takes: only replicas that do next to nothing keep the promise."""
 
+NEARLY = 0.95
+"""A promise of which idle replicas take up so much may be kept by no number of them that work [1]."""
 
 FLAT, USUAL, STEEP = 0.25, 1.5, 4.0
 """How fast the logarithm of a tail latency falls with that of the replicas near its limit: at least, mostly, at most [1]."""
@@ -366,8 +368,12 @@ def _bracketed(
         if keeps(n):
             high = n
             break
-        if low < start and (idle := when_idle(model, latency, levels)) is not None and idle.excess > 1.0:
-            return idle
+        idle = when_idle(model, latency, levels) if low < start else None
+        if idle is not None and idle.excess > NEARLY:
+            if idle.excess > 1.0:
+                return idle
+            # what idle replicas nearly break is asked at the end of the range first: fewer break it where those do
+            n = n if keeps(beyond) else beyond
         if n >= beyond:
             found = model.look(rate, n, levels)
             worst = max(latency, key=lambda p: found.value(p.metric, p.quantile) / p.limit_s)

@@ -139,15 +139,30 @@ def test_why_a_pool_is_as_large_as_it_is() -> None:
 
 
 def test_of_a_pool_nobody_idle_enough_can_keep_the_least_well_kept_is_told() -> None:
+    asked = []
+
     class Creeping(Fixed):
         """Just beyond its promises unless nothing at all is asked."""
 
         def predict(self, rate: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
             over = rate / replicas > 1e-9
+            asked.append(replicas)
             return Fixed(0.51 if over else 0.49, 0.052 if over else 0.04).predict(rate, replicas, quantiles)
 
     found = smallest_pool(Creeping(0.0), 85.0, Promises((TTFT, TPOT)))
     assert isinstance(found, Shortfall) and (found.promise, found.best_s) == (TPOT, 0.052) and MOST_IDLE == 1000
+    # idle within a fiftieth of the limit: the least that the load takes, and at once the most that anybody would buy
+    assert {*asked} == {1, 10, 10_000}
+
+    class Rising(Fixed):
+        """0.48 s over what is idle."""
+
+        def predict(self, rate: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
+            return Fixed(0.48 / max(1.0 - rate / (10.0 * replicas), 1e-9)).predict(rate, replicas, quantiles)
+
+    # a load of 0.04 keeps 0.5 s
+    kept = smallest_pool(Rising(0.0), 85.0, Promises((TTFT,)), quick=True)
+    assert isinstance(kept, PoolSize) and kept.replicas == math.ceil(8.5 / 0.04)
 
 
 def test_more_than_a_pool_bears_is_unstable() -> None:
