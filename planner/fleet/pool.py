@@ -14,7 +14,7 @@ from planner.errors import InputError
 from planner.fleet.margin import MEDIAN, Margin
 from planner.methods import find_method
 from planner.methods.base import PoolModel, Prediction, Scaled, unstable
-from planner.methods.replayed import ReplayPool
+from planner.methods.replayed import FAR_BELOW, ReplayPool
 from planner.methods.sessions import SessionPool
 from planner.predict.records import PrefixCache
 from planner.predict.traffic import FleetTraffic, PoolTraffic
@@ -31,9 +31,6 @@ MAX_REPLICAS = 10**10
 
 MOST_IDLE = 1000
 """So is one of this many times the replicas that its load alone takes: only replicas that do next to nothing keep the promise."""
-
-NEARLY = 0.95
-"""A promise of which idle replicas take up so much may be kept by no number of them that work [1]."""
 
 FLAT, USUAL, STEEP = 0.25, 1.5, 4.0
 """How fast the logarithm of a tail latency falls with that of the replicas near its limit: at least, mostly, at most [1]."""
@@ -369,7 +366,7 @@ def _bracketed(
             high = n
             break
         idle = when_idle(model, latency, levels) if low < start else None
-        if idle is not None and idle.excess > NEARLY:
+        if idle is not None and idle.excess > max(FAR_BELOW):
             if idle.excess > 1.0:
                 return idle
             # what idle replicas nearly break is asked at the end of the range first: fewer break it where those do
