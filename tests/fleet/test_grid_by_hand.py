@@ -168,16 +168,24 @@ def test_the_promised_quantile_of_prompts() -> None:
 
 def test_the_likeliest_engine_is_asked_first() -> None:
     def budgets(**asked: Any) -> list[int]:
-        return [o.token_budget for o in problem(token_budget=[2048, 512, 8192], **asked).options]
+        return [o.token_budget for o in problem(token_budget=[2048, 512, 8192], **asked).options if not o.max_num_seqs]
 
     # whole prompts of 8,192 tokens make an iteration that no 20 ms hold; of 4,000 the one that reads them at once is first
     assert budgets(ttft=None, tpot="20ms") == [512, 2048, 8192]
     assert budgets(ttft=0.2)[0] == 8192
     # types stay in their order
-    two = problem(token_budget=[2048, 512], gpu=["l40s", "h100"], ttft=None, tpot="20ms").options
+    two = problem(token_budget=[2048, 512], gpu=["l40s", "h100"], ttft=None, tpot="20ms", max_num_seqs=128).options
     assert [(o.gpu.name, o.token_budget) for o in two] == [
         ("l40s-48gb", 512), ("l40s-48gb", 2048), ("h100-80gb", 512), ("h100-80gb", 2048)
     ]  # fmt: skip
+
+
+def test_few_slots_are_tried_where_the_pace_alone_is_promised() -> None:
+    def slots(**asked: Any) -> list[int | None]:
+        return [o.max_num_seqs for o in problem(token_budget=[512], **asked).options]
+
+    assert slots(ttft=None, tpot="20ms") == [None, 128, 64, 32, 16]
+    assert slots(ttft=0.2, tpot="20ms") == [None] and slots(ttft=None, tpot="20ms", max_num_seqs=64) == [64]
 
 
 def test_the_arithmetic_alone_takes_so_many_where_prefill_is_free() -> None:
