@@ -247,7 +247,10 @@ def test_costs_rise_with_what_is_asked(number: int, asked_of: Asked) -> None:
         cost = tighter.cost_usd_per_hour
         assert cost >= before - unproven - 1e-9, f"x{factor}: ${cost} after ${before}"
         before, unproven = cost, tighter.search.gap_usd_per_hour
-    rows = fo.what_if(plan, rate=[0.25 * options["rate"], 0.5 * options["rate"], options["rate"]], workload=workload)
+    # users ask by themselves
+    name, kind = ("rate", float) if "rate" in options else ("users", int)
+    more: dict[str, list[Any]] = {name: [kind(part * options[name]) for part in (0.25, 0.5, 1.0)]}
+    rows = fo.what_if(plan, workload=workload, **more)
     plans = rows.feasible()
     for low, high in pairwise(plans):
         least = sum(p.cost_usd_per_hour * (p.replicas_low or p.replicas) / p.replicas for p in low.pools)
