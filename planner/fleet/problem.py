@@ -96,9 +96,10 @@ class FleetProblem(SearchGrid):
 
     def begin(self) -> None:
         """Size the engine that is likely the cheapest: what others need that have a lower bound is often many times it."""
-        for k, option in enumerate(self.options):
-            if option.label == self.search.likely:
-                self.candidate(0, len(self.states) - 1, self.whole(k))
+        likely = next((k for k, option in enumerate(self.options) if option.label == self.search.likely), None)
+        if likely is not None:
+            # of those that differ in their slots alone the likeliest
+            self.candidate(0, len(self.states) - 1, self.whole(likely))
 
     def option(self, k: int) -> EngineOption:
         """The engine of a choice."""
