@@ -221,7 +221,7 @@ class PoolPlan(SavedPool, Record):
     reason
         `binding` for programs: its code and values.
     iteration
-        Parameters of the iteration-time model it was planned with, see :class:`planner.iteration.model.IterationModel`: with the
+        Parameters of the iteration-time model it was planned with, see :class:`planner.machine.iteration.IterationModel`: with the
         digest of the requests all that a replay takes.
     """
 

@@ -118,8 +118,8 @@ KINDS: dict[str, tuple[tuple[Callable[[Path], list[str]], ...], int, str]] = {
         "from planner.catalog import gpu; assert gpu('dummy-9000').memory_bytes > 1e11",
     ),
     "engine": (
-        (copied("planner/engines/sglang.yaml", "planner/engines/dummy.yaml"),), 1,
-        "from planner.engines import engine; assert engine('dummy').name == 'dummy'",
+        (copied("planner/machine/engines/sglang.yaml", "planner/machine/engines/dummy.yaml"),), 1,
+        "from planner.machine.engines import engine; assert engine('dummy').name == 'dummy'",
     ),
     "command": (
         (

@@ -12,7 +12,7 @@ import pytest
 from planner.catalog.profiles import Profile
 from planner.choices import Choice, Choices
 from planner.fleet.fleet import Verdict
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.methods.base import Prediction
 from planner.plans import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, SearchReport
 from planner.promise import Promise

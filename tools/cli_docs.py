@@ -16,7 +16,7 @@ from planner.autoscale.objects import KINDS
 from planner.cli.completion import TABLE
 from planner.cli.main import app
 from planner.deploy import target_names
-from planner.engines import engines
+from planner.machine.engines import engines
 from planner.question.options import OPTIONS
 from planner.report import formats
 from planner.shared.version import __version__

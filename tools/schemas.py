@@ -29,8 +29,8 @@ from planner.catalog.profiles import (
 )
 from planner.choices import Choices
 from planner.errors import InfeasibleError
-from planner.iteration.model import PARAMETER_UNITS
 from planner.machine.hardware import DTYPE_BYTES
+from planner.machine.iteration import PARAMETER_UNITS
 from planner.promise import Promise, Slo
 from planner.question.options import OPTIONS, Option, PlanInputs, canonical
 from planner.question.services import REFUSED, SHARED, ServiceAsked, ServicesAsked

@@ -20,7 +20,7 @@ from planner.calibrate.run import calibrate
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.profiles import Profile, save_profile
-from planner.iteration.roofline import prior_band
+from planner.machine.roofline import prior_band
 
 SOURCES = {
     "vidur": "kernel profiles of microsoft/vidur (MIT licence), composed to iterations",

@@ -17,8 +17,8 @@ from planner.calibrate.points import Points
 from planner.calibrate.servers import ENOUGH_SHAPES, fit_server
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
-from planner.iteration.model import IterationModel
-from planner.iteration.roofline import CONSTANTS, prior_band, roofline
+from planner.machine.iteration import IterationModel
+from planner.machine.roofline import CONSTANTS, prior_band, roofline
 
 FIT_POINTS, MIXED_POINTS = 24, 36
 """Points a microbenchmark measures, of kernels and of batches that one attention kernel takes together."""

@@ -17,8 +17,8 @@ from planner.calibrate.points import Points
 from planner.calibrate.servers import faster_than_hardware, hardware_limit
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
-from planner.iteration.model import IterationModel
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.machine.iteration import IterationModel
 
 FloatArray = NDArray[np.float64]
 

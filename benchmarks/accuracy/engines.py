@@ -18,9 +18,9 @@ from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import Profile, estimated_profile
-from planner.iteration.roofline import CONSTANTS, prior_band, roofline
-from planner.iteration.speculation import METHODS, Speculation
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
+from planner.machine.roofline import CONSTANTS, prior_band, roofline
+from planner.machine.speculation import METHODS, Speculation
 from planner.predict.records import Replicas
 
 STAGE_S = 60.0

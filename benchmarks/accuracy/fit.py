@@ -1,6 +1,6 @@
 """Fit the constants of the estimate (shares of the data sheet, launch times, engine costs) to public measurements.
 
-Run by hand, in some six minutes: ``python -m benchmarks.accuracy fit DATA_FOLDER`` writes ``planner/iteration/constants.yaml``;
+Run by hand, in some six minutes: ``python -m benchmarks.accuracy fit DATA_FOLDER`` writes ``planner/machine/constants.yaml``;
 ``--check`` prints the fit without writing. The folder has the layout of the project's shared data.
 
 One joint fit: kernels have no engine cost, servers (closed loops, and one vLLM server under open-loop load), MLPerf and mixtures of
@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from benchmarks.accuracy.cases import NO_ALLREDUCE, Case, kernel_cases, open_loop_cases, server_cases
 from benchmarks.accuracy.mixtures import mixture_cases
 from benchmarks.accuracy.mlperf_data import mlperf_cases, rate_cases
-from planner.engines import engine as find_engine
-from planner.iteration.roofline import CONSTANTS, band_kind, known_band, roofline
+from planner.machine.engines import engine as find_engine
+from planner.machine.roofline import CONSTANTS, band_kind, known_band, roofline
 from tools.tables import ROOT
 
 FloatArray = NDArray[np.float64]

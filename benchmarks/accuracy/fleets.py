@@ -17,10 +17,10 @@ from benchmarks.accuracy.rows import SHARED, Pair
 from benchmarks.accuracy.serving import Load, completed_per_s, each, poisson, quantile, random, skipping, table, through
 from planner.catalog.kv import kv_bytes_per_token, kv_capacity, window_share
 from planner.catalog.profiles import Profile, estimated_profile
-from planner.engines import engine as find_engine
-from planner.iteration.model import IterationModel
-from planner.iteration.roofline import NODE_LINK_BYTES_PER_S
+from planner.machine.engines import engine as find_engine
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.machine.iteration import IterationModel
+from planner.machine.roofline import NODE_LINK_BYTES_PER_S
 from planner.predict.calls import session_calls
 from planner.predict.records import PrefixCache, Replicas, Run
 from planner.predict.run import replay

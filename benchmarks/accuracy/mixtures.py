@@ -20,10 +20,10 @@ from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import estimated_profile
-from planner.engines import engine as find_engine
-from planner.iteration.model import IterationModel
-from planner.iteration.roofline import prior_band
+from planner.machine.engines import engine as find_engine
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.machine.iteration import IterationModel
+from planner.machine.roofline import prior_band
 from planner.predict.records import Replicas
 
 QUEUED = 0.5

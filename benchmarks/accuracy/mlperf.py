@@ -26,10 +26,10 @@ from benchmarks.accuracy.mlperf_data import (
 )
 from benchmarks.accuracy.rows import Pair
 from benchmarks.accuracy.serving import FloatArray, Load, quantile, random, skipping, table, through
-from planner.engines import engine as find_engine
-from planner.iteration.model import IterationModel
-from planner.iteration.roofline import prior_band, roofline
+from planner.machine.engines import engine as find_engine
 from planner.machine.hardware import Parallelism
+from planner.machine.iteration import IterationModel
+from planner.machine.roofline import prior_band, roofline
 from planner.predict.records import Replicas
 
 RUN_S = 600.0

@@ -18,9 +18,9 @@ from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.kv import kv_capacity
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
-from planner.iteration.roofline import CONSTANTS, roofline
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.machine.iteration import IterationModel
+from planner.machine.roofline import CONSTANTS, roofline
 from planner.predict.records import Replicas, Requests
 from planner.predict.run import replay
 

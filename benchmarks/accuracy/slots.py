@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.accuracy.rows import SHARED
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.methods.mgc import MgcPool
 from planner.queueing.exact import phase_type_wait, two_phases
 from planner.queueing.slots.latency import ReplicaLatency

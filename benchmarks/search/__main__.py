@@ -25,11 +25,11 @@ from planner.advice.choices import cost_with
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import measured_profiles
 from planner.choices import Choices
-from planner.engines import engines
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.problem import FleetProblem
 from planner.fleet.search import cheapest_path
 from planner.fleet.unknowns import cheapest_types, with_types
+from planner.machine.engines import engines
 from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.options import PlanInputs
 from planner.routing import ROUTINGS

@@ -12,8 +12,8 @@ from planner.advice.replica import FloatArray, SchedulerReplica, mixed_cost_know
 from planner.fluid import crossover as cross
 from planner.fluid import exclusive as eb
 from planner.fluid.exclusive_memory import ExclusiveSlots, exclusive_slots
-from planner.iteration.derived import exclusive_parameters, interference_parameters, mixed_parameters
-from planner.iteration.model import IterationModel
+from planner.machine.derived import exclusive_parameters, interference_parameters, mixed_parameters
+from planner.machine.iteration import IterationModel
 from planner.predict.bounds import max_throughput
 from planner.shared.record import Record, json_number
 from planner.shared.remarks import said

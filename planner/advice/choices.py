@@ -17,8 +17,6 @@ from planner.catalog.load import gpus
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile, measured_profiles
 from planner.choices import AT_OTHER, WORTH_TELLING, Choice, Choices
-from planner.engines import DEFAULT_ENGINE, engines
-from planner.engines import engine as find_engine
 from planner.errors import InfeasibleError, InputError
 from planner.fleet.assemble import fleet_of, may_cost_less
 from planner.fleet.explain import relaxed
@@ -26,6 +24,8 @@ from planner.fleet.pool import gpus_by_type
 from planner.fleet.shapes import find_shape, standing_fleet
 from planner.fleet.sure import MEDIAN
 from planner.fleet.unknowns import ANY, MOST_TYPES, cheapest_types, least_cost
+from planner.machine.engines import DEFAULT_ENGINE, engines
+from planner.machine.engines import engine as find_engine
 from planner.methods import find_method
 from planner.plans import Plan, PoolPlan
 from planner.promise import GOODPUT, Promise

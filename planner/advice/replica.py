@@ -17,8 +17,8 @@ from planner.fleet.fleet import Fleet
 from planner.fleet.grid import engine_choices
 from planner.fluid.exclusive import TP_EB_opt
 from planner.fluid.wait import load_scale_max
-from planner.iteration.derived import exclusive_parameters, wait_parameters
-from planner.iteration.model import IterationModel
+from planner.machine.derived import exclusive_parameters, wait_parameters
+from planner.machine.iteration import IterationModel
 from planner.methods import find_method
 from planner.predict.records import Replicas
 from planner.question.compiled import compile_question

@@ -12,7 +12,7 @@ from planner.advice.replica import UTILIZATION, SchedulerReplica
 from planner.errors import InputError, refuse_below_1
 from planner.fluid import nested_wait as nested
 from planner.fluid import wait as fluid
-from planner.iteration.derived import wait_parameters
+from planner.machine.derived import wait_parameters
 from planner.shared.record import Record, json_number, taken
 from planner.shared.remarks import said
 

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.engines import DEFAULT_ENGINE
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.fleet.shapes.disaggregated import Disaggregated
-from planner.iteration.model import IterationModel
+from planner.machine.engines import DEFAULT_ENGINE
+from planner.machine.iteration import IterationModel
 from planner.methods.replayed import slowed
 from planner.predict.records import Decoders, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay

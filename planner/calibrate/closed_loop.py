@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.catalog.kv import DEFAULT_TOKEN_BUDGET
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.units import LEAST, MOST, MOST_SECONDS
 
 FloatArray = NDArray[np.float64]

@@ -29,8 +29,8 @@ from planner.calibrate.solver import (
     predict,
 )
 from planner.errors import CalibrationError
-from planner.iteration.model import IterationModel
-from planner.iteration.roofline import PRIOR_LOG_SD
+from planner.machine.iteration import IterationModel
+from planner.machine.roofline import PRIOR_LOG_SD
 from planner.shared.record import Record
 from planner.shared.remarks import those_that_hold
 from planner.units import LEAST

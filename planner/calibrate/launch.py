@@ -21,8 +21,8 @@ from types import FrameType
 from typing import Any
 
 from planner.calibrate.http import SHOWN, Endpoint, HttpError, page, parse_json, without_credentials
-from planner.engines import Engine
 from planner.errors import CalibrationError, InputError
+from planner.machine.engines import Engine
 from planner.plans import plan_document
 from planner.shared.documents import printable
 from planner.units import number_of
@@ -98,7 +98,7 @@ class Launch:
 
         Examples
         --------
-        >>> from planner.engines import engine
+        >>> from planner.machine.engines import engine
         >>> Launch(engine("vllm"), "m", settings={"tp": 2}).line(8000)[-4:]
         ['--port', '8000', '--tensor-parallel-size', '2']
         """

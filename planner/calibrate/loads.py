@@ -18,7 +18,7 @@ from planner.calibrate.live import LiveServer, Load, LoadResult
 from planner.calibrate.servers import AROUND, ENOUGH_SHAPES, MISFIT, SHORTEST, ServerFit, fit_server
 from planner.calibrate.solver import POINT_SD
 from planner.errors import CalibrationError, InputError
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 
 Progress = Callable[[int, int, str], None]
 """Called with (seconds used, seconds in all, what is running)."""

@@ -33,9 +33,9 @@ from planner.calibrate.points import Batch, Points
 from planner.calibrate.solver import POINT_SD
 from planner.catalog.kv import DEFAULT_TOKEN_BUDGET
 from planner.errors import CalibrationError, InputError
-from planner.iteration.model import IterationModel
-from planner.iteration.roofline import PCIE_BYTES_PER_S, shard_shape
 from planner.machine.hardware import NVLINK_BYTES_PER_S, GpuSpec, ModelSpec, Parallelism
+from planner.machine.iteration import IterationModel
+from planner.machine.roofline import PCIE_BYTES_PER_S, shard_shape
 from planner.shared.documents import load_document
 from planner.shared.remarks import Remark, those_that_hold
 

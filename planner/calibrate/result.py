@@ -15,11 +15,11 @@ from planner.calibrate.http import without_credentials
 from planner.calibrate.points import RawPoints, points_path, write_points
 from planner.calibrate.servers import ServerFit
 from planner.catalog.profiles import Profile, parse_profile, save_profile
-from planner.engines import engines
 from planner.errors import CalibrationError, InputError
-from planner.iteration.derived import exclusive_parameters, fleetopt_parameters
-from planner.iteration.model import PARAMETER_UNITS, IterationModel
+from planner.machine.derived import exclusive_parameters, fleetopt_parameters
+from planner.machine.engines import engines
 from planner.machine.hardware import ModelSpec, Parallelism
+from planner.machine.iteration import PARAMETER_UNITS, IterationModel
 from planner.shared.record import Record
 from planner.shared.remarks import those_that_hold
 from planner.shared.writing import is_stream, keep_copy

@@ -21,11 +21,11 @@ from planner.calibrate.servers import SHORTEST, ServerFit, faster_than_hardware,
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.profiles import Profile
-from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import CalibrationError, InputError, refuse_unknown
-from planner.iteration.model import IterationModel
-from planner.iteration.roofline import roofline
+from planner.machine.engines import DEFAULT_ENGINE, engines
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.machine.iteration import IterationModel
+from planner.machine.roofline import roofline
 from planner.shared.documents import printable
 from planner.shared.remarks import Remark, those_that_hold
 from planner.units import LEAST, MOST, MOST_SECONDS

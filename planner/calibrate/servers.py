@@ -28,11 +28,11 @@ from planner.calibrate.closed_loop import (
 from planner.calibrate.fit import FAR_OFF, MIN_POINTS
 from planner.calibrate.fit import RESAMPLES as DRAWS
 from planner.calibrate.solver import POINT_SD, PRIOR_REDRAW, TAILS, ends, minimise
-from planner.engines import DEFAULT_ENGINE, engine
 from planner.errors import CalibrationError, refuse, refuse_unknown
-from planner.iteration.model import IterationModel
-from planner.iteration.roofline import PRIOR_LOG_SD
+from planner.machine.engines import DEFAULT_ENGINE, engine
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, shard
+from planner.machine.iteration import IterationModel
+from planner.machine.roofline import PRIOR_LOG_SD
 from planner.shared.record import Record
 from planner.shared.remarks import those_that_hold
 
@@ -94,7 +94,7 @@ SHAPES_AT_LIMIT, UNLIKE_LOG = 3, math.log(1.5)
 
 REQUEST_S = 1.4e-3
 """Host time of a request where nothing else is known [s]: the middle of what closed loops of fifteen public servers fit (0.4 to
-22 ms; whatever a request costs besides its tokens is in it). An estimate takes less, see planner/engines/vllm.yaml."""
+22 ms; whatever a request costs besides its tokens is in it). An estimate takes less, see planner/machine/engines/vllm.yaml."""
 
 
 @dataclass(frozen=True, slots=True)

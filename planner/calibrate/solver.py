@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from planner.calibrate.closed_loop import FloatArray
 from planner.calibrate.points import Points
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 
 LogModel = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 """From log-parameters, shape (R, K), to logarithms of what they predict, shape (R, P), and their derivatives, (R, P, K)."""

@@ -189,7 +189,7 @@ def image_s(gpu: GpuSpec, model: ModelSpec, tp: int, size: tuple[int, int]) -> f
     InputError
         The model has no image encoder that is known.
     """
-    from planner.iteration.roofline import roofline
+    from planner.machine.roofline import roofline
 
     work, encoder = image_work(model, *size), model.vision
     assert encoder is not None

@@ -280,7 +280,7 @@ def kv_capacity(
         Share of the device the engine may take, in (0, 1] [1].
     window_pool
         Tokens that the pool of sliding-window layers has room for, over those of the others; 0 = there is none
-        (:attr:`planner.engines.Engine.window_pool`) [1].
+        (:attr:`planner.machine.engines.Engine.window_pool`) [1].
 
     Returns
     -------

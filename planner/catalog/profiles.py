@@ -21,11 +21,11 @@ from planner.catalog.load import FOLDER, normalized
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.load import user_directory as user_directory
-from planner.engines import DEFAULT_ENGINE, Engine, engines
-from planner.engines import engine as find_engine
 from planner.errors import MOST_TOLD, InputError, did_you_mean
-from planner.iteration.model import PARAMETER_UNITS, IterationModel
+from planner.machine.engines import DEFAULT_ENGINE, Engine, engines
+from planner.machine.engines import engine as find_engine
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
+from planner.machine.iteration import PARAMETER_UNITS, IterationModel
 from planner.shared.documents import parse_yaml, printable, read_text, yaml_loader
 from planner.shared.kept import once
 from planner.shared.paths import READ, outside
@@ -38,7 +38,7 @@ SCHEMA = "fleetopt-profile/1"
 
 HOLDS: Mapping[str, float] = {"measured": 0.9, "fitted": 0.9, "estimated": 0.8}
 """Share of the cases that a profile's band holds, by its provenance: nine in ten where :mod:`planner.calibrate` made it, and
-what :data:`planner.iteration.roofline.BANDS` hold of systems nobody has fitted [1]."""
+what :data:`planner.machine.roofline.BANDS` hold of systems nobody has fitted [1]."""
 
 _ITERATION_DEFAULTS = {f.name: f.default for f in fields(IterationModel)}
 
@@ -586,7 +586,7 @@ def estimated_profile(
     Returns
     -------
     Profile
-        Provenance ``"estimated"``; the band is that of :func:`planner.iteration.roofline.prior_band`.
+        Provenance ``"estimated"``; the band is that of :func:`planner.machine.roofline.prior_band`.
 
     Examples
     --------
@@ -595,7 +595,7 @@ def estimated_profile(
     >>> found.provenance, found.engine, found.api_overhead_s
     ('estimated', 'vllm', 0.014)
     """
-    from planner.iteration.roofline import prefill_band, prior_band, roofline
+    from planner.machine.roofline import prefill_band, prior_band, roofline
 
     host = find_engine(engine)
     spread = Parallelism.of(tp)
@@ -659,7 +659,7 @@ def served_by(found: Profile, engine: str = DEFAULT_ENGINE) -> Profile:
         apart = known.apart if scheduling is None else scheduling == "exclusive"
         iteration = replace(found.iteration.additive, apart=1.0) if apart else found.iteration
         return replace(found, iteration=iteration, api_overhead_s=overhead, request_s=request_s, wake_s=wake_s)
-    from planner.iteration.roofline import CONSTANTS
+    from planner.machine.roofline import CONSTANTS
 
     host = find_engine(engine)
     kernels = found.iteration.additive if host.apart else found.iteration

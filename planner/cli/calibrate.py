@@ -156,8 +156,8 @@ def _time(given: str | None, option: str) -> float | None:
 def _launch(model: str | None, served_model: str | None, wait_s: float | None, given: Mapping[str, Any]) -> Any:
     """What is to be started, from the options."""
     from planner.calibrate.launch import Launch, plan_settings
-    from planner.engines import DEFAULT_ENGINE
-    from planner.engines import engine as find_engine
+    from planner.machine.engines import DEFAULT_ENGINE
+    from planner.machine.engines import engine as find_engine
 
     if model is None:
         raise InputError("which model is the engine to load?", "Give --model: a folder with config.json, or a name.")

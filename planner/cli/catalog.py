@@ -184,7 +184,7 @@ def show(
 ) -> Any:
     """One profile: its parameters, where they come from, and how far to trust them."""
     from planner.catalog.profiles import profile
-    from planner.iteration.derived import every_paper
+    from planner.machine.derived import every_paper
     from planner.report.listings import profile_entry
 
     found = profile(name) if name is not None else profile(**given)

@@ -15,10 +15,10 @@ from planner.catalog.load import model as find_model
 from planner.catalog.load import repository
 from planner.catalog.profiles import engine_of
 from planner.catalog.profiles import profile as find_profile
-from planner.engines import Engine
-from planner.engines import engine as find_engine
 from planner.errors import InputError, did_you_mean, refuse
 from planner.fleet.shapes import find_shape, shape_names
+from planner.machine.engines import Engine
+from planner.machine.engines import engine as find_engine
 from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
 from planner.plans import SavedPool
 from planner.question.values import SHARES

@@ -13,12 +13,12 @@ from planner.catalog.kv import adapter_bytes
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile
-from planner.engines import DEFAULT_ENGINE, Engine
-from planner.engines import engine as find_engine
 from planner.fleet.fleet import Fleet
 from planner.fleet.grid import hardware_floor
 from planner.fleet.margin import band_of
 from planner.fleet.pool import Pool, Shortfall
+from planner.machine.engines import DEFAULT_ENGINE, Engine
+from planner.machine.engines import engine as find_engine
 from planner.methods import find_method
 from planner.methods.replayed import ReplayPool, weighted_quantiles
 from planner.plans import PoolPlan

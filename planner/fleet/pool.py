@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from planner.catalog.kv import kv_bytes_per_token, window_share
 from planner.catalog.load import full_w
-from planner.engines import DEFAULT_ENGINE
-from planner.engines import engine as find_engine
 from planner.errors import InputError
 from planner.fleet.margin import MEDIAN, Margin
+from planner.machine.engines import DEFAULT_ENGINE
+from planner.machine.engines import engine as find_engine
 from planner.methods import find_method
 from planner.methods.base import PoolModel, Prediction, Scaled, unstable
 from planner.methods.replayed import FAR_BELOW, ReplayPool

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.methods.base import Method, PoolModel, Prediction, same_band, unstable
 from planner.predict.traffic import PoolTraffic
 from planner.promise import Promise

@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.iteration.model import IterationModel
-from planner.iteration.speculation import Speculation
+from planner.machine.iteration import IterationModel
+from planner.machine.speculation import Speculation
 from planner.methods.base import METRICS, Method, Prediction, replica_of
 from planner.methods.replayed import Played, ReplayPool
 from planner.predict.records import Floats, Limit, Replicas, Requests, keys_of, supplied, uniforms

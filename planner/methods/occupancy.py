@@ -6,7 +6,7 @@ from copy import copy
 
 import numpy as np
 
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.methods.base import Method, PoolModel, Prediction, same_band, unstable
 from planner.methods.joint import Together
 from planner.predict.traffic import PoolTraffic

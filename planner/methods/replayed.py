@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.methods.base import METRICS, PoolModel, Prediction, unstable
 from planner.methods.joint import Together
 from planner.predict.bounds import idle_latency, max_throughput

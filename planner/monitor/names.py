@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from planner.deploy.serving import object_name
-from planner.engines import DEFAULT_ENGINE, engines
 from planner.errors import refuse_unknown
+from planner.machine.engines import DEFAULT_ENGINE, engines
 from planner.promise import MEAN
 from planner.shared.documents import load_document
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from planner.deploy.kubernetes import dump
 from planner.deploy.serving import estimated_startup
-from planner.engines import DEFAULT_ENGINE, engine
 from planner.errors import refuse_unknown
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
+from planner.machine.engines import DEFAULT_ENGINE, engine
 from planner.monitor.check import BLIND_IMBALANCE, FEW_IN_FLIGHT
 from planner.monitor.names import Names, dialect_of_engine, pods_of
 from planner.monitor.policy import Policy

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.records import Replicas
 from planner.workload.pools import Lengths, own_tokens
 
@@ -78,7 +78,7 @@ class Engine:
 
     .. math:: t(n, C) = t_0 + \max(w, b\,\tau\lceil T/\tau\rceil) + cT + (h + gk)\,n + \alpha C + xnC/T, \qquad T=n+C
 
-    as :class:`planner.iteration.model.IterationModel` has it, for real ``n`` and ``C``: the staircase is taken at its mean,
+    as :class:`planner.machine.iteration.IterationModel` has it, for real ``n`` and ``C``: the staircase is taken at its mean,
     ``T + (tau-1)/2`` tokens, above half a tile, and as it is where the budget is spent.
 
     Parameters

@@ -230,7 +230,7 @@ def idle_latency(lengths: Lengths, replicas: Replicas) -> tuple[Array, Array]:
 
     Examples
     --------
-    >>> from planner.iteration.model import IterationModel
+    >>> from planner.machine.iteration import IterationModel
     >>> engine = Replicas(1, IterationModel(t0=2e-3, b=1e-5), token_budget=512.0)
     >>> ttft, tpot = idle_latency(Lengths(*np.array([[1024.0], [11.0], [1.0], [0.0]])), engine)
     >>> round(float(ttft[0]), 6), round(float(tpot[0]), 6)
@@ -257,7 +257,7 @@ def decode_s(replicas: Replicas, sequences: ArrayLike, context: ArrayLike) -> Ar
 
     Examples
     --------
-    >>> from planner.iteration.model import IterationModel
+    >>> from planner.machine.iteration import IterationModel
     >>> float(decode_s(Replicas(1, IterationModel(t0=8e-3, h=0.65e-3)), 16.0, 0.0))
     0.0184
     """

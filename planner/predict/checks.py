@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import refuse
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.records import Decoders, Limit, Outage, PrefixCache, Replicas, Requests
 from planner.routing import find_routing
 from planner.workload.sending import Clients

@@ -265,7 +265,7 @@ class ClosedReplica:
 
     Examples
     --------
-    >>> from planner.iteration.model import IterationModel
+    >>> from planner.machine.iteration import IterationModel
     >>> law = Lengths(*np.array([[1000.0], [201.0], [1.0], [0.0]]))
     >>> engine = Replicas(1, IterationModel(t0=2e-3, w=5e-3, b=24e-6), slots=256.0, token_budget=2048.0)
     >>> replica = ClosedReplica(law, engine)

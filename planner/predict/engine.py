@@ -20,7 +20,7 @@ from planner.errors import FleetOptError
 from planner.routing import find_routing
 
 if TYPE_CHECKING:
-    from planner.iteration.model import IterationModel
+    from planner.machine.iteration import IterationModel
 
 
 MAX_EMPTY_DECISIONS = 100_000
@@ -178,7 +178,7 @@ class IterationTime(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Canonical:
-    """The canonical iteration time, :meth:`planner.iteration.model.IterationModel.time`, of one batch.
+    """The canonical iteration time, :meth:`planner.machine.iteration.IterationModel.time`, of one batch.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict import records
 from planner.predict.checks import check
 from planner.predict.engine import Clock, Gateway, Node

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.engine import Batch, Canonical, Node, Policy, Request, WaitingQueue
 from planner.predict.mixed import Mixed
 from planner.predict.records import COLD_AFTER_S, Replicas

@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 
 from planner.catalog.kv import BLOCK_TOKENS
-from planner.engines import DEFAULT_ENGINE
-from planner.engines import engine as find_engine
 from planner.errors import InputError, refuse
+from planner.machine.engines import DEFAULT_ENGINE
+from planner.machine.engines import engine as find_engine
 from planner.promise import GOODPUT, Promise, Slo
 from planner.question.options import AT_RANDOM, PlanInputs
 from planner.question.prompts import images_by_category, read_only, with_images

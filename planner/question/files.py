@@ -178,7 +178,7 @@ PATHS = ("cdf", "model", "profile", "compress", "speculate", "hours")
 def _read_of(key: str, value: str, folder: Path) -> Iterator[str | Path]:
     """Every file that an option may have read: beside the file that gives it, or where one is."""
     if key == "speculate":
-        from planner.iteration.speculation import Speculation
+        from planner.machine.speculation import Speculation
 
         try:
             key, value = "model", Speculation.parse(value).draft_model

@@ -14,9 +14,9 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Any
 
-from planner.engines import LORA_RANKS, engine_names
-from planner.engines import engine as find_engine
 from planner.errors import MOST_TOLD, InputError, did_you_mean, refuse
+from planner.machine.engines import LORA_RANKS, engine_names
+from planner.machine.engines import engine as find_engine
 from planner.promise import GOODPUT, MEAN, PROMISE_METRICS, Promise, Slo
 from planner.question import values as of
 from planner.question.values import Check, Kind, each, parse_goodput, parse_promise, rule
@@ -442,7 +442,7 @@ class PlanInputs:
     dp: int | None = _option(None, of.COUNT, check=_AT_LEAST_1, bought=True)
     ep: int | None = _option(None, of.COUNT, check=_AT_LEAST_1, bought=True, flags=())
     speculate: str | None = _option(
-        None, of.SPECULATION, check=_parses("planner.iteration.speculation:Speculation.parse", named=True)
+        None, of.SPECULATION, check=_parses("planner.machine.speculation:Speculation.parse", named=True)
     )
     engine: str | None = _option(None, of.TEXT, check=_engine)
     api_overhead: float | None = _option(None, of.DURATION, check=_NOT_NEGATIVE, flags=())

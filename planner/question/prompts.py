@@ -10,9 +10,9 @@ import numpy as np
 from planner.catalog.images import image_work, parse_size
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import profile as find_profile
-from planner.engines import DEFAULT_ENGINE
-from planner.engines import engine as find_engine
 from planner.errors import InputError, refuse
+from planner.machine.engines import DEFAULT_ENGINE
+from planner.machine.engines import engine as find_engine
 from planner.machine.hardware import ModelSpec
 from planner.question.options import PlanInputs
 from planner.shared.kept import once

@@ -16,12 +16,12 @@ from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile
 from planner.catalog.profiles import profile as find_profile
-from planner.engines import DEFAULT_ENGINE
-from planner.engines import engine as find_engine
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
-from planner.iteration.speculation import Speculation
+from planner.machine.engines import DEFAULT_ENGINE
+from planner.machine.engines import engine as find_engine
 from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
+from planner.machine.iteration import IterationModel
+from planner.machine.speculation import Speculation
 from planner.plans import EngineSettings
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, replace
 
 from planner.catalog.kv import kv_bytes_per_token, weight_bytes
-from planner.iteration.model import IterationModel
-from planner.iteration.roofline import CONSTANTS, matmul_rate, roofline, shard_shape
-from planner.iteration.speculation import Speculation
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
+from planner.machine.iteration import IterationModel
+from planner.machine.roofline import CONSTANTS, matmul_rate, roofline, shard_shape
+from planner.machine.speculation import Speculation
 
 PASS_S = 0.55e-3
 """Host time of one pass of a proposer [s]: with EAGLE-3 and four drafts a step of one vLLM server took 3.6 ms longer on text where

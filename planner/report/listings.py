@@ -13,7 +13,7 @@ from planner.units import format_bytes, format_count, format_percent
 if TYPE_CHECKING:
     from planner.catalog.prices import Offer
     from planner.catalog.profiles import Profile
-    from planner.iteration.derived import Derived
+    from planner.machine.derived import Derived
     from planner.machine.hardware import GpuSpec, ModelSpec
     from planner.workload.arrivals import Arrivals
     from planner.workload.combine import Drift
@@ -190,7 +190,7 @@ def profile_list(profiles: Sequence[Profile]) -> ProfileList:
 
 def profile_comparison(profiles: Sequence[Profile]) -> ProfileComparison:
     """Parameters beside those of the first, and what they mean: W, H, knee, time of a typical decode batch and of a prompt."""
-    from planner.iteration.model import PARAMETER_UNITS
+    from planner.machine.iteration import PARAMETER_UNITS
 
     names = list(dict.fromkeys(k for p in profiles for k in p.iteration.to_dict()))
     first = profiles[0].iteration
@@ -235,7 +235,7 @@ def value(amount: float | None, unit: str) -> str:
 
 def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None) -> Alone:
     """Everything a profile says, and the parameters of every paper's form."""
-    from planner.iteration.model import PARAMETER_UNITS
+    from planner.machine.iteration import PARAMETER_UNITS
 
     numbers = profile.iteration.to_dict().items()
     page = _page(

@@ -15,8 +15,8 @@ from planner.catalog.profiles import profile
 from planner.fluid import exclusive as eb
 from planner.fluid.crossover import TP_MB, kappa
 from planner.fluid.exclusive_memory import N_bounds, fluid_peak_per_slot, vbar
-from planner.iteration.derived import exclusive_parameters, mixed_parameters
-from planner.iteration.roofline import roofline
+from planner.machine.derived import exclusive_parameters, mixed_parameters
+from planner.machine.roofline import roofline
 from planner.reproduce.papers import DIFFERS, SAME, SAME_UNDER, Row, compare, numbers, printed_by
 
 PRINTED, _row = printed_by(__file__)

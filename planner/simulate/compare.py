@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from planner.errors import InputError, refuse
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.engine import Canonical
 from planner.shared.record import Record
 from planner.simulate.policy import Situation, find_policy

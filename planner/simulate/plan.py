@@ -20,7 +20,7 @@ from planner.fleet.alone import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, traffic_of
 from planner.fleet.shapes.disaggregated import Disaggregated
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.methods import find_method
 from planner.methods.occupancy import iteration_times
 from planner.methods.replayed import RUNNING

@@ -16,7 +16,7 @@ from planner.predict.engine import Request, by_arrival, by_prompt
 from planner.simulate import policies
 
 if TYPE_CHECKING:
-    from planner.iteration.model import IterationModel
+    from planner.machine.iteration import IterationModel
     from planner.predict.engine import Policy
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from planner.errors import InputError, refuse_unknown
-from planner.iteration.model import IterationModel
-from planner.iteration.speculation import Speculation
+from planner.machine.iteration import IterationModel
+from planner.machine.speculation import Speculation
 from planner.predict.records import Replicas
 
 BY_PYTHON = "policies"

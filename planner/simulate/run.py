@@ -90,7 +90,7 @@ def run_policy(
 
     Examples
     --------
-    >>> from planner.iteration.model import IterationModel
+    >>> from planner.machine.iteration import IterationModel
     >>> from planner.predict.engine import Canonical
     >>> half = Canonical(IterationModel(t0=0.5))
     >>> run = run_policy([Request(0, 0.0, 4, 3)], "mixed", half, {"slots": 1, "token_budget": 2})

@@ -13,11 +13,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from planner.engines import DEFAULT_ENGINE
-from planner.engines import engine as find_engine
 from planner.errors import InputError
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
+from planner.machine.engines import DEFAULT_ENGINE
+from planner.machine.engines import engine as find_engine
 from planner.methods.base import Prediction
 from planner.predict.records import Floats
 from planner.promise import Promise

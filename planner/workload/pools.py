@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.shared.kept import once
 from planner.workload.sessions import Sessions
 from planner.workload.trace import Bools, Floats, Trace

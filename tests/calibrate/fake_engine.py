@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 
 
 @dataclass

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fake_engine import FakeEngine
 
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 
 
 def main() -> None:

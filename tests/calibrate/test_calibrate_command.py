@@ -20,8 +20,8 @@ from planner.catalog.profiles import load_profile, profile, served_by
 from planner.cli.calibrate import calibrate
 from planner.cli.catalog import profile as profile_app
 from planner.errors import CalibrationError, FleetOptError, InputError
-from planner.iteration.model import IterationModel
-from planner.iteration.roofline import CONSTANTS, roofline
+from planner.machine.iteration import IterationModel
+from planner.machine.roofline import CONSTANTS, roofline
 from tests.test_schemas import wrong
 
 app = typer.Typer(pretty_exceptions_enable=False)

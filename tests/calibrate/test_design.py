@@ -11,8 +11,8 @@ from planner.calibrate.microbench import designed_batches, measuring_order, most
 from planner.calibrate.points import Batch, Points
 from planner.catalog import gpu, model
 from planner.errors import CalibrationError
-from planner.iteration.roofline import roofline
 from planner.machine.hardware import ModelSpec
+from planner.machine.roofline import roofline
 
 LLAMA = model("llama-3.1-8b")
 

@@ -15,9 +15,9 @@ from planner.calibrate.microbench import designed_batches, measuring_order
 from planner.calibrate.points import Batch, Points
 from planner.catalog import gpu, model
 from planner.errors import CalibrationError
-from planner.iteration.derived import exclusive_parameters, fleetopt_parameters
-from planner.iteration.model import IterationModel
-from planner.iteration.roofline import roofline
+from planner.machine.derived import exclusive_parameters, fleetopt_parameters
+from planner.machine.iteration import IterationModel
+from planner.machine.roofline import roofline
 
 PRIOR = roofline(gpu("h100"), model("llama-3.1-8b"))
 BATCHES = designed_batches(model("llama-3.1-8b"), kv_bytes=60e9)

@@ -18,8 +18,8 @@ from pace import at_its_pace
 from planner.calibrate.launch import Launch, launched, plan_settings
 from planner.calibrate.loads import OperatingRange
 from planner.calibrate.run import calibrate
-from planner.engines import engine
 from planner.errors import CalibrationError, InputError
+from planner.machine.engines import engine
 
 PROGRAM = str(Path(__file__).parent / "fake_engine_program.py")
 

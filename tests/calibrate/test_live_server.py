@@ -19,7 +19,7 @@ from planner.calibrate.loads import OperatingRange, describe_range, measure_rang
 from planner.calibrate.run import calibrate
 from planner.calibrate.servers import fit_server
 from planner.errors import CalibrationError, InputError
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 
 TRUTH = IterationModel(t0=6e-3, c=6e-6, h=0.25e-3, g=0.4e-6)
 SMALL = OperatingRange(max_input=512, max_output=16, max_concurrency=4, max_requests=600)

@@ -15,8 +15,8 @@ from planner.calibrate.microbench import CPU, TINY_MODEL, collectives, measure
 from planner.calibrate.run import calibrate
 from planner.catalog.profiles import load_profile, save_profile
 from planner.errors import CalibrationError, InputError
-from planner.iteration.roofline import PCIE_BYTES_PER_S, roofline
 from planner.machine.hardware import Parallelism
+from planner.machine.roofline import PCIE_BYTES_PER_S, roofline
 
 PRIOR = roofline(CPU, TINY_MODEL)
 

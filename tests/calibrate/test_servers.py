@@ -18,8 +18,8 @@ from planner.calibrate.servers import ENOUGH_SHAPES, fit_server, hardware_limit,
 from planner.catalog import gpu, model
 from planner.catalog.profiles import profile, save_profile, served_by
 from planner.errors import CalibrationError, InputError
-from planner.iteration.model import IterationModel
-from planner.iteration.roofline import roofline
+from planner.machine.iteration import IterationModel
+from planner.machine.roofline import roofline
 
 TRUTH = IterationModel(t0=2.5e-3, w=5e-3, b=18e-6, c=6e-6, g=55e-9, h=3e-6, a=0.6e-9)
 SHAPES = ((256, 64), (256, 256), (1024, 64), (1024, 256), (4096, 64), (4096, 256), (2048, 128))

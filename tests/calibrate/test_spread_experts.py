@@ -19,9 +19,9 @@ from planner.calibrate.servers import fit_server
 from planner.catalog import gpu, model
 from planner.catalog.profiles import load_profile, save_profile
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
-from planner.iteration.roofline import roofline
 from planner.machine.hardware import Parallelism
+from planner.machine.iteration import IterationModel
+from planner.machine.roofline import roofline
 
 SPREAD = Parallelism(8, ep=8)
 LEFT_OUT = [(1500, 100, 1), (300, 200, 6), (3000, 150, 12), (700, 60, 24), (2000, 250, 30)]

@@ -17,7 +17,7 @@ from planner.calibrate.closed_loop import (
 )
 from planner.calibrate.http import Endpoint
 from planner.calibrate.live import Load, LoadResult
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 
 
 def closed_loop_tpot(

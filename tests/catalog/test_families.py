@@ -13,8 +13,8 @@ from planner.catalog import gpu, model, profile
 from planner.catalog.kv import kv_capacity, weight_bytes
 from planner.cli.main import app
 from planner.errors import InputError
-from planner.iteration.roofline import roofline
 from planner.machine.hardware import ModelSpec, shard
+from planner.machine.roofline import roofline
 from tests.catalog.families import ACCEPTED, REFUSED, shape
 
 GIB = 2.0**30

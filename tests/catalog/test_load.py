@@ -9,7 +9,7 @@ import pytest
 from planner.catalog import gpu, gpus, model, models
 from planner.catalog.kv import parameter_counts
 from planner.errors import InputError
-from planner.iteration.roofline import roofline
+from planner.machine.roofline import roofline
 
 GPUS = [
     "a100-40gb",
@@ -190,7 +190,7 @@ def test_roofline_check_of_the_catalog_entry() -> None:
     """The hand-checked prior of Llama-3.1-8B on H100 SXM in bf16."""
     p = roofline(gpu("h100"), model("llama-3.1-8b"))
     found = [p.t0 * 1e3, p.w * 1e3, p.b * 1e6, p.c * 1e6, p.h * 1e6, p.g * 1e9, p.a * 1e9]
-    # the form worked out by hand with the shares of planner/iteration/constants.yaml as fitted in November 2026; it moves when
+    # the form worked out by hand with the shares of planner/machine/constants.yaml as fitted in November 2026; it moves when
     # the constants are fitted anew: t0 = 32 launches of 47.05 us + 1.0507 GB of head at 2.8455 TB/s; w = 13.959 GB at it;
     # 19.594 us of products a token, .1893 of them in c beside the activations; h = 32 x 94.99 ns + 1.475 us of the head's
     # products + .390 us of logits; g = 131,072 bytes at 2.7041 TB/s

@@ -21,8 +21,8 @@ from planner.catalog.profiles import (
     user_directory,
 )
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
-from planner.iteration.roofline import CONSTANTS
+from planner.machine.iteration import IterationModel
+from planner.machine.roofline import CONSTANTS
 
 FULL = Profile(
     name="mine",

@@ -17,7 +17,7 @@ from planner.calibrate import run as calibration
 from planner.calibrate.launch import Launch, launched
 from planner.calibrate.live import Server
 from planner.calibrate.loads import OperatingRange
-from planner.engines import engine
+from planner.machine.engines import engine
 
 VERSION = "0.32.0"
 SLOTS = 64

@@ -9,7 +9,7 @@ import pytest
 
 import planner as fo
 from planner.deploy.serving import DeployOptions, serving_of
-from planner.engines import engines
+from planner.machine.engines import engines
 from planner.question.files import question_of
 from planner.report import export_names, formatter
 from planner.report.text.why import engine_flags

@@ -17,7 +17,7 @@ import planner as fo
 from planner.deploy.kubernetes import environment, rollout_notes
 from planner.deploy.replay import Outcome
 from planner.deploy.serving import DeployOptions, serving_of, start_command
-from planner.engines import engine
+from planner.machine.engines import engine
 from planner.question.files import saved_pools
 from tests.deploy.conftest import plan_of
 

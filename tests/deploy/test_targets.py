@@ -14,7 +14,7 @@ import yaml
 import planner as fo
 from planner.deploy import find_target, target_names
 from planner.deploy.serving import DeployOptions, serving_of
-from planner.engines import engine as find_engine
+from planner.machine.engines import engine as find_engine
 from planner.question.files import saved_pools
 from tests.deploy.conftest import PLANS, documents, plan_of
 from tests.deploy.schemas import problems

@@ -86,7 +86,7 @@ def test_the_unit_of_time_changes_nothing(azure: Workload, scale: float) -> None
     from dataclasses import replace
 
     from planner.catalog.profiles import profile
-    from planner.iteration.model import IterationModel
+    from planner.machine.iteration import IterationModel
 
     inputs = PlanInputs.from_dict({"cdf": "azure", "slo": 2.0, "rate": 900.0, **PAPER})
     question = compile_question(inputs, azure)

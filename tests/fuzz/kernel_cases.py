@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.records import (
     Decoders,
     Floats,

@@ -20,7 +20,7 @@ from planner.catalog.load import gpus, models, price_offers
 from planner.catalog.profiles import profile_names
 from planner.cli.main import app
 from planner.deploy import target_names
-from planner.engines import engines
+from planner.machine.engines import engines
 from planner.monitor.names import DIALECTS
 from planner.promise import PROMISE_METRICS
 from planner.question.options import OPTIONS

@@ -11,7 +11,7 @@ import planner as fo
 from planner.fleet.fleet import Fleet
 from planner.fleet.shapes import standing_fleet
 from planner.fleet.shapes.disaggregated import Disaggregated
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.monitor.measured import Series
 from planner.predict.records import Decoders, Replicas
 from planner.predict.run import replay

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.records import Decoders, Limit, Outage, PrefixCache, Replicas, Requests, Run
 from planner.workload.sending import Clients
 

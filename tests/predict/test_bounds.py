@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.backlog import MESH_POINTS, PromptSums, fixed_count_backlog, solve_backlog
 from planner.predict.batch import engine_of
 from planner.predict.bounds import decode_s, idle_latency, max_throughput, mean_running

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import planner as fo
 from benchmarks.accuracy.poisson import poisson, replayed
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.bounds import idle_latency
 from planner.predict.closed import POINTS, ClosedReplica, Room, occupancy
 from planner.predict.records import Replicas

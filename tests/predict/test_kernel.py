@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict import kernel, reference
 from planner.predict.records import Decoders, Limit, Outage, Replicas, Requests, keys_of
 from planner.predict.run import overlaid

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict import run as runs
 from planner.predict.records import Decoders, Limit, Outage, PrefixCache, Replicas, Requests, uniform
 from planner.predict.reference import replay

@@ -12,7 +12,7 @@ from planner.catalog import gpu, model
 from planner.catalog.images import image_s
 from planner.catalog.kv import weight_bytes
 from planner.errors import InputError
-from planner.iteration.roofline import roofline
+from planner.machine.roofline import roofline
 from planner.predict import kernel, reference
 from planner.predict.records import Replicas, Requests
 from planner.workload.trace import Trace

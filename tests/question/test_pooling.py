@@ -10,10 +10,10 @@ import pytest
 import planner
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_capacity
-from planner.engines import engine
 from planner.errors import InputError
-from planner.iteration.roofline import roofline, shard_shape
+from planner.machine.engines import engine
 from planner.machine.hardware import shard
+from planner.machine.roofline import roofline, shard_shape
 from planner.predict import kernel, reference
 from planner.predict.records import Replicas, Requests
 from tests.predict.cases import differences

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.bounds import max_throughput
 from planner.predict.closed import ClosedReplica
 from planner.predict.records import Replicas, Requests, keys_of

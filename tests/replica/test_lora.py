@@ -9,9 +9,9 @@ import pytest
 import planner
 from planner.catalog import gpu, model
 from planner.catalog.kv import adapter_bytes, kv_capacity
-from planner.engines import engine
 from planner.errors import InputError
 from planner.fleet.grid import engine_choices
+from planner.machine.engines import engine
 from planner.machine.hardware import Parallelism
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs

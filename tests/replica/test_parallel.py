@@ -7,8 +7,8 @@ import pytest
 from planner import plan
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_capacity, weight_bytes
-from planner.engines import engine
 from planner.errors import InputError
+from planner.machine.engines import engine
 from planner.machine.hardware import Parallelism
 from planner.replica.parallel import parallel_choices, spreads
 

@@ -11,8 +11,8 @@ from planner import plan, simulate
 from planner.catalog import gpu, model
 from planner.catalog.profiles import estimated_profile
 from planner.errors import InputError
-from planner.iteration.speculation import Speculation
 from planner.machine.hardware import Parallelism
+from planner.machine.speculation import Speculation
 from planner.predict.bounds import max_throughput
 from planner.replica.speculation import draft_of, speculating
 from planner.simulate.presets import PoolEngines

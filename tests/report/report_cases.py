@@ -22,7 +22,7 @@ from planner.catalog.prices import Offer
 from planner.catalog.profiles import profile as find_profile
 from planner.choices import Choice, Choices
 from planner.errors import InfeasibleError
-from planner.iteration.derived import Derived
+from planner.machine.derived import Derived
 from planner.plans import Plan
 from planner.promise import Promise
 from planner.report.listings import (

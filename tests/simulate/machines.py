@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.engine import Canonical, IterationTime, Request
 from planner.reproduce.machines import KvLinear, Prefills, Staircase
 

@@ -9,7 +9,7 @@ import pytest
 
 import planner as fo
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.calls import session_calls
 from planner.predict.records import PrefixCache, Replicas, Requests, Run
 from planner.predict.run import replay

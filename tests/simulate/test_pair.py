@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.records import PrefixCache
 from planner.simulate.plan import session_traffic
 from planner.simulate.pool import simulate

@@ -15,7 +15,7 @@ from planner import api
 from planner.cli.main import run
 from planner.errors import InputError
 from planner.fleet.shapes import standing_fleet
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.question.compiled import compile_question
 from planner.question.files import saved_pools
 from planner.question.options import PlanInputs

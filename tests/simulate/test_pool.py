@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic, Sent, arrival_times
 from tests.simulate.asked import asked, simulate, simulate_pool

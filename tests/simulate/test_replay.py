@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.records import Replicas
 from planner.predict.run import replay
 from planner.predict.traffic import FleetTraffic, PoolTraffic

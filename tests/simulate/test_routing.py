@@ -10,7 +10,7 @@ import pytest
 from scipy.special import gammaincc
 
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.records import Replicas
 from planner.predict.run import replay
 from planner.routing import ROUTINGS, find_routing

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from planner.errors import FleetOptError, InputError
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.engine import Node, Request
 from planner.promise import MEAN, Promise
 from planner.reproduce.machines import KvLinear

@@ -13,7 +13,7 @@ import planner as fo
 from planner.advice import choices
 from planner.advice.replica import PooledReplica, capacity
 from planner.errors import InfeasibleError, InputError
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.engine import Canonical, Request
 from planner.question.options import PlanInputs
 from planner.simulate.run import run_policy

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.predict.records import Replicas
 from planner.predict.run import replay
 from planner.simulate.statistics import estimate_of

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 from planner.methods.occupancy import OccupancyPool
 from planner.methods.replayed import ReplayPool
 from planner.predict.bounds import max_throughput

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.fluid.exclusive import theta0_of_costs
-from planner.iteration.derived import exclusive_parameters
+from planner.machine.derived import exclusive_parameters
 from planner.predict.engine import Node
 from planner.simulate.policy import PolicyEntry, Situation, at_least
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from planner.iteration.derived import exclusive_parameters, interference_parameters
+from planner.machine.derived import exclusive_parameters, interference_parameters
 from planner.predict.engine import Node
 from planner.simulate.policies.eb_star import AdaptiveExclusiveBatching
 from planner.simulate.policies.eb_star import defaults as exclusive_defaults

@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.fluid.exclusive_controller import ControllerConfig, ControllerUpdate, controller_update
-from planner.iteration.derived import exclusive_parameters
+from planner.machine.derived import exclusive_parameters
 from planner.predict.engine import Node, Report
 from planner.simulate.policies.eb import ExclusiveBatching
 from planner.simulate.policy import PolicyEntry, Situation

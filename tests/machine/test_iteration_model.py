@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
+from planner.machine.iteration import IterationModel
 
 M = IterationModel(t0=2e-3, w=5e-3, b=23e-6, c=4e-6, tau=128, g=50e-9, h=1e-6, e=200e-9, a=0.7e-9, x=2e-6)
 

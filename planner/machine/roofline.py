@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.engines import engine as find_engine
-from planner.engines import engines
 from planner.errors import InputError
-from planner.iteration.model import IterationModel
+from planner.machine.engines import engine as find_engine
+from planner.machine.engines import engines
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
+from planner.machine.iteration import IterationModel
 from planner.shared.documents import shipped
 
 _FITTED = shipped(Path(__file__).with_name("constants.yaml"))
@@ -257,7 +257,7 @@ def roofline(
         a &= 4\,q\,d\,layers/(s_a\,FLOPS\,TP), \qquad \tau = 128,\ e = g,\ x = 0
 
     On GPUs whose engines use FlashAttention 2 batches with decodes and prompts follow the joined form of
-    :class:`~planner.iteration.model.IterationModel` with m = 66, :math:`h_m = 4\,\mu s\,q\,layers/SMs` and
+    :class:`~planner.machine.iteration.IterationModel` with m = 66, :math:`h_m = 4\,\mu s\,q\,layers/SMs` and
     :math:`e_m = 0.9\,a\,m\,SMs/q`; elsewhere the two kernels add up, because nothing else was measured.
 
     The shares s and the launch times are fitted: ``constants.yaml`` says from how much. params and
@@ -291,7 +291,7 @@ def roofline(
     tp
         GPUs of the tensor-parallel group [GPUs], or the whole :class:`~planner.machine.hardware.Parallelism`.
     engine
-        Engine whose host costs are added, a name of :mod:`planner.engines`, with its version or without; ``None`` = kernels alone.
+        Engine whose host costs are added, a name of :mod:`planner.machine.engines`, with its version or without; ``None`` = kernels alone.
     constants
         Shares and launch times; the fitted ones by default.
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from planner.errors import InputError
-from planner.iteration.speculation import METHODS, Speculation
+from planner.machine.speculation import METHODS, Speculation
 
 
 def _curves(folder: Path) -> Iterator[list[float]]:

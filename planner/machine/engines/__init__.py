@@ -1,7 +1,7 @@
 """Inference engines as things: what a host of each costs, its defaults, its flags. One file per engine, found by folder.
 
 To add an engine, put its YAML here: the fields of :class:`Engine`, its name is the file's. Host times of an iteration are fitted
-together with the kernels and stand in :mod:`planner.iteration.roofline` under the engine's name.
+together with the kernels and stand in :mod:`planner.machine.roofline` under the engine's name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Version:
     source
         Which measurements say so.
     constants
-        What differs from :data:`planner.iteration.roofline.CONSTANTS`, by name [s].
+        What differs from :data:`planner.machine.roofline.CONSTANTS`, by name [s].
     until
         Last version among those measured; empty = `since`.
     """

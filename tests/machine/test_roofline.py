@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from planner.catalog import gpu, model
-from planner.engines import engine as find_engine
 from planner.errors import InputError
-from planner.iteration.roofline import CONSTANTS, band_kind, prior_band, roofline, shard_shape
+from planner.machine.engines import engine as find_engine
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism
+from planner.machine.roofline import CONSTANTS, band_kind, prior_band, roofline, shard_shape
 
 H100 = GpuSpec("h100-80gb", 85e9, 3.35e12, {"bf16": 989e12, "fp8": 1979e12}, 450e9, 2.99)
 A100 = GpuSpec("a100-80gb", 85e9, 2.039e12, {"bf16": 312e12, "int8": 624e12}, 300e9, 1.5)
@@ -122,7 +122,7 @@ def test_mixture_of_experts() -> None:
 
 
 def test_products_of_many_small_experts_are_slower_where_kernels_are_older() -> None:
-    """Factor of :mod:`planner.iteration.roofline` on GPUs without 4-bit matrix units; few large experts are as others, and
+    """Factor of :mod:`planner.machine.roofline` on GPUs without 4-bit matrix units; few large experts are as others, and
     every expert streams as dense weights do."""
     halved = {**PLAIN, "fine_products": 0.5}
     for network, factor in ((DEEPSEEK, 2.0), (MIXTRAL, 1.0)):

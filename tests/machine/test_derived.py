@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import InputError
-from planner.iteration import derived
-from planner.iteration.model import IterationModel
+from planner.machine import derived
+from planner.machine.iteration import IterationModel
 
 M = IterationModel(t0=2e-3, w=5e-3, b=20e-6, c=5e-6, tau=1, g=50e-9, h=1e-6, e=50e-9, a=0.5e-9)
 
