@@ -100,10 +100,10 @@ KINDS: dict[str, tuple[tuple[Callable[[Path], list[str]], ...], int, str]] = {
     ),
     "latency method": (
         (
-            copied("planner/methods/mgc.py", "planner/methods/dummy.py"),
+            copied("planner/predict/methods/mgc.py", "planner/predict/methods/dummy.py"),
             replaced("planner/question/options.py", '"occupancy", "mgc")', '"occupancy", "mgc", "dummy")'),
         ), 2,
-        "from planner.question.options import OPTIONS; from planner.methods import find_method; "
+        "from planner.question.options import OPTIONS; from planner.predict.methods import find_method; "
         "assert 'dummy' in OPTIONS['method'].choices and find_method('dummy')",
     ),
     "option of a plan": (

@@ -13,8 +13,8 @@ from planner.catalog.profiles import Profile
 from planner.choices import Choice, Choices
 from planner.fleet.fleet import Verdict
 from planner.machine.iteration import IterationModel
-from planner.methods.base import Prediction
 from planner.plans import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, SearchReport
+from planner.predict.methods.base import Prediction
 from planner.promise import Promise
 from planner.reproduce.papers import Finding
 from planner.studies.batch import BatchHour, BatchRoom

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy.rows import SHARED
 from planner.machine.iteration import IterationModel
-from planner.methods.mgc import MgcPool
+from planner.predict.methods.mgc import MgcPool
 from planner.queueing.exact import phase_type_wait, two_phases
 from planner.queueing.slots.latency import ReplicaLatency
 from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait

@@ -26,8 +26,8 @@ from planner.fleet.sure import MEDIAN
 from planner.fleet.unknowns import ANY, MOST_TYPES, cheapest_types, least_cost
 from planner.machine.engines import DEFAULT_ENGINE, engines
 from planner.machine.engines import engine as find_engine
-from planner.methods import find_method
 from planner.plans import Plan, PoolPlan
+from planner.predict.methods import find_method
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.files import engines_of, question_of, saved_pools

@@ -19,11 +19,11 @@ from planner.fluid.exclusive import TP_EB_opt
 from planner.fluid.wait import load_scale_max
 from planner.machine.derived import exclusive_parameters, wait_parameters
 from planner.machine.iteration import IterationModel
-from planner.methods import find_method
+from planner.predict.methods import find_method
 from planner.predict.records import Replicas
+from planner.predict.replica import USUAL_TOKEN_BUDGET, EngineOption, set_up
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
-from planner.replica.engine import USUAL_TOKEN_BUDGET, EngineOption, set_up
 from planner.shared.record import taken
 from planner.shared.remarks import said
 from planner.workload.pools import FleetMoments, Lengths, PoolLaw, State

@@ -14,8 +14,8 @@ from planner.autoscale.windows import STEP_S, WINDOW_S, Floats, Ints, Signals, W
 from planner.errors import InfeasibleError
 from planner.fleet.alone import sessions_of
 from planner.fleet.fleet import Fleet
-from planner.methods.base import MEAN_LEVELS
 from planner.monitor.policy import Policy, Scaler
+from planner.predict.methods.base import MEAN_LEVELS
 from planner.promise import MEAN, Promise
 from planner.shared.record import Record
 from planner.studies.capacity import largest, pool_keeps

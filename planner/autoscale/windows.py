@@ -18,7 +18,7 @@ from planner.fleet.pool import Pool
 from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.machine.engines import DEFAULT_ENGINE
 from planner.machine.iteration import IterationModel
-from planner.methods.replayed import slowed
+from planner.predict.methods.replayed import slowed
 from planner.predict.records import Decoders, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
 from planner.promise import MEAN

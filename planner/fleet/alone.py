@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from planner.fleet.pool import Pool, pool_model, traffic_of
-from planner.methods.base import PoolModel
-from planner.methods.replayed import Answered, ReplayPool, weighted_quantiles
-from planner.methods.sessions import SessionPool
+from planner.predict.methods.base import PoolModel
+from planner.predict.methods.replayed import Answered, ReplayPool, weighted_quantiles
+from planner.predict.methods.sessions import SessionPool
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.routing import find_routing

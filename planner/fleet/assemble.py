@@ -15,9 +15,9 @@ from planner.fleet.pool import Pool, Shortfall, broken
 from planner.fleet.shapes import find_shape, shape_names, standing_fleet
 from planner.fleet.sure import sureness_of
 from planner.fleet.unknowns import at_rest, with_types
-from planner.methods import find_method
-from planner.methods.base import same_band
 from planner.plans import Alternative, LatencyValue, Plan, PoolPlan, SavedPool, SearchReport, Sized, Sureness
+from planner.predict.methods import find_method
+from planner.predict.methods.base import same_band
 from planner.question.compiled import CompiledQuestion, Words, compile_question
 from planner.question.options import PlanInputs
 from planner.routing import find_routing

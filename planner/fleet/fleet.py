@@ -14,8 +14,8 @@ from planner.fleet.alone import beyond_capacity, cache_curve, cache_lines, overl
 from planner.fleet.grid import TAIL_LEVELS
 from planner.fleet.margin import Margin
 from planner.fleet.pool import Pool, PoolSize, Shortfall, smallest_pool
-from planner.methods.base import Prediction
 from planner.plans import SavedPool, SearchReport
+from planner.predict.methods.base import Prediction
 from planner.promise import GOODPUT, PROMISE_METRICS, Promise
 from planner.question.compiled import REPORTED_LEVELS, CompiledQuestion, Promises
 from planner.question.options import GROWTH

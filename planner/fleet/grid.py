@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.fleet.margin import Margin
 from planner.machine.hardware import GpuSpec, ModelSpec, shard
-from planner.methods import find_method
-from planner.methods.base import Method
+from planner.predict.methods import find_method
+from planner.predict.methods.base import Method
+from planner.predict.replica import EngineOption, engine_options
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
 from planner.queueing.order import distinct
-from planner.replica.engine import EngineOption, engine_options
 from planner.workload import pools as m
 from planner.workload.pools import State
 

@@ -12,15 +12,15 @@ from planner.errors import InputError
 from planner.fleet.margin import MEDIAN, Margin
 from planner.machine.engines import DEFAULT_ENGINE
 from planner.machine.engines import engine as find_engine
-from planner.methods import find_method
-from planner.methods.base import PoolModel, Prediction, Scaled, unstable
-from planner.methods.replayed import FAR_BELOW, ReplayPool
-from planner.methods.sessions import SessionPool
+from planner.predict.methods import find_method
+from planner.predict.methods.base import PoolModel, Prediction, Scaled, unstable
+from planner.predict.methods.replayed import FAR_BELOW, ReplayPool
+from planner.predict.methods.sessions import SessionPool
 from planner.predict.records import PrefixCache
+from planner.predict.replica import EngineOption, ReplicaSetup, set_up
 from planner.predict.traffic import FleetTraffic, PoolTraffic
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises, Traffic
-from planner.replica.engine import EngineOption, ReplicaSetup, set_up
 from planner.shared.kept import once
 from planner.shared.remarks import Remark
 from planner.units import GIB

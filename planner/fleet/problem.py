@@ -26,12 +26,12 @@ from planner.fleet.pool import (
     when_idle,
 )
 from planner.fleet.search import Edge, FloatArray
-from planner.methods.base import PoolModel
-from planner.methods.replayed import ROOTS
 from planner.predict import traffic
+from planner.predict.methods.base import PoolModel
+from planner.predict.methods.replayed import ROOTS
+from planner.predict.replica import EngineOption, ReplicaSetup
 from planner.promise import MEAN, Promise
 from planner.question.compiled import CompiledQuestion
-from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.workload.pools import PoolLaw
 
 UNITS = 10

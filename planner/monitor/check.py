@@ -14,11 +14,11 @@ from planner.fleet.alone import sessions_of
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, Shortfall
 from planner.fleet.shapes import standing_fleet
-from planner.methods.base import MEAN_LEVELS, Prediction, unstable
-from planner.methods.joint import frechet
 from planner.monitor.measured import AllSeries, Measured, Promised, by_pool, dialect_of, measured
 from planner.monitor.policy import Policy
 from planner.plans import SavedPool
+from planner.predict.methods.base import MEAN_LEVELS, Prediction, unstable
+from planner.predict.methods.joint import frechet
 from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs

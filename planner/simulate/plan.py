@@ -21,11 +21,11 @@ from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, traffic_of
 from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.machine.iteration import IterationModel
-from planner.methods import find_method
-from planner.methods.occupancy import iteration_times
-from planner.methods.replayed import RUNNING
-from planner.methods.sessions import SessionPool
 from planner.predict.calls import session_calls
+from planner.predict.methods import find_method
+from planner.predict.methods.occupancy import iteration_times
+from planner.predict.methods.replayed import RUNNING
+from planner.predict.methods.sessions import SessionPool
 from planner.predict.traffic import PoolTraffic
 from planner.promise import GOODPUT
 from planner.question.options import GROWTH

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.methods.replayed import weighted_quantiles
+from planner.predict.methods.replayed import weighted_quantiles
 from planner.promise import GOODPUT, MEAN, Promise
 from planner.simulate.measure import Sample, SimulationResult
 from planner.simulate.statistics import BATCHES, Estimate, enough_for, mean_of_batches

@@ -18,7 +18,7 @@ from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
 from planner.machine.engines import DEFAULT_ENGINE
 from planner.machine.engines import engine as find_engine
-from planner.methods.base import Prediction
+from planner.predict.methods.base import Prediction
 from planner.predict.records import Floats
 from planner.promise import Promise
 from planner.question.compiled import JOINT_LEVELS

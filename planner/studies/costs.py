@@ -17,8 +17,8 @@ from planner.errors import InputError, refuse
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool, pool_model, traffic_of
 from planner.plans import HOURS_PER_YEAR
+from planner.predict.price import replicas_for_availability
 from planner.predict.records import Floats
-from planner.replica.price import replicas_for_availability
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.studies.peaks import Peak, peaks_of, risks

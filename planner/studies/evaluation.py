@@ -12,8 +12,8 @@ from planner.errors import InputError
 from planner.fleet.fleet import Fleet, Verdict
 from planner.fleet.pool import gpus_by_type
 from planner.fleet.sure import chance_at
-from planner.methods.base import PoolModel, Prediction
-from planner.methods.replayed import ReplayPool
+from planner.predict.methods.base import PoolModel, Prediction
+from planner.predict.methods.replayed import ReplayPool
 from planner.promise import GOODPUT, PROMISE_METRICS, Promise
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record, json_number

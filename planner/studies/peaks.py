@@ -13,7 +13,7 @@ import numpy as np
 from planner.catalog.price_files import ApiPrice
 from planner.fleet.fleet import Fleet
 from planner.fleet.pool import Pool
-from planner.methods.base import Prediction
+from planner.predict.methods.base import Prediction
 from planner.predict.records import Floats
 from planner.question.compiled import JOINT_LEVELS
 from planner.shared.record import Record

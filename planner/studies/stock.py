@@ -21,9 +21,9 @@ from planner.fleet.problem import KEPT_BACK, FleetProblem, held_to
 from planner.fleet.shapes import find_shape, shape_names
 from planner.fleet.shapes.colocated import Colocated
 from planner.fleet.unknowns import with_users
+from planner.predict.replica import EngineOption
 from planner.question.compiled import compile_question, population_of, stated_rate
 from planner.question.options import PlanInputs
-from planner.replica.engine import EngineOption
 from planner.shared.kept import keeping, once
 from planner.studies.capacity import (
     MOST_ROUNDS,

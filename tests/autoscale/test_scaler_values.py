@@ -55,8 +55,8 @@ from planner.autoscale.windows import (
     variances,
 )
 from planner.deploy.serving import Startup
-from planner.methods.base import MEAN_LEVELS
 from planner.monitor.policy import Policy
+from planner.predict.methods.base import MEAN_LEVELS
 from planner.shared.version import __version__
 from planner.workload import pools as m
 from planner.workload.arrivals import Arrivals

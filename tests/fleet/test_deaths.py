@@ -10,7 +10,7 @@ import pytest
 
 import planner as fo
 from planner.fleet.shapes import standing_fleet
-from planner.methods.replayed import ReplayPool
+from planner.predict.methods.replayed import ReplayPool
 from planner.predict.records import Outage
 from planner.predict.run import replay
 from planner.question.compiled import compile_question

@@ -16,12 +16,12 @@ import planner as fo
 from planner.fleet.pool import PoolSize, Shortfall, smallest_pool
 from planner.fleet.shapes import find_shape
 from planner.fleet.shapes.disaggregated import SHAPE, Disaggregated, _decode_steps, pool_options
-from planner.methods.base import Prediction
 from planner.plans import SearchReport
+from planner.predict.methods.base import Prediction
+from planner.predict.price import PriceRule
 from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.files import saved_pools
 from planner.question.options import PlanInputs
-from planner.replica.price import PriceRule
 from planner.routing import find_routing
 from planner.shared.remarks import Remark
 

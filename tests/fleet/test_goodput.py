@@ -10,8 +10,8 @@ import pytest
 
 import planner as fo
 from planner.errors import InputError
-from planner.methods.base import Prediction
-from planner.methods.joint import Joint, Together, apart, frechet
+from planner.predict.methods.base import Prediction
+from planner.predict.methods.joint import Joint, Together, apart, frechet
 from planner.promise import Promise
 from planner.question.values import parse_goodput
 from planner.simulate.measure import Sample

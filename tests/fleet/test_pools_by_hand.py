@@ -19,7 +19,7 @@ from planner.fleet.pool import (
     unsure,
     when_idle,
 )
-from planner.methods.base import PoolModel, Prediction
+from planner.predict.methods.base import PoolModel, Prediction
 from planner.promise import Promise
 from planner.question.compiled import Promises
 from planner.shared.remarks import Remark

@@ -13,7 +13,7 @@ import pytest
 import planner as fo
 from planner.errors import InputError
 from planner.machine.iteration import IterationModel
-from planner.methods.mixed import PopulationPool
+from planner.predict.methods.mixed import PopulationPool
 from planner.predict.records import Replicas
 from planner.predict.traffic import FleetTraffic
 from planner.question.compiled import Traffic

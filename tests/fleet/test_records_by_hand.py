@@ -20,9 +20,9 @@ from planner.fleet.margin import Margin
 from planner.fleet.pool import Shortfall
 from planner.fleet.problem import FleetProblem
 from planner.fleet.sure import Errors
-from planner.methods.base import Prediction
-from planner.methods.sessions import CacheState
 from planner.plans import LatencyValue, SearchReport, Sized
+from planner.predict.methods.base import Prediction
+from planner.predict.methods.sessions import CacheState
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
 from tests.fleet.four_requests import FOUR, asked, fleet

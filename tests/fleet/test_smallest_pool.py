@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from planner.fleet.pool import PoolSize, Shortfall, smallest_pool
 from planner.fleet.problem import FleetProblem
-from planner.methods.base import PoolModel, Prediction
-from planner.methods.replayed import ReplayPool
+from planner.predict.methods.base import PoolModel, Prediction
+from planner.predict.methods.replayed import ReplayPool
 from planner.predict.traffic import WHOLE
 from planner.promise import Promise
 from planner.question.compiled import Promises, compile_question

@@ -21,8 +21,8 @@ from planner.fleet.pool import Pool, PoolSize, Shortfall, smallest_pool, without
 from planner.fleet.problem import FleetProblem
 from planner.fleet.shapes import colocated, disaggregated, standing_fleet
 from planner.fleet.shapes.colocated import Colocated, decided
-from planner.methods.base import PoolModel, Prediction, Scaled
-from planner.methods.replayed import ReplayPool
+from planner.predict.methods.base import PoolModel, Prediction, Scaled
+from planner.predict.methods.replayed import ReplayPool
 from planner.predict.records import Outage
 from planner.predict.run import replay
 from planner.predict.traffic import WHOLE

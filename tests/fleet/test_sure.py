@@ -16,7 +16,7 @@ from planner.fleet.margin import Margin, error_of
 from planner.fleet.pool import pool_model, traffic_of
 from planner.fleet.shapes import standing_fleet
 from planner.fleet.shapes.colocated import Colocated
-from planner.methods.replayed import ReplayPool
+from planner.predict.methods.replayed import ReplayPool
 from planner.predict.run import replay
 from planner.promise import Promise
 from planner.question.compiled import compile_question

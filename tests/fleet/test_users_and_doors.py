@@ -12,7 +12,7 @@ import pytest
 
 from planner.errors import InfeasibleError
 from planner.fleet import alone, notes, unknowns
-from planner.methods.replayed import Answered
+from planner.predict.methods.replayed import Answered
 from planner.predict.records import Requests
 from planner.promise import MEAN, Promise
 from planner.question.compiled import CompiledQuestion, compile_question

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import planner as fo
-from planner.methods.base import MEAN_LEVELS
 from planner.monitor import measured as prometheus
 from planner.monitor.check import (
     FleetCheck,
@@ -30,6 +29,7 @@ from planner.monitor.check import (
 from planner.monitor.measured import Promised, Series, _quantile, add_answer, measured, read_server
 from planner.monitor.names import DIALECTS, Names
 from planner.monitor.policy import Policy
+from planner.predict.methods.base import MEAN_LEVELS
 from planner.promise import MEAN, Promise
 from planner.question.files import question_of
 from planner.question.options import PlanInputs

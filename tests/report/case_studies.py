@@ -11,8 +11,8 @@ import numpy as np
 
 from planner.compress.measure import CategoryResult, CompressionMeasurement
 from planner.fleet.fleet import Verdict
-from planner.methods.base import Prediction
 from planner.plans import Alternative, LatencyValue, Narrowing, Sized, Sureness
+from planner.predict.methods.base import Prediction
 from planner.promise import Promise, Slo
 from planner.question.options import PlanInputs
 from planner.report.listings import drift_listing, workload_list

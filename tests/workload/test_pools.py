@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from planner.errors import InputError
 from planner.machine.iteration import IterationModel
-from planner.methods.occupancy import OccupancyPool
-from planner.methods.replayed import ReplayPool
 from planner.predict.bounds import max_throughput
+from planner.predict.methods.occupancy import OccupancyPool
+from planner.predict.methods.replayed import ReplayPool
 from planner.predict.records import Replicas
 from planner.predict.traffic import FleetTraffic
 from planner.question.compiled import Traffic

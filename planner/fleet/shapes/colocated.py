@@ -26,11 +26,11 @@ from planner.fleet.pool import (
 from planner.fleet.problem import KEPT_BACK, UNITS, FleetProblem, held_to
 from planner.fleet.search import Edge, SearchOutcome, cheapest_within
 from planner.fleet.splits import LATE, Found, may_cost_less, solve, tried
-from planner.methods import find_method
-from planner.methods.base import PoolModel, Prediction
 from planner.plans import SavedPool, SearchReport
+from planner.predict.methods import find_method
+from planner.predict.methods.base import PoolModel, Prediction
+from planner.predict.replica import ReplicaSetup
 from planner.question.compiled import CompiledQuestion, Promises
-from planner.replica.engine import ReplicaSetup
 from planner.routing import find_routing
 from planner.shared.remarks import Remark
 from planner.units import format_percent
@@ -511,7 +511,7 @@ def _full_occupancy(problem: FleetProblem) -> Remark | None:
     """Why the paper's own pools break the promise: the method times every iteration with all slots busy."""
     if not problem.exact_bounds:
         return None
-    from planner.methods.mgc import MgcPool
+    from planner.predict.methods.mgc import MgcPool
 
     broken_pools = [
         (built[0].upper.boundary, built[2])

@@ -32,16 +32,13 @@ from planner.fleet.pool import (
 )
 from planner.fleet.search import FloatArray
 from planner.fleet.shapes.colocated import standing_engines
-from planner.methods.base import PoolModel, Prediction, Scaled, unstable
-from planner.methods.disaggregated import DecodePool
-from planner.methods.replayed import ReplayPool
-from planner.methods.sessions import SessionPool
 from planner.plans import EngineSettings, SavedPool, SearchReport
+from planner.predict.methods.base import PoolModel, Prediction, Scaled, unstable
+from planner.predict.methods.disaggregated import DecodePool
+from planner.predict.methods.replayed import ReplayPool
+from planner.predict.methods.sessions import SessionPool
 from planner.predict.records import Replicas
-from planner.promise import Promise
-from planner.question.compiled import CompiledQuestion, Promises
-from planner.queueing.memory import slot_law
-from planner.replica.engine import (
+from planner.predict.replica import (
     MAX_NUM_SEQS_LIMIT,
     MODEL_LEN_STEP,
     UNLIMITED_BUDGET,
@@ -53,6 +50,9 @@ from planner.replica.engine import (
     memory_safe_slots,
     reserved_slots,
 )
+from planner.promise import Promise
+from planner.question.compiled import CompiledQuestion, Promises
+from planner.queueing.memory import slot_law
 from planner.shared.remarks import Remark
 from planner.units import format_percent
 from planner.workload.pools import PoolLaw, State, own_tokens

@@ -1,10 +1,10 @@
-"""Latency methods: one file per method, found by its name; the contract is :mod:`planner.methods.base`."""
+"""Latency methods: one file per method, found by its name; the contract is :mod:`planner.predict.methods.base`."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from planner.methods.base import Method
+from planner.predict.methods.base import Method
 
 __all__ = ["find_method"]
 

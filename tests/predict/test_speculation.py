@@ -14,7 +14,7 @@ from planner.errors import InputError
 from planner.machine.hardware import Parallelism
 from planner.machine.speculation import Speculation
 from planner.predict.bounds import max_throughput
-from planner.replica.speculation import draft_of, speculating
+from planner.predict.drafts import draft_of, speculating
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import SampledTraffic
 from planner.workload.pools import Lengths

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from planner.catalog.kv import BLOCK_TOKENS
 from planner.errors import InputError
-from planner.methods.base import Method, PoolModel, Prediction, replica_of, unstable
-from planner.methods.joint import Together
 from planner.predict.closed import ClosedReplica
+from planner.predict.methods.base import Method, PoolModel, Prediction, replica_of, unstable
+from planner.predict.methods.joint import Together
 from planner.predict.records import Replicas
+from planner.predict.replica import EngineOption, ReplicaSetup
 from planner.predict.traffic import PoolTraffic
-from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
 from planner.workload.pools import Lengths
 
@@ -21,7 +21,7 @@ ATTENTION = 0.12
 
 
 class ClosedPool(PoolModel):
-    """See :class:`planner.methods.base.PoolModel` and :mod:`planner.predict.closed`: R replicas are R times one at rate / R."""
+    """See :class:`planner.predict.methods.base.PoolModel` and :mod:`planner.predict.closed`: R replicas are R times one at rate / R."""
 
     def __init__(self, lengths: Lengths, replica: Replicas, overhead_s: float) -> None:
         self.slots, self._replica = replica.slots, ClosedReplica(lengths, replica, overhead_s)
@@ -34,7 +34,7 @@ class ClosedPool(PoolModel):
         return self._replica.limit.per_s
 
     def predict(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
-        """See :class:`planner.methods.base.PoolModel`."""
+        """See :class:`planner.predict.methods.base.PoolModel`."""
         at = self._replica.at(rate_per_s / replicas)
         if at.load >= 1.0:
             return unstable(quantiles, at.load)
@@ -75,7 +75,7 @@ class Closed(Method):
     def pool(
         self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic
     ) -> ClosedPool:
-        """See :meth:`planner.methods.base.Method.pool`."""
+        """See :meth:`planner.predict.methods.base.Method.pool`."""
         if not routing.by_rate_per_replica:
             raise InputError(f"routing {routing.name}: method {self.name} knows random alone", "Give --routing random.")
         replica = replica_of(engine, setup, block=BLOCK_TOKENS, reserve=False)

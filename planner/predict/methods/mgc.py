@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.machine.iteration import IterationModel
-from planner.methods.base import Method, PoolModel, Prediction, same_band, unstable
+from planner.predict.methods.base import Method, PoolModel, Prediction, same_band, unstable
+from planner.predict.replica import EngineOption, ReplicaSetup, full_iteration_time
 from planner.predict.traffic import PoolTraffic
 from planner.promise import Promise
 from planner.queueing.erlang import log_erlang_c
 from planner.queueing.mgc import min_replicas, wait_quantile_fleetopt
-from planner.replica.engine import EngineOption, ReplicaSetup, full_iteration_time
 from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
@@ -51,7 +51,7 @@ class MgcPool(PoolModel):
         return self._chunks.quantile(quantile) * self.iteration_s
 
     def predict(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
-        """See :class:`planner.methods.base.PoolModel`."""
+        """See :class:`planner.predict.methods.base.PoolModel`."""
         servers = float(replicas * self.slots)
         offered = rate_per_s * self.service_s
         load = offered / servers
@@ -112,7 +112,7 @@ class Mgc(Method):
     def pool(
         self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic
     ) -> MgcPool:
-        """See :meth:`planner.methods.base.Method.pool`."""
+        """See :meth:`planner.predict.methods.base.Method.pool`."""
         return MgcPool(arrivals.law, engine.profile.iteration, setup.slots, chunk)
 
     def iteration_limits(self, law: PoolLaw, promises: Sequence[Promise], chunk: int) -> list[float]:

@@ -10,7 +10,7 @@ from planner.catalog.kv import kv_capacity, weight_bytes
 from planner.errors import InputError
 from planner.machine.engines import engine
 from planner.machine.hardware import Parallelism
-from planner.replica.parallel import parallel_choices, spreads
+from planner.predict.parallel import parallel_choices, spreads
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances", "without_words")
 

@@ -23,13 +23,13 @@ from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
 from planner.machine.iteration import IterationModel
 from planner.machine.speculation import Speculation
 from planner.plans import EngineSettings
+from planner.predict.drafts import Draft, draft_of, speculating
+from planner.predict.parallel import spreads
+from planner.predict.price import PriceRule
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
 from planner.question.options import PlanInputs
 from planner.question.prompts import USUAL_SIZE
-from planner.replica.parallel import spreads
-from planner.replica.price import PriceRule
-from planner.replica.speculation import Draft, draft_of, speculating
 from planner.shared.kept import once
 from planner.shared.templates import refusals, templates
 from planner.workload import pools as m
@@ -212,7 +212,7 @@ class ReplicaSetup:
 
 
 class EngineRules(Protocol):
-    """What a latency method says of the engine it pictures (:class:`planner.methods.base.Method`)."""
+    """What a latency method says of the engine it pictures (:class:`planner.predict.methods.base.Method`)."""
 
     @property
     def shares_budget(self) -> bool:

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import InputError
-from planner.methods.joint import Joint, Together, apart, frechet
+from planner.predict.methods.joint import Joint, Together, apart, frechet
 from planner.predict.records import Replicas
+from planner.predict.replica import EngineOption, ReplicaSetup
 from planner.predict.traffic import PoolTraffic
 from planner.promise import Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
-from planner.replica.engine import EngineOption, ReplicaSetup
 from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw, capacity_upper_bound

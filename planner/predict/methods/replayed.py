@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.machine.iteration import IterationModel
-from planner.methods.base import METRICS, PoolModel, Prediction, unstable
-from planner.methods.joint import Together
 from planner.predict.bounds import idle_latency, max_throughput
+from planner.predict.methods.base import METRICS, PoolModel, Prediction, unstable
+from planner.predict.methods.joint import Together
 from planner.predict.records import Floats, Limit, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
 from planner.predict.traffic import APART_S, SAMPLE, WHOLE, Laid, PoolTraffic
@@ -129,7 +129,7 @@ Capacity = Callable[[PoolLaw], float]
 
 
 class ReplayPool(PoolModel):
-    """See the module and :class:`planner.methods.base.PoolModel`.
+    """See the module and :class:`planner.predict.methods.base.PoolModel`.
 
     Parameters
     ----------
