@@ -21,8 +21,6 @@ from planner.catalog.load import model as find_model
 from planner.catalog.load import normalized, repository
 from planner.catalog.profiles import profile as find_profile
 from planner.errors import InfeasibleError, InputError, refuse, refuse_below_1
-from planner.fleet.assemble import fleet_of, make_plan
-from planner.fleet.shapes import find_shape, standing_fleet
 from planner.plans import Plan, SavedPool, plan_document
 from planner.promise import Slo
 from planner.question.compiled import (
@@ -38,6 +36,8 @@ from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.arguments import spelled_out, told_types
 from planner.shared.kept import keeping
 from planner.shared.remarks import Remark
+from planner.size.assemble import fleet_of, make_plan
+from planner.size.shapes import find_shape, standing_fleet
 from planner.units import DAY_S, RATE_RULE, WEEK_S, is_rate, parse_duration, parse_fraction, parse_number, parse_tokens
 from planner.workload.resolve import is_passing
 from planner.workload.sending import Surge
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from planner.deploy.acceptance import Acceptance
     from planner.deploy.replay import Requests
     from planner.errors import CalibrationError, CheckFailedError, FleetOptError
-    from planner.fleet.fleet import Fleet
     from planner.monitor.check import FleetCheck
     from planner.monitor.measured import Series
     from planner.monitor.policy import Policy
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
     from planner.reproduce.papers import Reproduction
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
+    from planner.size.fleet import Fleet
     from planner.studies.batch import BatchRoom
     from planner.studies.capacity import Capacity
     from planner.studies.classes import TieredPlan
@@ -558,7 +558,7 @@ def plan(
         found = found if page else with_formula(found, question, loaded)
     steps: Iterable[Remark] = ()
     if current is not None:
-        from planner.fleet.moves import moves
+        from planner.size.moves import moves
 
         steps = moves(_standing(current).pools, found.pools)
     return found.saying(first=True, assumptions=_chosen(question, told), notes=steps)

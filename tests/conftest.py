@@ -171,22 +171,22 @@ def as_many_replayed(few_replayed: None, monkeypatch: pytest.MonkeyPatch) -> Non
 def without_chances() -> Iterator[None]:
     """How sure a fleet is takes as long as to find it: plans do not say it where tests do not look at it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("planner.fleet.assemble.sureness_of", lambda fleet: None)
+        patch.setattr("planner.size.assemble.sureness_of", lambda fleet: None)
         yield
 
 
 @pytest.fixture
 def with_chances(without_chances: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """For the test of such a module that does."""
-    from planner.fleet.sure import sureness_of
+    from planner.size.sure import sureness_of
 
-    monkeypatch.setattr("planner.fleet.assemble.sureness_of", sureness_of)
+    monkeypatch.setattr("planner.size.assemble.sureness_of", sureness_of)
 
 
 @pytest.fixture(scope="module")
 def without_words() -> Iterator[None]:
     """What a plan says of its surroundings takes a third of its time: numbers alone where tests look at nothing else."""
-    from planner.fleet import assemble
+    from planner.size import assemble
 
     IN_WORDS[:] = [assemble._in_words]
     with pytest.MonkeyPatch.context() as patch:
@@ -201,7 +201,7 @@ IN_WORDS: list[Any] = []
 @pytest.fixture
 def with_words(without_words: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """For the test of such a module that reads it."""
-    monkeypatch.setattr("planner.fleet.assemble._in_words", IN_WORDS[0])
+    monkeypatch.setattr("planner.size.assemble._in_words", IN_WORDS[0])
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ import pytest
 
 from planner.catalog.profiles import Profile
 from planner.choices import Choice, Choices
-from planner.fleet.fleet import Verdict
 from planner.machine.iteration import IterationModel
 from planner.plans import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, SearchReport
 from planner.predict.methods.base import Prediction
 from planner.promise import Promise
 from planner.reproduce.papers import Finding
+from planner.size.fleet import Verdict
 from planner.studies.batch import BatchHour, BatchRoom
 from planner.studies.capacity import Capacity, CapacityPool
 from planner.studies.classes import Grouping, TieredPlan

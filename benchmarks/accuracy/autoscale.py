@@ -48,9 +48,9 @@ from planner.autoscale.windows import (
     signals_of,
     swings,
 )
-from planner.fleet.fleet import Fleet
-from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.monitor.policy import Pace, Policy, Scaler
+from planner.size.fleet import Fleet
+from planner.size.shapes.disaggregated import Disaggregated
 from planner.studies.schedule import needs_of
 from planner.workload.hours import hourly_rates
 from tests.autoscale.elastic import WARM_UP_S, Decide, Scaled, simulate_elastic, simulate_elastic_pair

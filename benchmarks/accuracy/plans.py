@@ -27,7 +27,6 @@ import numpy as np
 
 import planner as fo
 from planner.errors import InfeasibleError
-from planner.fleet.shapes import find_shape, standing_fleet
 from planner.predict import kernel, reference
 from planner.predict.methods.replayed import ReplayPool, weighted_quantiles
 from planner.predict.records import Requests, keys_of
@@ -35,6 +34,7 @@ from planner.predict.traffic import WHOLE
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
 from planner.question.options import PlanInputs
+from planner.size.shapes import find_shape, standing_fleet
 from planner.workload.workload import Workload
 from tools.tables import Page, markdown
 

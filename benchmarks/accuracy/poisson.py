@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 import planner as fo
 from planner.advice.replica import scheduler_replica
 from planner.catalog.kv import BLOCK_TOKENS
-from planner.fleet.shapes import find_shape
 from planner.predict.closed import ClosedReplica
 from planner.predict.methods.replayed import ReplayPool
 from planner.predict.records import Replicas, Requests
 from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
+from planner.size.shapes import find_shape
 from planner.workload.pools import Lengths
 from planner.workload.workload import Workload
 from tools.tables import Cells, Page, markdown

@@ -26,14 +26,14 @@ from planner.catalog.load import model as find_model
 from planner.catalog.profiles import measured_profiles
 from planner.choices import Choices
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.problem import FleetProblem
-from planner.fleet.search import cheapest_path
-from planner.fleet.unknowns import cheapest_types, with_types
 from planner.machine.engines import engines
 from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.options import PlanInputs
 from planner.routing import ROUTINGS
 from planner.shared import kept
+from planner.size.problem import FleetProblem
+from planner.size.search import cheapest_path
+from planner.size.unknowns import cheapest_types, with_types
 from planner.workload.workload import Workload
 
 MODELS = ("llama-3.1-8b", "qwen3-14b", "qwen3-32b", "llama-3.1-70b", "qwen3-30b-a3b")

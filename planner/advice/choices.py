@@ -18,12 +18,6 @@ from planner.catalog.load import model as find_model
 from planner.catalog.profiles import Profile, measured_profiles
 from planner.choices import AT_OTHER, WORTH_TELLING, Choice, Choices
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.assemble import fleet_of, may_cost_less
-from planner.fleet.explain import relaxed
-from planner.fleet.pool import gpus_by_type
-from planner.fleet.shapes import find_shape, standing_fleet
-from planner.fleet.sure import MEDIAN
-from planner.fleet.unknowns import ANY, MOST_TYPES, cheapest_types, least_cost
 from planner.machine.engines import DEFAULT_ENGINE, engines
 from planner.machine.engines import engine as find_engine
 from planner.plans import Plan, PoolPlan
@@ -35,6 +29,12 @@ from planner.question.options import PlanInputs, written
 from planner.routing import ROUTINGS, find_routing
 from planner.shared.cores import cores
 from planner.shared.kept import branched
+from planner.size.assemble import fleet_of, may_cost_less
+from planner.size.explain import relaxed
+from planner.size.pool import gpus_by_type
+from planner.size.shapes import find_shape, standing_fleet
+from planner.size.sure import MEDIAN
+from planner.size.unknowns import ANY, MOST_TYPES, cheapest_types, least_cost
 from planner.units import format_count, format_duration, round_up
 from planner.workload.workload import Workload
 

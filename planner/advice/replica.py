@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from planner.catalog.profiles import Profile
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.fleet import Fleet
-from planner.fleet.grid import engine_choices
 from planner.fluid.exclusive import TP_EB_opt
 from planner.fluid.wait import load_scale_max
 from planner.machine.derived import exclusive_parameters, wait_parameters
@@ -26,6 +24,8 @@ from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.shared.record import taken
 from planner.shared.remarks import said
+from planner.size.fleet import Fleet
+from planner.size.grid import engine_choices
 from planner.workload.pools import FleetMoments, Lengths, PoolLaw, State
 from planner.workload.workload import Workload
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from planner.autoscale.windows import STEP_S, WINDOW_S, Floats, Ints, Signals, Windows, as_sized, kept_windows
 from planner.errors import InfeasibleError
-from planner.fleet.alone import sessions_of
-from planner.fleet.fleet import Fleet
 from planner.monitor.policy import Policy, Scaler
 from planner.predict.methods.base import MEAN_LEVELS
 from planner.promise import MEAN, Promise
 from planner.shared.record import Record
+from planner.size.alone import sessions_of
+from planner.size.fleet import Fleet
 from planner.studies.capacity import largest, pool_keeps
 from planner.units import DAY_S, HOUR_S, format_count, format_duration, format_percent
 from planner.workload import pools as m

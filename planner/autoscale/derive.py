@@ -24,13 +24,13 @@ from planner.autoscale.windows import (
 )
 from planner.catalog.load import gpu as find_gpu
 from planner.deploy.serving import Startup
-from planner.fleet.alone import sessions_of
-from planner.fleet.fleet import Fleet
-from planner.fleet.pool import Pool
-from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.monitor.policy import TOLERANCE, Pace, Policy, written
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
+from planner.size.alone import sessions_of
+from planner.size.fleet import Fleet
+from planner.size.pool import Pool
+from planner.size.shapes.disaggregated import Disaggregated
 from planner.studies.schedule import needs_of
 from planner.units import DAY_S, format_count, format_duration, format_percent, format_share
 

@@ -13,9 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.fleet.fleet import Fleet
-from planner.fleet.pool import Pool
-from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.machine.engines import DEFAULT_ENGINE
 from planner.machine.iteration import IterationModel
 from planner.predict.methods.replayed import slowed
@@ -25,6 +22,9 @@ from planner.promise import MEAN
 from planner.shared.record import Record
 from planner.simulate.plan import pair_engines, pool_engines
 from planner.simulate.traffic import Dispersion, arrival_times, cached_tokens, requests_of, whole_tokens
+from planner.size.fleet import Fleet
+from planner.size.pool import Pool
+from planner.size.shapes.disaggregated import Disaggregated
 from planner.units import HOUR_S
 from planner.workload.arrivals import Arrivals
 from planner.workload.pools import PoolLaw

@@ -120,7 +120,7 @@ def init(output: Out = Path("fleetopt.yaml"), **given: Any) -> None:
     import sys
 
     from planner.catalog.load import gpu, model
-    from planner.fleet.unknowns import ANY
+    from planner.size.unknowns import ANY
 
     if output.exists():
         raise InputError(f"{output}: exists already", "Name another file: -o FILE.")

@@ -21,7 +21,6 @@ from planner.deploy.kubernetes import NOBODY, confined, secret
 from planner.deploy.replay import AFTER_S, Outcome, Requests
 from planner.deploy.serving import COMPONENT, NAME, PART_OF, Serving, is_pinned, refusal
 from planner.errors import InputError, refuse_unknown
-from planner.fleet.shapes import find_shape
 from planner.promise import MEAN, Promise
 from planner.shared.documents import printable, refuse_unfed
 from planner.shared.notebook import InNotebooks
@@ -29,6 +28,7 @@ from planner.shared.record import Record
 from planner.shared.templates import templates
 from planner.simulate.statistics import Estimate, mean_of_batches
 from planner.simulate.verify import CANNOT_TELL, FAILS, HOLDS, judge
+from planner.size.shapes import find_shape
 from planner.units import format_count, format_duration, format_percent
 
 LATE_S = 0.05

@@ -16,7 +16,6 @@ from planner.catalog.load import repository
 from planner.catalog.profiles import engine_of
 from planner.catalog.profiles import profile as find_profile
 from planner.errors import InputError, did_you_mean, refuse
-from planner.fleet.shapes import find_shape, shape_names
 from planner.machine.engines import Engine
 from planner.machine.engines import engine as find_engine
 from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
@@ -25,6 +24,7 @@ from planner.question.values import SHARES
 from planner.routing import Routing, find_routing
 from planner.shared.documents import printable
 from planner.shared.templates import refusals, templates
+from planner.size.shapes import find_shape, shape_names
 from planner.units import DAY_S, format_duration
 
 PROCESS_S = 16.0

@@ -10,10 +10,6 @@ from typing import Any, ClassVar
 
 from planner.deploy.serving import object_name
 from planner.errors import InfeasibleError
-from planner.fleet.alone import sessions_of
-from planner.fleet.fleet import Fleet
-from planner.fleet.pool import Pool, Shortfall
-from planner.fleet.shapes import standing_fleet
 from planner.monitor.measured import AllSeries, Measured, Promised, by_pool, dialect_of, measured
 from planner.monitor.policy import Policy
 from planner.plans import SavedPool
@@ -27,6 +23,10 @@ from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record, json_number, plain
 from planner.shared.remarks import said
 from planner.simulate.statistics import Estimate
+from planner.size.alone import sessions_of
+from planner.size.fleet import Fleet
+from planner.size.pool import Pool, Shortfall
+from planner.size.shapes import standing_fleet
 from planner.units import format_count, format_percent
 from planner.workload import pools as m
 from planner.workload.combine import scaled

@@ -11,14 +11,14 @@ from typing import Any
 from planner.deploy.kubernetes import dump
 from planner.deploy.serving import estimated_startup
 from planner.errors import refuse_unknown
-from planner.fleet.fleet import Fleet
-from planner.fleet.pool import Pool
 from planner.machine.engines import DEFAULT_ENGINE, engine
 from planner.monitor.check import BLIND_IMBALANCE, FEW_IN_FLIGHT
 from planner.monitor.names import Names, dialect_of_engine, pods_of
 from planner.monitor.policy import Policy
 from planner.promise import MEAN, Promise
 from planner.shared.templates import templates
+from planner.size.fleet import Fleet
+from planner.size.pool import Pool
 
 _filled: Callable[..., dict[str, Any]] = templates(__file__)
 

@@ -16,10 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import InputError
-from planner.fleet.alone import sessions_of
-from planner.fleet.fleet import Fleet
-from planner.fleet.pool import Pool, traffic_of
-from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.machine.iteration import IterationModel
 from planner.predict.calls import session_calls
 from planner.predict.methods import find_method
@@ -35,6 +31,10 @@ from planner.simulate.measure import SimulationResult
 from planner.simulate.pool import Transfer, simulate
 from planner.simulate.presets import PoolEngines
 from planner.simulate.traffic import MOST_RUNS, SampledTraffic, Sent, Traffic, seeds_of
+from planner.size.alone import sessions_of
+from planner.size.fleet import Fleet
+from planner.size.pool import Pool, traffic_of
+from planner.size.shapes.disaggregated import Disaggregated
 from planner.units import RATE_RULE, is_rate
 from planner.workload.pools import DECODE, FEWEST_REQUESTS, KV, PoolLaw
 from planner.workload.sending import Sending, Surge, paced_clients

@@ -14,8 +14,6 @@ from typing import ClassVar
 import numpy as np
 
 from planner.errors import InputError
-from planner.fleet.fleet import Fleet
-from planner.fleet.pool import Pool
 from planner.machine.engines import DEFAULT_ENGINE
 from planner.machine.engines import engine as find_engine
 from planner.predict.methods.base import Prediction
@@ -24,6 +22,8 @@ from planner.promise import Promise
 from planner.question.compiled import JOINT_LEVELS
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
+from planner.size.fleet import Fleet
+from planner.size.pool import Pool
 from planner.studies.capacity import COARSE, largest
 from planner.studies.evaluation import Served, latencies, refuse_linked, replayed, served_of
 from planner.studies.schedule import DAYS

@@ -10,12 +10,12 @@ from functools import partial
 from typing import ClassVar
 
 from planner.errors import InfeasibleError
-from planner.fleet.fleet import Fleet
-from planner.fleet.pool import Pool, Shortfall
-from planner.fleet.unknowns import settled, with_users
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
+from planner.size.fleet import Fleet
+from planner.size.pool import Pool, Shortfall
+from planner.size.unknowns import settled, with_users
 from planner.studies.evaluation import Served, latencies, served_of
 from planner.units import format_gpus
 

@@ -9,12 +9,12 @@ from functools import cache
 from typing import Any, ClassVar
 
 from planner.errors import InfeasibleError, InputError, refuse
-from planner.fleet.assemble import make_plan
 from planner.plans import Plan
 from planner.promise import MEAN, Promise
 from planner.question.compiled import rate_of, shaped
 from planner.question.options import WRITTEN_LIMITS, PlanInputs
 from planner.shared.record import Record
+from planner.size.assemble import make_plan
 from planner.workload.combine import mix
 from planner.workload.pools import own_tokens
 from planner.workload.workload import Workload

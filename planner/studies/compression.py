@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from planner.errors import InfeasibleError
-from planner.fleet.assemble import make_plan
 from planner.plans import Plan
 from planner.question.files import engines_of, saved_pools
 from planner.question.options import PlanInputs
 from planner.question.values import span_of
 from planner.shared.remarks import Remark
+from planner.size.assemble import make_plan
 from planner.workload.workload import Workload
 
 GAMMAS = (1.0, 1.5, 2.0)

@@ -14,13 +14,13 @@ from planner.catalog.load import PowerCurve, power_curve, price_offers
 from planner.catalog.price_files import ApiPrice
 from planner.catalog.prices import reference_offer
 from planner.errors import InputError, refuse
-from planner.fleet.fleet import Fleet
-from planner.fleet.pool import Pool, pool_model, traffic_of
 from planner.plans import HOURS_PER_YEAR
 from planner.predict.price import replicas_for_availability
 from planner.predict.records import Floats
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
+from planner.size.fleet import Fleet
+from planner.size.pool import Pool, pool_model, traffic_of
 from planner.studies.peaks import Peak, peaks_of, risks
 from planner.studies.schedule import Schedule, ScheduledPool
 from planner.units import HOUR_S

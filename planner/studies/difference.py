@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from planner.errors import InfeasibleError, InputError
-from planner.fleet.assemble import make_plan
 from planner.plans import plan_document
 from planner.question.files import Question, load_question
 from planner.shared.record import Record
+from planner.size.assemble import make_plan
 
 ANSWERED = ("gpus", "replicas", "cost_usd_per_hour", "arrival_rate_per_s")
 """What of an answer is compared."""

@@ -9,14 +9,14 @@ from itertools import chain
 from typing import ClassVar
 
 from planner.errors import InputError
-from planner.fleet.fleet import Fleet, Verdict
-from planner.fleet.pool import gpus_by_type
-from planner.fleet.sure import chance_at
 from planner.predict.methods.base import PoolModel, Prediction
 from planner.predict.methods.replayed import ReplayPool
 from planner.promise import GOODPUT, PROMISE_METRICS, Promise
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record, json_number
+from planner.size.fleet import Fleet, Verdict
+from planner.size.pool import gpus_by_type
+from planner.size.sure import chance_at
 
 
 @dataclass(frozen=True, slots=True)

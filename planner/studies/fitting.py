@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.fleet.pool import Pool, PoolSize
-from planner.fleet.problem import FleetProblem
-from planner.fleet.search import Edge, FloatArray, cheapest_within, edges_of
-from planner.fleet.shapes.colocated import Colocated, pool_names
+from planner.size.pool import Pool, PoolSize
+from planner.size.problem import FleetProblem
+from planner.size.search import Edge, FloatArray, cheapest_within, edges_of
+from planner.size.shapes.colocated import Colocated, pool_names
 
 Refused = dict[tuple[float, Edge], float]
 """Rate [1/s] and pool of an engine (lower state, upper state, engine) -> GPUs that it takes at least."""

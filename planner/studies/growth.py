@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from planner.errors import InputError
-from planner.fleet.fleet import Fleet
-from planner.fleet.pool import Pool, gpus_by_type
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
+from planner.size.fleet import Fleet
+from planner.size.pool import Pool, gpus_by_type
 from planner.studies.schedule import needs_of
 from planner.units import DAY_S
 

@@ -11,12 +11,12 @@ from typing import ClassVar
 import numpy as np
 
 from planner.catalog.price_files import ApiPrice
-from planner.fleet.fleet import Fleet
-from planner.fleet.pool import Pool
 from planner.predict.methods.base import Prediction
 from planner.predict.records import Floats
 from planner.question.compiled import JOINT_LEVELS
 from planner.shared.record import Record
+from planner.size.fleet import Fleet
+from planner.size.pool import Pool
 from planner.studies.capacity import COARSE, largest, pool_keeps
 from planner.studies.evaluation import latencies, refuse_linked, replayed
 from planner.studies.schedule import Elasticity, Schedule, ScheduledPool, scheduled_pool

@@ -11,9 +11,6 @@ import numpy as np
 
 from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError, refuse
-from planner.fleet.assemble import make_plan
-from planner.fleet.shapes import standing_fleet
-from planner.fleet.unknowns import ANY
 from planner.plans import HOURS_PER_YEAR, Plan
 from planner.question.compiled import compile_question, population_of, rate_of_hours, stated_rate
 from planner.question.files import Question, question_of, saved_pools
@@ -21,6 +18,9 @@ from planner.question.options import PlanInputs
 from planner.question.services import ServiceAsked, ServicesAsked
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
+from planner.size.assemble import make_plan
+from planner.size.shapes import standing_fleet
+from planner.size.unknowns import ANY
 from planner.studies.split import Need, bought, counted, split
 from planner.units import LEAST_RATE, format_usd
 from planner.workload.hours import HourlyRates, hourly_rates

@@ -12,19 +12,19 @@ from functools import partial
 import numpy as np
 
 from planner.errors import InfeasibleError
-from planner.fleet.assemble import fleet_of
-from planner.fleet.fleet import Fleet
-from planner.fleet.grid import engine_choices
-from planner.fleet.margin import Margin
-from planner.fleet.pool import Pool, PoolSize, gpus_by_type, replica_for, when_idle
-from planner.fleet.problem import KEPT_BACK, FleetProblem, held_to
-from planner.fleet.shapes import find_shape, shape_names
-from planner.fleet.shapes.colocated import Colocated
-from planner.fleet.unknowns import with_users
 from planner.predict.replica import EngineOption
 from planner.question.compiled import compile_question, population_of, stated_rate
 from planner.question.options import PlanInputs
 from planner.shared.kept import keeping, once
+from planner.size.assemble import fleet_of
+from planner.size.fleet import Fleet
+from planner.size.grid import engine_choices
+from planner.size.margin import Margin
+from planner.size.pool import Pool, PoolSize, gpus_by_type, replica_for, when_idle
+from planner.size.problem import KEPT_BACK, FleetProblem, held_to
+from planner.size.shapes import find_shape, shape_names
+from planner.size.shapes.colocated import Colocated
+from planner.size.unknowns import with_users
 from planner.studies.capacity import (
     MOST_ROUNDS,
     PRECISION,

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from planner.errors import InfeasibleError, InputError, refuse
-from planner.fleet.assemble import fleet_of, make_plan
-from planner.fleet.shapes import standing_fleet
 from planner.plans import Plan, SavedPool
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import Words, compile_question
@@ -22,6 +20,8 @@ from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.kept import keeping
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
+from planner.size.assemble import fleet_of, make_plan
+from planner.size.shapes import standing_fleet
 from planner.studies.points import Journal, RowFile, key_of
 from planner.workload.workload import Workload
 

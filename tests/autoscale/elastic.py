@@ -11,11 +11,11 @@ import numpy as np
 
 from planner.autoscale.backtest import LAG_S
 from planner.autoscale.windows import STEP_S, WINDOW_S, arrivals_along, drawn_requests
-from planner.fleet.fleet import Fleet
-from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.predict.records import Replicas, Requests
 from planner.predict.reference_replica import Replica, Sending
 from planner.simulate.plan import pair_engines, pool_engines
+from planner.size.fleet import Fleet
+from planner.size.shapes.disaggregated import Disaggregated
 
 Decide = Callable[[int, float, dict[str, float]], int]
 """(step, time [s], what the metrics add up to) -> replicas to pay for."""

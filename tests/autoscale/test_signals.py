@@ -12,11 +12,11 @@ import pytest
 import planner as fo
 from planner.autoscale.derive import aimed_at, guard_values, most_in_stock
 from planner.autoscale.windows import GUARD, PeakPrefill, Signals, peak_prefill, signals_of
-from planner.fleet.fleet import Fleet
 from planner.monitor.policy import Policy
 from planner.predict.run import replay
 from planner.simulate.plan import pool_engines
 from planner.simulate.traffic import SampledTraffic
+from planner.size.fleet import Fleet
 from tests.monitor.exporter import fleet_of
 
 pytestmark = pytest.mark.usefixtures("few_replayed", "few_paths")

@@ -21,11 +21,11 @@ from planner.advice.stability import stability
 from planner.advice.wait import wait_settings
 from planner.catalog.load import gpus
 from planner.errors import InfeasibleError
-from planner.fleet.shapes import standing_fleet
 from planner.promise import Promise
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
 from planner.question.options import PlanInputs
+from planner.size.shapes import standing_fleet
 from planner.workload.workload import Provenance, Workload
 from tests.golden.rounding import rounded
 

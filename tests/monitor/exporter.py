@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 
 import planner as fo
-from planner.fleet.fleet import Fleet
-from planner.fleet.shapes import standing_fleet
-from planner.fleet.shapes.disaggregated import Disaggregated
 from planner.machine.iteration import IterationModel
 from planner.monitor.measured import Series
 from planner.predict.records import Decoders, Replicas
@@ -19,6 +16,9 @@ from planner.question.compiled import compile_question
 from planner.question.files import question_of
 from planner.simulate.plan import pair_engines, pool_engines
 from planner.simulate.traffic import SampledTraffic
+from planner.size.fleet import Fleet
+from planner.size.shapes import standing_fleet
+from planner.size.shapes.disaggregated import Disaggregated
 
 # vLLM's bounds, loggers.py of 0.32
 SECONDS = (

@@ -10,11 +10,11 @@ import planner
 from planner.catalog import gpu, model
 from planner.catalog.kv import adapter_bytes, kv_capacity
 from planner.errors import InputError
-from planner.fleet.grid import engine_choices
 from planner.machine.engines import engine
 from planner.machine.hardware import Parallelism
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
+from planner.size.grid import engine_choices
 from planner.workload.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances", "without_words")

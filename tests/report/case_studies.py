@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from planner.compress.measure import CategoryResult, CompressionMeasurement
-from planner.fleet.fleet import Verdict
 from planner.plans import Alternative, LatencyValue, Narrowing, Sized, Sureness
 from planner.predict.methods.base import Prediction
 from planner.promise import Promise, Slo
@@ -22,6 +21,7 @@ from planner.simulate.compare import Comparison
 from planner.simulate.plan import Verification
 from planner.simulate.statistics import Estimate
 from planner.simulate.verify import Check
+from planner.size.fleet import Verdict
 from planner.studies.capacity import Capacity, CapacityPool
 from planner.studies.classes import TieredPlan
 from planner.studies.costs import ApiComparison, Commitment, Costs, Energy, TokenPrices, WayToPay

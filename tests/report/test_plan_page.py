@@ -242,7 +242,7 @@ JOBS = [
     pytest.param(
         "plan --users 500 --think-time 60s --slo 1 --pools 1 --tp 1 --token-budget 2048",
         ["500 users", "requests/s"],
-        marks=pytest.mark.long("a population that comes to rest; smaller ones in CI, tests/fleet/test_population.py"),
+        marks=pytest.mark.long("a population that comes to rest; smaller ones in CI, tests/size/test_population.py"),
     ),
     ("plan --concurrency 64 --isl 1000 --osl 200 --slo 1 --tp 1 --token-budget 2048", ["64 always under way"]),
     (

@@ -14,13 +14,13 @@ import pytest
 from planner import api
 from planner.cli.main import run
 from planner.errors import InputError
-from planner.fleet.shapes import standing_fleet
 from planner.machine.iteration import IterationModel
 from planner.question.compiled import compile_question
 from planner.question.files import saved_pools
 from planner.question.options import PlanInputs
 from planner.simulate.plan import FleetSource, Load, pool_engines
 from planner.simulate.traffic import SampledTraffic, Sent, Traffic
+from planner.size.shapes import standing_fleet
 from planner.workload.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("few_replayed")

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 import planner as fo
 from planner.cli.main import app
-from planner.fleet.shapes import standing_fleet
 from planner.predict.bounds import max_throughput
 from planner.predict.records import Requests, keys_of
 from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
+from planner.size.shapes import standing_fleet
 from planner.studies.batch import DONE, window_of
 from planner.workload.pools import Lengths
 

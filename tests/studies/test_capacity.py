@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 import planner as fo
 from planner.catalog.load import gpu as find_gpu
 from planner.cli.main import app
-from planner.fleet.problem import FleetProblem
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.shared.kept import keeping
+from planner.size.problem import FleetProblem
 from planner.studies.capacity import PRECISION, largest
 from planner.studies.fitting import Fitting, Refused
 from planner.studies.stock import part_of

@@ -13,12 +13,12 @@ import pytest
 
 import planner as fo
 from planner.errors import InputError
-from planner.fleet.shapes import standing_fleet
 from planner.predict.methods.replayed import ReplayPool
 from planner.predict.records import Requests, keys_of
 from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
+from planner.size.shapes import standing_fleet
 from planner.studies.peaks import MORE, ON_DEMAND, Peak
 from planner.workload.sending import Clients
 

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 from planner.catalog.load import full_w, power_curve, price_offers, repository
 from planner.catalog.profiles import engine_of
 from planner.choices import AT_OTHER, WORTH_TELLING, Choice
-from planner.fleet.unknowns import ANY
 from planner.plans import HOURS_PER_YEAR, Plan, Sized, Sureness
 from planner.report.blocks import Block, Text
 from planner.report.pages import pages, usd
 from planner.report.text.choices import TOO_DEAR, change, interrupted
 from planner.shared.remarks import Remark
+from planner.size.unknowns import ANY
 from planner.units import format_chance, format_count, format_duration, format_gpus, format_share
 from planner.workload.resolve import shipped_names
 

@@ -1,0 +1,475 @@
+"""The smallest pool that keeps its promises."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from planner.catalog.kv import kv_bytes_per_token, window_share
+from planner.catalog.load import full_w
+from planner.errors import InputError
+from planner.machine.engines import DEFAULT_ENGINE
+from planner.machine.engines import engine as find_engine
+from planner.predict.methods import find_method
+from planner.predict.methods.base import PoolModel, Prediction, Scaled, unstable
+from planner.predict.methods.replayed import FAR_BELOW, ReplayPool
+from planner.predict.methods.sessions import SessionPool
+from planner.predict.records import PrefixCache
+from planner.predict.replica import EngineOption, ReplicaSetup, set_up
+from planner.predict.traffic import FleetTraffic, PoolTraffic
+from planner.promise import Promise
+from planner.question.compiled import CompiledQuestion, Promises, Traffic
+from planner.shared.kept import once
+from planner.shared.remarks import Remark
+from planner.size.margin import MEDIAN, Margin
+from planner.units import GIB
+from planner.workload.pools import PoolLaw
+
+MAX_REPLICAS = 10**10
+"""A pool beyond this is taken for impossible: no order of magnitude of hardware remains."""
+
+MOST_IDLE = 1000
+"""So is one of this many times the replicas that its load alone takes: only replicas that do next to nothing keep the promise."""
+
+FLAT, USUAL, STEEP = 0.25, 1.5, 4.0
+"""How fast the logarithm of a tail latency falls with that of the replicas near its limit: at least, mostly, at most [1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """A number of replicas and what it achieves; of those that stand as they are, nothing is known.
+
+    Parameters
+    ----------
+    replicas
+        Smallest number that keeps every promise and the utilization cap.
+    prediction
+        At that number.
+    binding
+        Why one fewer would not do.
+    """
+
+    replicas: int
+    prediction: Prediction = field(default_factory=Prediction.unknown)
+    binding: Remark = field(default_factory=lambda: Remark("stands"))
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A promise no number of replicas keeps.
+
+    Parameters
+    ----------
+    promise
+        The promise that fails even at vanishing load.
+    best_s
+        The best value any number of replicas achieves [s].
+    chance
+        The chance that so many replicas keep it as nobody would buy: no number has more [1]; 0 where iteration times are taken as
+        the profile has them.
+    """
+
+    promise: Promise
+    best_s: float
+    chance: float = 0.0
+
+    @property
+    def excess(self) -> float:
+        """That value over the promise's limit [1]; of one that is kept, but not surely enough, just beyond it."""
+        least = 1.0 + 1e-6 * (1.0 - self.chance) if self.chance > 0.0 else 0.0
+        return max(self.best_s / self.promise.limit_s, least)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether times as the profile has them would keep the promise."""
+        return self.chance > 0.0 and self.best_s <= self.promise.limit_s
+
+
+def when_idle(model: PoolModel, promises: Sequence[Promise], levels: tuple[float, ...]) -> Shortfall | None:
+    """The promise that an idle pool keeps least well, kept or not; ``None`` where there are no promises.
+
+    No number of replicas is quicker than one that hardly anybody asks.
+    """
+    prediction = model.unloaded(levels)
+
+    def worst_of(asked: Sequence[Promise]) -> Shortfall | None:
+        values = [Shortfall(p, prediction.value(p.metric, p.quantile)) for p in asked]
+        return max(values, key=lambda value: value.excess, default=None)
+
+    worst = worst_of(promises)
+    # of several latencies at once, the one that is broken alone says more
+    part = None if worst is None else worst_of(worst.promise.parts)
+    return part if part is not None and part.excess > 1.0 else worst
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A pool, from candidate to plan to standing fleet to schedule.
+
+    Parameters
+    ----------
+    law, option, setup, model
+        Requests, engine, replica, latency method.
+    rate_per_s
+        Rate it was sized for [1/s].
+    size
+        Replicas that serve, and what they achieve.
+    bought
+        Replicas bought, spares included.
+    name
+        As the plan calls it.
+    """
+
+    law: PoolLaw
+    option: EngineOption
+    setup: ReplicaSetup
+    model: PoolModel
+    rate_per_s: float
+    size: PoolSize
+    bought: int
+    name: str = "all"
+
+    @property
+    def cost_usd_per_hour(self) -> float:
+        """Cost of the replicas bought [USD/hour]."""
+        return self.option.price.cost_usd_per_hour(self.bought)
+
+    @property
+    def capacity_per_s(self) -> float:
+        """Largest stable rate of one of the replicas that serve [1/s]."""
+        return self.model.capacity_at(self.size.replicas)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the replicas bought."""
+        return self.bought * self.option.price.gpus_per_replica
+
+    @property
+    def power_w(self) -> float:
+        """What its GPUs draw with every batch full, spares among them [W]."""
+        return self.gpus * full_w(self.option.gpu.name)
+
+    def sized(self, size: PoolSize) -> Pool:
+        """The same with another size, and as many bought as the price rules say."""
+        return replace(self, size=size, bought=self.option.price.bought(size.replicas))
+
+
+def replica_for(
+    question: CompiledQuestion, option: EngineOption, law: PoolLaw, high_tokens: float
+) -> tuple[ReplicaSetup, PoolModel] | None:
+    """The replica of a pool that admits requests up to `high_tokens`, and its latency model; ``None`` when none fits."""
+    if not question.traffic.sees_output:
+        # a prompt's length says nothing of its output: every pool admits the longest
+        high_tokens = min(high_tokens + question.traffic.longest_output, option.max_model_len)
+    setup = _set_up(question, option, law, high_tokens)
+    if setup is None:
+        return None
+    traffic = question.traffic
+    return setup, pool_model(question, option, setup, traffic_of(traffic, law))
+
+
+def _set_up(question: CompiledQuestion, option: EngineOption, law: PoolLaw, high_tokens: float) -> ReplicaSetup | None:
+    """What a replica holds, the same whatever the rate and the price: made once for questions about the same traffic."""
+    method, inputs, parts = find_method(question.method), question.inputs, question.promises.parts
+    of_engines = inputs.chunk, inputs.token_budget, inputs.tp, inputs.tp_options
+    # a common budget keeps slots apart from what is promised
+    asked = ("set up", id(law), high_tokens, question.method, *of_engines, () if method.shares_budget else parts)
+    made: list[tuple[EngineOption, ReplicaSetup | None, PoolLaw]] = once(asked, list)
+    for engine, setup, _ in made:
+        if engine.does_as(option):
+            return setup
+    setup = set_up(option, law, high_tokens, inputs, parts, method)
+    made.append((option, setup, law))
+    return setup
+
+
+def traffic_of(traffic: Traffic, law: PoolLaw) -> PoolTraffic:
+    """The requests of a pool at any rate; the same for every engine that is asked about them."""
+    alike = (id(traffic.workload), traffic.bursts, traffic.growth, traffic.sending)
+    return once(("fleet traffic", *alike), lambda: FleetTraffic(traffic)).of(law)
+
+
+def pool_model(
+    question: CompiledQuestion, option: EngineOption, setup: ReplicaSetup, arrivals: PoolTraffic
+) -> PoolModel:
+    """The latency model of a pool of such replicas."""
+    model, sessions = _by_method(question, option, setup, arrivals), arrivals.law.sessions()
+    # closed forms take what a cache without end would supply
+    if sessions is not None and isinstance(model, ReplayPool) and option.speculation is None:
+        model = SessionPool(arrivals, model.engine, model.overhead_s, sessions, prefix_cache(question, option))
+        model.joint = bool(question.promises.joint)
+    if question.promises.windows_s is not None:
+        model = model.by_windows(question.promises.windows_s)
+    return model if option.copies == 1 else Scaled(model, option.copies)
+
+
+def _by_method(
+    question: CompiledQuestion, option: EngineOption, setup: ReplicaSetup, arrivals: PoolTraffic
+) -> PoolModel:
+    """The model of a pool of single copies as the latency method has it, speculation included."""
+    method, chunk, routing = find_method(question.method), question.inputs.chunk, question.routing
+    if not (method.feels_bursts or question.traffic.sending.ordinary):
+        raise InputError(
+            f"burst, surge, in_flight: method {method.name} knows Poisson arrivals alone", "Take --method mixed."
+        )
+    joint = bool(question.promises.joint)
+    alike = ("models", id(arrivals.law), id(arrivals), method.name, chunk, routing.name, joint)
+    made: list[tuple[EngineOption, PoolModel, object]] = once((*alike, setup.slots, setup.kv_tokens), list)
+    for engine, model, _ in made:
+        if engine.does_as(option):
+            return model
+    model = method.pool(option, setup, chunk, routing, arrivals)
+    model.joint = joint
+    made.append((option, model, (arrivals.law, arrivals)))
+    return model
+
+
+def prefix_cache(question: CompiledQuestion, option: EngineOption) -> PrefixCache:
+    """Where replicas keep prompts beside their KV memory."""
+    inputs = question.inputs
+    bytes_per_token = option.parallel.tp * kv_bytes_per_token(option.model, option.parallel.tp)
+
+    def tokens_per_s(gbps: float) -> float:
+        return gbps * 1e9 / 8.0 / bytes_per_token
+
+    return PrefixCache(
+        inputs.offload * GIB / bytes_per_token,
+        tokens_per_s(option.parallel.tp * inputs.offload_gbps),
+        math.inf if inputs.session_ttl is None else inputs.session_ttl,
+        window_share(option.model) if find_engine(inputs.engine or DEFAULT_ENGINE).keeps_windows else 0.0,
+        inputs.offload_disk * GIB / bytes_per_token,
+        tokens_per_s(inputs.offload_disk_gbps),
+        inputs.write_through,
+    )
+
+
+def broken(prediction: Prediction, promises: Sequence[Promise]) -> Promise | None:
+    """The promise missed by the largest factor, or ``None`` when all hold."""
+    worst, excess = None, 1.0
+    for p in promises:
+        ratio = prediction.value(p.metric, p.quantile) / p.limit_s
+        if ratio > excess:
+            worst, excess = p, ratio
+    return worst
+
+
+def smallest_pool(
+    model: PoolModel,
+    rate_per_s: float,
+    promises: Promises,
+    least: int = 1,
+    levels: tuple[float, ...] | None = None,
+    start: float | None = None,
+    quick: bool = False,
+    margin: Margin = MEDIAN,
+) -> PoolSize | Shortfall:
+    """The smallest number of replicas that keeps the promises while one fewer does not: galloping steps, then bisection.
+
+    Every step asks the model one question, which ends as soon as a promise is broken; a sample of the requests brackets the
+    answer, and all of them decide it.
+
+    Parameters
+    ----------
+    model
+        Latency method of the pool.
+    rate_per_s
+        Rate of the pool [1/s].
+    promises
+        What the pool keeps: latencies, utilization cap, minimum.
+    least
+        Fewest replicas for another reason than the promises.
+    levels
+        Quantile levels of the prediction; default those reported and promised.
+    start
+        A number thought to be near the answer.
+    quick
+        The answer of the sample, without a prediction: for a search, whose winner alone is decided.
+    margin
+        Iteration times with which promises are kept; the utilization cap and the prediction are of those of the profile.
+    """
+    levels = promises.levels() if levels is None else levels
+    least = max(least, promises.min_replicas)
+    by_cap = _by_cap(model, rate_per_s, promises, max(1, math.ceil(start or least)))
+    floor = max(by_cap, least)
+    slow = model.under(margin.slow)
+    keeps = _question(model, slow, rate_per_s, promises)
+    number: int | Shortfall = floor
+    if promises.latency:
+        begin = max(floor, math.ceil(start or 0.0))
+        number = _bracketed(slow, rate_per_s, promises.latency, levels, floor, begin, keeps)
+        if isinstance(number, int) and not quick:
+            number = _decided(number, floor, keeps)
+    if isinstance(number, Shortfall):
+        return unsure(number, model, slow, levels, margin)
+    prediction = Prediction.unknown() if quick else model.predict(rate_per_s, number, levels)
+    if number == floor:
+        why = _why_cap(by_cap, floor, least, promises)
+    else:
+        why = Remark("promise", {"promise": _missed_by(slow, rate_per_s, number - 1, promises, levels, quick)})
+    return PoolSize(number, prediction, why)
+
+
+def _question(model: PoolModel, slow: PoolModel, rate: float, promises: Promises) -> Callable[..., bool]:
+    """Whether so many replicas keep the promises at iteration times of `slow`, and the cap at their own; told once."""
+    asked: dict[tuple[int, bool], bool] = {}
+
+    def keeps(n: int, sure: bool = False) -> bool:
+        if (n, sure) not in asked:
+            kept = slow.keeps(rate, n, promises.latency, sure)
+            # what caches find, and so the capacity, is known once it was asked
+            within = rate <= promises.utilization_cap * n * model.capacity_at(n) * (1.0 + 1e-12)
+            asked[n, sure] = kept and within
+        return asked[n, sure]
+
+    return keeps
+
+
+def without_luck(pool: Pool, promises: Promises, margin: Margin) -> Pool:
+    """A pool that a search sized: of a short trace, whose sample is one draw of the gateway's choices, by several."""
+    rate, slow = pool.rate_per_s, pool.model.under(margin.slow)
+    if not promises.latency or not slow.is_short(rate, pool.size.replicas):
+        return pool
+    floor = max(_by_cap(pool.model, rate, promises, pool.size.replicas), promises.min_replicas)
+    number = _decided(pool.size.replicas, floor, _question(pool.model, slow, rate, promises))
+    return pool.sized(replace(pool.size, replicas=number))
+
+
+def unsure(found: Shortfall, model: PoolModel, slow: PoolModel, levels: tuple[float, ...], margin: Margin) -> Shortfall:
+    """A shortfall of engines as slow as the margin has them, with what the profile's own would do."""
+    if model is slow:
+        return found
+    p = found.promise
+    own, slowed = (m.unloaded(levels).value(p.metric, p.quantile) for m in (model, slow))
+    # what idle replicas keep and no number at work does is longer at work whatever the iteration times
+    own, slowed = (x * found.best_s / slowed for x in (own, slowed)) if found.best_s < math.inf else (own, slowed)
+    # all of it but what comes before the engine grows with the iteration times
+    rise = (slowed - own) / (margin.slow - 1.0)
+    slowest = 1.0 + (p.limit_s - own) / rise if rise > 0.0 else math.inf
+    return Shortfall(p, own, margin.most_chance(slowest))
+
+
+def _bracketed(
+    model: PoolModel,
+    rate: float,
+    latency: Sequence[Promise],
+    levels: tuple[float, ...],
+    floor: int,
+    start: int,
+    keeps: Callable[[int], bool],
+) -> int | Shortfall:
+    """The smallest number that keeps the promises by what `keeps` says, from `start` on; at least `floor`."""
+    low, high, n, rise = floor - 1, 0, start, 0.1
+    beyond = min(MOST_IDLE * floor, MAX_REPLICAS)
+    while not high:
+        if keeps(n):
+            high = n
+            break
+        idle = when_idle(model, latency, levels) if low < start else None
+        if idle is not None and idle.excess > max(FAR_BELOW):
+            if idle.excess > 1.0:
+                return idle
+            # what idle replicas nearly break is asked at the end of the range first: fewer break it where those do
+            n = n if keeps(beyond) else beyond
+        if n >= beyond:
+            found = model.look(rate, n, levels)
+            worst = max(latency, key=lambda p: found.value(p.metric, p.quantile) / p.limit_s)
+            return Shortfall(worst, found.value(worst.metric, worst.quantile))
+        low, n, rise = n, min(n + max(math.ceil(rise * n), 1), beyond), 2.0 * rise
+    step, steep, over, halved = 1, USUAL, math.nan if high - low <= 1 else model.excess(rate, high, latency), True
+    while high - low > 1:
+        width, middle = high - low, (low + high) // 2
+        if not math.isnan(over) and (halved or low < floor):
+            # where a latency that falls as usual comes to its limit
+            n = min(max(math.ceil(high * math.exp(over / steep)), low + 1), max(high - step, low + 1))
+        else:
+            # from a start that does, down in growing steps until one does not
+            n = middle if low >= floor else max(high - step, middle)
+        if keeps(n):
+            now = math.nan if n - low <= 1 else model.excess(rate, n, latency)
+            steep = min(max((now - over) / math.log(high / n), FLAT), STEEP) if now > over else steep
+            high, step, over = n, 2 * step, now
+        else:
+            low, step = n, 1
+        halved = 2 * (high - low) <= width
+    return high
+
+
+def _decided(number: int, floor: int, keeps: Callable[[int, bool], bool]) -> int:
+    """The same by all requests, near what a sample of them said."""
+    step = 1
+    if keeps(number, True):
+        while number > floor and keeps(max(number - step, floor), True):
+            number, step = max(number - step, floor), 2 * step
+        low = max(number - step, floor - 1)
+    else:
+        low = number
+        while not keeps(number + step, True):
+            low, step = number + step, 2 * step
+        number += step
+    while number - low > 1:
+        middle = (low + number) // 2
+        low, number = (low, middle) if keeps(middle, True) else (middle, number)
+    return number
+
+
+def _missed_by(
+    model: PoolModel, rate: float, replicas: int, promises: Promises, levels: tuple[float, ...], quick: bool
+) -> str:
+    """The promise that so many replicas miss by most."""
+    if quick or len(promises.latency) == 1:
+        return promises.latency[0].label
+    found = model.look(rate, replicas, levels)
+    return max(promises.latency, key=lambda p: found.value(p.metric, p.quantile) / p.limit_s).label
+
+
+def _by_cap(model: PoolModel, rate: float, promises: Promises, about: int) -> int:
+    """Fewest replicas within the utilization cap; `about` so many are thought of."""
+    by_cap = _enough(rate, promises, model.capacity_at(about))
+    while by_cap > 1 and rate <= promises.utilization_cap * (by_cap - 1) * model.capacity_at(by_cap - 1):
+        by_cap -= 1
+    while rate > promises.utilization_cap * by_cap * model.capacity_at(by_cap) * (1.0 + 1e-12):
+        # only caches make capacities differ, and more replicas find more: no step over those in between
+        by_cap += 1
+    return by_cap
+
+
+def _enough(rate: float, promises: Promises, capacity_per_s: float) -> int:
+    """Replicas of that capacity within the utilization cap."""
+    fewest = 1.0 if math.isinf(capacity_per_s) else rate / (promises.utilization_cap * capacity_per_s)
+    # one part in 1e12: a rate that is an exact multiple of the capacity must not cost a replica to rounding
+    return max(1, math.ceil(fewest * (1.0 - 1e-12)))
+
+
+def excess_of(prediction: Prediction, promises: Sequence[Promise]) -> float:
+    """Logarithm of the worst promise's value over its limit: positive = broken."""
+    worst = max((prediction.value(p.metric, p.quantile) / p.limit_s for p in promises), default=0.5)
+    if prediction.load >= 1.0:
+        worst = math.inf
+    return math.log(worst) if 0.0 < worst < math.inf else math.copysign(700.0, worst - 1.0)
+
+
+def _why_cap(by_cap: int, chosen: int, least: int, promises: Promises) -> Remark:
+    if chosen > by_cap and least > promises.min_replicas:
+        return Remark("hardware_floor")
+    if chosen > by_cap:
+        return Remark("minimum", {"replicas": least})
+    return Remark("one_replica") if chosen == 1 else Remark("utilization_cap", {"cap": promises.utilization_cap})
+
+
+def evaluate_pool(
+    model: PoolModel, rate_per_s: float, replicas: int, levels: tuple[float, ...], quick: bool = False
+) -> Prediction:
+    """The prediction at a given size, unstable included; of a sample of the requests where it is to be `quick`."""
+    load = rate_per_s / (replicas * model.capacity_at(replicas))
+    if load >= 1.0:
+        return unstable(levels, load)
+    return (model.look if quick else model.predict)(rate_per_s, replicas, levels)
+
+
+def gpus_by_type(pools: Sequence[Pool]) -> dict[str, int]:
+    """GPUs of each type that pools take."""
+    used: dict[str, int] = {}
+    for pool in pools:
+        used[pool.option.gpu.name] = used.get(pool.option.gpu.name, 0) + pool.gpus
+    return used
