@@ -60,10 +60,20 @@ __all__ = [
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from planner.advice.batching import Batching
-    from planner.advice.replica import SchedulerReplica
-    from planner.advice.stability import Stability
-    from planner.advice.wait import WaitSettings
+    from planner.ask.batch import BatchRoom
+    from planner.ask.batching import Batching
+    from planner.ask.capacity import Capacity
+    from planner.ask.classes import TieredPlan
+    from planner.ask.costs import Costs
+    from planner.ask.evaluation import Evaluation
+    from planner.ask.growth import Growth
+    from planner.ask.overview import Overview
+    from planner.ask.replica import SchedulerReplica
+    from planner.ask.schedule import Schedule
+    from planner.ask.services import ServicesPlan
+    from planner.ask.stability import Stability
+    from planner.ask.wait import WaitSettings
+    from planner.ask.what_if import Sweep, SweepPoint
     from planner.autoscale.derive import Autoscaling
     from planner.calibrate.launch import Launch
     from planner.calibrate.result import Calibration, CalibrationSet
@@ -81,16 +91,6 @@ if TYPE_CHECKING:
     from planner.simulate.compare import Comparison
     from planner.simulate.plan import Verification
     from planner.size.fleet import Fleet
-    from planner.studies.batch import BatchRoom
-    from planner.studies.capacity import Capacity
-    from planner.studies.classes import TieredPlan
-    from planner.studies.costs import Costs
-    from planner.studies.evaluation import Evaluation
-    from planner.studies.growth import Growth
-    from planner.studies.overview import Overview
-    from planner.studies.schedule import Schedule
-    from planner.studies.services import ServicesPlan
-    from planner.studies.what_if import Sweep, SweepPoint
     from planner.workload.importing import Frame
 
 
@@ -539,18 +539,18 @@ def plan(
         found = make_plan(question, loaded, in_memory, words="page" if page else "all")
     except InfeasibleError as error:
         if choices:
-            from planner.advice.choices import ways_out
+            from planner.ask.choices import ways_out
 
             error.choices = ways_out(error, question, loaded, progress)
         raise
     if question.scheduler != "engine":
         found = _scheduled(found, question, loaded, progress)
     if isinstance(question.compress, Mapping):
-        from planner.studies.compression import with_compression
+        from planner.ask.compression import with_compression
 
         found = with_compression(found, question, loaded, progress)
     if choices:
-        from planner.advice.choices import choices_of, with_formula
+        from planner.ask.choices import choices_of, with_formula
 
         if answered is not None:
             answered(found)
@@ -568,7 +568,7 @@ def _scheduled(
     found: Plan, question: PlanInputs, loaded: Workload, progress: Callable[[int, int], None] | None
 ) -> Plan:
     """The plan run by another scheduler than the engine's own, where theory and simulator know how."""
-    from planner.advice.replica import pooled_replicas
+    from planner.ask.replica import pooled_replicas
     from planner.simulate.scheduled import with_scheduler
 
     fleet = standing_fleet(compile_question(question, loaded), question_of(found).pools)
@@ -600,7 +600,7 @@ def plan_tiers(config: str | Path, **options: Unpack[OwnOptions]) -> TieredPlan:
     -------
     TieredPlan
     """
-    from planner.studies.classes import plan_classes
+    from planner.ask.classes import plan_classes
 
     saved = load_question(config)
     if not saved.classes:
@@ -639,8 +639,8 @@ def plan_services(
     InputError
         Something in the file cannot be; all problems at once.
     """
+    from planner.ask.services import plan_services_of
     from planner.question.services import read_services
-    from planner.studies.services import plan_services_of
 
     return plan_services_of(read_services(config, options), progress)
 
@@ -677,7 +677,7 @@ def evaluate(
     >>> [row["holds"] for row in fo.evaluate(p, [50, 10_000]).to_rows()]
     [True, False]
     """
-    from planner.studies.evaluation import evaluation_of
+    from planner.ask.evaluation import evaluation_of
 
     saved = _standing(fleet)
     question = saved.inputs(told=changes)
@@ -902,8 +902,8 @@ def what_if(
     """
     from contextlib import ExitStack
 
-    from planner.studies.points import Journal
-    from planner.studies.what_if import combinations, sweep
+    from planner.ask.points import Journal
+    from planner.ask.what_if import combinations, sweep
 
     saved = None if isinstance(base, PlanInputs) else _saved(base)
     told = [*values] if workload is None else [*values, "cdf"]
@@ -982,13 +982,13 @@ def capacity(
     >>> fo.capacity(p).rate_per_s >= 100
     True
     """
-    from planner.studies.capacity import SOME_USERS, capacity_of
+    from planner.ask.capacity import SOME_USERS, capacity_of
 
     if {options.get("think_time"), options.get("requests_per_hour")} != {None} and options.get("users") is None:
         options["users"] = SOME_USERS
     hourly = _Hourly(fleet, workload, scenario, options, stated=have is None)
     if have is not None:
-        from planner.studies.stock import capacity_of_stock
+        from planner.ask.stock import capacity_of_stock
 
         counts = OPTIONS["inventory"].kind.read(have if isinstance(have, Mapping) else [*have], "have")
         refuse([f"have: {gpu}={count} is no number of GPUs" for gpu, count in counts.items() if count < 0])
@@ -1037,11 +1037,11 @@ def overview(
     Overview
         What ``fleetopt report`` makes a page of.
     """
-    from planner.advice.choices import answers as answered
-    from planner.advice.choices import choices_after, cost_with
+    from planner.ask import overview as about
+    from planner.ask.choices import answers as answered
+    from planner.ask.choices import choices_after, cost_with
+    from planner.ask.evaluation import evaluation_of
     from planner.question.files import recorded_plan
-    from planner.studies import overview as about
-    from planner.studies.evaluation import evaluation_of
 
     saved = _saved(fleet)
     inputs = saved.inputs()
@@ -1148,7 +1148,7 @@ def schedule(
     >>> s.perfect_cost_usd <= s.cost_usd <= s.static_cost_usd
     True
     """
-    from planner.studies.schedule import make_schedule
+    from planner.ask.schedule import make_schedule
 
     times = parse_duration(startup, "startup"), parse_duration(dwell, "dwell"), parse_fraction(buffer, "buffer")
     hourly = _Hourly(fleet, workload, scenario, {**options, "slo": slo}, hours, times)
@@ -1211,9 +1211,9 @@ def cost(
     >>> found.cheapest.cost_usd_per_hour < p.cost_usd_per_hour
     True
     """
+    from planner.ask.costs import Spot, costs_of, months_of, with_peaks
+    from planner.ask.schedule import Elasticity, make_schedule
     from planner.catalog.price_files import read_api_prices
-    from planner.studies.costs import Spot, costs_of, months_of, with_peaks
-    from planner.studies.schedule import Elasticity, make_schedule
     from planner.workload.hours import hourly_rates
 
     offers: dict[str, list[tuple[str, float]]] = {}
@@ -1311,7 +1311,7 @@ def growth(
     >>> [(m.starts, m.order_by) for m in g.months][1]
     ('2027-02-01', '2026-12-03')
     """
-    from planner.studies.growth import growth_of
+    from planner.ask.growth import growth_of
 
     try:
         today = datetime.date.today() if start is None else datetime.date.fromisoformat(start)
@@ -1373,7 +1373,7 @@ def batch(
     >>> room.fits, room.more
     (True, {})
     """
-    from planner.studies.batch import batch_room, window_of
+    from planner.ask.batch import batch_room, window_of
 
     if priority < 1:
         raise InputError(
@@ -1413,7 +1413,7 @@ class _Hourly:
         stated: bool = True,
         flat: str | None = None,
     ) -> None:
-        from planner.studies.schedule import Elasticity
+        from planner.ask.schedule import Elasticity
         from planner.workload.hours import hourly_rates
 
         workload = _taken(workload)
@@ -1908,7 +1908,7 @@ def stability(
     -------
     Stability
     """
-    from planner.advice.stability import stability as stability_of
+    from planner.ask.stability import stability as stability_of
 
     return stability_of(_replica(workload, options), replicas, burst)
 
@@ -1930,7 +1930,7 @@ def batching(
     -------
     Batching
     """
-    from planner.advice.batching import batching as batching_of
+    from planner.ask.batching import batching as batching_of
 
     return batching_of(_replica(workload, options))
 
@@ -1964,7 +1964,7 @@ def wait(
     -------
     WaitSettings
     """
-    from planner.advice.wait import wait_settings
+    from planner.ask.wait import wait_settings
 
     covered, risk = parse_duration(horizon, "--horizon"), parse_fraction(delta, "--delta")
     return wait_settings(_replica(workload, options), replicas, types, segments, covered, risk)
@@ -2121,7 +2121,7 @@ def _chosen(question: PlanInputs, told: Collection[str]) -> Iterator[Remark]:
 
 def _replica(workload: Workload | Frame | str | Path | None, options: Mapping[str, Any]) -> SchedulerReplica:
     """The replica and traffic a scheduler command is about."""
-    from planner.advice.replica import scheduler_replica
+    from planner.ask.replica import scheduler_replica
 
     return scheduler_replica(load_workload("azure" if workload is None else workload), options)
 

@@ -9,6 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from planner.ask.batch import BatchHour, BatchRoom
+from planner.ask.capacity import Capacity, CapacityPool
+from planner.ask.classes import Grouping, TieredPlan
+from planner.ask.costs import ApiComparison, Commitment, Costs, Energy, TokenPrices, WayToPay
+from planner.ask.evaluation import Evaluation
+from planner.ask.growth import Growth, Month
+from planner.ask.schedule import Elasticity, Schedule, ScheduledPool
+from planner.ask.services import ServicePlan, ServicesPlan, SharedGpus
+from planner.ask.what_if import Sweep, SweepPoint
 from planner.catalog.profiles import Profile
 from planner.choices import Choice, Choices
 from planner.machine.iteration import IterationModel
@@ -17,15 +26,6 @@ from planner.predict.methods.base import Prediction
 from planner.promise import Promise
 from planner.reproduce.papers import Finding
 from planner.size.fleet import Verdict
-from planner.studies.batch import BatchHour, BatchRoom
-from planner.studies.capacity import Capacity, CapacityPool
-from planner.studies.classes import Grouping, TieredPlan
-from planner.studies.costs import ApiComparison, Commitment, Costs, Energy, TokenPrices, WayToPay
-from planner.studies.evaluation import Evaluation
-from planner.studies.growth import Growth, Month
-from planner.studies.schedule import Elasticity, Schedule, ScheduledPool
-from planner.studies.services import ServicePlan, ServicesPlan, SharedGpus
-from planner.studies.what_if import Sweep, SweepPoint
 from planner.workload.arrivals import Arrivals
 from planner.workload.workload import Provenance, Workload
 

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import planner as fo
+from planner.ask.schedule import needs_of
 from planner.autoscale.backtest import (
     Capacity,
     Threshold,
@@ -51,7 +52,6 @@ from planner.autoscale.windows import (
 from planner.monitor.policy import Pace, Policy, Scaler
 from planner.size.fleet import Fleet
 from planner.size.shapes.disaggregated import Disaggregated
-from planner.studies.schedule import needs_of
 from planner.workload.hours import hourly_rates
 from tests.autoscale.elastic import WARM_UP_S, Decide, Scaled, simulate_elastic, simulate_elastic_pair
 from tests.monitor.exporter import fleet_of

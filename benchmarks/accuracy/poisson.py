@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import planner as fo
-from planner.advice.replica import scheduler_replica
+from planner.ask.replica import scheduler_replica
 from planner.catalog.kv import BLOCK_TOKENS
 from planner.predict.closed import ClosedReplica
 from planner.predict.methods.replayed import ReplayPool

@@ -1,6 +1,6 @@
 """What the schedulers' closed forms get right and wrong.
 
-The truths are the exact death chain and the event simulations of ``tests/fluid`` and ``tests/advice``, longer than the tests run
+The truths are the exact death chain and the event simulations of ``tests/fluid`` and ``tests/ask``, longer than the tests run
 them: about two minutes.
 """
 
@@ -21,8 +21,8 @@ import test_nested_wait
 import test_scheduler_advice as advice_tests
 import test_wait
 
-from planner.advice.batching import batching
-from planner.advice.replica import scheduler_replica
+from planner.ask.batching import batching
+from planner.ask.replica import scheduler_replica
 from planner.errors import FleetOptError
 from planner.fluid import exclusive as eb
 from planner.fluid import nested_wait as nested

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import planner as fo
-from planner.advice.choices import cost_with
+from planner.ask.choices import cost_with
 from planner.catalog.load import model as find_model
 from planner.catalog.profiles import measured_profiles
 from planner.choices import Choices

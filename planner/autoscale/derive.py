@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from planner.ask.schedule import needs_of
 from planner.autoscale import backtest
 from planner.autoscale.windows import (
     STEP_S,
@@ -31,7 +32,6 @@ from planner.size.alone import sessions_of
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool
 from planner.size.shapes.disaggregated import Disaggregated
-from planner.studies.schedule import needs_of
 from planner.units import DAY_S, format_count, format_duration, format_percent, format_share
 
 HEADROOMS = (*(0.2 + 0.025 * k for k in range(53)), 1.6, 1.8, 2.0)

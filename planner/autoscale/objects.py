@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.ask.schedule import cron_spans
 from planner.autoscale.derive import Autoscaling, PoolScaler
 from planner.deploy.kubernetes import cron_trigger, dump, scaled_object
 from planner.deploy.serving import object_name
@@ -14,7 +15,6 @@ from planner.errors import refuse_unknown
 from planner.monitor.names import Names, dialect_of_engine, pods_of, scaled_by
 from planner.monitor.policy import Pace
 from planner.shared.templates import refusals, templates
-from planner.studies.schedule import cron_spans
 
 _filled: Callable[..., dict[str, Any]] = templates(__file__)
 _refusal = refusals(__file__)

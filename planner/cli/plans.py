@@ -27,7 +27,7 @@ CHANGES: opt.Table = {
 @opt.verb(table=CHANGES, plot=True)
 def evaluate(plan: opt.PlanFile, rate: str | None, workload: str | None, change: list[str] | None) -> Iterator[Any]:
     """Latencies of a fixed fleet at other rates or with other options, and which promises still hold."""
-    from planner.studies.what_if import parse_settings
+    from planner.ask.what_if import parse_settings
 
     settings = parse_settings(change or [])
     if several := next((name for name, values in settings.items() if len(values) > 1), None):
@@ -72,9 +72,9 @@ def what_if(
 
     Example: fleetopt what-if plan.yaml --set rate=500,1000,2000 --set gpu=h100,h200 --resume points.jsonl --format csv
     """
+    from planner.ask.what_if import parse_settings
     from planner.question.files import load_question
     from planner.shared.cores import cores
-    from planner.studies.what_if import parse_settings
 
     settings: dict[str, Any] = {**parse_settings(change or [])}
     if not settings and not scenario:
@@ -135,7 +135,7 @@ def diff(
 
     Example: fleetopt diff old.yaml new.yaml
     """
-    from planner.studies.difference import difference_of
+    from planner.ask.difference import difference_of
 
     with progress_bar("planning"):
         return difference_of(old, new)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from planner.ask.overview import Overview
 from planner.plans import Plan
 from planner.report import pictures
 from planner.report.blocks import Block, Table, Text, to_markdown
@@ -15,7 +16,6 @@ from planner.report.text.choices import of_choices
 from planner.report.text.money import of_costs
 from planner.report.text.plan import answer, of_plan
 from planner.report.text.why import why
-from planner.studies.overview import Overview
 
 STYLE = (
     COLOURS

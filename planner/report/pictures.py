@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from planner.ask.overview import Overview
+from planner.ask.schedule import Schedule
 from planner.errors import InputError
 from planner.plans import HOURS_PER_MONTH, Plan
 from planner.promise import GOODPUT
@@ -15,8 +17,6 @@ from planner.report import PICTURES
 from planner.report.blocks import Table, label, rows_table
 from planner.report.svg import Bars, Chart, Line, Lines, document, rastered
 from planner.shared.writing import write_text
-from planner.studies.overview import Overview
-from planner.studies.schedule import Schedule
 from planner.units import as_number, format_count, format_duration, format_percent, format_share, format_usd
 
 Figure = tuple[Chart, Table]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.advice.replica import PooledReplica, capacity
+from planner.ask.replica import PooledReplica, capacity
 from planner.errors import InfeasibleError, InputError
 from planner.plans import LatencyValue, Plan, PoolPlan
 from planner.predict.engine import Canonical, Request

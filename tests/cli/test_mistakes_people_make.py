@@ -13,13 +13,12 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from planner import api
-from planner.advice import choices
+from planner.ask import choices, stock
 from planner.autoscale import derive
 from planner.cli.main import app, run
 from planner.errors import InputError
 from planner.question.options import OPTIONS
 from planner.reproduce import papers
-from planner.studies import stock
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed", "few_paths")
 

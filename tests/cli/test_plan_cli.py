@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from planner.advice import choices
+from planner.ask import choices
 from planner.cli.main import run
 
 pytestmark = pytest.mark.usefixtures("few_replayed")

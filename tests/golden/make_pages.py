@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from planner.ask.overview import Overview
 from planner.errors import InputError
 from planner.plans import Plan
 from planner.report.blocks import to_markdown, to_terminal
@@ -19,7 +20,6 @@ from planner.report.page import as_html, as_markdown
 from planner.report.pictures import charts_of
 from planner.report.svg import Chart, Lines
 from planner.report.text.why import Explanation, why
-from planner.studies.overview import Overview
 from tests.golden.rounding import rounded
 from tests.report import case_studies, report_cases
 

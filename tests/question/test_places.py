@@ -15,12 +15,12 @@ import yaml
 from typer.testing import CliRunner
 
 import planner as fo
+from planner.ask.difference import difference_of
 from planner.catalog.load import FOLDER
 from planner.cli.main import app, run
 from planner.question.files import PATHS
 from planner.question.options import OPTIONS
 from planner.shared.paths import READ, outside
-from planner.studies.difference import difference_of
 from tests.question.test_anybodys_plans import ESC, refused
 
 QUICK: dict[str, Any] = {

@@ -9,6 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from planner.ask.capacity import Capacity, CapacityPool
+from planner.ask.classes import TieredPlan
+from planner.ask.costs import ApiComparison, Commitment, Costs, Energy, TokenPrices, WayToPay
+from planner.ask.difference import Changed, Difference
+from planner.ask.evaluation import Evaluation, Served
+from planner.ask.growth import Growth, Month
+from planner.ask.overview import Cut, Overview, Sensitivity
+from planner.ask.schedule import Elasticity, Schedule, ScheduledPool
+from planner.ask.services import ServicePlan, ServicesPlan, SharedGpus
+from planner.ask.what_if import Asked, Sweep, SweepPoint
 from planner.compress.measure import CategoryResult, CompressionMeasurement
 from planner.plans import Alternative, LatencyValue, Narrowing, Sized, Sureness
 from planner.predict.methods.base import Prediction
@@ -22,16 +32,6 @@ from planner.simulate.plan import Verification
 from planner.simulate.statistics import Estimate
 from planner.simulate.verify import Check
 from planner.size.fleet import Verdict
-from planner.studies.capacity import Capacity, CapacityPool
-from planner.studies.classes import TieredPlan
-from planner.studies.costs import ApiComparison, Commitment, Costs, Energy, TokenPrices, WayToPay
-from planner.studies.difference import Changed, Difference
-from planner.studies.evaluation import Evaluation, Served
-from planner.studies.growth import Growth, Month
-from planner.studies.overview import Cut, Overview, Sensitivity
-from planner.studies.schedule import Elasticity, Schedule, ScheduledPool
-from planner.studies.services import ServicePlan, ServicesPlan, SharedGpus
-from planner.studies.what_if import Asked, Sweep, SweepPoint
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import Drift, WorkloadSummary
 from planner.workload.workload import Provenance, Workload

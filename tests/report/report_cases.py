@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import planner as fo
-from planner.advice.batching import Batching
-from planner.advice.stability import Bound, Stability
-from planner.advice.wait import WaitSettings
+from planner.ask.batching import Batching
+from planner.ask.stability import Bound, Stability
+from planner.ask.wait import WaitSettings
 from planner.calibrate.closed_loop import Rules
 from planner.calibrate.fit import KindError
 from planner.calibrate.result import CalibrationSet

@@ -134,7 +134,7 @@ def test_replicas_are_whole() -> None:
 def test_gpu_types_stand_where_their_rows_have_them_and_each_row_is_what_planning_gives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("planner.advice.choices.SHAPES", {})
+    monkeypatch.setattr("planner.ask.choices.SHAPES", {})
     asked = {"slo": 4.0, "rate": 200.0, "method": "mgc", "kv": "reserved", "pools": 1, "tp": 1, "token_budget": 2048}
     found = fo.plan("azure", gpu="any", choices=True, **asked)  # type: ignore[arg-type]
     assert found.choices is not None

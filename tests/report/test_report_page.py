@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 import planner as fo
+from planner.ask.overview import Overview
 from planner.cli.main import app
 from planner.report.page import as_html, as_markdown
 from planner.report.svg import Line, Lines, drawing
-from planner.studies.overview import Overview
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 import planner as fo
+from planner.ask.schedule import Schedule
 from planner.report import formatter
 from planner.report.exports.schedule.cron import running
-from planner.studies.schedule import Schedule
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
 

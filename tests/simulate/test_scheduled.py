@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import planner as fo
-from planner.advice import choices
-from planner.advice.replica import PooledReplica, capacity
+from planner.ask import choices
+from planner.ask.replica import PooledReplica, capacity
 from planner.errors import InfeasibleError, InputError
 from planner.machine.iteration import IterationModel
 from planner.predict.engine import Canonical, Request

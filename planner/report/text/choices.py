@@ -13,9 +13,9 @@ from planner.report.pages import month, pages, usd
 from planner.units import format_count, format_duration, format_gpus, format_percent, format_usd
 
 if TYPE_CHECKING:
+    from planner.ask.difference import Difference
+    from planner.ask.what_if import Sweep
     from planner.errors import InfeasibleError
-    from planner.studies.difference import Difference
-    from planner.studies.what_if import Sweep
 
 _page = pages(__file__)
 
@@ -175,7 +175,7 @@ LEFT_OUT = ("gamma", "$/million tokens", "pools", "replicas", "$/hour", "$/year"
 def of_sweep(sweep: Sweep) -> list[Block]:
     """A what-if, a row per point: what was changed, GPUs and the price of a month and a year; why there is no fleet below, each
     reason once."""
-    from planner.studies.what_if import PINNED
+    from planner.ask.what_if import PINNED
 
     changed = list(dict.fromkeys(name for point in sweep.points for name in point.changes))
     rows = sweep.to_rows()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from planner.ask.classes import TieredPlan
+from planner.ask.costs import Costs
+from planner.ask.growth import Growth
+from planner.ask.peaks import MORE, Peak
+from planner.ask.schedule import Schedule
+from planner.ask.services import ServicePlan, ServicesPlan
 from planner.report.blocks import Block, Table, Text
 from planner.report.pages import month, pages
 from planner.report.text.plan import of_plan, unfit
-from planner.studies.classes import TieredPlan
-from planner.studies.costs import Costs
-from planner.studies.growth import Growth
-from planner.studies.peaks import MORE, Peak
-from planner.studies.schedule import Schedule
-from planner.studies.services import ServicePlan, ServicesPlan
 from planner.units import DAY_S, format_count, format_gpus, format_percent, format_usd
 
 _page = pages(__file__)

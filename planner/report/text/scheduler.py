@@ -10,9 +10,9 @@ from planner.report.pages import pages
 from planner.units import format_duration, format_percent
 
 if TYPE_CHECKING:
-    from planner.advice.batching import Batching
-    from planner.advice.stability import Stability
-    from planner.advice.wait import WaitSettings
+    from planner.ask.batching import Batching
+    from planner.ask.stability import Stability
+    from planner.ask.wait import WaitSettings
 
 _page = pages(__file__)
 

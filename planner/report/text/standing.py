@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from planner.ask.batch import BatchRoom
+from planner.ask.capacity import PRECISION, Capacity
+from planner.ask.evaluation import Evaluation, Served
 from planner.plans import HOURS_PER_YEAR
 from planner.promise import Promise
 from planner.report.blocks import Block, Text
 from planner.report.pages import pages, usd
 from planner.report.text.plan import checked, lengths, unmeasured
 from planner.size.fleet import Verdict
-from planner.studies.batch import BatchRoom
-from planner.studies.capacity import PRECISION, Capacity
-from planner.studies.evaluation import Evaluation, Served
 from planner.units import format_chance, format_count, format_percent, format_usd
 
 _page = pages(__file__)

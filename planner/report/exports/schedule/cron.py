@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from planner.ask.schedule import Schedule, ScheduledPool, cron_time
 from planner.deploy.serving import object_name
-from planner.studies.schedule import Schedule, ScheduledPool, cron_time
 from planner.units import HOUR_S
 
 

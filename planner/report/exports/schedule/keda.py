@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.ask.schedule import Schedule, ScheduledPool, cron_spans
 from planner.deploy.kubernetes import cron_trigger, scaled_object
 from planner.deploy.serving import object_name
-from planner.studies.schedule import Schedule, ScheduledPool, cron_spans
 
 
 def render(schedule: Schedule) -> str:

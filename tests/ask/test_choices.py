@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import planner as fo
-from planner.advice import choices as advised
-from planner.advice.choices import answers
+from planner.ask import choices as advised
+from planner.ask.choices import answers
 from planner.choices import Choice, Choices, knee
 from planner.cli.main import run
 from planner.errors import InfeasibleError, InputError
@@ -28,7 +28,7 @@ NEVER = {**QUICK, "slo": 0.01, "pools": 1}
 @pytest.fixture(autouse=True)
 def no_other_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pools of prefill and decode take longer to size than all else together: one test asks for them."""
-    monkeypatch.setattr("planner.advice.choices.SHAPES", {})
+    monkeypatch.setattr("planner.ask.choices.SHAPES", {})
 
 
 def chosen(choice: Choice, **asked: object) -> float | None:
@@ -84,7 +84,7 @@ def test_more_traffic_of_users_is_more_users(
     asked: dict[str, object], more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # how often they ask hangs on the fleet: a rate of their own is refused
-    monkeypatch.setattr("planner.advice.choices._size", lambda choice, *_: replace(choice, cost_usd_per_hour=1.0))
+    monkeypatch.setattr("planner.ask.choices._size", lambda choice, *_: replace(choice, cost_usd_per_hour=1.0))
     one = {"slo": 4.0, "tp": 1, "pools": 1, "token_budget": 2048, "model": "llama-3.1-8b"}
     plan = fo.plan("azure", choices=True, **asked, **one)  # type: ignore[arg-type]
     assert plan.choices is not None

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import planner as fo
+from planner.ask.evaluation import Evaluation
+from planner.ask.schedule import Schedule
 from planner.errors import InfeasibleError, InputError
 from planner.report import formatter
-from planner.studies.evaluation import Evaluation
-from planner.studies.schedule import Schedule
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
 

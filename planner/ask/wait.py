@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from planner.advice.replica import UTILIZATION, SchedulerReplica
+from planner.ask.replica import UTILIZATION, SchedulerReplica
 from planner.errors import InputError, refuse_below_1
 from planner.fluid import nested_wait as nested
 from planner.fluid import wait as fluid

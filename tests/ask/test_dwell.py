@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.studies.dwell import cheapest_holding, paid_replicas
+from planner.ask.dwell import cheapest_holding, paid_replicas
 
 needs = st.lists(st.integers(1, 5), min_size=2, max_size=7)
 

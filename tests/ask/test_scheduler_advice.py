@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.advice.batching import batching
-from planner.advice.replica import SchedulerReplica, scheduler_replica
-from planner.advice.stability import stability
-from planner.advice.wait import wait_settings
+from planner.ask.batching import batching
+from planner.ask.replica import SchedulerReplica, scheduler_replica
+from planner.ask.stability import stability
+from planner.ask.wait import wait_settings
 from planner.errors import InfeasibleError, InputError
 from planner.report import formatter
 from planner.workload.workload import Workload

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from planner.ask.schedule import needs_of
 from planner.errors import InputError
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool, gpus_by_type
-from planner.studies.schedule import needs_of
 from planner.units import DAY_S
 
 

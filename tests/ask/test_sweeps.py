@@ -107,7 +107,7 @@ def test_an_interrupted_sweep_goes_on(base: Path, tmp_path: Path, monkeypatch: p
     with file.open("a") as torn:
         torn.write('{"kind": "fleetopt-what-if-po')
     planned: list[Any] = []
-    from planner.studies import what_if
+    from planner.ask import what_if
 
     point = what_if._point
     monkeypatch.setattr(what_if, "_point", lambda asked: planned.append(asked) or point(asked))

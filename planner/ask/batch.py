@@ -13,6 +13,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from planner.ask.capacity import COARSE, largest
+from planner.ask.evaluation import Served, latencies, refuse_linked, replayed, served_of
+from planner.ask.schedule import DAYS
 from planner.errors import InputError
 from planner.machine.engines import DEFAULT_ENGINE
 from planner.machine.engines import engine as find_engine
@@ -24,9 +27,6 @@ from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool
-from planner.studies.capacity import COARSE, largest
-from planner.studies.evaluation import Served, latencies, refuse_linked, replayed, served_of
-from planner.studies.schedule import DAYS
 from planner.units import HOUR_S, format_count
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
 from planner.workload.pools import Lengths

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from planner.ask.costs import Costs
+from planner.ask.evaluation import Evaluation
+from planner.ask.schedule import Schedule
 from planner.plans import Plan
 from planner.question.options import PlanInputs
-from planner.studies.costs import Costs
-from planner.studies.evaluation import Evaluation
-from planner.studies.schedule import Schedule
 
 RATES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0)
 """Rates at which the fleet is shown, relative to the plan's [1]."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from planner.ask.split import Need, bought, counted, split
 from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError, refuse
 from planner.plans import HOURS_PER_YEAR, Plan
@@ -21,7 +22,6 @@ from planner.shared.record import Record
 from planner.size.assemble import make_plan
 from planner.size.shapes import standing_fleet
 from planner.size.unknowns import ANY
-from planner.studies.split import Need, bought, counted, split
 from planner.units import LEAST_RATE, format_usd
 from planner.workload.hours import HourlyRates, hourly_rates
 from planner.workload.workload import Workload

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 import planner as fo
+from planner.ask.batch import window_of
+from planner.ask.difference import difference_of
+from planner.ask.overview import Sensitivity, cuts_of, doubts_of, rates_of, sensitivities
 from planner.catalog.load import FOLDER
 from planner.question.files import question_of
 from planner.question.options import PlanInputs
 from planner.report import formatter
-from planner.studies.batch import window_of
-from planner.studies.difference import difference_of
-from planner.studies.overview import Sensitivity, cuts_of, doubts_of, rates_of, sensitivities
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import planner as fo
+from planner.ask.peaks import MORE, ON_DEMAND, Peak
 from planner.errors import InputError
 from planner.predict.methods.replayed import ReplayPool
 from planner.predict.records import Requests, keys_of
@@ -19,7 +20,6 @@ from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
 from planner.size.shapes import standing_fleet
-from planner.studies.peaks import MORE, ON_DEMAND, Peak
 from planner.workload.sending import Clients
 
 PROMPT, ANSWER, LIMIT_S, OWNED = 1500, 150, 0.4, 1.5

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from planner.advice.replica import FloatArray, SchedulerReplica, mixed_cost_known
+from planner.ask.replica import FloatArray, SchedulerReplica, mixed_cost_known
 from planner.fluid import crossover as cross
 from planner.fluid import exclusive as eb
 from planner.fluid.exclusive_memory import ExclusiveSlots, exclusive_slots

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import planner as fo
+from planner.ask.batch import DONE, window_of
 from planner.cli.main import app
 from planner.predict.bounds import max_throughput
 from planner.predict.records import Requests, keys_of
@@ -20,7 +21,6 @@ from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
 from planner.size.shapes import standing_fleet
-from planner.studies.batch import DONE, window_of
 from planner.workload.pools import Lengths
 
 pytestmark = pytest.mark.usefixtures("few_replayed")

@@ -14,15 +14,15 @@ import pytest
 from typer.testing import CliRunner
 
 import planner as fo
+from planner.ask.capacity import PRECISION, largest
+from planner.ask.fitting import Fitting, Refused
+from planner.ask.stock import part_of
 from planner.catalog.load import gpu as find_gpu
 from planner.cli.main import app
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.shared.kept import keeping
 from planner.size.problem import FleetProblem
-from planner.studies.capacity import PRECISION, largest
-from planner.studies.fitting import Fitting, Refused
-from planner.studies.stock import part_of
 from planner.workload.pools import State
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed")

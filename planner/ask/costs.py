@@ -10,6 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from planner.ask.peaks import Peak, peaks_of, risks
+from planner.ask.schedule import Schedule, ScheduledPool
 from planner.catalog.load import PowerCurve, power_curve, price_offers
 from planner.catalog.price_files import ApiPrice
 from planner.catalog.prices import reference_offer
@@ -21,8 +23,6 @@ from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool, pool_model, traffic_of
-from planner.studies.peaks import Peak, peaks_of, risks
-from planner.studies.schedule import Schedule, ScheduledPool
 from planner.units import HOUR_S
 from planner.workload.pools import features
 

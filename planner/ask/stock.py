@@ -11,6 +11,18 @@ from functools import partial
 
 import numpy as np
 
+from planner.ask.capacity import (
+    MOST_ROUNDS,
+    PRECISION,
+    Capacity,
+    as_sized,
+    capacity_at,
+    largest,
+    largest_rate,
+    pool_keeps,
+    with_its_users,
+)
+from planner.ask.fitting import Fitting, Refused
 from planner.errors import InfeasibleError
 from planner.predict.replica import EngineOption
 from planner.question.compiled import compile_question, population_of, stated_rate
@@ -25,18 +37,6 @@ from planner.size.problem import KEPT_BACK, FleetProblem, held_to
 from planner.size.shapes import find_shape, shape_names
 from planner.size.shapes.colocated import Colocated
 from planner.size.unknowns import with_users
-from planner.studies.capacity import (
-    MOST_ROUNDS,
-    PRECISION,
-    Capacity,
-    as_sized,
-    capacity_at,
-    largest,
-    largest_rate,
-    pool_keeps,
-    with_its_users,
-)
-from planner.studies.fitting import Fitting, Refused
 from planner.workload.pools import PoolLaw, State
 from planner.workload.trace import Trace
 from planner.workload.workload import Workload

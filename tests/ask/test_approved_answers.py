@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.advice import choices as of_choices
-from planner.advice.batching import batching
-from planner.advice.replica import SchedulerReplica, mixed_cost_known, scheduler_replica
-from planner.advice.stability import stability
-from planner.advice.wait import wait_settings
+from planner.ask import choices as of_choices
+from planner.ask.batching import batching
+from planner.ask.replica import SchedulerReplica, mixed_cost_known, scheduler_replica
+from planner.ask.stability import stability
+from planner.ask.wait import wait_settings
 from planner.choices import Choice
 from planner.errors import InfeasibleError, InputError
 from planner.promise import Promise

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from planner.ask.points import Journal, RowFile, key_of
 from planner.errors import InfeasibleError, InputError, refuse
 from planner.plans import Plan, SavedPool
 from planner.promise import GOODPUT, Promise
@@ -22,7 +23,6 @@ from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.assemble import fleet_of, make_plan
 from planner.size.shapes import standing_fleet
-from planner.studies.points import Journal, RowFile, key_of
 from planner.workload.workload import Workload
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from planner.ask.dwell import cheapest_holding, paid_replicas
 from planner.errors import InfeasibleError, refuse
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool, Shortfall
-from planner.studies.dwell import cheapest_holding, paid_replicas
 from planner.units import HOUR_S, LEAST_RATE, format_count, format_duration, format_percent
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
 

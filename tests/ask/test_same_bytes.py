@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import planner as fo
-from planner.advice import choices as advised
+from planner.ask import choices as advised
 from planner.report.output import table as render
 from planner.shared.cores import cores
 

@@ -10,6 +10,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from planner.ask.capacity import COARSE, largest, pool_keeps
+from planner.ask.evaluation import latencies, refuse_linked, replayed
+from planner.ask.schedule import Elasticity, Schedule, ScheduledPool, scheduled_pool
 from planner.catalog.price_files import ApiPrice
 from planner.predict.methods.base import Prediction
 from planner.predict.records import Floats
@@ -17,9 +20,6 @@ from planner.question.compiled import JOINT_LEVELS
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool
-from planner.studies.capacity import COARSE, largest, pool_keeps
-from planner.studies.evaluation import latencies, refuse_linked, replayed
-from planner.studies.schedule import Elasticity, Schedule, ScheduledPool, scheduled_pool
 from planner.units import HOUR_S, format_duration, format_percent
 
 ON_DEMAND = "GPUs on demand"

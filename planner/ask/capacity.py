@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+from planner.ask.evaluation import Served, latencies, served_of
 from planner.errors import InfeasibleError
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.shared.notebook import InNotebooks
@@ -16,7 +17,6 @@ from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool, Shortfall
 from planner.size.unknowns import settled, with_users
-from planner.studies.evaluation import Served, latencies, served_of
 from planner.units import format_gpus
 
 PRECISION, COARSE = 1.0 / 256.0, 1.0 / 32.0

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from planner.advice.replica import capacity, pooled_replicas
+from planner.ask.replica import capacity, pooled_replicas
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import gpus
 from planner.catalog.load import model as find_model

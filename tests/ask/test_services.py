@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 import planner as fo
+from planner.ask.split import Need, split
 from planner.cli.main import run
 from planner.errors import InfeasibleError, InputError
-from planner.studies.split import Need, split
 
 pytestmark = pytest.mark.usefixtures("few_replayed")
 

@@ -1,1 +1,0 @@
-"""Settings and certificates for one replica and its scheduler: stability, batching, WAIT."""
