@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from planner.ask.replica import SchedulerReplica
     from planner.ask.schedule import Schedule
     from planner.ask.services import ServicesPlan
+    from planner.ask.simulate import Verification
     from planner.ask.stability import Stability
     from planner.ask.wait import WaitSettings
     from planner.ask.what_if import Sweep, SweepPoint
@@ -85,11 +86,10 @@ if TYPE_CHECKING:
     from planner.monitor.check import FleetCheck
     from planner.monitor.measured import Series
     from planner.monitor.policy import Policy
+    from planner.papers.compare import Comparison
+    from planner.papers.printed import Reproduction
     from planner.plans import PoolPlan
     from planner.promise import Promise
-    from planner.reproduce.papers import Reproduction
-    from planner.simulate.compare import Comparison
-    from planner.simulate.plan import Verification
     from planner.size.fleet import Fleet
     from planner.workload.importing import Frame
 
@@ -569,7 +569,7 @@ def _scheduled(
 ) -> Plan:
     """The plan run by another scheduler than the engine's own, where theory and simulator know how."""
     from planner.ask.replica import pooled_replicas
-    from planner.simulate.scheduled import with_scheduler
+    from planner.ask.scheduled import with_scheduler
 
     fleet = standing_fleet(compile_question(question, loaded), question_of(found).pools)
     cached = any(p.law.cached_share.any() for p in fleet.pools)
@@ -751,8 +751,8 @@ def simulate(
     -------
     Verification
     """
-    from planner.simulate.plan import Load, verify_fleet
-    from planner.simulate.verify import MAX_REQUESTS
+    from planner.ask.simulate import Load, verify_fleet
+    from planner.ask.verify import MAX_REQUESTS
 
     crowd, trace = None if surge is None else Surge.parse(surge), None if replay is None else load_workload(replay)
     load = Load(arrivals, trace, growth, crowd, in_flight or math.inf)
@@ -825,7 +825,7 @@ def compare_policies(
     -------
     Comparison
     """
-    from planner.simulate import compare
+    from planner.papers import compare
 
     limits = (parse_duration(ttft, "ttft"), parse_duration(tbt, "tbt"), parse_duration(tbt_strict, "tbt_strict"))
     share = parse_fraction(strict_share, "strict_share")
@@ -1879,7 +1879,7 @@ def reproduce(paper: str = "all", progress: Callable[[int, int], None] | None = 
     -------
     Reproduction
     """
-    from planner.reproduce.papers import reproduce as findings_of
+    from planner.papers.printed import reproduce as findings_of
 
     return findings_of(paper, progress)
 

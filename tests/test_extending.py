@@ -87,8 +87,8 @@ KINDS: dict[str, tuple[tuple[Callable[[Path], list[str]], ...], int, str]] = {
         "assert read_workload('t.csv')[1].format == 'dummy'",
     ),
     "scheduling policy": (
-        (copied("planner/simulate/policies/fcfs_restart.py", "planner/simulate/policies/dummy.py"),), 1,
-        "from planner.simulate.policy import find_policy, policy_names; assert 'dummy' in policy_names() and find_policy('dummy')",
+        (copied("planner/papers/policies/fcfs_restart.py", "planner/papers/policies/dummy.py"),), 1,
+        "from planner.papers.policy import find_policy, policy_names; assert 'dummy' in policy_names() and find_policy('dummy')",
     ),
     "target of `deploy`": (
         (copied("planner/deploy/targets/systemd.py", "planner/deploy/targets/dummy.py"),), 1,

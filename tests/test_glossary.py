@@ -21,10 +21,10 @@ from planner.ask.what_if import Sweep, SweepPoint
 from planner.catalog.profiles import Profile
 from planner.choices import Choice, Choices
 from planner.machine.iteration import IterationModel
+from planner.papers.printed import Finding
 from planner.plans import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, SearchReport
 from planner.predict.methods.base import Prediction
 from planner.promise import Promise
-from planner.reproduce.papers import Finding
 from planner.size.fleet import Verdict
 from planner.workload.arrivals import Arrivals
 from planner.workload.workload import Provenance, Workload

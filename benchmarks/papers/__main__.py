@@ -11,9 +11,9 @@ import io
 import sys
 from pathlib import Path
 
+from planner.papers.printed import reproduce
 from planner.report.blocks import to_markdown
 from planner.report.text.measured import agreement
-from planner.reproduce.papers import reproduce
 from tools.tables import ROOT, renewed
 
 DOCS = ROOT / "docs"

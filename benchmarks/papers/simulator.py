@@ -1,4 +1,4 @@
-"""The scheduling papers' qualitative results on the simulator, longer than tests/simulate/test_papers.py runs them."""
+"""The scheduling papers' qualitative results on the simulator, longer than tests/papers/test_papers.py runs them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from planner.catalog.kv import kv_capacity
 from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
 from planner.fluid.wait import wait_min_thresholds
-from planner.reproduce.machines import KvLinear
-from planner.simulate.compare import Setting, compare_policies
-from planner.simulate.run import run_policy
-from planner.simulate.statistics import summarize
+from planner.papers.compare import Setting, compare_policies
+from planner.papers.machines import KvLinear
+from planner.papers.run import run_policy
+from planner.papers.statistics import summarize
 from planner.workload.workload import Workload
-from tests.simulate.test_papers import EXAMPLE_2, NONE, RAD_BOUND, STRONG, poisson, rad_run, throughput
+from tests.papers.test_papers import EXAMPLE_2, NONE, RAD_BOUND, STRONG, poisson, rad_run, throughput
 
 
 def interference(runs: int = 4, n: int = 4000) -> None:

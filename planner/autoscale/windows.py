@@ -13,15 +13,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.ask.simulate import pair_engines, pool_engines
 from planner.machine.engines import DEFAULT_ENGINE
 from planner.machine.iteration import IterationModel
+from planner.papers.traffic import Dispersion, arrival_times, cached_tokens, requests_of, whole_tokens
 from planner.predict.methods.replayed import slowed
 from planner.predict.records import Decoders, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
 from planner.promise import MEAN
 from planner.shared.record import Record
-from planner.simulate.plan import pair_engines, pool_engines
-from planner.simulate.traffic import Dispersion, arrival_times, cached_tokens, requests_of, whole_tokens
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool
 from planner.size.shapes.disaggregated import Disaggregated

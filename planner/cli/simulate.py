@@ -12,9 +12,9 @@ import planner as fo
 from planner.cli import options as opt
 from planner.cli.output import progress_bar, say
 from planner.errors import CheckFailedError, InputError, refuse, refuse_below_1
+from planner.papers.policy import policy_names
 from planner.routing import ROUTINGS
 from planner.shared.documents import parse_yaml
-from planner.simulate.policy import policy_names
 from planner.units import parse_number
 
 OF_PLAN = ("preset", "arrivals", "replay", "growth", "surge", "verify_with")

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.ask.verify import CANNOT_TELL, FAILS, HOLDS, judge
 from planner.calibrate.http import HttpError, parse_json
 from planner.deploy import Rendered
 from planner.deploy import kubernetes as k
@@ -21,13 +22,12 @@ from planner.deploy.kubernetes import NOBODY, confined, secret
 from planner.deploy.replay import AFTER_S, Outcome, Requests
 from planner.deploy.serving import COMPONENT, NAME, PART_OF, Serving, is_pinned, refusal
 from planner.errors import InputError, refuse_unknown
+from planner.papers.statistics import Estimate, mean_of_batches
 from planner.promise import MEAN, Promise
 from planner.shared.documents import printable, refuse_unfed
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.shared.templates import templates
-from planner.simulate.statistics import Estimate, mean_of_batches
-from planner.simulate.verify import CANNOT_TELL, FAILS, HOLDS, judge
 from planner.size.shapes import find_shape
 from planner.units import format_count, format_duration, format_percent
 

@@ -12,6 +12,7 @@ from planner.deploy.serving import object_name
 from planner.errors import InfeasibleError
 from planner.monitor.measured import AllSeries, Measured, Promised, by_pool, dialect_of, measured
 from planner.monitor.policy import Policy
+from planner.papers.statistics import Estimate
 from planner.plans import SavedPool
 from planner.predict.methods.base import MEAN_LEVELS, Prediction, unstable
 from planner.predict.methods.joint import frechet
@@ -22,7 +23,6 @@ from planner.routing import ROUTINGS, Routing
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record, json_number, plain
 from planner.shared.remarks import said
-from planner.simulate.statistics import Estimate
 from planner.size.alone import sessions_of
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool, Shortfall

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from planner.calibrate.http import Connection, Endpoint, HttpError, parse_json
 from planner.errors import InputError
 from planner.monitor.names import DIALECTS, Dialect
+from planner.papers.statistics import Estimate, student_t
 from planner.shared.documents import parse_json as parse_file
 from planner.shared.documents import printable, read_text
-from planner.simulate.statistics import Estimate, student_t
 from planner.units import MOST
 
 Floats = NDArray[np.float64]

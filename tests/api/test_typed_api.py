@@ -46,10 +46,10 @@ def test_every_verb_says_what_it_takes_and_gives(name: str) -> None:
 
 
 ORDERS = [
-    "import planner.calibrate.run, planner.simulate.run, planner.reproduce.papers",
-    "fo.calibrate, fo.simulate, fo.reproduce; import planner.calibrate.run, planner.simulate.run, planner.reproduce.papers",
+    "import planner.calibrate.run, planner.papers.run, planner.papers.printed",
+    "fo.calibrate, fo.simulate, fo.reproduce; import planner.calibrate.run, planner.papers.run, planner.papers.printed",
     "import planner.cli.calibrate, planner.cli.simulate, planner.cli.plan; from planner import simulate",
-    "from planner.calibrate import run; from planner.reproduce import papers; from planner.simulate import compare",
+    "from planner.calibrate import run; from planner.papers import printed as papers; from planner.papers import compare",
 ]
 
 

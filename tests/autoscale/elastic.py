@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from planner.ask.simulate import pair_engines, pool_engines
 from planner.autoscale.backtest import LAG_S
 from planner.autoscale.windows import STEP_S, WINDOW_S, arrivals_along, drawn_requests
 from planner.predict.records import Replicas, Requests
 from planner.predict.reference_replica import Replica, Sending
-from planner.simulate.plan import pair_engines, pool_engines
 from planner.size.fleet import Fleet
 from planner.size.shapes.disaggregated import Disaggregated
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import planner as fo
+from planner.ask.simulate import pool_engines
 from planner.autoscale.derive import aimed_at, guard_values, most_in_stock
 from planner.autoscale.windows import GUARD, PeakPrefill, Signals, peak_prefill, signals_of
 from planner.monitor.policy import Policy
+from planner.papers.traffic import SampledTraffic
 from planner.predict.run import replay
-from planner.simulate.plan import pool_engines
-from planner.simulate.traffic import SampledTraffic
 from planner.size.fleet import Fleet
 from tests.monitor.exporter import fleet_of
 

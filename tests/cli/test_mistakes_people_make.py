@@ -17,8 +17,8 @@ from planner.ask import choices, stock
 from planner.autoscale import derive
 from planner.cli.main import app, run
 from planner.errors import InputError
+from planner.papers import printed as papers
 from planner.question.options import OPTIONS
-from planner.reproduce import papers
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed", "few_paths")
 

@@ -9,8 +9,8 @@ import pytest
 from scipy import optimize
 
 from planner.fluid.exclusive_controller import ControllerConfig, controller_update
+from planner.papers.policies.eb_star import AdaptiveExclusiveBatching
 from planner.predict.engine import Report, Request
-from planner.simulate.policies.eb_star import AdaptiveExclusiveBatching
 
 
 def settings_by_the_rules(

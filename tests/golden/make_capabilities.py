@@ -22,12 +22,12 @@ from planner.cli.main import app
 from planner.deploy import target_names
 from planner.machine.engines import engines
 from planner.monitor.names import DIALECTS
+from planner.papers.policy import policy_names
+from planner.papers.printed import PAPERS, reproduce
 from planner.promise import PROMISE_METRICS
 from planner.question.options import OPTIONS
 from planner.report import export_names
-from planner.reproduce.papers import PAPERS, reproduce
 from planner.routing import ROUTINGS
-from planner.simulate.policy import policy_names
 from planner.workload.formats.registry import format_names
 from planner.workload.resolve import shipped_names
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 import planner as fo
+from planner.ask.simulate import pair_engines, pool_engines
 from planner.machine.iteration import IterationModel
 from planner.monitor.measured import Series
+from planner.papers.traffic import SampledTraffic
 from planner.predict.records import Decoders, Replicas
 from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
-from planner.simulate.plan import pair_engines, pool_engines
-from planner.simulate.traffic import SampledTraffic
 from planner.size.fleet import Fleet
 from planner.size.shapes import standing_fleet
 from planner.size.shapes.disaggregated import Disaggregated

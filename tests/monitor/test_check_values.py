@@ -29,13 +29,13 @@ from planner.monitor.check import (
 from planner.monitor.measured import Promised, Series, _quantile, add_answer, measured, read_server
 from planner.monitor.names import DIALECTS, Names
 from planner.monitor.policy import Policy
+from planner.papers.statistics import Estimate
 from planner.predict.methods.base import MEAN_LEVELS
 from planner.promise import MEAN, Promise
 from planner.question.files import question_of
 from planner.question.options import PlanInputs
 from planner.routing import find_routing
 from planner.shared.version import __version__
-from planner.simulate.statistics import Estimate
 from tests.monitor.exporter import fleet_of
 from tests.monitor.fluid import STEP_S, Course, scraped
 from tests.monitor.promql import Query, Store

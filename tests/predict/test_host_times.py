@@ -15,7 +15,7 @@ from planner.predict.closed import ClosedReplica
 from planner.predict.records import Replicas, Requests, keys_of
 from planner.predict.run import replay
 from planner.workload.pools import Lengths
-from tests.simulate.asked import simulate_pool
+from tests.papers.asked import simulate_pool
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances", "without_words")
 

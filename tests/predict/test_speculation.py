@@ -13,12 +13,12 @@ from planner.catalog.profiles import estimated_profile
 from planner.errors import InputError
 from planner.machine.hardware import Parallelism
 from planner.machine.speculation import Speculation
+from planner.papers.presets import PoolEngines
+from planner.papers.traffic import SampledTraffic
 from planner.predict.bounds import max_throughput
 from planner.predict.drafts import draft_of, speculating
-from planner.simulate.presets import PoolEngines
-from planner.simulate.traffic import SampledTraffic
 from planner.workload.pools import Lengths
-from tests.simulate.asked import simulate as simulate_engines
+from tests.papers.asked import simulate as simulate_engines
 
 pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances", "without_words")
 

@@ -16,7 +16,7 @@ from planner.predict.closed import ClosedReplica
 from planner.predict.records import Replicas, Requests, keys_of
 from planner.predict.run import replay
 from planner.workload.pools import Lengths
-from tests.simulate.asked import simulate_pool
+from tests.papers.asked import simulate_pool
 
 PREFIX = 2048
 PROMPTS = np.array([2500.0, 3000.0, 3600.0, 5200.0])

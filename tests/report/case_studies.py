@@ -18,19 +18,19 @@ from planner.ask.growth import Growth, Month
 from planner.ask.overview import Cut, Overview, Sensitivity
 from planner.ask.schedule import Elasticity, Schedule, ScheduledPool
 from planner.ask.services import ServicePlan, ServicesPlan, SharedGpus
+from planner.ask.simulate import Verification
+from planner.ask.verify import Check
 from planner.ask.what_if import Asked, Sweep, SweepPoint
 from planner.compress.measure import CategoryResult, CompressionMeasurement
+from planner.papers.compare import Comparison
+from planner.papers.printed import DIFFERS, SAME, Finding, Reproduction
+from planner.papers.statistics import Estimate
 from planner.plans import Alternative, LatencyValue, Narrowing, Sized, Sureness
 from planner.predict.methods.base import Prediction
 from planner.promise import Promise, Slo
 from planner.question.options import PlanInputs
 from planner.report.listings import drift_listing, workload_list
-from planner.reproduce.papers import DIFFERS, SAME, Finding, Reproduction
 from planner.shared.remarks import Remark
-from planner.simulate.compare import Comparison
-from planner.simulate.plan import Verification
-from planner.simulate.statistics import Estimate
-from planner.simulate.verify import Check
 from planner.size.fleet import Verdict
 from planner.workload.arrivals import Arrivals
 from planner.workload.combine import Drift, WorkloadSummary

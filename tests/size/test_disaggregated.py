@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from planner.papers.policies.distserve import DecodeNode, PrefillNode
 from planner.predict.engine import Canonical, Clock, Node, Request
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
-from planner.simulate.policies.distserve import DecodeNode, PrefillNode
 from planner.size.shapes.disaggregated import Disaggregated, pool_options
 from planner.workload.workload import Workload
 

@@ -382,7 +382,7 @@ def test_a_choice_of_gpu_types_never_costs_more(gpus: tuple[str, ...], asked: di
 def test_prompts_that_wait_share_iterations() -> None:
     """Short prompts beside large batches: those of a burst do not wait as if each had iterations of its own.
 
-    Golden: P99, P90 and P50 TTFT by ``planner.simulate(plan, rate=42.9, requests=100000, seeds=2)``, whose 95% intervals are
+    Golden: P99, P90 and P50 TTFT by ``planner.papers(plan, rate=42.9, requests=100000, seeds=2)``, whose 95% intervals are
     8%, 3% and 0.1% to either side; 10% is little more than that of P99. As if each had iterations of its own this replica
     would be 111% full, and P99 minutes.
     """

@@ -10,11 +10,11 @@ import pytest
 
 import planner as fo
 from planner.errors import InputError
+from planner.papers.measure import Sample
 from planner.predict.methods.base import Prediction
 from planner.predict.methods.joint import Joint, Together, apart, frechet
 from planner.promise import Promise
 from planner.question.values import parse_goodput
-from planner.simulate.measure import Sample
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances", "without_words")
 

@@ -21,7 +21,7 @@ from planner.routing import find_routing
 from planner.workload import pools as m
 from planner.workload.pools import FleetMoments, Lengths, State, capacity_upper_bound
 from planner.workload.workload import Workload
-from tests.simulate.asked import simulate_pool
+from tests.papers.asked import simulate_pool
 
 
 def _trace(seed: int, size: int = 400) -> Workload:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from planner.papers.printed import VERDICTS, Reproduction
 from planner.report.blocks import Block, Table, Text
 from planner.report.listings import value
 from planner.report.pages import cells_of, pages
-from planner.reproduce.papers import VERDICTS, Reproduction
 from planner.units import format_percent
 
 if TYPE_CHECKING:
+    from planner.ask.simulate import Verification
     from planner.calibrate.result import Calibration, CalibrationSet
     from planner.compress.measure import CompressionMeasurement
-    from planner.simulate.compare import Comparison
-    from planner.simulate.plan import Verification
+    from planner.papers.compare import Comparison
     from planner.workload.arrivals import Arrivals
     from planner.workload.combine import WorkloadSummary
 

@@ -1,0 +1,489 @@
+"""Simulates the pools of a standing fleet and holds its promises against them.
+
+A check asks something else than the prediction did: of other draws of the traffic, which shift copies of a trace otherwise and
+let gateways choose otherwise, and of all requests where the prediction looked at a sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.ask import verify
+from planner.errors import InputError
+from planner.machine.iteration import IterationModel
+from planner.papers.measure import SimulationResult
+from planner.papers.pool import Transfer, simulate
+from planner.papers.presets import PoolEngines
+from planner.papers.traffic import MOST_RUNS, SampledTraffic, Sent, Traffic, seeds_of
+from planner.predict.calls import session_calls
+from planner.predict.methods import find_method
+from planner.predict.methods.occupancy import iteration_times
+from planner.predict.methods.replayed import RUNNING
+from planner.predict.methods.sessions import SessionPool
+from planner.predict.traffic import PoolTraffic
+from planner.promise import GOODPUT
+from planner.question.options import GROWTH
+from planner.shared.record import Record
+from planner.size.alone import sessions_of
+from planner.size.fleet import Fleet
+from planner.size.pool import Pool, traffic_of
+from planner.size.shapes.disaggregated import Disaggregated
+from planner.units import RATE_RULE, is_rate
+from planner.workload.pools import DECODE, FEWEST_REQUESTS, KV, PoolLaw
+from planner.workload.sending import Sending, Surge, paced_clients
+from planner.workload.sessions import Sessions
+from planner.workload.workload import Workload
+
+ERROR = 0.02
+"""Relative standard error of the offered rate that the length of a run with measured bursts is to leave [1]."""
+
+OTHER = 10
+"""Number of the first draw that no prediction takes."""
+
+BY_PYTHON, RUNS_BY_PYTHON = 20_000, 2
+"""Requests of a pool that the reference in Python replays, about, and in how many runs: it takes half a millisecond for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification(Record):
+    """Every promise of a fleet against its simulation.
+
+    Parameters
+    ----------
+    checks
+        One per pool and promise; promises about the whole fleet come last.
+    results
+        Pool name -> its simulation.
+    arrival_rate_per_s
+        Rate of the fleet [1/s].
+    warnings
+        What to know before believing it.
+    """
+
+    checks: tuple[verify.Check, ...]
+    results: Mapping[str, SimulationResult]
+    arrival_rate_per_s: float
+    warnings: tuple[str, ...] = field(default=())
+
+    document: ClassVar[str] = "fleetopt-verification"
+    written: ClassVar[tuple[str, ...]] = ("verdict", "arrival_rate_per_s", "checks", "pools=results", "warnings")
+
+    def __repr__(self) -> str:
+        return f"<Verification: {self.verdict}, {len(self.checks)} promises at {self.arrival_rate_per_s:g} requests/s>"
+
+    @property
+    def verdict(self) -> str:
+        """``fails`` if any promise fails, ``cannot tell`` if any is open, else ``holds``."""
+        verdicts = {c.verdict for c in self.checks}
+        return next((v for v in (verify.FAILS, verify.CANNOT_TELL) if v in verdicts), verify.HOLDS)
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per promise."""
+        return [c.to_dict() for c in self.checks]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a fleet is sent.
+
+    Parameters
+    ----------
+    arrivals
+        ``"auto"`` (a trace's own requests where they are known one by one, else drawn at random), ``"dispersion"`` (drawn with
+        the bursts the workload measured), ``"poisson"``, or ``"paced:N"`` (N clients that send at constant gaps); ``None`` = the
+        plan's ``burst``.
+    trace
+        A workload with time stamps that is replayed in place of the plan's own traffic.
+    growth
+        What a rate above a trace's own stands for: ``users`` (copies shifted in time) or ``use`` (the same requests, faster);
+        ``None`` = as the plan.
+    surge
+        Flash crowds; only their requests are measured.
+    in_flight
+        Requests of all clients under way at most.
+    """
+
+    arrivals: str | None = None
+    trace: Workload | None = None
+    growth: str | None = None
+    surge: Surge | None = None
+    in_flight: float = math.inf
+
+    def __post_init__(self) -> None:
+        if self.growth not in (None, *GROWTH):
+            raise InputError(f"growth must be one of {', '.join(GROWTH)}, got {self.growth!r}")
+        if self.paced is None and self.arrivals not in (None, "auto", "dispersion", "poisson"):
+            known = "auto, dispersion, poisson or paced:N, N clients at constant gaps"
+            raise InputError(f"arrivals: {self.arrivals!r} is not known", f"Use {known}.")
+        if not self.in_flight >= 1.0:
+            raise InputError(f"in_flight must be at least 1, got {self.in_flight!r}")
+
+    @property
+    def paced(self) -> int | None:
+        """Number of paced clients, where that was said."""
+        return paced_clients(self.arrivals or "")
+
+    def beside(self, sending: Sending) -> Sending:
+        """How clients send: what is not stated as a plan has it."""
+        paced = sending.paced if self.arrivals is None and self.trace is None else self.paced
+        return Sending(paced, min(self.in_flight, sending.in_flight), self.surge or sending.surge)
+
+
+class FleetSource:
+    """The requests of every pool of a fleet, and what becomes of them.
+
+    Parameters
+    ----------
+    fleet, workload
+        The fleet and its traffic.
+    rate_per_s
+        Rate of the fleet [1/s].
+    load
+        What it is sent.
+    requests, most
+        Requests of a run that are drawn, and of one that is all there is.
+    """
+
+    def __init__(
+        self, fleet: Fleet, workload: Workload, rate_per_s: float, load: Load, requests: int, most: int
+    ) -> None:
+        self.fleet, self.rate_per_s, self.load, self.requests, self.most = fleet, rate_per_s, load, requests, most
+        asked = fleet.question.traffic
+        bursts = asked.bursts if load.arrivals is None and load.trace is None else load.arrivals in (None, "auto")
+        sending = load.beside(asked.sending)
+        if not sending.ordinary:
+            sending = replace(sending, drawn=not bursts or sending.paced is not None)
+        self.traffic = replace(
+            asked,
+            workload=_other_deal(load.trace or workload),
+            rate_per_s=rate_per_s,
+            bursts=bursts and sending.paced is None,
+            growth=load.growth or asked.growth,
+            sending=sending,
+            cache=asked.cache and load.trace is None,
+        )
+        # every request passes both pools of a pair
+        self.laws = [fleet.law] if isinstance(fleet, Disaggregated) else [pool.law for pool in fleet.pools]
+        if self.traffic.workload is not asked.workload:
+            self.laws = [self._of_other(k) for k in range(len(self.laws))]
+
+    def _of_other(self, k: int) -> PoolLaw:
+        """What of other traffic than the plan's belongs to the k-th pool, the longest to the last."""
+        own, last = self.laws[k], k == len(self.laws) - 1
+        moments = self.traffic.moments(self.fleet.question.inputs.chunk)
+        upper = replace(own.upper, boundary=max(moments.top, own.upper.boundary)) if last else own.upper
+        found = moments.law(own.lower, upper)
+        if found is None:
+            raise InputError(f"replay: no request of the trace belongs to pool {self.fleet.pools[k].name}")
+        return found
+
+    def of(self, k: int, engines: PoolEngines, seeds: Sequence[int], spread: bool = True) -> Traffic:
+        """Traffic of the k-th pool, a draw for each seed.
+
+        Parameters
+        ----------
+        k
+            Which pool.
+        engines
+            Its replicas.
+        seeds
+            Of the runs.
+        spread
+            Whether a part of the replicas may stand for all.
+        """
+        law = self.laws[k]
+        rate = self.rate_per_s * law.share
+        if self.load.arrivals == "dispersion":
+            return self._dispersed(law, rate)
+        traffic = traffic_of(self.traffic, law)
+        if self.load.trace is not None and self.traffic.bursts and not traffic.recorded:
+            self._refuse(k)
+        return laid_traffic(traffic, rate, engines, seeds, self.most if traffic.recorded else self.requests, spread)
+
+    def simulated(
+        self,
+        preset: str | None,
+        program: str,
+        progress: Callable[[str, float], None] | None,
+        k: int,
+        seeds: Sequence[int],
+        quantiles: Sequence[float],
+    ) -> Sequence[SimulationResult]:
+        """The k-th pool, a run for each seed; of a disaggregated fleet both, between which every request moves."""
+        fleet, sending = self.fleet, self.traffic.sending
+        behind: tuple[PoolEngines, Transfer] | None = None
+        if isinstance(fleet, Disaggregated):
+            if preset is not None or sending.in_flight < math.inf:
+                raise InputError(
+                    "preset, in_flight: a prefill and a decode pool have rules of their own and no limit in flight"
+                )
+            engines, sent_to = pair_engines(fleet)
+            behind, pools = (sent_to, fleet.transfer_s), fleet.pools
+            model = fleet.prefill if isinstance(fleet.prefill, SessionPool) else None
+            sessions, share = fleet.question.traffic.sessions, 1.0
+        else:
+            pools = fleet.pools[k : k + 1]
+            engines = sent_to = pool_engines(fleet, pools[0], preset)
+            model, share = sessions_of(pools[0]), self.laws[k].share
+            sessions = None if model is None else self.laws[k].sessions()
+        traffic: Traffic
+        # a trace that is replayed has requests of its own
+        if model is None or sessions is None or self.load.trace is not None:
+            model, traffic = None, self.of(k, sent_to, seeds, spread=behind is None)
+        elif sending.in_flight < math.inf or sending.surge is not None:
+            raise InputError("in_flight, surge: not together with sessions")
+        else:
+            # a session is followed from call to call, whenever the trace had them
+            traffic = session_traffic(sessions, self.rate_per_s * share, self.requests)
+        # what clients of that part of the traffic do, where they do anything but wait
+        rules = fleet.question.clients
+        waits = not rules.stated and math.isinf(sending.in_flight)
+        clients = None if waits else replace(rules, in_flight=max(sending.in_flight * share, 1.0))
+        found = simulate(
+            traffic,
+            engines,
+            behind,
+            seeds=seeds,
+            quantiles=quantiles,
+            clients=clients,
+            cache=None if model is None else model.cache,
+            program=program,
+            helps_at=fleet.helps_at if isinstance(fleet, Disaggregated) else math.inf,
+            progress=None if progress is None else partial(progress, pools[-1].name),
+        )
+        return found[: len(pools)]
+
+    def _dispersed(self, law: PoolLaw, rate: float) -> SampledTraffic:
+        """Drawn with the dispersion of the workload, thinned to the pool's share."""
+        arrivals = self.traffic.workload.arrivals
+        pairs = tuple((w, max(1.0, 1.0 + law.share * (i - 1.0))) for w, i in arrivals.dispersion)
+        # a count with index of dispersion I has the relative variance I / count
+        needed = math.ceil(max((i for _, i in pairs), default=1.0) / ERROR**2)
+        requests = max(self.requests, min(needed, self.most))
+        lengths = law.input_tokens, law.output_tokens, law.weight
+        return SampledTraffic(*lengths, rate, requests, law.cached_share, pairs, surge=self.traffic.sending.surge)
+
+    def _refuse(self, k: int) -> None:
+        """Say why a trace cannot be replayed."""
+        trace = self.traffic.workload.trace()
+        if trace is None:
+            raise InputError(f"{self.traffic.workload.name}: holds no time stamps to replay")
+        if not float(trace.times_s[-1]) > 0.0:
+            raise InputError("replay: all time stamps of the trace are the same")
+        raise InputError(
+            f"replay: fewer than {FEWEST_REQUESTS} requests of the trace belong to pool {self.fleet.pools[k].name}",
+            "Take a longer trace, or --arrivals poisson.",
+        )
+
+
+def _other_deal(workload: Workload) -> Workload:
+    """The same traffic; where its requests are dealt to what is known of them, otherwise than for a prediction."""
+    dealt = workload.trace(deal=1) if workload.recorded is None else None
+    return workload if dealt is None else replace(workload, recorded=dealt)
+
+
+def laid_traffic(
+    traffic: PoolTraffic, rate_per_s: float, engines: PoolEngines, seeds: Sequence[int], most: int, spread: bool = True
+) -> Traffic:
+    """Requests of a pool as predictions take them, of other draws.
+
+    Parameters
+    ----------
+    traffic, rate_per_s
+        The pool's requests, and its rate [1/s].
+    engines
+        Its replicas.
+    seeds
+        Of the runs: each has a draw of its own, of those of a trace's copies evenly from the calmest to the busiest.
+    most
+        Requests of a run, about.
+    spread
+        Whether a part of the replicas may stand for all.
+    """
+    replicas, warm = engines.count, min(engines.slots, RUNNING)
+
+    def sent(seed: int) -> Sent:
+        """Those of one run."""
+        draw = draw_of(traffic.draws(rate_per_s), seeds, seed)
+        count, warmed = (replicas, warm) if spread else (1, warm * replicas)
+        laid = traffic.lay(rate_per_s, count, engines.routing, warm=warmed, most=most, draw=draw)
+        apart = laid.weight is not None and (traffic.recorded or traffic.fleet.sending.surge is not None)
+        served = laid.replicas if spread else replicas
+        return Sent(traffic.requests(laid), laid.span_s, served, apart, traffic.recorded)
+
+    return sent
+
+
+def draw_of(ranked: NDArray[np.int64], seeds: Sequence[int], seed: int) -> int:
+    """Which of the ranked draws a run has; the prediction's own is the one in the middle."""
+    others = np.delete(ranked, ranked.size // 2)
+    place = (seeds.index(seed) + 0.5) / len(seeds)
+    return int(others[int(place * others.size)]) if others.size else OTHER + seed
+
+
+def session_traffic(sessions: Sessions, rate_per_s: float, calls: int) -> Traffic:
+    """Calls of sessions at a rate of calls [1/s], see :func:`planner.predict.calls.session_calls`."""
+
+    def sent(seed: int) -> Sent:
+        """Those of one run."""
+        found = session_calls(sessions, rate_per_s, calls, OTHER + seed)
+        return Sent(found.requests, found.span_s)
+
+    return sent
+
+
+def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEngines:
+    """The replicas of one pool of a fleet, under the rules of the plan's method unless told otherwise."""
+    question, law, option = fleet.question, pool.law, pool.option
+    method = find_method(question.method)
+    rules = ("mixed" if method.shares_budget else "slots") if preset is None else preset
+    slots = pool.setup.slots
+    iteration: IterationModel | tuple[float, ...] = option.profile.iteration
+    chunk: float = option.token_budget
+    if rules == "slots":
+        # the picture of these methods: durations by active slots at the mean context
+        if method.free_prefill:  # where prefill takes iterations and nothing else
+            frozen, context = option.profile.iteration.at_batch(slots), law.mean(KV) / max(law.mean(DECODE), 1e-9)
+            iteration = tuple(frozen.time(n, n * context) for n in range(slots + 1))
+        else:
+            iteration = tuple(iteration_times(law, option.profile.iteration, slots, question.inputs.chunk).tolist())
+        chunk = question.inputs.chunk
+    return PoolEngines(
+        pool.size.replicas * option.copies,
+        iteration,
+        slots,
+        chunk,
+        float(option.kv_tokens(slots)),
+        question.routing.name,
+        request_s=option.profile.request_s if method.shares_budget else 0.0,
+        wake_s=option.profile.wake_s if method.shares_budget else 0.0,
+        shared_prefix=int(option.shared_prefix),
+        image_s=option.image_s,
+        preset=rules,
+        api_overhead_s=0.0 if method.free_prefill else option.profile.api_overhead_s,
+        speculation=option.speculation,
+    )
+
+
+def pair_engines(fleet: Disaggregated) -> tuple[PoolEngines, PoolEngines]:
+    """The replicas of a prefill and of a decode pool; what comes before the engine is before the first."""
+    pools = (fleet.pools[0], fleet.pools[-1])  # one where nobody decodes
+    overhead, routing = pools[0].option.profile.api_overhead_s, fleet.question.routing.name
+    first, second = (
+        PoolEngines(
+            pool.size.replicas * pool.option.copies,
+            pool.option.profile.iteration,
+            pool.setup.slots,
+            kv_tokens=float(pool.setup.kv_tokens),
+            routing=routing,
+            api_overhead_s=overhead,
+            shared_prefix=int(pool.option.shared_prefix),
+            token_budget=fleet.decode_budget,
+        )
+        for pool in pools
+    )
+    return first, second
+
+
+def verify_fleet(
+    fleet: Fleet,
+    workload: Workload,
+    arrival_rate_per_s: float,
+    *,
+    preset: str | None = None,
+    requests: int = 50_000,
+    seeds: int | Sequence[int] = verify.RUNS,
+    max_requests: int = verify.MAX_REQUESTS,
+    load: Load | None = None,
+    program: str = "kernel",
+    progress: Callable[[str, float], None] | None = None,
+) -> Verification:
+    """Simulate every pool of a fleet and judge every promise.
+
+    Parameters
+    ----------
+    fleet, workload
+        The fleet and its traffic.
+    arrival_rate_per_s
+        Rate of the fleet [1/s].
+    preset
+        Engine rules; default those of the plan's method.
+    requests, seeds, max_requests
+        Requests of a run that are drawn; runs per pool, or their seeds; and requests of a pool at most: a trace is sent whole up
+        to as many, and more runs are drawn up to as many while a verdict is open.
+    load
+        What the fleet is sent; default what the plan assumed.
+    program
+        One of :data:`planner.papers.pool.PROGRAMS`; Python replays some :data:`BY_PYTHON` requests, no more.
+    progress
+        Called with (pool name, share of its runs).
+
+    Returns
+    -------
+    Verification
+    """
+    question, load = fleet.question, load or Load()
+    if not is_rate(arrival_rate_per_s):
+        raise InputError(f"rate: {RATE_RULE}, got {arrival_rate_per_s!r}")
+    if min(requests, max_requests) < 1:
+        raise InputError(f"requests: at least 1, got {min(requests, max_requests)}")
+    warnings: list[str] = []
+    if find_method(question.method).free_prefill and preset is None:
+        warnings.append(
+            "simulated as the mgc method pictures the engine, with prefill at no cost in tokens; --preset mixed is a real one"
+        )
+    numbers = seeds_of(seeds)
+    if program == "python" or preset == "policies":
+        numbers = numbers[:RUNS_BY_PYTHON]
+        max_requests = min(max_requests, BY_PYTHON // len(numbers))
+    requests = min(requests, max_requests)
+    source = FleetSource(fleet, workload, arrival_rate_per_s, load, requests, max_requests)
+    runs = partial(source.simulated, preset, program, progress)
+    asked = _asked(fleet, arrival_rate_per_s)
+    # both pools of a pair together
+    groups = [asked] if isinstance(fleet, Disaggregated) else [[pool] for pool in asked]
+    checks: list[verify.Check] = []
+    results: dict[str, SimulationResult] = {}
+    for k, pools in enumerate(groups):
+        found, verdicts = verify.verify_pools(
+            pools, partial(runs, k), numbers, min(max_requests // requests, MOST_RUNS)
+        )
+        checks += verdicts
+        results |= {pool.name: result for pool, result in zip(pools, found, strict=True)}
+    for name, result in results.items():
+        warnings += [f"pool {name}: {w}" for w in result.warnings]
+    return Verification((*checks, *_fleet_wide(fleet, results)), results, arrival_rate_per_s, tuple(warnings))
+
+
+def _asked(fleet: Fleet, rate_per_s: float) -> list[verify.Asked]:
+    """The promises of every pool beside what the closed form predicts of it."""
+    return [
+        verify.Asked(
+            pool.name,
+            [p for p in fleet.own_promises if set(p.limits) <= set(fleet.metrics(k))],
+            {
+                (p.metric, p.quantile): found.prediction.share(p)
+                if p.kind == GOODPUT
+                else found.prediction.value(p.metric, p.quantile)
+                for p in fleet.question.promises.latency
+            },
+        )
+        for k, (pool, found) in enumerate(zip(fleet.pools, fleet.at(rate_per_s), strict=True))
+    ]
+
+
+def _fleet_wide(fleet: Fleet, results: Mapping[str, SimulationResult]) -> Iterator[verify.Check]:
+    """Promises about all requests of the fleet, from the runs of its pools."""
+    shares = [pool.law.share for pool in fleet.pools]
+    stable = all(r.stable for r in results.values())
+    for promise in fleet.shared_promises:
+        estimate = verify.fleet_estimate(list(results.values()), shares, promise)
+        outcome, reason = verify.verdict_on(promise, estimate, stable)
+        yield verify.Check("fleet", promise, None, estimate, outcome, reason)
