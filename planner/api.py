@@ -75,17 +75,17 @@ if TYPE_CHECKING:
     from planner.ask.stability import Stability
     from planner.ask.wait import WaitSettings
     from planner.ask.what_if import Sweep, SweepPoint
-    from planner.autoscale.derive import Autoscaling
     from planner.calibrate.launch import Launch
     from planner.calibrate.result import Calibration, CalibrationSet
     from planner.catalog.price_files import ApiPrice
-    from planner.deploy import Rendered
-    from planner.deploy.acceptance import Acceptance
-    from planner.deploy.replay import Requests
     from planner.errors import CalibrationError, CheckFailedError, FleetOptError
-    from planner.monitor.check import FleetCheck
-    from planner.monitor.measured import Series
-    from planner.monitor.policy import Policy
+    from planner.operate.autoscale.derive import Autoscaling
+    from planner.operate.deploy import Rendered
+    from planner.operate.deploy.acceptance import Acceptance
+    from planner.operate.deploy.replay import Requests
+    from planner.operate.monitor.check import FleetCheck
+    from planner.operate.monitor.measured import Series
+    from planner.operate.monitor.policy import Policy
     from planner.papers.compare import Comparison
     from planner.papers.printed import Reproduction
     from planner.plans import PoolPlan
@@ -1515,8 +1515,8 @@ def deploy(
     Rendered
         Files by name, and what the reader must know.
     """
-    from planner.deploy import find_target
-    from planner.deploy.serving import DeployOptions, serving_of
+    from planner.operate.deploy import find_target
+    from planner.operate.deploy.serving import DeployOptions, serving_of
 
     target, saved = find_target(to), _standing(fleet)
     seconds = None if startup is None else parse_duration(startup, "--startup")
@@ -1530,8 +1530,8 @@ def deploy(
 
 def _scalers(paths: Sequence[str | Path] | None, name: str, pools: Sequence[str]) -> dict[str, Policy]:
     """Rules of files by pool, whatever wrote the objects they scale."""
-    from planner.monitor.names import names_of
-    from planner.monitor.policy import policies_of
+    from planner.operate.monitor.names import names_of
+    from planner.operate.monitor.policy import policies_of
 
     if not paths:
         return {}
@@ -1543,7 +1543,7 @@ def _planned_requests(
     fleet: Plan | str | Path, rate: float | None, requests: int, seconds: float | str
 ) -> tuple[Mapping[str, Any], CompiledQuestion, Requests]:
     """The plan file's content, its question, and the requests it plans with."""
-    from planner.deploy.replay import planned_requests
+    from planner.operate.deploy.replay import planned_requests
 
     if not 1 <= requests <= 1_000_000:
         raise InputError(f"--replay-requests: must lie in [1, 1,000,000], got {requests!r}")
@@ -1588,10 +1588,10 @@ def accept(
         Every promise with its verdict, and what was measured beside what was planned.
     """
     from planner.calibrate.live import Server
-    from planner.deploy.acceptance import accept as judged
-    from planner.deploy.acceptance import read_results
-    from planner.deploy.replay import send
-    from planner.deploy.serving import DeployOptions, serving_of
+    from planner.operate.deploy.acceptance import accept as judged
+    from planner.operate.deploy.acceptance import read_results
+    from planner.operate.deploy.replay import send
+    from planner.operate.deploy.serving import DeployOptions, serving_of
 
     content, question, planned = _planned_requests(fleet, rate, requests, seconds)
     if str(server).startswith(("http://", "https://")):
@@ -1645,10 +1645,10 @@ def acceptance_job(
     Rendered
         The Job, and what it reads.
     """
-    from planner.deploy import find_target
-    from planner.deploy.acceptance import acceptance as job
-    from planner.deploy.kubernetes import to_yaml
-    from planner.deploy.serving import DeployOptions, serving_of
+    from planner.operate.deploy import find_target
+    from planner.operate.deploy.acceptance import acceptance as job
+    from planner.operate.deploy.kubernetes import to_yaml
+    from planner.operate.deploy.serving import DeployOptions, serving_of
 
     content, _, planned = _planned_requests(fleet, None, requests, seconds)
     options = DeployOptions(name, namespace, image=image, api_key_secret=api_key_secret)
@@ -1705,10 +1705,10 @@ def autoscale(
     -------
     Autoscaling
     """
-    from planner.autoscale.derive import Asked, autoscaling
-    from planner.autoscale.objects import guards_of
-    from planner.deploy.serving import Startup, estimated_startup
-    from planner.monitor.names import find_deployed
+    from planner.operate.autoscale.derive import Asked, autoscaling
+    from planner.operate.autoscale.objects import guards_of
+    from planner.operate.deploy.serving import Startup, estimated_startup
+    from planner.operate.monitor.names import find_deployed
     from planner.workload.hours import hourly_rates
 
     saved = _standing(fleet)
@@ -1769,7 +1769,7 @@ def metrics(
     dict
         Metric -> series.
     """
-    from planner.monitor.measured import queries, read_answers, read_server
+    from planner.operate.monitor.measured import queries, read_answers, read_server
 
     place = str(prometheus)
     if not place.startswith(("http://", "https://")):
@@ -1808,7 +1808,7 @@ def check(
     FleetCheck
         What moved, how the promises stand, what the plan would be now.
     """
-    from planner.monitor.check import check_fleet
+    from planner.operate.monitor.check import check_fleet
 
     series = prometheus if isinstance(prometheus, Mapping) else metrics(prometheus, **options)
     saved = _standing(fleet)
@@ -1852,8 +1852,8 @@ def monitoring_rules(
     dict of str to str
         File -> text.
     """
-    from planner.monitor.names import find_deployed
-    from planner.monitor.rules import Watched, monitoring_files
+    from planner.operate.monitor.names import find_deployed
+    from planner.operate.monitor.rules import Watched, monitoring_files
 
     saved = _standing(fleet)
     inputs = saved.inputs()

@@ -222,7 +222,7 @@ def whole_traces(short_traces: None, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def few_paths() -> Iterator[None]:
     """A rule is derived from one path, and what it rests on from a quarter of the requests: for what is true of any rule."""
-    from planner.autoscale import derive, windows
+    from planner.operate.autoscale import derive, windows
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(derive, "PATHS", 1)

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import planner
-from planner.deploy.acceptance import read_results
 from planner.errors import InputError
+from planner.operate.deploy.acceptance import read_results
 from planner.shared.documents import load_document, parse_document, parse_json, parse_yaml, printable, read_text
 from planner.workload.workload import Workload
 

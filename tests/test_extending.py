@@ -91,8 +91,8 @@ KINDS: dict[str, tuple[tuple[Callable[[Path], list[str]], ...], int, str]] = {
         "from planner.papers.policy import find_policy, policy_names; assert 'dummy' in policy_names() and find_policy('dummy')",
     ),
     "target of `deploy`": (
-        (copied("planner/deploy/targets/systemd.py", "planner/deploy/targets/dummy.py"),), 1,
-        "from planner.deploy import find_target, target_names; assert 'dummy' in target_names() and find_target('dummy')",
+        (copied("planner/operate/deploy/targets/systemd.py", "planner/operate/deploy/targets/dummy.py"),), 1,
+        "from planner.operate.deploy import find_target, target_names; assert 'dummy' in target_names() and find_target('dummy')",
     ),
     "export of a plan": (
         (copied("planner/report/exports/plan/vllm.py", "planner/report/exports/plan/dummy.py"),), 1,

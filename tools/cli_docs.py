@@ -12,11 +12,11 @@ from typing import Any
 
 from typer.main import get_command
 
-from planner.autoscale.objects import KINDS
 from planner.cli.completion import TABLE
 from planner.cli.main import app
-from planner.deploy import target_names
 from planner.machine.engines import engines
+from planner.operate.autoscale.objects import KINDS
+from planner.operate.deploy import target_names
 from planner.question.options import OPTIONS
 from planner.report import formats
 from planner.shared.version import __version__

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 import planner as fo
 from planner.ask.schedule import needs_of
-from planner.autoscale.backtest import (
+from planner.operate.autoscale.backtest import (
     Capacity,
     Threshold,
     capacity_of,
@@ -35,8 +35,8 @@ from planner.autoscale.backtest import (
     serving_of,
     threshold_of,
 )
-from planner.autoscale.derive import LLM_D, USUAL, derive_policy
-from planner.autoscale.windows import (
+from planner.operate.autoscale.derive import LLM_D, USUAL, derive_policy
+from planner.operate.autoscale.windows import (
     STEP_S,
     WINDOW_S,
     Signals,
@@ -49,12 +49,12 @@ from planner.autoscale.windows import (
     signals_of,
     swings,
 )
-from planner.monitor.policy import Pace, Policy, Scaler
+from planner.operate.monitor.policy import Pace, Policy, Scaler
 from planner.size.fleet import Fleet
 from planner.size.shapes.disaggregated import Disaggregated
 from planner.workload.hours import hourly_rates
-from tests.autoscale.elastic import WARM_UP_S, Decide, Scaled, simulate_elastic, simulate_elastic_pair
-from tests.monitor.exporter import fleet_of
+from tests.operate.autoscale.elastic import WARM_UP_S, Decide, Scaled, simulate_elastic, simulate_elastic_pair
+from tests.operate.monitor.exporter import fleet_of
 from tools.tables import markdown, write_csv
 
 Floats = NDArray[np.float64]

@@ -21,14 +21,14 @@ import numpy as np
 import yaml
 
 import planner as fo
-from planner.autoscale.backtest import run_policy, serving_of
-from planner.autoscale.objects import Place, render
-from planner.autoscale.windows import STEP_S as path_step
-from planner.autoscale.windows import hourly_path, signals_of, swings
+from planner.operate.autoscale.backtest import run_policy, serving_of
+from planner.operate.autoscale.objects import Place, render
+from planner.operate.autoscale.windows import STEP_S as path_step
+from planner.operate.autoscale.windows import hourly_path, signals_of, swings
 from planner.workload.hours import hourly_rates
-from tests.monitor.exporter import exported, exported_pair, fleet_of
-from tests.monitor.fluid import STEP_S, Course, scraped
-from tests.monitor.promql import Store, fired
+from tests.operate.monitor.exporter import exported, exported_pair, fleet_of
+from tests.operate.monitor.fluid import STEP_S, Course, scraped
+from tests.operate.monitor.promql import Store, fired
 
 PLANS: dict[str, dict[str, Any]] = {
     "azure, p2c": {"workload": "azure", "rate": 60, "slo": 0.5, "tpot": 0.05, "routing": "p2c", "cached_share": 0.5},

@@ -1,7 +1,7 @@
 """A real vLLM on this machine's CPU: calibrated, then its open-loop runs predicted.
 
 Run by hand on a machine that does nothing else (two cores at least: one for the engine, one for the client), with the environment
-that ``python -m tests.deploy.cpu_server DIR`` makes:
+that ``python -m tests.operate.deploy.cpu_server DIR`` makes:
 
     python -m benchmarks.accuracy vllm_cpu run DIR          serve, calibrate (5 minutes), measure, write predicted beside measured
     python -m benchmarks.accuracy vllm_cpu report DIR       write it again from the files (--refit: its points fitted anew)
@@ -35,7 +35,7 @@ from planner.predict.records import Requests as Asked
 from planner.predict.run import replay
 from planner.workload.pools import Lengths
 from planner.workload.sending import Clients
-from tests.deploy.cpu_server import BUDGET, PRIORITIES, QUIET, SLOTS, calibrate, serving
+from tests.operate.deploy.cpu_server import BUDGET, PRIORITIES, QUIET, SLOTS, calibrate, serving
 from tools.tables import write_csv
 
 LENGTHS = ((256, 64), (64, 160))

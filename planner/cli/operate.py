@@ -106,8 +106,8 @@ def autoscale(
 
     Example: fleetopt autoscale plan.yaml --hours servegen-m-small --startup 110s --to keda -o keda.yaml
     """
-    from planner.autoscale import objects
-    from planner.monitor.names import find_deployed
+    from planner.operate.autoscale import objects
+    from planner.operate.monitor.names import find_deployed
 
     deployed = given["deployed"]
     if to is not None and output_format is not None:
@@ -197,7 +197,7 @@ def check(
         )
     series = fo.metrics(prometheus, window=window, selector=selector, api_key=key)
     if save is not None:
-        from planner.monitor.measured import to_file
+        from planner.operate.monitor.measured import to_file
 
         emit(to_file(series), save)
     yield (found := fo.check(plan, series, name=given["name"], policy=given["policy"]))

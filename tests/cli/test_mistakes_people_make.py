@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from planner import api
 from planner.ask import choices, stock
-from planner.autoscale import derive
 from planner.cli.main import app, run
 from planner.errors import InputError
+from planner.operate.autoscale import derive
 from planner.papers import printed as papers
 from planner.question.options import OPTIONS
 

@@ -19,9 +19,9 @@ import planner
 from planner.catalog.load import gpus, models, price_offers
 from planner.catalog.profiles import profile_names
 from planner.cli.main import app
-from planner.deploy import target_names
 from planner.machine.engines import engines
-from planner.monitor.names import DIALECTS
+from planner.operate.deploy import target_names
+from planner.operate.monitor.names import DIALECTS
 from planner.papers.policy import policy_names
 from planner.papers.printed import PAPERS, reproduce
 from planner.promise import PROMISE_METRICS

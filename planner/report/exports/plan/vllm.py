@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from planner.deploy.serving import DeployOptions, serving_of
+from planner.operate.deploy.serving import DeployOptions, serving_of
 from planner.plans import Plan
 from planner.question.files import question_of
 

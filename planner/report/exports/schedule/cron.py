@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.ask.schedule import Schedule, ScheduledPool, cron_time
-from planner.deploy.serving import object_name
+from planner.operate.deploy.serving import object_name
 from planner.units import HOUR_S
 
 

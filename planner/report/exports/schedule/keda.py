@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from planner.ask.schedule import Schedule, ScheduledPool, cron_spans
-from planner.deploy.kubernetes import cron_trigger, scaled_object
-from planner.deploy.serving import object_name
+from planner.operate.deploy.kubernetes import cron_trigger, scaled_object
+from planner.operate.deploy.serving import object_name
 
 
 def render(schedule: Schedule) -> str:

@@ -1,0 +1,412 @@
+"""A rule for a pool: aimed below the threshold by what traffic grows while a replica starts, tried on the path of the rates."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import ClassVar
+
+import numpy as np
+
+from planner.ask.schedule import needs_of
+from planner.catalog.load import gpu as find_gpu
+from planner.operate.autoscale import backtest
+from planner.operate.autoscale.windows import (
+    STEP_S,
+    Floats,
+    PeakPrefill,
+    Signals,
+    hourly_path,
+    peak_prefill,
+    signals_of,
+    swings,
+)
+from planner.operate.deploy.serving import Startup
+from planner.operate.monitor.policy import TOLERANCE, Pace, Policy, written
+from planner.shared.notebook import InNotebooks
+from planner.shared.record import Record
+from planner.size.alone import sessions_of
+from planner.size.fleet import Fleet
+from planner.size.pool import Pool
+from planner.size.shapes.disaggregated import Disaggregated
+from planner.units import DAY_S, format_count, format_duration, format_percent, format_share
+
+HEADROOMS = (*(0.2 + 0.025 * k for k in range(53)), 1.6, 1.8, 2.0)
+"""Thresholds over what a rule aims at that are tried, ascending [1]."""
+
+DOWN_WINDOWS_S = (60.0, 120.0, 300.0, 600.0)
+RATE_WINDOWS_S = (60.0, 120.0, 180.0, 300.0, 600.0)
+"""Stabilization before scaling down, and windows of the rates, that are tried [s]."""
+
+WANTED, LATE = 0.99, 0.6
+"""Share of the windows a derived rule is expected to keep on the paths it is derived from: two or more of the 24 of two hours are
+then broken in one case of forty, though 95% are promised. And of the requests that may be late over the whole period, the share
+that is expected to be [1]."""
+
+ALIKE = 1.01
+"""Rules up to this many times as dear as the cheapest are alike [1]."""
+
+FINE = 0.0
+"""Change that a derived rule ignores [1]; Kubernetes before 1.35 ignores 10% whatever it says."""
+
+USUAL = 0.7
+"""The fixed share of the capacity that a derived rule is compared with [1]."""
+
+LLM_D = ({"saturation": 0.7, "in_flight": 16.0}, TOLERANCE, 300.0, 300.0)
+"""What llm-d's guide for KEDA ships: the saturation of the pool, a maximum that is not multiplied by its replicas, and requests in
+flight; up and down within 300 s of stabilization, at most twice as many in 15 s."""
+
+PATHS = 3
+"""Paths of swings about the hours that a rule is derived from."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolScaler(Record):
+    """One pool's scaler.
+
+    Parameters
+    ----------
+    pool
+        Name.
+    threshold
+        From where on its promises break.
+    policy
+        The rule.
+    headroom
+        Room between what the rule aims at and the threshold [1].
+    startup
+        From starting a replica until it serves.
+    outcomes
+        Over the path: the rule, the plan held flat, the schedule, a scaler that knows the future, the plan's fleet at the
+        busiest hour, a fixed 70% of capacity, llm-d's defaults, and the user's own rule where there is one.
+    usd_per_replica_hour
+        Cost of a replica [USD/hour].
+    planned
+        Replicas of the plan, spares included.
+    guards
+        Metric -> value of a replica beyond which it needs help, of every metric that is seen.
+    peak
+        Prompt tokens a replica works off.
+    judged
+        What share of what is promised, in words.
+    clock
+        Replicas held by the hour whatever the metrics say, spares included; empty = none.
+    nodes
+        Nodes that a replica spans.
+    role
+        ``both``, or ``prefill`` or ``decode`` where these are pools of their own.
+    cold
+        What unloading it while nobody asks does; ``None`` = it never is.
+    """
+
+    pool: str
+    threshold: backtest.Threshold
+    policy: Policy
+    headroom: float
+    startup: Startup
+    outcomes: tuple[backtest.Outcome, ...]
+    usd_per_replica_hour: float
+    planned: int
+    guards: Mapping[str, float]
+    peak: PeakPrefill
+    judged: str
+    clock: tuple[int, ...] = ()
+    nodes: int = 1
+    role: str = "both"
+    cold: backtest.Cold | None = None
+
+    written: ClassVar[tuple[str, ...]] = (
+        *("name=pool", "threshold", "headroom", "startup_s=startup.seconds", "clock_replicas=clock"),
+        *("planned_replicas=planned", "guards", "peak_prefill=peak", "policy", "cold"),
+    )
+
+    def lines(self) -> list[str]:
+        """In words."""
+        t, perfect = self.threshold, next(o for o in self.outcomes if o.name == "perfect")
+        reached = "the utilization cap is reached" if t.binding == backtest.UTILIZATION else f"{t.binding} breaks"
+        aims = f"{format_percent(abs(self.headroom))} {'above' if self.headroom < 0 else 'below'} it"
+        told = [
+            f"{self.pool}: {reached} at {format_count(t.requests_per_s)} requests/s per replica ({t.running:.3g} running, "
+            f"{format_percent(t.kv_usage)} of the KV cache, load {format_percent(t.load)}); the rule aims {aims}"
+        ]
+        told += [
+            f"{self.pool}, {o.name}: {format_share(o.attained)} of {self.judged}, {o.replica_hours:,.0f} replica-hours "
+            f"({o.replica_hours / perfect.replica_hours:.2f} of a perfect scaler's), {o.starts:,} starts"
+            for o in self.outcomes
+        ]
+        return told if self.cold is None else [*told, f"{self.pool}: {self.cold.told()}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Autoscaling(InNotebooks):
+    """Scalers of a fleet.
+
+    Parameters
+    ----------
+    model
+        What the fleet serves, by its repository or name.
+    prefix
+        Objects of the fleet are called ``prefix-pool``.
+    source
+        Where the path of the rates is from.
+    pools
+        The pools.
+    engine
+        Whose metrics its objects ask for; ``None`` = the default engine's.
+    rates_per_s
+        Of the fleet: ``mean``, ``busiest_hour`` and ``busiest_five_minutes`` of the path [1/s].
+    notes
+        Worth knowing.
+    """
+
+    model: str
+    prefix: str
+    source: str
+    pools: tuple[PoolScaler, ...]
+    engine: str | None = None
+    rates_per_s: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    document: ClassVar[str] = "fleetopt-autoscaling"
+    written: ClassVar[tuple[str, ...]] = ("path=source", "rates_per_s", "pools", "rows=to_rows", "notes")
+
+    def __repr__(self) -> str:
+        return f"<Autoscaling: {', '.join(f'{p.pool} {p.policy.least}..{p.policy.most}' for p in self.pools)}>"
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per pool and scaler."""
+        return [
+            {
+                "pool": p.pool,
+                "scaler": o.name,
+                "attained": o.attained,
+                "replica_hours": o.replica_hours,
+                "cost_usd": o.replica_hours * p.usd_per_replica_hour,
+                "most_replicas": o.most,
+                "starts": o.starts,
+                **{f"threshold_{n}": getattr(p.threshold, n) for n in ("requests_per_s", "running", "kv_usage")},
+            }
+            for p in self.pools
+            for o in p.outcomes
+        ]
+
+
+def wanted_of(capacity: backtest.Capacity) -> float:
+    """Share of the windows or requests that a derived rule is expected to keep on the paths it is derived from [1]."""
+    return WANTED if capacity.windows_s else 1.0 - LATE * (1.0 - capacity.promised)
+
+
+def derive_policy(
+    capacity: backtest.Capacity,
+    paths: Sequence[Floats],
+    startup_s: float,
+    signals: Signals,
+    guards: Sequence[str] = ("running",),
+) -> tuple[Policy, float]:
+    """The cheapest rule that keeps the promise as :func:`wanted_of` says on the paths, and its headroom.
+
+    The rule aims at requests per replica, with guards on what the rate does not tell: longer requests, slower engines. Of rules
+    within a hundredth of the cheapest, what is drained counted, the one that starts the fewest replicas; where no rule keeps as
+    much as is wanted, the one that keeps most.
+    """
+    aim, start = _line(capacity, paths)
+    lowest = min(float(p.min()) for p in paths) / capacity.windows.factor
+    least = min(capacity.needed(lowest), capacity.most)
+    wanted = wanted_of(capacity)
+    rules: list[tuple[float, float, int, Policy, float]] = []
+    for down, window in product(DOWN_WINDOWS_S, RATE_WINDOWS_S):
+
+        def tried(headroom: float, down: float = down, window: float = window) -> tuple[float, float, int, Policy]:
+            target, offset = written(aim / headroom), float(f"{start / headroom:.6g}")
+            policy = Policy({"requests": target}, least, capacity.most, FINE, 0.0, down, window, offset)
+            drain_s = signals.at("in_flight", aimed_at(policy)) / aimed_at(policy)
+            done = [
+                backtest.outcome("", p, backtest.fast_counts(policy, p), capacity, startup_s, drain_s) for p in paths
+            ]
+            cost = math.fsum(o.replica_hours for o in done)
+            return float(np.mean([o.attained for o in done])), cost, sum(o.starts for o in done), policy
+
+        # a lower aim keeps more windows and costs more: the highest that keeps as many as wanted
+        at = bisect_left(HEADROOMS, True, key=lambda headroom: tried(headroom)[0] >= wanted)
+        headroom = HEADROOMS[min(at, len(HEADROOMS) - 1)]
+        rules.append((*tried(headroom), headroom))
+    most = max(attained for attained, *_ in rules)
+    enough = [rule for rule in rules if rule[0] >= min(wanted, most)]
+    cheapest = min(cost for _, cost, *_ in enough)
+    *_, policy, headroom = min((r for r in enough if r[1] <= ALIKE * cheapest), key=lambda r: (r[2], r[1]))
+    found = guard_values(policy, signals)
+    targets = {"requests": policy.targets["requests"], **{name: found[name] for name in guards}}
+    return replace(policy, targets=targets), headroom - 1.0
+
+
+def aimed_at(policy: Policy) -> float:
+    """The most requests/s that a rule leaves to one replica of the largest pool [1/s]."""
+    return policy.targets["requests"] - policy.offset_per_s / policy.most
+
+
+def guard_values(policy: Policy, signals: Signals) -> dict[str, float]:
+    """Values of a replica beyond which more is asked for, whatever the rate says, by metric; in a gateway's queue at least one."""
+    aim = aimed_at(policy)
+    found = {name: written(signals.guard(name, aim)) for name in signals.seen}
+    return found | {"queued": written(max(1.0, signals.guard("waiting", aim)))}
+
+
+def _line(capacity: backtest.Capacity, paths: Sequence[Floats]) -> tuple[float, float]:
+    """Requests of one replica more, and the offset, of the line through what the numbers of replicas on the paths may get.
+
+    Spares are on the line: n replicas, k of them spare, get what n - k may.
+    """
+    needs = [capacity.needed(float(r)) for p in paths for r in np.quantile(p, (0.02, 0.98))]
+    numbers = np.arange(min(needs), max(max(needs), min(needs) + 1) + 1, dtype=float)
+    rates = np.array([capacity.rate_per_s(max(n - capacity.spares, 0.5)) for n in numbers])
+    slope, start = np.polyfit(numbers, rates, 1)
+    return float(slope), float(max(0.0, -start))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of scalers beyond the plan.
+
+    Parameters
+    ----------
+    model, prefix
+        See :class:`Autoscaling`.
+    own
+        Pool -> a rule to be judged beside.
+    clock
+        Whether every hour holds what the schedule has for it, started ahead, beside the rule.
+    guards
+        What is watched beside requests/s.
+    idle_s
+        Without requests for so long no replica is kept [s]; ``None`` = the fewest always are.
+    """
+
+    model: str
+    prefix: str = "fleetopt"
+    own: Mapping[str, Policy] = field(default_factory=dict)
+    clock: bool = False
+    guards: tuple[str, ...] = ("running",)
+    idle_s: float | None = None
+
+
+def autoscaling(
+    fleet: Fleet, rates_per_s: Sequence[float], source: str, startup: Callable[[Pool], Startup], asked: Asked
+) -> Autoscaling:
+    """Scalers of every pool, derived from some paths about the hours and tried on another.
+
+    Parameters
+    ----------
+    fleet
+        The plan's fleet.
+    rates_per_s
+        Mean rate of the fleet in every hour of a day or a week [1/s].
+    source
+        Where they are from.
+    startup
+        Of a pool's replicas.
+    asked
+        What else is asked.
+    """
+    day, arrivals = hourly_path(rates_per_s), fleet.question.traffic.arrivals
+    # the sizer is asked, as schedule and plan ask it
+    needs = needs_of(fleet, rates_per_s)
+    found, most = [], 0.0
+    for k, pool in enumerate(fleet.pools):
+        draws = [np.random.Generator(np.random.PCG64([1, k, j])) for j in range(PATHS + 1)]
+        paths = [pool.law.share * swings(day, arrivals, rng) for rng in draws]
+        most = max(most, backtest.window_mean(paths[-1]) / pool.law.share)
+        hours = tuple(pool.option.price.bought(needs[rate][k]) for rate in rates_per_s)
+        found.append(_scaler(fleet, k, paths, hours, startup(pool), asked))
+    mean = math.fsum(rates_per_s) / len(rates_per_s)
+    told = {"mean": mean, "busiest_hour": max(rates_per_s), "busiest_five_minutes": most}
+    notes = [_rates_told(told), found[0].startup.told, *_path_told(fleet, source)]
+    engine = fleet.pools[0].option.profile.engine
+    return Autoscaling(asked.model, asked.prefix, source, tuple(found), engine, told, tuple(notes))
+
+
+def _rates_told(rates_per_s: Mapping[str, float]) -> str:
+    """Which rate each number is for."""
+    mean, hour, window = (format_count(rates_per_s[k]) for k in ("mean", "busiest_hour", "busiest_five_minutes"))
+    return (
+        f"rates: schedule and static have what plan buys for every hour and the busiest ({hour} requests/s); the rule and a "
+        f"perfect scaler follow shorter windows, the busiest five minutes having {window}/s; the mean of the hours is {mean}/s"
+    )
+
+
+def _path_told(fleet: Fleet, source: str) -> Iterator[str]:
+    """Where the path is from, and what it does not know."""
+    arrivals = fleet.question.traffic.arrivals
+    measured = arrivals is not None and bool(arrivals.dispersion)
+    swings_told = "with the swings of the measured arrivals" if measured else "without swings (no arrivals measured)"
+    yield f"path: {source}, {swings_told}"
+    if fleet.linked and sessions_of(fleet.pools[0]) is not None:
+        yield "windows of pools whose prompts come back are taken to break where the promises about all requests do"
+
+
+def most_in_stock(fleet: Fleet, pool: Pool) -> float:
+    """Replicas of a pool that the inventory holds where all pools on its GPU grow as one; inf without an inventory of it."""
+    stock = {find_gpu(name).name: count for name, count in fleet.question.inputs.inventory.items()}
+    if pool.option.gpu.name not in stock:
+        return math.inf
+    same = [p for p in fleet.pools if p.option.gpu.name == pool.option.gpu.name]
+    taken = sum(p.bought * p.option.price.gpus_per_replica for p in same)
+    return max(pool.bought, math.floor(pool.bought * stock[pool.option.gpu.name] / taken + 1e-9))
+
+
+def _scaler(
+    fleet: Fleet, k: int, paths: Sequence[Floats], hours: tuple[int, ...], begin: Startup, asked: Asked
+) -> PoolScaler:
+    """The scaler of the k-th pool: derived from all paths but the last, tried on that."""
+    pool, path = fleet.pools[k], paths[-1]
+    peak = float(max(p.max() for p in paths))
+    most = max(2 * pool.bought, math.ceil(1.5 * pool.bought * peak / max(pool.rate_per_s, 1e-9)))
+    capacity = backtest.capacity_of(fleet, k, most=most)
+    most = min(capacity.most, max(capacity.needed(1.25 * peak), 2))
+    capacity = replace(capacity, most=int(min(most, most_in_stock(fleet, pool))))
+    threshold, velocity = backtest.threshold_of(fleet, k, capacity), peak_prefill(pool)
+    signals = signals_of(fleet, k, velocity)
+    # a step of fifteen seconds over a week is many: rules are derived from a day of it
+    short = [p[: round(DAY_S / STEP_S)] for p in paths[:-1]]
+    policy, headroom = derive_policy(capacity, short, begin.seconds, signals, asked.guards)
+    policy = replace(policy, idle_s=asked.idle_s)
+    tokens = math.fsum(fleet.work_tokens(k))
+    held = backtest.clock_counts(hours, path.size, begin.seconds)
+    flat = Policy(
+        LLM_D[0], policy.least, capacity.most, *LLM_D[1:], flat=frozenset({"saturation"}), up=Pace(((100.0, 15.0),))
+    )
+    usual = Policy({"requests": USUAL * pool.model.capacity_per_s}, policy.least, capacity.most)
+    alone = backtest.run_policy(policy, path, begin.seconds, signals)
+    courses = {
+        "derived": alone,
+        **({"derived, with the clock": np.maximum(alone, held)} if asked.clock else {}),
+        "this plan, held flat": np.full(path.size, pool.bought),
+        "schedule": held,
+        "perfect": backtest.perfect_counts(path, capacity, begin.seconds),
+        "static": np.full(path.size, max(hours)),
+        "70% of capacity": backtest.run_policy(usual, path, begin.seconds, signals),
+        "llm-d's defaults": backtest.run_policy(flat, path, begin.seconds, signals),
+    }
+    if (own := asked.own.get(pool.name)) is not None:
+        courses["yours"] = backtest.run_policy(own, path, begin.seconds, signals, tokens)
+    drain_s = signals.at("in_flight", aimed_at(policy)) / aimed_at(policy)
+    judged = f"windows of {format_duration(capacity.window_s)}" if capacity.windows_s else "requests"
+    return PoolScaler(
+        pool.name,
+        threshold,
+        policy,
+        headroom,
+        begin,
+        tuple(backtest.outcome(name, path, paid, capacity, begin.seconds, drain_s) for name, paid in courses.items()),
+        pool.option.price.cost_usd_per_hour(pool.bought) / pool.bought,
+        pool.bought,
+        guard_values(policy, signals),
+        velocity,
+        f"{judged} within the promise",
+        hours if asked.clock else (),
+        pool.option.gpu.nodes(pool.option.parallel.gpus),
+        ("prefill", "decode")[k] if isinstance(fleet, Disaggregated) else "both",
+        None if asked.idle_s is None else backtest.cold_of(path, asked.idle_s, begin.seconds, fleet.promises.latency),
+    )

@@ -1,0 +1,327 @@
+"""A plan as Prometheus rules and a Grafana dashboard: what it predicts, and from where on its promises are in danger."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.errors import refuse_unknown
+from planner.machine.engines import DEFAULT_ENGINE, engine
+from planner.operate.deploy.kubernetes import dump
+from planner.operate.deploy.serving import estimated_startup
+from planner.operate.monitor.check import BLIND_IMBALANCE, FEW_IN_FLIGHT
+from planner.operate.monitor.names import Names, dialect_of_engine, pods_of
+from planner.operate.monitor.policy import Policy
+from planner.promise import MEAN, Promise
+from planner.shared.templates import templates
+from planner.size.fleet import Fleet
+from planner.size.pool import Pool
+
+_filled: Callable[..., dict[str, Any]] = templates(__file__)
+
+ANY_CHOSEN = "$namespace"
+"""The namespaces that are chosen on a dashboard."""
+
+SHORT, LONG = "5m", "30m"
+"""Windows of rates and latencies, and of mean lengths."""
+
+LONGER = 1.1
+"""Mean lengths this many times the planned ones are told of [1]."""
+
+BURNS = (("1h", "5m", 14.4, "2m", "critical"), ("6h", "30m", 6.0, "15m", "warning"))
+"""A promise is burning where over the long and the short window this many times the allowed share of requests are late: 2% of
+what a month allows in an hour, 5% in six hours (The Site Reliability Workbook, chapter 5, table 5-8)."""
+
+MOST_LATE = 0.5
+"""Where so many times the allowed share would be more than this part of all requests, that part is enough [1]."""
+
+FEWEST = 0.2
+"""Requests/s below which a window of five minutes says nothing of a quantile: 60 of them [1/s]."""
+
+SETTLED_S = 300.0
+"""What a scaler may take beyond the start-up of a replica until there is what it wants [s]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Whose series the rules are about.
+
+    Parameters
+    ----------
+    prefix
+        Objects of the fleet are called ``prefix-pool``.
+    selector
+        Further label matchers, without braces.
+    deployed
+        The target of ``fleetopt deploy`` that wrote it: pods are told apart by their names there; empty = by the name of the pool's
+        object, where there are several.
+    model
+        Name under which the model is served; empty = not asked for.
+    namespace
+        Of its pods; ``None`` = not asked for.
+    scalers
+        Pool -> the rule that scales it.
+    """
+
+    prefix: str = "fleetopt"
+    selector: str = ""
+    deployed: str = ""
+    model: str = ""
+    namespace: str | None = None
+    scalers: Mapping[str, Policy] = field(default_factory=dict)
+
+
+def rule_groups(fleet: Fleet, watched: Watched) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
+    """Groups of recording and alert rules, panels of a dashboard, and what no rule can see.
+
+    Parameters
+    ----------
+    fleet
+        The plan's fleet.
+    watched
+        Whose series they are about.
+    """
+    # the rate up to which the promises hold, at the planned mix
+    most = fleet.headroom()
+    groups: list[dict[str, Any]] = []
+    panels: list[dict[str, Any]] = []
+    for k, pool in enumerate(fleet.pools):
+        told = _Told(fleet, k, watched, most)
+        rules = [*told.recorded(), *told.alerts()]
+        groups.append({"name": f"{watched.prefix}-{pool.name.replace(' ', '-')}", "interval": "30s", "rules": rules})
+        panels += told.panels()
+    seen = {metric for k in range(len(fleet.pools)) for metric in fleet.seen_in(k)}
+    unseen = [p.label for p in fleet.promises.parts if p.metric not in seen]
+    head = ["names of metrics are those of " + dialect_of_engine(fleet.pools[0].option.profile.engine).name]
+    if unseen:
+        head.append(f"{', '.join(unseen)}: no engine of this fleet sees a request from first to last, the gateway does")
+    return groups, panels, head
+
+
+class _Told:
+    """Rules and panels of one pool."""
+
+    def __init__(self, fleet: Fleet, k: int, watched: Watched, most: float) -> None:
+        self.fleet, self.k, self.pool, self.most = fleet, k, fleet.pools[k], most
+        self.scaler = watched.scalers.get(self.pool.name)
+        self.own = {"fleet": watched.prefix, "pool": self.pool.name}
+        dialect = dialect_of_engine(fleet.pools[0].option.profile.engine)
+        role = self.pool.name if fleet.linked else "both"
+        nodes = self.pool.option.gpu.nodes(self.pool.option.parallel.gpus)
+        matchers = {"namespace": f'="{watched.namespace}"'} if watched.namespace else {}
+        if watched.model:
+            matchers[dialect.model_label] = f'="{watched.model}"'
+        if watched.deployed or len(fleet.pools) > 1:
+            pods = pods_of(watched.deployed or "k8s", watched.prefix, self.pool.name, role, nodes)
+            matchers["pod"] = f'=~"{pods}"'
+        self.names = Names(dialect, matchers, watched.selector, by="namespace")
+        self.promises = [p for p in fleet.promises.parts if p.metric in fleet.seen_in(k)]
+
+    def filled(self, template: str, **values: object) -> Any:
+        """A template with what is known of the pool, and further values."""
+        pool = {"pool": self.pool.name, "own": self.own, "inside": self.inside(), "over": LONG}
+        return _filled(template, **pool | {"there": self.inside(namespace=ANY_CHOSEN)} | values)
+
+    def inside(self, namespace: str = "", **labels: str) -> str:
+        """Labels that pick a recorded series of the pool."""
+        told = [f'{k}="{v}"' for k, v in {**self.own, **labels}.items()]
+        return ",".join([*told, *([f'namespace=~"{namespace}"'] if namespace else [])])
+
+    def lengths(self) -> list[tuple[float, str]]:
+        """Mean lengths that the pool works on [tokens]."""
+        both = zip(self.fleet.work_tokens(self.k), ("input_tokens", "output_tokens"), strict=True)
+        return [(mean, quantity) for mean, quantity in both if mean > 0.0]
+
+    def wanted(self) -> str | None:
+        """Replicas that the pool's scaler wants for the traffic there is; ``None`` without one that engines can tell of."""
+        scaler, names = self.scaler, self.names
+        if scaler is None:
+            return None
+        window = f"{scaler.rate_window_s:.0f}s"
+        in_flight = " + ".join(f"avg_over_time({names.gauge(q)}[{window}])" for q in ("running", "waiting"))
+        plus = f" + {scaler.offset_per_s:.6g}" if scaler.offset_per_s else ""
+        known = {
+            "requests": names.rate("requests", window) + plus,
+            "running": names.over("sum", f"avg_over_time({names.gauge('running')}[{window}])"),
+            "in_flight": names.over("sum", in_flight),
+        }
+        watched = next((name for name in known if name in scaler.targets), None)
+        if watched is None:
+            return None
+        asked = f"ceil(({known[watched]}) / {scaler.targets[watched]:.10g})"
+        return f"clamp_max(clamp_min({asked}, {scaler.least}), {scaler.most})"
+
+    def recorded(self) -> Iterator[dict[str, Any]]:
+        """Recording rules: its rate, replicas, load, quantiles, and the share of requests that are late."""
+        names, wanted = self.names, self.wanted()
+        gauges = {quantity: names.gauge(quantity) for quantity in ("running", "waiting", "kv_usage")}
+        scaler = self.filled("scaler", wanted=wanted) if wanted is not None else []
+        yield from self.filled("recorded", requests=names.rate("requests", SHORT), scaler=scaler, **gauges)
+        for _, quantity in self.lengths():
+            yield from self.filled("length", quantity=quantity, mean=names.mean(quantity, LONG))
+        for promise in self.promises:
+            windows = sorted({w for burn in BURNS for w in burn[:2]}) if promise.quantile != MEAN else ()
+            shares = ((_late(promise, w), names.late(promise.metric, promise.limit_s, w)) for w in windows)
+            late = [
+                self.filled("late", share=share, expression=expression, limit=f"{promise.limit_s:.10g}")
+                for share, expression in shares
+                if expression is not None
+            ]
+            value = names.quantile(promise.metric, promise.quantile, SHORT)
+            yield from self.filled("promise", **_quantile(promise), value=value, late=late)
+
+    def alerts(self) -> Iterator[dict[str, Any]]:
+        """Alerts: burning promises, traffic and load beyond the plan, missing replicas, longer requests, blind routing."""
+        for promise in self.promises:
+            for long, short, factor, wait, severity in BURNS:
+                burning = self._burning(promise, long, short, factor)
+                told = {"wait": wait, "severity": severity, "promise": promise.told, "label": promise.label}
+                yield self.filled("PromiseBurning", burning=burning, **told)
+        yield from self._of_traffic()
+        for mean, quantity in self.lengths():
+            told = {"what": quantity.replace("_", " "), "planned": f"{mean:.4g}"}
+            yield self.filled("RequestsLonger", quantity=quantity, most=f"{LONGER * mean:.6g}", **told)
+        running = _running_at(self.fleet, self.pool, 1.0)
+        if self.fleet.question.routing.least and self.pool.bought > 1 and running > FEW_IN_FLIGHT:
+            yield self.filled("RoutingBlind", most=f"{BLIND_IMBALANCE:g}")
+
+    def _burning(self, promise: Promise, long: str, short: str, factor: float) -> str:
+        """Where a promise burns over both windows; by its quantile where the bounds of the server's histogram are not known."""
+        enough = f"fleetopt:requests:rate5m{{{self.inside()}}} > {FEWEST:g}"
+        if promise.quantile == MEAN or self.names.late(promise.metric, promise.limit_s, short) is None:
+            of = _quantile(promise)
+            value = f"fleetopt:{of['quantile']}{{{self.inside(quantile=of['level'])}}}"
+            return f"min_over_time({value}[{short}]) > {promise.limit_s:.6g} and ignoring(quantile) {enough}"
+        inside = self.inside(limit=f"{promise.limit_s:.10g}")
+        late = min(factor * (1.0 - promise.quantile), MOST_LATE)
+        both = (f"fleetopt:{_late(promise, window)}{{{inside}}} > {late:.6g}" for window in (long, short))
+        return f"{' and '.join(both)} and ignoring(limit) {enough}"
+
+    def _of_traffic(self) -> Iterator[dict[str, Any]]:
+        """More than the plan is for, and fewer replicas than there should be."""
+        pool, scaler = self.pool, self.scaler
+        if scaler is None or self.wanted() is None:
+            rate, busy = self.most * pool.rate_per_s, _running_at(self.fleet, pool, self.most)
+            yield self.filled("TrafficBeyondPlan", most=f"{rate:.6g}", told=f"{rate:.4g}")
+            if math.isfinite(busy):
+                yield self.filled("ReplicasBusierThanPlanned", most=f"{busy:.6g}", told=f"{busy:.4g}")
+            yield self.filled("ReplicaMissing", bought=pool.bought)
+            return
+        started = math.ceil((estimated_startup(pool.option.model, cached=False).seconds + SETTLED_S) / 60.0)
+        yield self.filled("ReplicaMissing of a scaler", started=f"{started}m")
+        yield self.filled("ScalerAtItsMost", most=scaler.most)
+
+    def panels(self) -> list[dict[str, Any]]:
+        """Panels, each with the limit that the plan or the scaler sets."""
+        scaler, busy = self.scaler, _running_at(self.fleet, self.pool, self.most)
+        targets = {} if scaler is None else scaler.targets
+        each, promises, lengths = [], [], []
+        if scaler is not None and "requests" in targets:
+            plus = f"{scaler.offset_per_s:.6g}"
+            each = self.filled("panel of a scaler", plus=plus, limit=targets["requests"])
+        for promise in self.promises:
+            of = _quantile(promise)
+            there = self.inside(namespace=ANY_CHOSEN, quantile=of["level"])
+            told = {"label": promise.label, "limit": promise.limit_s, "quantile": of["quantile"]}
+            promises += self.filled("panel of a promise", there=there, **told)
+        for mean, quantity in self.lengths():
+            what = quantity.replace("_", " ")
+            lengths += self.filled("panel of a length", what=what, quantity=quantity, limit=LONGER * mean)
+        panels = self.filled(
+            "panels",
+            each=each,
+            promises=promises,
+            lengths=lengths,
+            rate=None if scaler else self.most * self.pool.rate_per_s,
+            running=targets.get("running", busy),
+            wanted=[f"fleetopt:replicas:wanted{{{self.inside(namespace=ANY_CHOSEN)}}}"] if self.wanted() else [],
+            most=float(scaler.most) if scaler else None,
+        )
+        return [_panel(**panel) for panel in panels]
+
+
+def _quantile(promise: Promise) -> dict[str, str]:
+    """The recorded series of a promise's quantile, and its level."""
+    return {"quantile": f"{promise.metric.removesuffix('_s')}_seconds:quantile5m", "level": f"{promise.quantile:.10g}"}
+
+
+def _late(promise: Promise, window: str) -> str:
+    """The recorded series of the share of requests beyond a promise's limit."""
+    return f"{promise.metric.removesuffix('_s')}_late:ratio{window}"
+
+
+def _running_at(fleet: Fleet, pool: Pool, factor: float) -> float:
+    """Mean requests a replica runs at that many times the planned rate."""
+    rate, replicas = factor * pool.rate_per_s, pool.size.replicas
+    if rate >= replicas * pool.model.capacity_per_s:
+        return math.inf
+    return pool.model.predict(rate, replicas, fleet.levels).mean_running
+
+
+def _panel(title: str, of: Sequence[str], unit: str, limit: float | None = None) -> dict[str, Any]:
+    """What a picture is filled with, with a line where the limit is."""
+    steps: list[Mapping[str, Any]] = [{"color": "green", "value": None}]
+    if limit is not None and math.isfinite(limit):
+        steps.append({"color": "red", "value": round(limit, 6)})
+    targets = [
+        {"refId": chr(ord("A") + k), "expr": expression, "legendFormat": "{{__name__}} {{namespace}}"}
+        for k, expression in enumerate(of)
+    ]
+    return {"title": title, "targets": targets, "unit": unit, "steps": steps}
+
+
+def dashboard(prefix: str, panels: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A Grafana dashboard of the panels, for the namespaces that are chosen."""
+    placed = [_filled("panel", **panel, number=k + 1, x=8 * (k % 3), y=8 * (k // 3)) for k, panel in enumerate(panels)]
+    return _filled("dashboard", prefix=prefix, panels=placed)
+
+
+KINDS = ("files", "kubernetes")
+"""What rules are written as."""
+
+SCRAPED = ("k8s", "llm-d")
+"""Targets whose pods nobody else scrapes: KServe and Dynamo bring monitors of their own."""
+
+INTERVAL = "15s"
+"""Between two looks at a pod: a scaler's rates need several in their window."""
+
+
+def monitoring_files(fleet: Fleet, watched: Watched, to: str = "files") -> dict[str, str]:
+    """File -> text.
+
+    Parameters
+    ----------
+    fleet
+        The plan's fleet.
+    watched
+        Whose series they are about.
+    to
+        A name of :data:`KINDS`.
+
+    Raises
+    ------
+    InputError
+        Another kind.
+    """
+    refuse_unknown("--to:", to, KINDS)
+    groups, panels, head = rule_groups(fleet, watched)
+    head = ["Written by `fleetopt check --emit-rules` from a plan; " + head[0], *head[1:]]
+    prefix, board = watched.prefix, json.dumps(dashboard(watched.prefix, panels), indent=1)
+    if to == "files":
+        return {f"{prefix}-rules.yaml": dump([{"groups": groups}], head), f"{prefix}-dashboard.json": board}
+
+    known = {"prefix": prefix, "namespace": watched.namespace or None}
+    scraped: dict[str, Any] = {"pod_monitor": None, "pod_monitoring": []}
+    if (watched.deployed or SCRAPED[0]) in SCRAPED:
+        path = engine(fleet.pools[0].option.profile.engine or DEFAULT_ENGINE).metrics_path
+        picker = [{"port": "metrics", "interval": INTERVAL}] if watched.deployed == "llm-d" else []
+        scraped = {name: _filled(name, **known, path=path, interval=INTERVAL, picker=picker) for name in scraped}
+    heads = {
+        f"{prefix}-prometheusrule.yaml": head,
+        f"{prefix}-gke.yaml": ["Google's managed Prometheus, in place of the PodMonitor and PrometheusRule"],
+    }
+    found = _filled("kubernetes", **known, **scraped, groups=groups, board=board)
+    return {name: dump(documents, heads.get(name, ())) for name, documents in found.items()}
