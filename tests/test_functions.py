@@ -28,20 +28,20 @@ LONG = {
     "calibrate/closed_loop.py: loop_times": ONE_FORMULA,
     "calibrate/microbench.py: measure": SIGNATURE,
     "calibrate/servers.py: fit_server": IN_STEPS,
-    "iteration/roofline.py: roofline": ONE_FORMULA,
+    "machine/roofline.py: roofline": ONE_FORMULA,
 }
 """Functions of more than :data:`LINES` code lines -> why."""
 
 WIDE = {
     "calibrate/solver.py: minimise": QUANTITIES,
     "fluid/rad.py: inv_mu_lin": QUANTITIES,
-    "methods/disaggregated.py: DecodePool.__init__": FIELDS,
-    "simulate/compare.py: compare_policies": FORWARDED,
-    "simulate/plan.py: verify_fleet": FORWARDED,
-    "simulate/policies/eb_plus.py: EbPlus.__init__": FIELDS,
-    "simulate/pool.py: simulate": SETTINGS,
-    "studies/costs.py: costs_of": FORWARDED,
-    "studies/what_if.py: sweep": FORWARDED,
+    "predict/methods/disaggregated.py: DecodePool.__init__": FIELDS,
+    "papers/compare.py: compare_policies": FORWARDED,
+    "ask/simulate.py: verify_fleet": FORWARDED,
+    "papers/policies/eb_plus.py: EbPlus.__init__": FIELDS,
+    "papers/pool.py: simulate": SETTINGS,
+    "ask/costs.py: costs_of": FORWARDED,
+    "ask/what_if.py: sweep": FORWARDED,
     "workload/formats/sql.py: query": FORWARDED,
     "workload/workload.py: Workload.from_arrays": FIELDS,
 }

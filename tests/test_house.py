@@ -33,9 +33,9 @@ UNREACHED = {
 """Definitions that no command, verb or registry reaches -> why they stay."""
 
 OWN_PLACES = {
-    "routing": ("routing.py", "queueing/", "simulate/", "question/options.py"),
-    "method": ("methods/", "question/options.py"),
-    "shape": ("fleet/shapes/", "question/options.py", "plans.py"),
+    "routing": ("routing.py", "queueing/", "papers/", "question/options.py"),
+    "method": ("predict/methods/", "question/options.py"),
+    "shape": ("size/shapes/", "question/options.py", "plans.py"),
     "engine": ("catalog/", "calibrate/", "report/", "question/options.py"),
 }
 """Kind of thing -> where its names may be compared: its records, and the mathematics that has laws of those names."""
@@ -50,8 +50,8 @@ NAMES = {
 OTHER_MEANINGS = {
     "predict/batch.py": "a kind of engine of a replay is called mixed",
     "predict/checks.py": "a kind of engine of a replay is called mixed",
-    "simulate/presets.py": "a kind of engine of a replay is called mixed",
-    "simulate/policies/eb_plus.py": "a mode of the EB+ policy is called mixed",
+    "papers/presets.py": "a kind of engine of a replay is called mixed",
+    "papers/policies/eb_plus.py": "a mode of the EB+ policy is called mixed",
     "calibrate/fit.py": "a kind of measured batch is called mixed",
     "calibrate/servers.py": "a kind of measured batch is called mixed",
     "calibrate/points.py": "a kind of measured batch is called mixed",
@@ -142,7 +142,7 @@ def test_names_are_compared_in_their_own_place() -> None:
 
 
 FOUND_BY_NAME = re.compile(
-    r"planner\.(report\.(exports\..*:render|text\..*:of_\w+)|deploy\.targets\..*:(render|address))"
+    r"planner\.(report\.(exports\..*:render|text\..*:of_\w+)|operate\.deploy\.targets\..*:(render|address))"
 )
 """What registries call by its name (tests/report/test_registries.py holds that nothing else is called so)."""
 

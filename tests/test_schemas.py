@@ -157,7 +157,7 @@ VERBS = {
 """Command -> lines, each with the kind that its JSON is."""
 
 ELSEWHERE = {"check", "calibrate", "profile refit"}
-"""Want a fleet or measurements: tests/operate/monitor/test_check.py and tests/calibrate/test_calibrate_command.py hold them to theirs."""
+"""Want a fleet or measurements: tests/operate/monitor/test_check.py and tests/calibrate/test_calibrate_command.py hold them."""
 
 
 def test_every_command_that_writes_json_is_held_to_a_schema() -> None:

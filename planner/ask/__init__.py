@@ -1,1 +1,1 @@
-"""What is asked of a fleet that stands or of many: evaluate, what if, hours of the day, classes of requests."""
+"""What is asked of plans and fleets, a file a question: evaluate, what if, choices, hours of the day, stability, batching."""

@@ -1,1 +1,1 @@
-"""GPUs and models as records, and how a model is spread over GPUs."""
+"""GPUs and models as records, how a model is spread over GPUs, its iteration times, and the engines that run it."""

@@ -291,7 +291,8 @@ def roofline(
     tp
         GPUs of the tensor-parallel group [GPUs], or the whole :class:`~planner.machine.hardware.Parallelism`.
     engine
-        Engine whose host costs are added, a name of :mod:`planner.machine.engines`, with its version or without; ``None`` = kernels alone.
+        Engine whose host costs are added, a name of :mod:`planner.machine.engines`, with its version or without; ``None`` =
+        kernels alone.
     constants
         Shares and launch times; the fitted ones by default.
 

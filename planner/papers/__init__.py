@@ -1,1 +1,1 @@
-"""One file per paper: the numbers it prints, ours beside them, and why they differ."""
+"""The papers: their schedulers simulated, and what each prints beside what we get, one file per policy and per paper."""

@@ -21,7 +21,9 @@ ATTENTION = 0.12
 
 
 class ClosedPool(PoolModel):
-    """See :class:`planner.predict.methods.base.PoolModel` and :mod:`planner.predict.closed`: R replicas are R times one at rate / R."""
+    """See :class:`~planner.predict.methods.base.PoolModel` and :mod:`planner.predict.closed`: R replicas are R times one at
+    rate / R.
+    """
 
     def __init__(self, lengths: Lengths, replica: Replicas, overhead_s: float) -> None:
         self.slots, self._replica = replica.slots, ClosedReplica(lengths, replica, overhead_s)

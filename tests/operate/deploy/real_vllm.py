@@ -2,8 +2,8 @@
 
     FLEETOPT_ENVOY=.../envoy python tests/operate/deploy/real_vllm.py FOLDER [RATE]
 
-FOLDER is what ``python -m tests.operate.deploy.cpu_server FOLDER`` makes: vLLM for CPUs and a small model. Run as root, ``prometheus`` on
-the path.
+FOLDER is what ``python -m tests.operate.deploy.cpu_server FOLDER`` makes: vLLM for CPUs and a small model. Run as root,
+``prometheus`` on the path.
 
 1. vLLM is calibrated for two minutes on a core of its own (``FOLDER/fleet.yaml``; one that is there is taken).
 2. Two replicas are planned from that profile, one of them spare. The planned rate is RATE (4/s), or what the plan says that one

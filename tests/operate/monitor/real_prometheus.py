@@ -1,4 +1,6 @@
-"""A real Prometheus server scrapes a simulated fleet, and `check` reads it: ``python tests/operate/monitor/real_prometheus.py [SECONDS]``
+"""A real Prometheus server scrapes a simulated fleet, and `check` reads it.
+
+``python tests/operate/monitor/real_prometheus.py [SECONDS]``
 
 Needs ``prometheus`` and ``promtool`` (Debian package prometheus). Everything listens on the loopback interface and ends by itself.
 promtool reads the rules of four plans, as files and as the objects of a cluster, and evaluates those of one over series in which

@@ -1,0 +1,1 @@
+"""What becomes of a plan: the files that start it, whether it still fits its traffic, and how it follows the hours."""
