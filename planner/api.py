@@ -1,27 +1,25 @@
-"""The verbs: what the command line calls, and what a script imports as ``fo.plan(...)``.
-
-:class:`PlanOptions`, the options that a verb takes beside its own, is written from their table by
-``python tools/signatures.py``.
-"""
+"""The verbs that do not yet stand beside their answers."""
 
 from __future__ import annotations
 
 import datetime
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
+from planner.ask.asked import beside, document_of, options_of, refuse_bought, saved_of, standing_of
+from planner.ask.options import OwnOptions, PlanOptions, ReplicaOptions
 from planner.catalog.kv import kv_capacity
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.load import normalized, repository
 from planner.catalog.profiles import profile as find_profile
 from planner.errors import InfeasibleError, InputError, refuse, refuse_below_1
-from planner.plans import Plan, SavedPool, plan_document
+from planner.plans import Plan, SavedPool
 from planner.promise import Slo
 from planner.question.compiled import (
     CompiledQuestion,
@@ -35,26 +33,12 @@ from planner.question.files import Question, engines_of, load_question, question
 from planner.question.options import OPTIONS, PlanInputs, canonical
 from planner.shared.arguments import spelled_out, told_types
 from planner.shared.kept import keeping
-from planner.shared.remarks import Remark
-from planner.size.assemble import fleet_of, make_plan
-from planner.size.shapes import find_shape, standing_fleet
+from planner.size.assemble import fleet_of
+from planner.size.shapes import standing_fleet
 from planner.units import DAY_S, RATE_RULE, WEEK_S, is_rate, parse_duration, parse_fraction, parse_number, parse_tokens
-from planner.workload.resolve import is_passing
+from planner.workload.given import as_given, load_workload
 from planner.workload.sending import Surge
 from planner.workload.workload import Workload
-
-# fmt: off
-__all__ = [
-    "Acceptance", "Autoscaling", "BatchRoom", "Batching", "Calibration", "CalibrationError", "CalibrationSet", "Capacity",
-    "CheckFailedError", "Comparison", "Costs", "Evaluation", "FleetCheck", "FleetOptError", "Growth", "InfeasibleError",
-    "InputError", "Plan", "PoolPlan", "Promise",
-    "Rendered", "Reproduction", "Schedule", "ServicesPlan", "Slo", "Stability", "Sweep", "SweepPoint", "TieredPlan", "Verification",
-    "WaitSettings", "Workload", "accept", "acceptance_job", "autoscale", "batch", "batching", "calibrate",
-    "capacity", "check", "compare_policies", "cost", "deploy", "evaluate", "growth", "load_workload", "metrics", "monitoring_rules",
-    "overview", "plan",
-    "plan_services", "plan_tiers", "reproduce", "schedule", "simulate", "stability", "wait", "what_if",
-]
-# fmt: on
 
 # A plan pays for the start of what a plan needs; every other verb loads its own when it is called.
 if TYPE_CHECKING:
@@ -74,11 +58,10 @@ if TYPE_CHECKING:
     from planner.ask.simulate import Verification
     from planner.ask.stability import Stability
     from planner.ask.wait import WaitSettings
-    from planner.ask.what_if import Sweep, SweepPoint
+    from planner.ask.what_if import Sweep
     from planner.calibrate.launch import Launch
-    from planner.calibrate.result import Calibration, CalibrationSet
+    from planner.calibrate.result import CalibrationSet
     from planner.catalog.price_files import ApiPrice
-    from planner.errors import CalibrationError, CheckFailedError, FleetOptError
     from planner.operate.autoscale.derive import Autoscaling
     from planner.operate.deploy import Rendered
     from planner.operate.deploy.acceptance import Acceptance
@@ -88,501 +71,10 @@ if TYPE_CHECKING:
     from planner.operate.monitor.policy import Policy
     from planner.papers.compare import Comparison
     from planner.papers.printed import Reproduction
-    from planner.plans import PoolPlan
-    from planner.promise import Promise
     from planner.size.fleet import Fleet
-    from planner.workload.importing import Frame
+    from planner.workload.given import Frame
 
-
-class PlanOptions(TypedDict, total=False):
-    """Options of a plan, whose meaning :func:`plan` tells; ``None`` is none."""
-
-    # options
-    rate: float | str | None
-    throughput: float | str | None
-    users: int | str | None
-    think_time: str | None
-    requests_per_hour: float | str | None
-    concurrency: int | str | None
-    rate_is: Literal["mean", "peak"] | None
-    headroom: float | str | None
-    isl: int | str | None
-    osl: int | str | None
-    isl_spread: float | str | None
-    osl_spread: float | str | None
-    drop_longer_than: int | str | None
-    osl_scale: float | str | None
-    images: int | str | None
-    image_size: str | None
-    windows: float | str | None
-    ttft: float | str | Sequence[float | str] | None
-    tpot: float | str | Sequence[float | str] | None
-    e2e: float | str | Sequence[float | str] | None
-    goodput: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None
-    quantile: float | str | None
-    scope: Literal["pool", "fleet"] | None
-    confidence: float | str | None
-    gpu: str | Sequence[str] | None
-    model: str | None
-    like: str | None
-    weights: Literal["bf16", "fp8", "fp4", "int4"] | None
-    kv_dtype: Literal["bf16", "fp8"] | None
-    tp: int | str | Sequence[int] | None
-    pp: int | str | None
-    dp: int | str | None
-    ep: int | str | None
-    speculate: str | Mapping[str, Any] | None
-    engine: str | None
-    api_overhead: float | str | None
-    request_time: float | str | None
-    lora: int | str | None
-    lora_rank: int | str | None
-    profile: str | None
-    method: Literal["mixed", "closed", "occupancy", "mgc"] | None
-    kv: Literal["paged", "reserved", "both"] | None
-    routing: (
-        Literal[
-            "auto",
-            "random",
-            "rr",
-            "round-robin",
-            "p2c",
-            "envoy",
-            "least",
-            "jsq",
-            "least-requests",
-            "sticky",
-            "prefix",
-        ]
-        | None
-    )
-    utilization_cap: float | str | None
-    pools: int | str | None
-    boundaries: float | str | Sequence[float] | None
-    gammas: float | str | Sequence[float] | None
-    p_c: float | str | None
-    route_on: Literal["input", "total"] | None
-    scheduler: Literal["engine", "sarathi", "eb", "slai", "wait", "rad"] | None
-    compress: bool | str | Mapping[str, Any] | None
-    cpu_price: float | str | None
-    token_budget: int | str | Sequence[int] | None
-    max_num_seqs: int | str | Sequence[int] | None
-    max_model_len: int | str | None
-    max_output: int | str | None
-    chunk: int | str | None
-    memory_utilization: float | str | None
-    cached_share: float | str | Mapping[str, float | str] | None
-    shared_prefix: int | str | None
-    prefix_cache: Literal["on", "off"] | None
-    session_ttl: float | str | None
-    offload: float | str | None
-    offload_gbps: float | str | None
-    offload_disk: float | str | None
-    offload_disk_gbps: float | str | None
-    write_through: bool | None
-    max_queue: int | str | None
-    max_queued_tokens: int | str | None
-    client_timeout: float | str | None
-    retries: int | str | None
-    retry_after: float | str | None
-    burst: str | None
-    surge: str | None
-    in_flight: int | str | None
-    law: bool | None
-    growth: Literal["users", "use"] | None
-    min_replicas: int | str | None
-    redundancy: int | str | None
-    availability_target: float | str | None
-    failures_per_hour: float | str | None
-    repair_hours: float | str | None
-    inventory: Mapping[str, int] | None
-    max_kw: float | str | None
-    price: Mapping[str, float] | None
-    spot_price: Mapping[str, float] | None
-    spot_share: float | str | None
-    max_evaluations: int | str | None
-    shape: Literal["colocated", "disaggregated", "both"] | None
-    kv_transfer_gbps: float | str | None
-    kv_transfer_base: float | str | None
-    kv_transfer_layerwise: bool | None
-    prefill_queue: int | str | None
     # end of options
-
-
-class ReplicaOptions(TypedDict, total=False):
-    """Options of a plan that say what one kind of replica is, and how much comes to it."""
-
-    rate: float | str | None
-    gpu: str | None
-    model: str | None
-    tp: int | str | None
-    profile: str | None
-    token_budget: int | str | None
-    max_num_seqs: int | str | None
-
-
-class OwnOptions(PlanOptions, total=False):
-    """The same and the promises, for verbs that do not name these themselves."""
-
-    slo: Slo | float | str | Sequence[float | str] | None
-
-
-@spelled_out
-@told_types
-@keeping()
-def plan(
-    workload: Workload | Frame | str | Path | None = None,
-    *,
-    slo: Slo | float | str | Sequence[float | str] | None = None,
-    config: str | Path | None = None,
-    scenario: str | None = None,
-    current: Plan | str | Path | None = None,
-    choices: bool = False,
-    page: bool = False,
-    answered: Callable[[Plan], None] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    **options: Unpack[PlanOptions],
-) -> Plan:
-    """The cheapest fleet that keeps the promises.
-
-    Parameters
-    ----------
-    workload
-        A :class:`Workload`, a pandas data frame of requests (columns named as in a CSV), a file, or a shipped name; default
-        ``azure``.
-    slo
-        Promises; a bare number is a P99 TTFT [s].
-    config, scenario
-        A configuration or plan file whose options are the base, and one of its scenarios.
-    current
-        The fleet there is, a plan or its file: the notes say what to keep, restart, add and retire.
-    choices
-        Whether what other choices would cost is sized too (``plan.choices``, or ``error.choices`` of an InfeasibleError).
-    page
-        Whether only what the page of a plan shows is asked: of the choices those that may cost less, and no explanation.
-    answered
-        Told of the plan before other choices are sized.
-    progress
-        Told (done, all) after every choice sized.
-
-    Returns
-    -------
-    Plan
-
-    Raises
-    ------
-    InputError
-        Something in the question cannot be; all problems at once.
-    InfeasibleError
-        No fleet keeps the promises: what binds, the best achievable, what would help.
-
-    Other Parameters
-    ----------------
-    .. options
-    rate
-        Arrival rate of the fleet, requests/s. Default: the workload's own. [number [1/s]: 100, 1k, 100rps or
-        1000/min]
-    throughput
-        Output tokens/s that the fleet carries: 2000 or 2k tok/s; in place of --rate, beside it the larger of both.
-        Default: none. [tokens/s: 2000, 2k tok/s]
-    users
-        Users in place of a rate, each waiting for its answer before it asks again; with --think-time or --requests-
-        per-hour. Default: none. [whole number]
-    think_time
-        From an answer to the user's next request: 60s (exponential), 60s fixed, 60s lognormal 1.5. [text]
-    requests_per_hour
-        Requests of each user where answers come at once: 20 is a think time of 3 min. [number]
-    concurrency
-        Requests always under way, as benchmarks send them: so many users who do not think. Default: none. [whole
-        number]
-    rate_is
-        The rate is the mean of a day (its busiest hour is sized for) or the peak. Default: --rate as given; a trace
-        of a day or more: its busiest hour. [text]
-    headroom
-        Share of the rate to size for beyond it: 20%. Default: 0. [share: 0.3 or 30%]
-    isl
-        Mean input, tokens: with --osl a workload without a trace, log-normal lengths assumed. [tokens: 8192, 8k or
-        8Ki]
-    osl
-        Mean output, tokens, with --isl. [tokens: 8192, 8k or 8Ki]
-    isl_spread
-        Standard deviation over mean of the input for --isl: 0.5 or 50%. Default: 1. [share: 0.3 or 30%]
-    osl_spread
-        The same of the output, for --osl. Default: 1. [share: 0.3 or 30%]
-    drop_longer_than
-        Leave out requests of more tokens, input and output together; the share dropped is told. Default: none.
-        [tokens: 8192, 8k or 8Ki]
-    osl_scale
-        Factor on every output length: 1.3 = outputs grow 30%. Default: 1. [number]
-    images
-        Images of every prompt, whose tokens are added to it and whose encoder works before it. Default: the
-        workload's own. [whole number]
-    image_size
-        Width x height of each image, pixels: 1920x1080. Default: 1024x1024. [text]
-    windows
-        Promises hold in 95% of the windows of this length: 5min. Plan, schedule and autoscale all take it so.
-        Default: over the whole period. [time [s]: 0.5 or 500ms]
-    ttft
-        TTFT promise, the same as slo. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms]
-    tpot
-        TPOT promise: 50ms, p95=40ms, mean=8ms, or 30tok/s of a user. [time [s], with its quantile or not: 0.5,
-        500ms, p95=300ms, mean=200ms]
-    e2e
-        End-to-end promise, e.g. 20s. [time [s], with its quantile or not: 0.5, 500ms, p95=300ms, mean=200ms]
-    goodput
-        Share of the requests that keep several limits at once: 99%:ttft=500ms,tpot=50ms; repeat for more. [share
-        and limits: 99%:ttft=500ms,tpot=50ms]
-    quantile
-        Quantile of promises that name none: 0.95, 95 or p95. Default: 0.99. [quantile: 0.99, 99 or p99]
-    scope
-        pool: every pool keeps the promises; fleet: all requests together do. Default: pool. [text]
-    confidence
-        Chance with which the fleet keeps its promises, the errors of iteration times and the traffic's other hours
-        considered; 50% buys the median. Default: 80%. [share: 0.3 or 30%]
-    gpu
-        GPU type; repeat to let the search mix types. Default: h100. [names]
-    model
-        Model name, or a Hugging Face config.json. Default: llama-3.1-8b. [text]
-    like
-        Family (model_type) whose arithmetic to take for a config.json of an unknown architecture. Default: refused.
-        [text]
-    weights
-        Dtype the weights are served in: of a quantized checkpoint of the model. Default: the model's. [text]
-    kv_dtype
-        Dtype of the KV cache. Default: the model's. [text]
-    tp
-        GPUs of a tensor-parallel group: 2, or a list to choose from: 1,2,4. Default: every pool the cheapest of a
-        node's. [whole number, a list of them, or all]
-    pp
-        Pipeline stages, each a tensor-parallel group. Default: 1; more where no node holds the model. [whole
-        number]
-    dp
-        Copies of a mixture's attention in a replica, its experts spread over all of their GPUs (attention data
-        parallelism). Default: 1, or a copy on every GPU of the smallest group or a node, the cheaper. [whole
-        number]
-    ep
-        GPUs over which whole experts are spread: tp x dp, or 1 = every expert is cut. Default: tp x dp where dp >
-        1, else 1. [whole number]
-    speculate
-        Speculative decoding: METHOD:k=3,accept=0.8,decay=0.95 or ...,accept=[.8,.7,.6], length=2.4, or vLLM's
-        counts drafts=1000,accepted=800/560/336; METHOD is mtp, eagle3, eagle, draft or ngram. Default: none. [text,
-        or its parts by name]
-    engine
-        Engine that serves (sglang, trtllm, vllm; of a version: vllm@0.27): its host's time and its measured
-        profile. Default: that of --profile, else vllm. [text]
-    api_overhead
-        Time of a request outside the engine that its first token waits for. Default: the profile's or the engine's.
-        [time [s]: 0.5 or 500ms]
-    request_time
-        Time of the host that each request takes from the iterations. Default: the profile's or the engine's. [time
-        [s]: 0.5 or 500ms]
-    lora
-        Adapters (LoRA, all linear layers) that every replica keeps in its memory. Default: 0. [whole number]
-    lora_rank
-        Rank of the adapters. Default: 16. [whole number]
-    profile
-        Iteration-time profile: name or file. Default: yours, a shipped one, or an estimate. [text]
-    method
-        mixed (vLLM, SGLang), closed (its closed form: Poisson, random routing), occupancy (exclusive engines), mgc
-        (the FleetOpt paper). Default: mixed. [text]
-    kv
-        paged (vLLM), reserved (FleetOpt) or both (every pool the cheaper). Default: paged. [text]
-    routing
-        How a pool's gateway picks a replica: random, rr, round-robin, p2c, envoy, least, jsq, least-requests,
-        sticky, prefix; auto: p2c, for sessions the cheapest. Default: auto. [text]
-    utilization_cap
-        Largest share of the maximum throughput in use. Default: 0.85. [share: 0.3 or 30%]
-    pools
-        Largest number of pools, 1 to 4. Default: 2. [whole number]
-    boundaries
-        Boundaries to search, tokens: 2048,4096. Default: the workload's breakpoints. [tokens, a list]
-    gammas
-        Compression bands to search: 1,1.5,2. Default: 1.0,1.1,...,2.0. [numbers, a list]
-    p_c
-        Share of the band that can be compressed. Default: by category. [share: 0.3 or 30%]
-    route_on
-        What a gateway sends requests to pools by: their input, or total (an oracle for the output). Default: input.
-        [text]
-    scheduler
-        The engine's own scheduler, or one sized by its theory and by simulating it: sarathi, eb, slai, wait, rad.
-        Default: engine. [text]
-    compress
-        Take a gateway that rewrites prompts just above a boundary, and knows the outputs (--set route_on=total);
-        with a FILE of `compress measure`: the shares and times measured. [true, false, or a file of `compress
-        measure`]
-    cpu_price
-        Price of a CPU core that compresses, USD/hour. Default: 0.0446. [number]
-    token_budget
-        Tokens per iteration (max_num_batched_tokens), or a list to choose from. Default: every pool the cheapest of
-        512 to 8192. [tokens, a list: 1024,2048]
-    max_num_seqs
-        Slots per replica, or a list to choose from. Default: the memory-safe number. [tokens, a list: 1024,2048]
-    max_model_len
-        Longest request admitted, tokens. Default: the longest prompt and output of the workload, within the model's
-        context. [tokens: 8192, 8k or 8Ki]
-    max_output
-        Longest output a pool keeps room for, tokens. Default: the workload's longest. [tokens: 8192, 8k or 8Ki]
-    chunk
-        Prefill chunk of methods occupancy and mgc, tokens. Default: 512. [tokens: 8192, 8k or 8Ki]
-    memory_utilization
-        Share of GPU memory the engine may take. Default: 0.9. [share: 0.3 or 30%]
-    cached_share
-        Share of prompts served from the prefix cache: 60%, or by category: conv=0.6,code=0.2. Default: 0. [share,
-        or category=share,...]
-    shared_prefix
-        Tokens that begin every prompt longer than they are (a system prompt): computed once, kept once in every
-        cache. Default: 0. [tokens: 8192, 8k or 8Ki]
-    prefix_cache
-        Whether engines keep prompts for sessions that come back; felt by workloads with sessions where --cached-
-        share is 0. Default: on. [text]
-    session_ttl
-        How long a cached prompt is kept at most after its last use. Default: as long as there is room. [time [s]:
-        0.5 or 500ms]
-    offload
-        Host memory of a replica for cached prompts that the GPU drops, GiB. Default: 0. [number]
-    offload_gbps
-        Link between host memory and a GPU, Gbit/s. Default: 200. [number]
-    offload_disk
-        Disk of a replica for what its host memory drops, GiB. Default: 0. [number]
-    offload_disk_gbps
-        Speed at which that disk is read, Gbit/s. Default: 50. [number]
-    write_through
-        Whether all prompts are copied to host memory and disk as they are computed, else what is dropped. Default:
-        false. [true or false]
-    max_queue
-        Requests that may wait at a replica before it turns more away. Default: no limit. [whole number]
-    max_queued_tokens
-        Prompt tokens that may wait at a replica (vLLM --max-num-queued-tokens). Default: no limit. [tokens: 8192,
-        8k or 8Ki]
-    client_timeout
-        Clients give up when they have no first token after so long. Default: never. [time [s]: 0.5 or 500ms]
-    retries
-        Times clients send a request again that was turned away or given up. Default: 0. [whole number]
-    retry_after
-        How long they wait before. Default: 1s. [time [s]: 0.5 or 500ms]
-    burst
-        auto: bursts as the trace shows them; poisson: none; paced:N: N clients that send at constant gaps. Default:
-        auto. [text]
-    surge
-        Flash crowds, for whose requests alone the promises are kept: 3x/60s, or 3x/60s/30s with a ramp. Default:
-        none. [text]
-    in_flight
-        Requests of all clients under way at most (closed loop): one beyond waits with its client, where no latency
-        counts. Default: no limit. [whole number]
-    law
-        Take a trace's requests as the law of its lengths and draw others at random times: for one too short for its
-        promises. [true or false]
-    growth
-        More than the trace's own rate is more users (bursts even out) or more use by the same users (bursts grow).
-        Default: users. [text]
-    min_replicas
-        Least replicas of a pool. Default: 1. [whole number]
-    redundancy
-        Spare replicas per pool: 2, N+2, or as many as keep enough of them up 99.9%. Default: 0. [whole number]
-    availability_target
-        Largest probability that fewer replicas than needed are up: 0.01 for 99% availability. Default: not asked
-        for. [share: 0.3 or 30%]
-    failures_per_hour
-        Failures of one replica per hour, for availability_target. Default: 0.001. [number]
-    repair_hours
-        Hours until a failed replica serves again, for availability_target. Default: 0.5. [number]
-    inventory
-        GPUs available of a type: h100=64. Repeat. [GPU=number of GPUs]
-    max_kw
-        Power that all GPUs may draw together with every batch full, kW. Default: no limit. [number]
-    price
-        Price of a GPU, USD/hour: h100=2.5. Repeat. Default: the catalog's. [GPU=number [USD/hour]]
-    spot_price
-        Spot price of a GPU, USD/hour: h100=1.2. Repeat. [GPU=number [USD/hour]]
-    spot_share
-        Largest share of a pool's replicas on spot. Default: 0. [share: 0.3 or 30%]
-    max_evaluations
-        Questions of a search, a replay each, before it stops with a gap; 0 = until proven. Default: 3000. [whole
-        number]
-    shape
-        colocated, disaggregated (prefill and decode pools of their own) or both (the cheaper, compared). Default:
-        colocated. [text]
-    kv_transfer_gbps
-        Link per GPU between prefill and decode nodes, Gbit/s. Default: 100. [number]
-    kv_transfer_base
-        Time of a KV transfer beyond its bytes. Default: 2ms. [time [s]: 0.5 or 500ms]
-    kv_transfer_layerwise
-        Whether layers travel while later ones are computed, else whole prompts when they are done. Default: false.
-        [true or false]
-    prefill_queue
-        Prompts waiting for prefill nodes from which on decode nodes compute new ones themselves, in chunks.
-        Default: never. [whole number]
-    .. end of options
-
-    Examples
-    --------
-    >>> import planner as fo
-    >>> paper = {"method": "mgc", "kv": "reserved", "profile": "fleetopt-paper", "confidence": 0.5}
-    >>> p = fo.plan("azure", slo=fo.Slo(ttft_s=2.0), rate=100, **paper)
-    >>> p.pools[0].binding
-    'utilization cap 85% of the maximum throughput'
-    """
-    workload = _taken(workload)
-    data = _given(workload, {**options, "slo": slo})
-    told: set[str] = set(data)
-    if config is None:
-        if scenario is not None:
-            raise InputError(f"scenario {scenario!r} of which file?", "Give it: --config FILE.")
-        question, folder = PlanInputs.from_dict(data), None
-    else:
-        saved = load_question(config)
-        question, folder = saved.inputs(scenario, data), saved.folder
-        told |= {*saved.options, *saved.scenarios.get(scenario or "", {})}
-    loaded = workload if isinstance(workload, Workload) else _beside(question.cdf, folder)
-    try:
-        in_memory = isinstance(workload, Workload) or is_passing(question.cdf)
-        found = make_plan(question, loaded, in_memory, words="page" if page else "all")
-    except InfeasibleError as error:
-        if choices:
-            from planner.ask.choices import ways_out
-
-            error.choices = ways_out(error, question, loaded, progress)
-        raise
-    if question.scheduler != "engine":
-        found = _scheduled(found, question, loaded, progress)
-    if isinstance(question.compress, Mapping):
-        from planner.ask.compression import with_compression
-
-        found = with_compression(found, question, loaded, progress)
-    if choices:
-        from planner.ask.choices import choices_of, with_formula
-
-        if answered is not None:
-            answered(found)
-        found = replace(found, choices=choices_of(found, question, loaded, progress, page))
-        found = found if page else with_formula(found, question, loaded)
-    steps: Iterable[Remark] = ()
-    if current is not None:
-        from planner.size.moves import moves
-
-        steps = moves(_standing(current).pools, found.pools)
-    return found.saying(first=True, assumptions=_chosen(question, told), notes=steps)
-
-
-def _scheduled(
-    found: Plan, question: PlanInputs, loaded: Workload, progress: Callable[[int, int], None] | None
-) -> Plan:
-    """The plan run by another scheduler than the engine's own, where theory and simulator know how."""
-    from planner.ask.replica import pooled_replicas
-    from planner.ask.scheduled import with_scheduler
-
-    fleet = standing_fleet(compile_question(question, loaded), question_of(found).pools)
-    cached = any(p.law.cached_share.any() for p in fleet.pools)
-    others = {
-        "prefill and decode on pools of their own (--shape)": find_shape(found.shape).divides_roles,
-        "sessions and prefix caches (--cached-share 0, --set prefix_cache=off)": cached,
-        "speculation (--speculate)": question.speculate is not None,
-    }
-    if without := [name for name, asked in others.items() if asked]:
-        raise InputError(
-            f"scheduler: the theory of {question.scheduler} knows nothing of {without[0]}", "Leave one of them out."
-        )
-    return with_scheduler(found, question, pooled_replicas(fleet), progress)
 
 
 @told_types
@@ -609,7 +101,7 @@ def plan_tiers(config: str | Path, **options: Unpack[OwnOptions]) -> TieredPlan:
     saved.refuse_untold(saved.options, options)
     for named in saved.classes.values():
         saved.refuse_untold(named, ())
-    return plan_classes(base, saved.classes, lambda name: _beside(name, saved.folder), f"{saved.source}: ")
+    return plan_classes(base, saved.classes, lambda name: beside(name, saved.folder), f"{saved.source}: ")
 
 
 @told_types
@@ -679,9 +171,9 @@ def evaluate(
     """
     from planner.ask.evaluation import evaluation_of
 
-    saved = _standing(fleet)
+    saved = standing_of(fleet)
     question = saved.inputs(told=changes)
-    _refuse_bought(changes)
+    refuse_bought(changes)
     inputs = question.override(changes) if changes else question
     loaded = saved.traffic(inputs.cdf) if workload is None else load_workload(workload)
     rates = [arrival_rate_per_s] if isinstance(arrival_rate_per_s, (int, float)) else arrival_rate_per_s
@@ -756,7 +248,7 @@ def simulate(
 
     crowd, trace = None if surge is None else Surge.parse(surge), None if replay is None else load_workload(replay)
     load = Load(arrivals, trace, growth, crowd, in_flight or math.inf)
-    saved = _standing(fleet)
+    saved = standing_of(fleet)
     inputs = saved.inputs()
     loaded = saved.traffic(inputs.cdf) if workload is None else load_workload(workload)
     question = compile_question(inputs, loaded, rate)
@@ -905,7 +397,7 @@ def what_if(
     from planner.ask.points import Journal
     from planner.ask.what_if import combinations, sweep
 
-    saved = None if isinstance(base, PlanInputs) else _saved(base)
+    saved = None if isinstance(base, PlanInputs) else saved_of(base)
     told = [*values] if workload is None else [*values, "cdf"]
     question = base if isinstance(base, PlanInputs) else cast("Question", saved).inputs(told=told)
     lists = {canonical(k): [*v] if isinstance(v, (list, tuple)) else [v] for k, v in values.items()}
@@ -1001,19 +493,9 @@ def capacity(
             "capacity: of what fleet?",
             "Give a plan file, or the GPUs there are: fleetopt capacity --have h100=24 --have a100=40",
         )
-    _refuse_bought([k for k, v in options.items() if v is not None])
+    refuse_bought([k for k, v in options.items() if v is not None])
     question = compile_question(hourly.question, hourly.loaded, hourly.peak)
     return capacity_of(standing_fleet(question, hourly.standing), hourly.peak)
-
-
-def _refuse_bought(changes: Collection[str]) -> None:
-    """Options of a fleet that stands: those that would make it another one are refused."""
-    bought = [k for k in changes if canonical(k) in OPTIONS and OPTIONS[canonical(k)].bought]
-    if bought:
-        raise InputError(
-            f"{', '.join(bought)}: fixed by the plan, whose fleet stands",
-            "Plan again with it: fleetopt what-if, or plan --config.",
-        )
 
 
 @told_types
@@ -1043,7 +525,7 @@ def overview(
     from planner.ask.evaluation import evaluation_of
     from planner.question.files import recorded_plan
 
-    saved = _saved(fleet)
+    saved = saved_of(fleet)
     inputs = saved.inputs()
     traffic = saved.traffic(inputs.cdf)
     kept = fleet if isinstance(fleet, Plan) else recorded_plan(fleet, inputs.promises)
@@ -1227,7 +709,7 @@ def cost(
             raise InputError(f"reserved: {offer!r}: the price must be positive")
         offers.setdefault(find_gpu(name).name, []).append((term, usd))
     spot = Spot(parse_fraction(spot_share, "spot_share"), preemptions_per_hour, parse_fraction(shortfall, "shortfall"))
-    saved = _saved(fleet)
+    saved = saved_of(fleet)
     inputs = saved.inputs()
     apis = [] if api_prices is None else read_api_prices(api_prices, api_models or ())
     if apis and not api_models:
@@ -1416,8 +898,8 @@ class _Hourly:
         from planner.ask.schedule import Elasticity
         from planner.workload.hours import hourly_rates
 
-        workload = _taken(workload)
-        data = _given(workload, options)
+        workload = as_given(workload)
+        data = options_of(workload, options)
         if times is not None:
             startup_s, dwell_s, buffer = (*times, 0.0, 0.0, 0.0)[:3]
             if data.get("headroom") is not None and buffer:
@@ -1431,7 +913,7 @@ class _Hourly:
         if fleet is None:
             self.question = PlanInputs.from_dict(data)
         else:
-            saved = _saved(fleet)
+            saved = saved_of(fleet)
             self.question = saved.inputs(None if isinstance(fleet, Plan) else scenario, data)
             self.standing, folder = saved.pools, saved.folder
         if isinstance(workload, Workload):
@@ -1518,13 +1000,13 @@ def deploy(
     from planner.operate.deploy import find_target
     from planner.operate.deploy.serving import DeployOptions, serving_of
 
-    target, saved = find_target(to), _standing(fleet)
+    target, saved = find_target(to), standing_of(fleet)
     seconds = None if startup is None else parse_duration(startup, "--startup")
     options = DeployOptions(
         name, namespace, engine, image, model_id, seconds, cache, revision, api_key_secret, router_image, platform, replicas_by,
         layout, prometheus_namespace,
     )  # fmt: skip
-    found: Rendered = target.render(serving_of(_document(fleet), saved.pools, options))
+    found: Rendered = target.render(serving_of(document_of(fleet), saved.pools, options))
     return found
 
 
@@ -1548,10 +1030,10 @@ def _planned_requests(
     if not 1 <= requests <= 1_000_000:
         raise InputError(f"--replay-requests: must lie in [1, 1,000,000], got {requests!r}")
     most_s = _within(seconds, "--replay-for", 1.0, DAY_S, "1 s and a day")
-    saved = _standing(fleet)
+    saved = standing_of(fleet)
     inputs = saved.inputs()
     question = compile_question(inputs, saved.traffic(inputs.cdf), rate)
-    return _document(fleet), question, planned_requests(question.traffic, requests, most_s)
+    return document_of(fleet), question, planned_requests(question.traffic, requests, most_s)
 
 
 @told_types
@@ -1596,7 +1078,7 @@ def accept(
     content, question, planned = _planned_requests(fleet, rate, requests, seconds)
     if str(server).startswith(("http://", "https://")):
         # the name is asked for only where none is given: not every model has weights whose place is known
-        serving = None if served_model else serving_of(content, _standing(fleet).pools, DeployOptions())
+        serving = None if served_model else serving_of(content, standing_of(fleet).pools, DeployOptions())
         place = Server(str(server), served_model or (serving.repository if serving else ""), api_key)
         longest = max(float(v["value_s"]) for p in content["pools"] for v in p["latency"])
         outcomes = send(place, planned, 3.0 * longest)
@@ -1652,7 +1134,7 @@ def acceptance_job(
 
     content, _, planned = _planned_requests(fleet, None, requests, seconds)
     options = DeployOptions(name, namespace, image=image, api_key_secret=api_key_secret)
-    serving = serving_of(content, _standing(fleet).pools, options)
+    serving = serving_of(content, standing_of(fleet).pools, options)
     target = find_target(to)
     if not (address := url or (target.address(serving) if hasattr(target, "address") else "")):
         raise InputError(
@@ -1711,7 +1193,7 @@ def autoscale(
     from planner.operate.monitor.names import find_deployed
     from planner.workload.hours import hourly_rates
 
-    saved = _standing(fleet)
+    saved = standing_of(fleet)
     inputs = saved.inputs()
     if windows is not None:
         inputs = inputs.override({"windows": windows})
@@ -1811,7 +1293,7 @@ def check(
     from planner.operate.monitor.check import check_fleet
 
     series = prometheus if isinstance(prometheus, Mapping) else metrics(prometheus, **options)
-    saved = _standing(fleet)
+    saved = standing_of(fleet)
     inputs = saved.inputs()
     scalers = _scalers(policy, name, [p.name for p in saved.pools])
     return check_fleet(inputs, saved.traffic(inputs.cdf), saved.pools, series, name, scalers)
@@ -1855,7 +1337,7 @@ def monitoring_rules(
     from planner.operate.monitor.names import find_deployed
     from planner.operate.monitor.rules import Watched, monitoring_files
 
-    saved = _standing(fleet)
+    saved = standing_of(fleet)
     inputs = saved.inputs()
     built = standing_fleet(compile_question(inputs, saved.traffic(inputs.cdf)), saved.pools)
     known = find_deployed(deployed or "k8s") if deployed or to == "kubernetes" else ""
@@ -2064,102 +1546,8 @@ def calibrate(
     )  # fmt: skip
 
 
-@told_types
-def load_workload(
-    source: Workload | Frame | str | Path, arrival_rate_per_s: float | None = None, *, input_format: str | None = None
-) -> Workload:
-    """A workload from a file in any known format, a pandas data frame, or a shipped one by name.
-
-    Parameters
-    ----------
-    source
-        Path, a shipped name (``fleetopt workload list``), or a data frame of requests, its columns named as in a CSV.
-    arrival_rate_per_s
-        Rate instead of the file's own [1/s].
-    input_format
-        Name of the format; default recognised by content.
-
-    Returns
-    -------
-    Workload
-    """
-    taken = _taken(source)
-    if isinstance(taken, Workload):
-        return taken if arrival_rate_per_s is None else taken.with_rate(arrival_rate_per_s)
-    return Workload.from_file(taken, arrival_rate_per_s, input_format)
-
-
-def _given(workload: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given, the workload by its name."""
-    data = {k: v for k, v in options.items() if v is not None}
-    if workload is not None:
-        data["cdf"] = workload.name if isinstance(workload, Workload) else str(workload)
-    return data
-
-
-def _chosen(question: PlanInputs, told: Collection[str]) -> Iterator[Remark]:
-    """What decides the answer and was not asked for, in one line with the options that say otherwise."""
-    named = {
-        "cdf": f"workload {question.cdf}",
-        "model": f"model {question.model}",
-        "gpu": f"GPU {', '.join(question.gpu)}",
-    }
-    if "isl" in told:
-        named.pop("cdf")
-    if "profile" in told:
-        # a profile is of its own model and GPU
-        named = {name: what for name, what in named.items() if name == "cdf"}
-    chosen = [f"{what} ({OPTIONS[name].spellings[0]})" for name, what in named.items() if name not in told]
-    if not {"quantile", "promises"} & set(told):
-        # every default level is the same; a promise with a level of its own says so
-        levels = {p.quantile for p in question.promises}
-        if 0.99 in levels:
-            chosen.append("P99 where a promise names no quantile (--quantile)")
-    if chosen:
-        yield Remark("chosen", {"what": ", ".join(chosen)})
-
-
 def _replica(workload: Workload | Frame | str | Path | None, options: Mapping[str, Any]) -> SchedulerReplica:
     """The replica and traffic a scheduler command is about."""
     from planner.ask.replica import scheduler_replica
 
     return scheduler_replica(load_workload("azure" if workload is None else workload), options)
-
-
-def _beside(name: str, folder: Path | None) -> Workload:
-    """A workload named in a file: beside that file first, then as the user would name it."""
-    beside = folder / name if folder is not None else None
-    return Workload.from_file(beside if beside is not None and beside.is_file() else name)
-
-
-def _taken(given: Any) -> Any:
-    """A data frame as the workload it holds; anything else as it is."""
-    if not hasattr(given, "itertuples"):
-        return given
-    from planner.workload.importing import workload_from_frame
-
-    return workload_from_frame(given)
-
-
-def _document(fleet: Plan | str | Path) -> Mapping[str, Any]:
-    """A plan as its file has it; :func:`_standing` checks the file."""
-    return fleet.to_dict() if isinstance(fleet, Plan) else plan_document(fleet)
-
-
-def _saved(fleet: Plan | str | Path) -> Question:
-    """The question of a plan, or of a file that holds one or a configuration."""
-    return question_of(fleet) if isinstance(fleet, Plan) else load_question(fleet)
-
-
-def _standing(fleet: Plan | str | Path) -> Question:
-    """The fleet of a plan, or of a file that holds one."""
-    saved = _saved(fleet)
-    if not saved.pools:
-        raise InputError(f"{fleet}: holds no fleet", "Write one first: fleetopt plan ... --format yaml -o plan.yaml")
-    scheduler = saved.options.get("scheduler", "engine")
-    if scheduler not in ("engine", "sarathi"):
-        raise InputError(
-            f"the fleet of this plan runs the scheduler {scheduler}: closed forms know the engine's own",
-            f"Plan again for the other traffic: fleetopt plan --set scheduler={scheduler} ...",
-        )
-    return saved
