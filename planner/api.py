@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,32 +10,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
-from planner.ask.asked import beside, document_of, options_of, refuse_bought, saved_of, standing_of
-from planner.ask.options import OwnOptions, PlanOptions, ReplicaOptions
+from planner.ask.asked import beside, document_of, saved_of, standing_of
+from planner.ask.options import OwnOptions, ReplicaOptions
 from planner.catalog.kv import kv_capacity
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
 from planner.catalog.load import normalized, repository
 from planner.catalog.profiles import profile as find_profile
-from planner.errors import InfeasibleError, InputError, refuse, refuse_below_1
-from planner.plans import Plan, SavedPool
-from planner.promise import Slo
+from planner.errors import InfeasibleError, InputError, refuse_below_1
+from planner.plans import Plan
 from planner.question.compiled import (
     CompiledQuestion,
     compile_question,
-    population_of,
-    rate_of,
     rate_of_hours,
-    stated_rate,
 )
 from planner.question.files import Question, engines_of, load_question, question_of
-from planner.question.options import OPTIONS, PlanInputs, canonical
+from planner.question.options import PlanInputs, canonical
 from planner.shared.arguments import spelled_out, told_types
 from planner.shared.kept import keeping
-from planner.size.assemble import fleet_of
 from planner.size.shapes import standing_fleet
-from planner.units import DAY_S, RATE_RULE, WEEK_S, is_rate, parse_duration, parse_fraction, parse_number, parse_tokens
-from planner.workload.given import as_given, load_workload
+from planner.units import DAY_S, WEEK_S, parse_duration, parse_fraction, parse_number
+from planner.workload.given import load_workload
 from planner.workload.sending import Surge
 from planner.workload.workload import Workload
 
@@ -44,13 +38,9 @@ from planner.workload.workload import Workload
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from planner.ask.batch import BatchRoom
     from planner.ask.batching import Batching
-    from planner.ask.capacity import Capacity
     from planner.ask.classes import TieredPlan
     from planner.ask.costs import Costs
-    from planner.ask.evaluation import Evaluation
-    from planner.ask.growth import Growth
     from planner.ask.overview import Overview
     from planner.ask.replica import SchedulerReplica
     from planner.ask.schedule import Schedule
@@ -71,7 +61,6 @@ if TYPE_CHECKING:
     from planner.operate.monitor.policy import Policy
     from planner.papers.compare import Comparison
     from planner.papers.printed import Reproduction
-    from planner.size.fleet import Fleet
     from planner.workload.given import Frame
 
     # end of options
@@ -135,60 +124,6 @@ def plan_services(
     from planner.question.services import read_services
 
     return plan_services_of(read_services(config, options), progress)
-
-
-@told_types
-def evaluate(
-    fleet: Plan | str | Path,
-    arrival_rate_per_s: float | Sequence[float] | None = None,
-    *,
-    workload: Workload | Frame | str | Path | None = None,
-    **changes: Unpack[OwnOptions],
-) -> Evaluation:
-    """A fixed fleet under another load: latencies, and which promises still hold.
-
-    Parameters
-    ----------
-    fleet
-        A plan, or a file that holds one.
-    arrival_rate_per_s
-        Rates to try [1/s]; default that of `workload` where it is given and states one, else the plan's own.
-    workload
-        Other traffic than the plan's.
-    **changes
-        Options to change, e.g. ``cached_share=0.6``, ``burst="poisson"``, ``ttft=1.0``.
-
-    Returns
-    -------
-    Evaluation
-
-    Examples
-    --------
-    >>> import planner as fo
-    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", pools=1)
-    >>> [row["holds"] for row in fo.evaluate(p, [50, 10_000]).to_rows()]
-    [True, False]
-    """
-    from planner.ask.evaluation import evaluation_of
-
-    saved = standing_of(fleet)
-    question = saved.inputs(told=changes)
-    refuse_bought(changes)
-    inputs = question.override(changes) if changes else question
-    loaded = saved.traffic(inputs.cdf) if workload is None else load_workload(workload)
-    rates = [arrival_rate_per_s] if isinstance(arrival_rate_per_s, (int, float)) else arrival_rate_per_s
-    if rates is None:
-        new = workload is not None and loaded.arrivals.rate_per_s is not None
-        own = replace(inputs, rate=None) if new and "rate" not in changes else inputs
-        # how often users ask hangs on the fleet that stands
-        waits = population_of(own) is not None
-        rates = [standing_fleet(compile_question(own, loaded), saved.pools).rate if waits else rate_of(own, loaded)]
-    rates = [*map(float, rates)]
-    if not rates:
-        raise InputError("rate: give one at least, or none for the plan's own")
-    if bad := [r for r in rates if not is_rate(r)]:
-        raise InputError(f"rate: {RATE_RULE}, got {bad[0]!r}")
-    return evaluation_of(standing_fleet(compile_question(inputs, loaded, rates[0]), saved.pools), rates)
 
 
 @told_types
@@ -433,73 +368,6 @@ def what_if(
 
 @told_types
 @keeping()
-def capacity(
-    fleet: Plan | Workload | str | Path | None = None,
-    *,
-    have: Mapping[str, int] | Sequence[str] | None = None,
-    workload: Workload | Frame | str | Path | None = None,
-    scenario: str | None = None,
-    executor: Executor | None = None,
-    **options: Unpack[OwnOptions],
-) -> Capacity:
-    """The largest rate with all promises: of a fleet that stands, or of the best of the GPUs there are; the inverse of a plan.
-
-    Parameters
-    ----------
-    fleet
-        A plan or a plan file: its fleet stands, unless `have` says what there is instead. A configuration file or ``None``: the
-        question of what `have` bears. Of users the largest number is told; how many are named does not matter.
-    have
-        GPUs there are: ``{"h100": 24, "a100": 40}`` or ``["h100=24", "a100=40"]``.
-    workload, scenario
-        As for :func:`schedule`.
-    executor
-        Looks at the ranges of lengths elsewhere: any :class:`concurrent.futures.Executor`.
-    **options
-        Options of :func:`plan`; of a fleet that stands those that change nothing of it.
-
-    Returns
-    -------
-    Capacity
-
-    Raises
-    ------
-    InfeasibleError
-        The promises are kept at no rate.
-
-    Examples
-    --------
-    >>> import planner as fo
-    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", burst="poisson", pools=1)
-    >>> fo.capacity(p).rate_per_s >= 100
-    True
-    """
-    from planner.ask.capacity import SOME_USERS, capacity_of
-
-    if {options.get("think_time"), options.get("requests_per_hour")} != {None} and options.get("users") is None:
-        options["users"] = SOME_USERS
-    hourly = _Hourly(fleet, workload, scenario, options, stated=have is None)
-    if have is not None:
-        from planner.ask.stock import capacity_of_stock
-
-        counts = OPTIONS["inventory"].kind.read(have if isinstance(have, Mapping) else [*have], "have")
-        refuse([f"have: {gpu}={count} is no number of GPUs" for gpu, count in counts.items() if count < 0])
-        there = {find_gpu(name).name: count for name, count in counts.items() if count}
-        if not there:
-            raise InputError("have: no GPU at all", "Write it as h100=24.")
-        return capacity_of_stock(hourly.question, hourly.loaded, there, executor)
-    if not hourly.standing:
-        raise InputError(
-            "capacity: of what fleet?",
-            "Give a plan file, or the GPUs there are: fleetopt capacity --have h100=24 --have a100=40",
-        )
-    refuse_bought([k for k, v in options.items() if v is not None])
-    question = compile_question(hourly.question, hourly.loaded, hourly.peak)
-    return capacity_of(standing_fleet(question, hourly.standing), hourly.peak)
-
-
-@told_types
-@keeping()
 def overview(
     fleet: Plan | str | Path, *, choices: bool = True, progress: Callable[[int, int], None] | None = None
 ) -> Overview:
@@ -567,6 +435,8 @@ def overview(
 
 def _day_of(fleet: Plan, rate_is: Literal["mean", "peak"]) -> Schedule | None:
     """Its day; ``None`` where the traffic has no times, or fewer than a day's."""
+    from planner.ask.schedule import schedule
+
     try:
         return schedule(fleet, rate_is=rate_is)
     except (InputError, InfeasibleError):
@@ -579,62 +449,6 @@ def _planned(fleet: Any, method: str) -> Plan:
     if point.plan is None:
         raise InfeasibleError(point.error or "no fleet")
     return point.plan
-
-
-@spelled_out
-@told_types
-def schedule(
-    fleet: Plan | Workload | str | Path | None = None,
-    *,
-    hours: str | Path | None = None,
-    startup: float | str = "4min",
-    dwell: float | str = 0.0,
-    buffer: float | str = 0.0,
-    workload: Workload | Frame | str | Path | None = None,
-    slo: Slo | float | str | Sequence[float | str] | None = None,
-    scenario: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    **options: Unpack[PlanOptions],
-) -> Schedule:
-    """Replicas per hour and pool over a day or a week, and what scaling saves.
-
-    Parameters
-    ----------
-    fleet
-        A plan or a plan file: its pools, boundaries and engines, scaled by the hour. A configuration file or ``None``:
-        the pools are planned for the busiest hour first.
-    hours
-        File with 24 or 168 rates, or a shipped service; default the workload's own hours.
-    startup
-        From starting a replica until it serves [s]; it is started, and paid, that much ahead.
-    dwell
-        Least time a pool keeps its number of replicas, in whole hours [s].
-    buffer
-        Added to every hour's traffic, e.g. 0.1 or ``"10%"``: the older name of `headroom`.
-    workload
-        The traffic, when it is not the plan's.
-    slo, scenario
-        As for :func:`plan`, as are all other options.
-    progress
-        Told (done, all) after every pool.
-
-    Returns
-    -------
-    Schedule
-
-    Examples
-    --------
-    >>> import planner as fo
-    >>> asked = {"slo": 2.0, "rate": 100, "method": "occupancy", "burst": "poisson"}
-    >>> s = fo.schedule(workload="azure", hours="servegen-m-small", **asked)
-    >>> s.perfect_cost_usd <= s.cost_usd <= s.static_cost_usd
-    True
-    """
-    from planner.ask.schedule import make_schedule
-
-    times = parse_duration(startup, "startup"), parse_duration(dwell, "dwell"), parse_fraction(buffer, "buffer")
-    hourly = _Hourly(fleet, workload, scenario, {**options, "slo": slo}, hours, times)
-    return make_schedule(hourly.fleet(hourly.peak), hourly.rates, hourly.rate, hourly.elasticity, progress)
 
 
 @told_types
@@ -694,7 +508,8 @@ def cost(
     True
     """
     from planner.ask.costs import Spot, costs_of, months_of, with_peaks
-    from planner.ask.schedule import Elasticity, make_schedule
+    from planner.ask.hourly import Elasticity, Hourly
+    from planner.ask.schedule import make_schedule
     from planner.catalog.price_files import read_api_prices
     from planner.workload.hours import hourly_rates
 
@@ -719,14 +534,14 @@ def cost(
     times = parse_duration(startup, "startup"), parse_duration(dwell, "dwell")
     if hours is None and not traffic.arrivals.hourly_profile:
         notes.append("no rates by hour: every hour is the plan's (--hours gives them)")
-        hourly = _Hourly(fleet, None, None, options)
+        hourly = Hourly(fleet, None, None, options)
         day, rate, elasticity = (
             hourly_rates(None, flat="the same every hour"),
             hourly.peak,
             Elasticity(*times, 0.0, over),
         )
     else:
-        hourly = _Hourly(fleet, None, None, {**options, "rate_is": over}, hours, times)
+        hourly = Hourly(fleet, None, None, {**options, "rate_is": over}, hours, times)
         day, rate, elasticity = hourly.rates, hourly.rate, hourly.elasticity
     found = hourly.fleet(hourly.peak)
     schedule = make_schedule(found, day, rate, elasticity)
@@ -744,201 +559,6 @@ def _apis_of(model: str, apis: Sequence[ApiPrice], source: str) -> list[ApiPrice
     if not found:
         raise InputError(f"{source}: no model named as {model}", "Name some: --api-model PROVIDER/MODEL.")
     return found
-
-
-@told_types
-def growth(
-    fleet: Plan | Workload | str | Path | None = None,
-    monthly_growth: float | str = 0.0,
-    *,
-    lead_time: float | str = "90d",
-    months: int = 12,
-    start: str | None = None,
-    hours: str | Path | None = None,
-    workload: Workload | Frame | str | Path | None = None,
-    scenario: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    **options: Unpack[OwnOptions],
-) -> Growth:
-    """GPUs to have in every month of growing traffic, and by when to order them.
-
-    Parameters
-    ----------
-    fleet
-        A plan or a plan file, whose fleet stands; a configuration file or ``None``: it is planned for today's rate.
-    monthly_growth
-        Growth of the traffic from one month to the next: 0.08 or ``"8%"``.
-    lead_time
-        From ordering a GPU until it serves [s].
-    months
-        How many.
-    start
-        The day the plan begins, ISO 8601; default today.
-    hours, workload, scenario
-        As for :func:`schedule`; without `hours` the rate is the one that a plan is sized for.
-    progress
-        Told (done, all) after every month.
-    **options
-        Options of :func:`plan`.
-
-    Returns
-    -------
-    Growth
-
-    Examples
-    --------
-    >>> import planner as fo
-    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", burst="poisson", pools=1)
-    >>> g = fo.growth(p, "10%", lead_time="60d", months=3, start="2027-01-01")
-    >>> [(m.starts, m.order_by) for m in g.months][1]
-    ('2027-02-01', '2026-12-03')
-    """
-    from planner.ask.growth import growth_of
-
-    try:
-        today = datetime.date.today() if start is None else datetime.date.fromisoformat(start)
-    except ValueError:
-        raise InputError(f"start: {start!r} is not a day", "Write it as 2027-01-31.") from None
-    share, lead = parse_fraction(monthly_growth, "monthly_growth"), parse_duration(lead_time, "lead_time")
-    hourly = _Hourly(fleet, workload, scenario, options, hours, None if hours is None else ())
-    standing = [pool.replicas for pool in sorted(hourly.standing, key=lambda p: p.low_tokens)] or None
-    return growth_of(hourly.fleet(hourly.peak), standing, hourly.peak, share, lead, months, today, progress)
-
-
-@told_types
-def batch(
-    fleet: Plan | Workload | str | Path | None = None,
-    *,
-    jobs: Workload | Frame | str | Path | None = None,
-    tokens: float | str | None = None,
-    by: str = "06:00",
-    start: str | None = None,
-    priority: int = 1,
-    hours: str | Path | None = None,
-    workload: Workload | Frame | str | Path | None = None,
-    scenario: str | None = None,
-    **options: Unpack[OwnOptions],
-) -> BatchRoom:
-    """How many batch jobs a fleet takes beside its requests, hour by hour, with every promise kept, and what the rest needs.
-
-    Parameters
-    ----------
-    fleet
-        A plan or a plan file, whose fleet stands; a configuration file or ``None``: it is planned for the busiest hour.
-    jobs
-        Lengths of the jobs; default those of the requests.
-    tokens
-        Prompt and output tokens of all jobs, ``"60M"``; default as many jobs as the file has.
-    by, start
-        When the last must be done and the first may be sent: ``"06:00"``, or ``"2027-01-31T06:00"``. Default of the second: a day
-        before the first, or now where it has a day.
-    priority
-        Which jobs are sent with, at least 1; requests have 0.
-    hours, workload, scenario
-        As for :func:`schedule`; without hours the traffic is the same in all.
-    **options
-        Options of :func:`plan`.
-
-    Returns
-    -------
-    BatchRoom
-
-    Raises
-    ------
-    InputError
-        A deadline that is past, jobs without output tokens, a priority below 1, a fleet of which nothing is known.
-
-    Examples
-    --------
-    >>> import planner as fo
-    >>> room = fo.batch(slo=0.5, isl=900, osl=200, rate=8, tokens="1M", by="06:00", start="05:00", tp=1, token_budget=2048)
-    >>> room.fits, room.more
-    (True, {})
-    """
-    from planner.ask.batch import batch_room, window_of
-
-    if priority < 1:
-        raise InputError(
-            f"priority: {priority} is not after the requests', which have 0",
-            "Jobs have 1 or more: the lowest comes first.",
-        )
-    window = window_of(by, start, datetime.datetime.now())
-    # a fleet is sized for its busiest hour
-    options["rate_is"] = options.get("rate_is") or "peak"
-    hourly = _Hourly(fleet, workload, scenario, options, hours, (), flat="one rate in every hour")
-    sent = hourly.loaded if jobs is None else load_workload(jobs)
-    many = None if jobs is None else sent.provenance.requests
-    if tokens is not None:
-        each = float(sent.weight @ sent.total_tokens / sent.weight.sum())
-        amount = parse_tokens(tokens, "tokens")
-        if not amount > 0.0:
-            raise InputError(f"tokens: must be positive, got {tokens!r}")
-        many = math.ceil(amount / each)
-    return batch_room(hourly.fleet(hourly.peak), hourly.rates, hourly.peak, sent, many, window, priority)
-
-
-class _Hourly:
-    """Whose traffic by the hour, on which pools: what :func:`schedule` and :func:`growth` ask about.
-
-    Without `times` (of starting [s], of holding [s], buffer) the hours do not matter: the rate is the one that a plan is sized
-    for, where one need be `stated`. Where nothing says what they are, `flat` ones are alike.
-    """
-
-    def __init__(
-        self,
-        fleet: Plan | Workload | str | Path | None,
-        workload: Workload | Frame | str | Path | None,
-        scenario: str | None,
-        options: Mapping[str, Any],
-        hours: str | Path | None = None,
-        times: tuple[float, ...] | None = None,
-        stated: bool = True,
-        flat: str | None = None,
-    ) -> None:
-        from planner.ask.schedule import Elasticity
-        from planner.workload.hours import hourly_rates
-
-        workload = as_given(workload)
-        data = options_of(workload, options)
-        if times is not None:
-            startup_s, dwell_s, buffer = (*times, 0.0, 0.0, 0.0)[:3]
-            if data.get("headroom") is not None and buffer:
-                raise InputError("headroom and buffer are two names of one thing", "Give one of them.")
-            elasticity = Elasticity(startup_s, dwell_s, buffer, str(data.pop("rate_is", "mean")))
-        if isinstance(fleet, Workload):
-            data["cdf"] = fleet.name
-            fleet, workload = None, fleet
-        self.standing: tuple[SavedPool, ...] = ()
-        folder: Path | None = None
-        if fleet is None:
-            self.question = PlanInputs.from_dict(data)
-        else:
-            saved = saved_of(fleet)
-            self.question = saved.inputs(None if isinstance(fleet, Plan) else scenario, data)
-            self.standing, folder = saved.pools, saved.folder
-        if isinstance(workload, Workload):
-            self.loaded = workload
-        else:
-            self.loaded = load_workload(self.question.cdf) if fleet is None else saved.traffic(self.question.cdf)
-        if times is None:
-            self.peak = rate_of(self.question, self.loaded) if stated else math.nan
-            return
-        self.rates = hourly_rates(hours, self.loaded, folder, flat)
-        if self.rates.mean_rate_per_s is not None and self.question.rate is None:
-            # rates in the file are the fleet's own
-            self.rate, self.elasticity = self.rates.mean_rate_per_s, replace(elasticity, rate_is="mean")
-        else:
-            self.rate, self.elasticity = stated_rate(self.question, self.loaded), elasticity
-        if not self.elasticity.buffer:
-            # of this call, else of the plan
-            self.elasticity = replace(self.elasticity, buffer=self.question.headroom)
-        self.question = replace(self.question, rate_is=None, headroom=0.0)
-        self.peak = max(self.rates.rates_per_s(self.rate, self.elasticity.rate_is)) * (1.0 + self.elasticity.buffer)
-
-    def fleet(self, rate_per_s: float) -> Fleet:
-        """The pools that stand, else those of the cheapest fleet at a rate [1/s]."""
-        question = compile_question(self.question, self.loaded, rate_per_s)
-        return standing_fleet(question, self.standing) if self.standing else fleet_of(question)
 
 
 @told_types
