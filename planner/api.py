@@ -5,53 +5,34 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal
 
-from planner.ask.asked import beside, document_of, saved_of, standing_of
-from planner.ask.options import OwnOptions, ReplicaOptions
+from planner.ask.asked import document_of, standing_of
 from planner.catalog.kv import kv_capacity
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import model as find_model
-from planner.catalog.load import normalized, repository
+from planner.catalog.load import repository
 from planner.catalog.profiles import profile as find_profile
-from planner.errors import InfeasibleError, InputError, refuse_below_1
+from planner.errors import InputError
 from planner.plans import Plan
 from planner.question.compiled import (
     CompiledQuestion,
     compile_question,
-    rate_of_hours,
 )
-from planner.question.files import Question, engines_of, load_question, question_of
-from planner.question.options import PlanInputs, canonical
-from planner.shared.arguments import spelled_out, told_types
-from planner.shared.kept import keeping
+from planner.shared.arguments import told_types
 from planner.size.shapes import standing_fleet
-from planner.units import DAY_S, WEEK_S, parse_duration, parse_fraction, parse_number
+from planner.units import DAY_S, WEEK_S, parse_duration, parse_fraction
 from planner.workload.given import load_workload
 from planner.workload.sending import Surge
 from planner.workload.workload import Workload
 
 # A plan pays for the start of what a plan needs; every other verb loads its own when it is called.
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from planner.ask.batching import Batching
-    from planner.ask.classes import TieredPlan
-    from planner.ask.costs import Costs
-    from planner.ask.overview import Overview
-    from planner.ask.replica import SchedulerReplica
-    from planner.ask.schedule import Schedule
-    from planner.ask.services import ServicesPlan
     from planner.ask.simulate import Verification
-    from planner.ask.stability import Stability
-    from planner.ask.wait import WaitSettings
-    from planner.ask.what_if import Sweep
     from planner.calibrate.launch import Launch
     from planner.calibrate.result import CalibrationSet
-    from planner.catalog.price_files import ApiPrice
     from planner.operate.autoscale.derive import Autoscaling
     from planner.operate.deploy import Rendered
     from planner.operate.deploy.acceptance import Acceptance
@@ -64,66 +45,6 @@ if TYPE_CHECKING:
     from planner.workload.given import Frame
 
     # end of options
-
-
-@told_types
-def plan_tiers(config: str | Path, **options: Unpack[OwnOptions]) -> TieredPlan:
-    """Classes of requests with promises of their own, on shared or separate pools, whichever is cheapest.
-
-    Parameters
-    ----------
-    config
-        A configuration file with ``classes:`` (name -> workload, rate, promises, prefix-cache share).
-    **options
-        Options that override the file's for every class.
-
-    Returns
-    -------
-    TieredPlan
-    """
-    from planner.ask.classes import plan_classes
-
-    saved = load_question(config)
-    if not saved.classes:
-        raise InputError(f"{config}: has no classes", "Add `classes:` with a name and options for each.")
-    base = {**saved.options, **options}
-    saved.refuse_untold(saved.options, options)
-    for named in saved.classes.values():
-        saved.refuse_untold(named, ())
-    return plan_classes(base, saved.classes, lambda name: beside(name, saved.folder), f"{saved.source}: ")
-
-
-@told_types
-@keeping()
-def plan_services(
-    config: str | Path, *, progress: Callable[[int, int], None] | None = None, **options: Unpack[OwnOptions]
-) -> ServicesPlan:
-    """Several services planned together over one stock of GPUs or one budget: what to buy, and what each costs.
-
-    Parameters
-    ----------
-    config
-        A file with ``services:`` (name -> model, traffic, promises, ``priority``, ``hours``, any other option of a plan); beside
-        it ``inventory``, ``price``, ``budget`` [USD/hour] and options of all of them.
-    progress
-        Told (done, all) after every search.
-    **options
-        Options that override the file's for every service.
-
-    Returns
-    -------
-    ServicesPlan
-        Where stock or budget do not suffice, services are served by priority, the lowest number first.
-
-    Raises
-    ------
-    InputError
-        Something in the file cannot be; all problems at once.
-    """
-    from planner.ask.services import plan_services_of
-    from planner.question.services import read_services
-
-    return plan_services_of(read_services(config, options), progress)
 
 
 @told_types
@@ -274,291 +195,6 @@ def compare_policies(
     )
     result.about = f"{found_gpu.name} x TP{tp}, {found_model.name}, {profile.trust}, {memory:,} tokens of KV cache"
     return result
-
-
-@told_types
-def what_if(
-    base: Plan | str | Path | PlanInputs,
-    *,
-    zipped: bool = False,
-    scenarios: Sequence[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    workload: Workload | Frame | str | Path | None = None,
-    executor: Executor | None = None,
-    jobs: int = 1,
-    resume: str | Path | None = None,
-    stream: str | Path | None = None,
-    keep: bool = False,
-    plans: bool = True,
-    **values: Any,
-) -> Sweep:
-    """A plan for every combination of changed options: each is searched as :func:`plan` would with them.
-
-    Parameters
-    ----------
-    base
-        A plan, a plan or configuration file, or a question. Savings are against what it costs.
-    zipped
-        One point per position instead of all combinations.
-    scenarios
-        Names of scenarios of the file, each a point of its own (combined with `values`).
-    progress
-        Told (done, all) before the first point and after every one.
-    workload
-        The traffic, when it is not in a file.
-    executor
-        Plans the points elsewhere: any :class:`concurrent.futures.Executor`, also Dask's or Ray's. Their order is kept.
-    jobs
-        Threads that plan the points, > 0, where no executor is given.
-    resume
-        File of finished points (JSON lines): those of this sweep that are in it are taken from there, the others added as
-        they are done, so that an interrupted sweep goes on. Rows without a plan do where none is asked for.
-    stream
-        CSV or Parquet file that gets every row as its point is done, in the order they are.
-    keep
-        Of a plan: keep its pools, engines and boundaries but for what is changed; every row says what is pinned.
-    plans
-        Whether every point has its plan. Without them there are rows alone (``to_rows()``), in about half the time.
-    **values
-        Option -> value or list of values, e.g. ``rate=[500, 1000], gpu=["h100", "h200"]``.
-
-    Returns
-    -------
-    Sweep
-        Infeasible points are rows with their reason.
-    """
-    from contextlib import ExitStack
-
-    from planner.ask.points import Journal
-    from planner.ask.what_if import combinations, sweep
-
-    saved = None if isinstance(base, PlanInputs) else saved_of(base)
-    told = [*values] if workload is None else [*values, "cdf"]
-    question = base if isinstance(base, PlanInputs) else cast("Question", saved).inputs(told=told)
-    lists = {canonical(k): [*v] if isinstance(v, (list, tuple)) else [v] for k, v in values.items()}
-    changes = combinations(lists, zipped)
-    origin: list[str] | None = None
-    if scenarios and saved is not None:
-        for name in scenarios:
-            saved.inputs(name, told=told)
-        origin = [name for name in scenarios for _ in changes]
-        changes = [{**saved.scenarios[name], **change} for name in scenarios for change in changes]
-    loaded = None if workload is None else load_workload(workload)
-
-    def load(name: str) -> Workload:
-        if loaded is not None and name == question.cdf:
-            return loaded
-        return load_workload(name) if saved is None else saved.traffic(name)
-
-    in_memory = workload is not None or (saved is not None and "rows" in saved.workload)
-    standing = () if saved is None else saved.pools
-    if keep and not standing:
-        raise InputError("keep: the base has no pools", "Give a plan: fleetopt plan ... -o plan.yaml")
-    refuse_below_1({"jobs": jobs})
-    with ExitStack() as opened:
-        if executor is None and min(jobs, len(changes)) > 1:
-            from concurrent.futures import ThreadPoolExecutor
-
-            executor = opened.enter_context(ThreadPoolExecutor(min(jobs, len(changes))))
-        journal = None if resume is None else opened.enter_context(Journal(Path(resume)))
-        rows = None if stream is None else Path(stream)
-        how = (progress, origin, executor, in_memory, standing, keep, journal, rows, plans)
-        return sweep(question, changes, load, *how)
-
-
-@told_types
-@keeping()
-def overview(
-    fleet: Plan | str | Path, *, choices: bool = True, progress: Callable[[int, int], None] | None = None
-) -> Overview:
-    """A plan with what surrounds it: other choices, the fleet at other rates, what each doubt is worth, its day.
-
-    Parameters
-    ----------
-    fleet
-        A plan, or a plan or configuration file.
-    choices
-        Whether what other choices would cost is shown.
-    progress
-        Told (done, all) after every choice.
-
-    Returns
-    -------
-    Overview
-        What ``fleetopt report`` makes a page of.
-    """
-    from planner.ask import overview as about
-    from planner.ask.choices import answers as answered
-    from planner.ask.choices import choices_after, cost_with
-    from planner.ask.evaluation import evaluation_of
-    from planner.question.files import recorded_plan
-
-    saved = saved_of(fleet)
-    inputs = saved.inputs()
-    traffic = saved.traffic(inputs.cdf)
-    kept = fleet if isinstance(fleet, Plan) else recorded_plan(fleet, inputs.promises)
-    found = kept or _planned(fleet, inputs.method)
-    standing = standing_fleet(compile_question(inputs, traffic), question_of(found).pools)
-    rates = about.rates_of(found, standing.capacity_per_s)
-    arrivals = standing.question.traffic.arrivals
-    bursts = arrivals is not None and bool(arrivals.dispersion)
-    doubts, cuts = about.doubts_of(found, inputs, bursts), about.cuts_of(found, inputs)
-    otherwise = [changes for _, *ways in doubts for changes in ways]
-    otherwise += [{"boundaries": [b], "gammas": [g]} for b, g in cuts]
-    # the same engines, and boundaries where these are not the question
-    alike, own = replace(inputs, tp=None), engines_of(question_of(found).pools)
-    tasks: list[Callable[[], Any]] = [
-        partial(evaluation_of, standing, rates[::2]),
-        partial(evaluation_of, standing, rates[1::2]),
-        partial(cost, found),
-        partial(_day_of, found, rate_of_hours(inputs, traffic)),
-        *(partial(cost_with, {**own, **changes}, alike, traffic) for changes in otherwise if changes is not None),
-    ]
-    if choices and found.choices is None:
-        answers, table = choices_after(tasks, found, inputs, traffic, progress)
-        found = replace(found, choices=table)
-    else:
-        answers = answered(tasks, progress)
-    even, odd, paid, day, *known = answers
-    costs = iter(known)
-    priced = [None if changes is None else next(costs) for changes in otherwise]
-    return about.Overview(
-        found,
-        even.beside(odd),
-        about.sensitivities(found, doubts, priced[: 2 * len(doubts)]),
-        day,
-        paid,
-        f"fleetopt report {fleet if not isinstance(fleet, Plan) else 'plan.yaml'}",
-        tuple(about.Cut(b, g, price) for (b, g), price in zip(cuts, priced[2 * len(doubts) :], strict=True)),
-    )
-
-
-def _day_of(fleet: Plan, rate_is: Literal["mean", "peak"]) -> Schedule | None:
-    """Its day; ``None`` where the traffic has no times, or fewer than a day's."""
-    from planner.ask.schedule import schedule
-
-    try:
-        return schedule(fleet, rate_is=rate_is)
-    except (InputError, InfeasibleError):
-        return None
-
-
-def _planned(fleet: Any, method: str) -> Plan:
-    """The plan of a file."""
-    point = what_if(fleet, method=method).points[0]
-    if point.plan is None:
-        raise InfeasibleError(point.error or "no fleet")
-    return point.plan
-
-
-@told_types
-def cost(
-    fleet: Plan | str | Path,
-    *,
-    hours: str | Path | None = None,
-    startup: float | str = "4min",
-    dwell: float | str = 0.0,
-    reserved: Sequence[str] | None = None,
-    spot_share: float | str = 0.0,
-    preemptions_per_hour: float = 0.05,
-    shortfall: float | str = 0.01,
-    api_prices: str | Path | None = None,
-    api_models: Sequence[str] | None = None,
-    rent_peak: bool = False,
-    pue: float = 1.0,
-    kwh_price: float | None = None,
-    co2: float | None = None,
-    **options: Any,
-) -> Costs:
-    """What a fleet costs as finance sees it: how to pay for its hours, tokens in and out, an API's price, energy.
-
-    Parameters
-    ----------
-    fleet
-        A plan, or a plan or configuration file.
-    hours, startup, dwell
-        As for :func:`schedule`; without hours of any kind every hour is the plan's.
-    reserved
-        Offers, ``"h100=1.79@1y"``; for types without one the price lists are asked.
-    spot_share
-        Largest share of every hour's GPUs on spot capacity.
-    preemptions_per_hour, shortfall
-        Of one spot replica [1/h]; probability allowed that fewer are up than needed, which makes the reserve.
-    api_prices, api_models
-        A file in genai-prices' format, and which of its models (``model`` or ``provider/model``); default those it names as
-        the plan's model.
-    rent_peak
-        Also how many GPUs to own where others by the hour, or each of the APIs, take what is above them.
-    pue, kwh_price, co2
-        Power at the meter over the GPUs'; price [USD/kWh] and carbon intensity [g/kWh] of electricity.
-    **options
-        Options of :func:`plan`. ``rate_is`` (the plan's rate is the ``mean`` of the hours or their ``peak``) is by default as it
-        was planned.
-
-    Returns
-    -------
-    Costs
-
-    Examples
-    --------
-    >>> import planner as fo
-    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", burst="poisson", pools=1)
-    >>> found = fo.cost(p, hours="servegen-m-small", reserved=["h100=1.0@1y"])
-    >>> found.cheapest.cost_usd_per_hour < p.cost_usd_per_hour
-    True
-    """
-    from planner.ask.costs import Spot, costs_of, months_of, with_peaks
-    from planner.ask.hourly import Elasticity, Hourly
-    from planner.ask.schedule import make_schedule
-    from planner.catalog.price_files import read_api_prices
-    from planner.workload.hours import hourly_rates
-
-    offers: dict[str, list[tuple[str, float]]] = {}
-    for offer in reserved or ():
-        name, _, rest = str(offer).partition("=")
-        price, at, term = rest.partition("@")
-        if not (name and price and at):
-            raise InputError(f"reserved: {offer!r} is not GPU=USD@TERM", "Write it as h100=1.79@1y.")
-        usd = parse_number(price, f"reserved {offer}")
-        if not usd > 0.0 or not months_of(term):
-            raise InputError(f"reserved: {offer!r}: the price must be positive")
-        offers.setdefault(find_gpu(name).name, []).append((term, usd))
-    spot = Spot(parse_fraction(spot_share, "spot_share"), preemptions_per_hour, parse_fraction(shortfall, "shortfall"))
-    saved = saved_of(fleet)
-    inputs = saved.inputs()
-    apis = [] if api_prices is None else read_api_prices(api_prices, api_models or ())
-    if apis and not api_models:
-        apis = _apis_of(inputs.model, apis, str(api_prices))
-    notes, traffic = [], saved.traffic(inputs.cdf)
-    over = options.pop("rate_is", None) or rate_of_hours(inputs, traffic)
-    times = parse_duration(startup, "startup"), parse_duration(dwell, "dwell")
-    if hours is None and not traffic.arrivals.hourly_profile:
-        notes.append("no rates by hour: every hour is the plan's (--hours gives them)")
-        hourly = Hourly(fleet, None, None, options)
-        day, rate, elasticity = (
-            hourly_rates(None, flat="the same every hour"),
-            hourly.peak,
-            Elasticity(*times, 0.0, over),
-        )
-    else:
-        hourly = Hourly(fleet, None, None, {**options, "rate_is": over}, hours, times)
-        day, rate, elasticity = hourly.rates, hourly.rate, hourly.elasticity
-    found = hourly.fleet(hourly.peak)
-    schedule = make_schedule(found, day, rate, elasticity)
-    costs = costs_of(found, schedule, offers, spot, apis, pue, kwh_price, co2, notes)
-    return with_peaks(costs, found, schedule, apis) if rent_peak else costs
-
-
-def _apis_of(model: str, apis: Sequence[ApiPrice], source: str) -> list[ApiPrice]:
-    """The prices of what is the plan's model by its name."""
-
-    def words(name: str) -> set[str]:
-        return {w for w in normalized(name).split("-") if w not in ("instruct", "turbo", "meta", "chat", "it", "hf")}
-
-    found = [a for a in apis if words(model) <= words(a.model)]
-    if not found:
-        raise InputError(f"{source}: no model named as {model}", "Name some: --api-model PROVIDER/MODEL.")
-    return found
 
 
 @told_types
@@ -986,92 +622,6 @@ def reproduce(paper: str = "all", progress: Callable[[int, int], None] | None = 
     return findings_of(paper, progress)
 
 
-@spelled_out
-@told_types
-def stability(
-    workload: Workload | Frame | str | Path | None = None,
-    *,
-    replicas: int | None = None,
-    burst: float = 2.0,
-    **options: Unpack[ReplicaOptions],
-) -> Stability:
-    """What a replica and a fleet sustain: which bound says so, slack, time to overload.
-
-    Parameters
-    ----------
-    workload, rate, gpu, model, tp, profile, token_budget, max_num_seqs
-        As for :func:`plan`; one kind of replica.
-    replicas
-        Replicas of the fleet; default enough for a load of 0.85.
-    burst
-        Burst asked about, as a factor on the rate.
-
-    Returns
-    -------
-    Stability
-    """
-    from planner.ask.stability import stability as stability_of
-
-    return stability_of(_replica(workload, options), replicas, burst)
-
-
-@spelled_out
-@told_types
-def batching(
-    workload: Workload | Frame | str | Path | None = None,
-    **options: Unpack[ReplicaOptions],
-) -> Batching:
-    """Exclusive or mixed batching, with the settings of each, and how certain that is.
-
-    Parameters
-    ----------
-    workload, rate, gpu, model, tp, profile, token_budget, max_num_seqs
-        As for :func:`plan`; one kind of replica.
-
-    Returns
-    -------
-    Batching
-    """
-    from planner.ask.batching import batching as batching_of
-
-    return batching_of(_replica(workload, options))
-
-
-@spelled_out
-@told_types
-def wait(
-    workload: Workload | Frame | str | Path | None = None,
-    *,
-    replicas: int | None = None,
-    types: int | None = None,
-    segments: int | None = None,
-    horizon: float | str = "1h",
-    delta: float | str = 0.01,
-    **options: Unpack[ReplicaOptions],
-) -> WaitSettings:
-    """Thresholds of WAIT and Nested WAIT: how many requests to wait for, the memory they need, what they promise.
-
-    Parameters
-    ----------
-    workload, rate, gpu, model, tp, profile, token_budget, max_num_seqs
-        As for :func:`plan`; one kind of replica.
-    replicas
-        Replicas that share the rate; default enough for 0.85 of capacity.
-    types, segments
-        Output classes of WAIT; segments of Nested WAIT. Default those with the least memory.
-    horizon, delta
-        Time the memory promise covers [s], and the probability that memory is exceeded in that time.
-
-    Returns
-    -------
-    WaitSettings
-    """
-    from planner.ask.wait import wait_settings
-
-    covered, risk = parse_duration(horizon, "--horizon"), parse_fraction(delta, "--delta")
-    return wait_settings(_replica(workload, options), replicas, types, segments, covered, risk)
-
-
 @told_types
 def calibrate(
     gpu: str | None = None,
@@ -1164,10 +714,3 @@ def calibrate(
         assumed=Assumed(isl, osl, concurrency),
         max_seconds=seconds, force=force, source=source, progress=progress,
     )  # fmt: skip
-
-
-def _replica(workload: Workload | Frame | str | Path | None, options: Mapping[str, Any]) -> SchedulerReplica:
-    """The replica and traffic a scheduler command is about."""
-    from planner.ask.replica import scheduler_replica
-
-    return scheduler_replica(load_workload("azure" if workload is None else workload), options)

@@ -40,8 +40,6 @@ WIDE = {
     "ask/simulate.py: verify_fleet": FORWARDED,
     "papers/policies/eb_plus.py: EbPlus.__init__": FIELDS,
     "papers/pool.py: simulate": SETTINGS,
-    "ask/costs.py: costs_of": FORWARDED,
-    "ask/what_if.py: sweep": FORWARDED,
     "workload/formats/sql.py: query": FORWARDED,
     "workload/workload.py: Workload.from_arrays": FIELDS,
 }
