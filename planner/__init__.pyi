@@ -12,7 +12,6 @@ from planner.api import deploy as deploy
 from planner.api import metrics as metrics
 from planner.api import monitoring_rules as monitoring_rules
 from planner.api import reproduce as reproduce
-from planner.api import simulate as simulate
 from planner.ask.batch import BatchRoom as BatchRoom
 from planner.ask.batch import batch as batch
 from planner.ask.batching import Batching as Batching
@@ -34,6 +33,7 @@ from planner.ask.schedule import schedule as schedule
 from planner.ask.services import ServicesPlan as ServicesPlan
 from planner.ask.services import plan_services as plan_services
 from planner.ask.simulate import Verification as Verification
+from planner.ask.simulate import simulate as simulate
 from planner.ask.stability import Stability as Stability
 from planner.ask.stability import stability as stability
 from planner.ask.wait import WaitSettings as WaitSettings

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from planner.ask.asked import document_of, standing_of
 from planner.catalog.kv import kv_capacity
@@ -25,12 +24,10 @@ from planner.shared.arguments import told_types
 from planner.size.shapes import standing_fleet
 from planner.units import DAY_S, WEEK_S, parse_duration, parse_fraction
 from planner.workload.given import load_workload
-from planner.workload.sending import Surge
 from planner.workload.workload import Workload
 
 # A plan pays for the start of what a plan needs; every other verb loads its own when it is called.
 if TYPE_CHECKING:
-    from planner.ask.simulate import Verification
     from planner.calibrate.launch import Launch
     from planner.calibrate.result import CalibrationSet
     from planner.operate.autoscale.derive import Autoscaling
@@ -42,84 +39,8 @@ if TYPE_CHECKING:
     from planner.operate.monitor.policy import Policy
     from planner.papers.compare import Comparison
     from planner.papers.printed import Reproduction
-    from planner.workload.given import Frame
 
     # end of options
-
-
-@told_types
-def simulate(
-    fleet: Plan | str | Path,
-    *,
-    workload: Workload | Frame | str | Path | None = None,
-    rate: float | None = None,
-    requests: int = 50_000,
-    seeds: int | Sequence[int] = 6,
-    max_requests: int | None = None,
-    preset: str | None = None,
-    arrivals: str | None = None,
-    replay: Workload | str | Path | None = None,
-    growth: Literal["users", "use"] | None = None,
-    surge: str | None = None,
-    in_flight: int | None = None,
-    verify_with: str = "kernel",
-    progress: Callable[[str, float], None] | None = None,
-) -> Verification:
-    """Simulate a fleet and judge every promise: holds, fails, or cannot tell.
-
-    Parameters
-    ----------
-    fleet
-        A plan, or a file that holds one.
-    workload, rate
-        Other traffic, another rate [1/s].
-    requests, seeds, max_requests
-        Requests of a run that are drawn; runs per pool, each another draw of the traffic; requests of a pool at most: of a trace
-        in each run, of those drawn in all, of which there are more runs while a verdict is open. Default 4 million.
-    preset
-        Engine rules: ``mixed``, ``paged``, ``slots`` or ``policies``; default those of the plan's method.
-    arrivals
-        ``auto`` (the workload's own requests where it knows them one by one, else drawn at random), ``dispersion`` (drawn with
-        the bursts it measured), ``poisson``, or ``paced:N`` (N clients at constant gaps); default as the plan assumed.
-    replay
-        A trace that is replayed instead, its time stamps with their lengths.
-    growth
-        A trace reaches more than its own rate by more users (copies of it, shifted in time) or by more use of the same users
-        (the same requests, faster); default as the plan.
-    surge
-        Flash crowds, whose requests alone are measured: ``3x/60s``, or ``3x/60s/30s`` with a ramp of 30 s.
-    in_flight
-        Requests of all clients under way at most (closed loop).
-    verify_with
-        ``kernel``, or ``python``, its reference: some 20,000 requests in two runs.
-    progress
-        Told (pool, share of its current run done).
-
-    Returns
-    -------
-    Verification
-    """
-    from planner.ask.simulate import Load, verify_fleet
-    from planner.ask.verify import MAX_REQUESTS
-
-    crowd, trace = None if surge is None else Surge.parse(surge), None if replay is None else load_workload(replay)
-    load = Load(arrivals, trace, growth, crowd, in_flight or math.inf)
-    saved = standing_of(fleet)
-    inputs = saved.inputs()
-    loaded = saved.traffic(inputs.cdf) if workload is None else load_workload(workload)
-    question = compile_question(inputs, loaded, rate)
-    return verify_fleet(
-        standing_fleet(question, saved.pools),
-        question.traffic.workload,
-        question.traffic.rate_per_s,
-        requests=requests,
-        seeds=seeds,
-        max_requests=max_requests or MAX_REQUESTS,
-        preset=preset,
-        load=load,
-        program=verify_with,
-        progress=progress,
-    )
 
 
 @told_types

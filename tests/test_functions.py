@@ -37,7 +37,6 @@ WIDE = {
     "fluid/rad.py: inv_mu_lin": QUANTITIES,
     "predict/methods/disaggregated.py: DecodePool.__init__": FIELDS,
     "papers/compare.py: compare_policies": FORWARDED,
-    "ask/simulate.py: verify_fleet": FORWARDED,
     "papers/policies/eb_plus.py: EbPlus.__init__": FIELDS,
     "papers/pool.py: simulate": SETTINGS,
     "workload/formats/sql.py: query": FORWARDED,

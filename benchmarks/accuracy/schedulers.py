@@ -13,7 +13,7 @@ import numpy as np
 import planner as fo
 from tools.tables import ROOT, Page, markdown
 
-sys.path[:0] = [str(ROOT / "tests" / "fluid"), str(ROOT / "tests" / "advice")]
+sys.path[:0] = [str(ROOT / "tests" / "fluid"), str(ROOT / "tests" / "ask")]
 
 import test_exclusive
 import test_exclusive_memory as memory_tests

@@ -82,7 +82,7 @@ def test_bursts_of_the_workload_reach_the_simulation() -> None:
     fleet = standing_fleet(compile_question(inputs, azure, 8.0), saved_pools(plan))
 
     def first_pool(arrivals: str | None) -> tuple[Traffic, Sent]:
-        source = FleetSource(fleet, azure, 8.0, Load(arrivals), 20_000, 10**7)
+        source = FleetSource(fleet, Load(arrivals), 20_000, 10**7)
         traffic = source.of(0, pool_engines(fleet, fleet.pools[0]), [1])
         return traffic, traffic(1)
 
@@ -118,8 +118,10 @@ def test_every_request_of_a_trace_goes_to_its_pool_with_its_own_lengths(tmp_path
     plan = fo.plan(workload, slo=5.0, rate=20, pools=1, route_on="total")
     (whole,) = saved_pools(plan)
     cut = [replace(whole, name="short", high_tokens=4096.0), replace(whole, name="long", low_tokens=4096.0)]
-    fleet = standing_fleet(compile_question(PlanInputs.from_dict(dict(plan.inputs)), workload), cut)
-    source = FleetSource(fleet, workload, workload.arrivals.rate_per_s, Load("auto"), 10, 10**6)
+    fleet = standing_fleet(
+        compile_question(PlanInputs.from_dict(dict(plan.inputs)), workload, workload.arrivals.rate_per_s), cut
+    )
+    source = FleetSource(fleet, Load("auto"), 10, 10**6)
     sent = [source.of(k, pool_engines(fleet, fleet.pools[k]), [1])(1).requests for k in range(2)]
     for found, belongs in zip(sent, (lambda n: n <= 4096, lambda n: n > 4096), strict=True):
         pairs = zip(found.input_tokens.tolist(), found.output_tokens.tolist(), strict=True)
