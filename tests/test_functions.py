@@ -36,7 +36,7 @@ WIDE = {
     "calibrate/solver.py: minimise": QUANTITIES,
     "fluid/rad.py: inv_mu_lin": QUANTITIES,
     "predict/methods/disaggregated.py: DecodePool.__init__": FIELDS,
-    "papers/compare.py: compare_policies": FORWARDED,
+    "papers/compare.py: compared": FORWARDED,
     "papers/policies/eb_plus.py: EbPlus.__init__": FIELDS,
     "papers/pool.py: simulate": SETTINGS,
     "workload/formats/sql.py: query": FORWARDED,
@@ -114,12 +114,9 @@ LENT = {
 def as_wide_as_asked(name: str) -> bool:
     """Commands, and the verbs of the Python interface."""
     path, _, function = name.partition(": ")
-    verb = f"planner.{path.removesuffix('.py').replace('/', '.')}" == LENT.get(function)
-    return (
-        verb
-        or path == "api.py"
-        or (path.startswith("cli/") and not function.startswith("_") and path != "cli/options.py")
-    )
+    module = "planner." + path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    verb = module == LENT.get(function)
+    return verb or (path.startswith("cli/") and not function.startswith("_") and path != "cli/options.py")
 
 
 def test_functions_take_few_parameters() -> None:

@@ -23,7 +23,7 @@ from planner.shared.remarks import said
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from planner.workload.given import Frame
+    from planner.workload.importing import Frame
 
 OVERFLOW = 0.01
 """Share of decode iterations that may exceed the KV memory."""

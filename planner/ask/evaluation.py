@@ -25,11 +25,11 @@ from planner.size.pool import gpus_by_type
 from planner.size.shapes import standing_fleet
 from planner.size.sure import chance_at
 from planner.units import RATE_RULE, is_rate
-from planner.workload.given import load_workload
+from planner.workload.importing import load_workload
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from planner.workload.given import Frame
+    from planner.workload.importing import Frame
 
 
 @dataclass(frozen=True, slots=True)

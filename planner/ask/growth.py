@@ -24,7 +24,7 @@ from planner.units import DAY_S, parse_duration, parse_fraction
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from planner.workload.given import Frame
+    from planner.workload.importing import Frame
 
 
 @dataclass(frozen=True, slots=True)

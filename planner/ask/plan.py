@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from planner.ask.asked import beside, options_of, standing_of
+from planner.ask.asked import standing_of
 from planner.ask.options import PlanOptions
 from planner.errors import InfeasibleError, InputError
 from planner.plans import Plan
@@ -18,12 +18,12 @@ from planner.shared.arguments import spelled_out, told_types
 from planner.shared.kept import keeping
 from planner.shared.remarks import Remark
 from planner.size.assemble import make_plan
-from planner.workload.given import as_given
+from planner.workload.importing import as_given
 from planner.workload.resolve import is_passing
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from planner.workload.given import Frame
+    from planner.workload.importing import Frame
 
 
 @spelled_out
@@ -385,3 +385,17 @@ def _chosen(question: PlanInputs, told: Collection[str]) -> Iterator[Remark]:
             chosen.append("P99 where a promise names no quantile (--quantile)")
     if chosen:
         yield Remark("chosen", {"what": ", ".join(chosen)})
+
+
+def options_of(workload: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given, the workload by its name."""
+    data = {k: v for k, v in options.items() if v is not None}
+    if workload is not None:
+        data["cdf"] = workload.name if isinstance(workload, Workload) else str(workload)
+    return data
+
+
+def beside(name: str, folder: Path | None) -> Workload:
+    """A workload named in a file: beside that file first, then as the user would name it."""
+    own = folder / name if folder is not None else None
+    return Workload.from_file(own if own is not None and own.is_file() else name)

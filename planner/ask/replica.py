@@ -27,12 +27,12 @@ from planner.shared.record import taken
 from planner.shared.remarks import said
 from planner.size.fleet import Fleet
 from planner.size.grid import engine_choices
-from planner.workload.given import load_workload
+from planner.workload.importing import load_workload
 from planner.workload.pools import FleetMoments, Lengths, PoolLaw, State
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from planner.workload.given import Frame
+    from planner.workload.importing import Frame
 
 FloatArray = NDArray[np.float64]
 

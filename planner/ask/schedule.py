@@ -32,7 +32,7 @@ from planner.workload.hours import HOURS_PER_DAY, HourlyRates
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from planner.workload.given import Frame
+    from planner.workload.importing import Frame
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 

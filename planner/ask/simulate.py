@@ -41,14 +41,14 @@ from planner.size.fleet import Fleet
 from planner.size.pool import Pool, traffic_of
 from planner.size.shapes.disaggregated import Disaggregated
 from planner.units import RATE_RULE, is_rate
-from planner.workload.given import load_workload
+from planner.workload.importing import load_workload
 from planner.workload.pools import DECODE, FEWEST_REQUESTS, KV, PoolLaw
 from planner.workload.sending import Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from planner.workload.given import Frame
+    from planner.workload.importing import Frame
 
 ERROR = 0.02
 """Relative standard error of the offered rate that the length of a run with measured bursts is to leave [1]."""

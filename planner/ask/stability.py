@@ -19,7 +19,7 @@ from planner.shared.remarks import said
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from planner.workload.given import Frame
+    from planner.workload.importing import Frame
 
 _CHUNKS = (128, 256, 512, 1024, 2048, 4096, 8192)
 ENGINE_ERROR = 0.01

@@ -22,7 +22,7 @@ from planner.units import parse_duration, parse_fraction
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from planner.workload.given import Frame
+    from planner.workload.importing import Frame
 
 NESTED = ("segments", "ends", "thresholds=thresholds.n", "iteration_s=thresholds.dT", "memory_tokens=memory")
 """What is told of the segments of Nested WAIT, and where it lies."""

@@ -25,11 +25,11 @@ from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.assemble import fleet_of, make_plan
 from planner.size.shapes import standing_fleet
-from planner.workload.given import load_workload
+from planner.workload.importing import load_workload
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from planner.workload.given import Frame
+    from planner.workload.importing import Frame
 
 
 @dataclass(frozen=True, slots=True)
