@@ -18,7 +18,6 @@ from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled
 from planner.workload.formats.base import (
     MAX_PROBLEMS,
     MAX_TOKENS,
-    Clock,
     Format,
     ImportReport,
     ReadOptions,
@@ -245,7 +244,7 @@ def _read_requests(source: Source, options: ReadOptions) -> TraceBuilder:
     table, builder = _table(source, meta) if plain else None, None
     if table is not None:
         with suppress(ValueError):
-            builder = _collected(TraceBuilder(source.name, FORMAT.name, Clock("s", absolute=False)), table)
+            builder = _collected(TraceBuilder(source.name, FORMAT.name, {"time_unit": "s"}), table)
     if builder is None:
         from planner.workload.formats.registry import common_layout
 
@@ -276,6 +275,7 @@ def _collected(builder: TraceBuilder, table: dict[str, list[str]]) -> TraceBuild
     if not (inputs.size == outputs.size and np.all(inputs + outputs > 0.0)):
         return None
     builder.inputs, builder.outputs = packed("d", inputs), packed("d", outputs)
+    builder.clock.absolute = False
     if "t_s" in table:
         builder.times = packed("d", _numbers(table["t_s"], _LATEST_S))
     if (labels := _labels(table)) is not None:
