@@ -382,7 +382,7 @@ class TraceBuilder:
         self.category = array("i", map(place.__getitem__, found))
 
     def checked(self) -> TraceBuilder:
-        """Itself, when all is read: requests without a time are told of; a load generator's times are left out where they are those of
+        """Itself, when all is read: requests without a time are told of; a load generator's times are left out where they are of
         several runs, or of some requests only."""
         untimed = len(self.inputs) - len(self.times) if self.times else 0
         if what := self.layout.get("load_generator"):

@@ -14,6 +14,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.units import as_number
 from planner.workload.arrivals import Arrivals
+from planner.workload.bulk import LARGE_BYTES
 from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled
 from planner.workload.formats.base import (
     MAX_PROBLEMS,
@@ -60,7 +61,6 @@ _PREFIX = re.compile(r"prefix_\d+(_tokens)?")
 _KNOWN = {normal_name(name): name for name in (*NUMBERS, *TEXTS)}
 _OF_WEIGHTS = {*LENGTHS, "weight", "lower_tokens", "total_tokens", "images", *TEXTS}
 _LATEST_S = 5e8  # from here on a number is a date, which the clock of other formats reads [s]
-_LARGE = 1 << 28  # a text that is not held at once [bytes]
 
 
 def _recognise(head: Head) -> bool:
@@ -240,7 +240,7 @@ def _read_requests(source: Source, options: ReadOptions) -> TraceBuilder:
     says what is wrong and where.
     """
     meta = Metadata(source.name)
-    plain = source.size <= _LARGE and not (options.columns or options.where or options.time_unit)
+    plain = source.size <= LARGE_BYTES and not (options.columns or options.where or options.time_unit)
     table, builder = _table(source, meta) if plain else None, None
     if table is not None:
         with suppress(ValueError):

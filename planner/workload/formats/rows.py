@@ -7,13 +7,14 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
 from planner.shared.extras import installing
 from planner.workload.formats.base import CALLS, ROLES, Layout, ReadOptions, TraceBuilder
-from planner.workload.source import normal_name
+from planner.workload.source import PIECE, normal_name
 
 if TYPE_CHECKING:
     from planner.workload.source import Source
@@ -281,71 +282,43 @@ def iterate_json(source: Source, builder: TraceBuilder) -> Iterator[tuple[int, A
         yield from _iterate_document(source)
 
 
-class _Window:
-    """A growing window of a text, in which JSON elements are decoded one after the other."""
-
-    def __init__(self, name: str, chunks: Iterator[str]) -> None:
-        self.name, self.chunks = name, chunks
-        self.decoder = json.JSONDecoder()
-        self.buffer, self.position, self.line, self.ended = "", 0, 1, False
-
-    def more(self) -> bool:
-        """Read on; whether there was anything."""
-        parts = [self.buffer[self.position :]]
-        size = 0
-        # doubling keeps the work of decoding a long element again linear
-        target = max(1 << 16, len(parts[0]))
-        for text in self.chunks:
-            parts.append(text)
-            size += len(text)
-            if size >= target:
-                break
-        else:
-            self.ended = True
-        self.buffer, self.position = "".join(parts), 0
-        return size > 0
-
-    def mark(self) -> str:
-        """The first character that is neither blank nor a comma; empty at the end of the text."""
-        while True:
-            blank = _BLANK.match(self.buffer, self.position)
-            assert blank is not None
-            self.line += blank[0].count("\n")
-            self.position = blank.end()
-            if self.position < len(self.buffer):
-                return self.buffer[self.position]
-            if not self.more():
-                return ""
-
-    def element(self) -> Any:
-        """The element that begins here."""
-
-        while True:
-            try:
-                record, end = self.decoder.raw_decode(self.buffer, self.position)
-                if end == len(self.buffer) and not self.ended and self.more():
-                    continue  # a number or word may go on in the next part
-                break
-            except (ValueError, RecursionError) as error:
-                if self.ended or not self.more():
-                    at = self.line + self.buffer.count("\n", self.position, getattr(error, "pos", self.position))
-                    message = getattr(error, "msg", "nested too deeply")
-                    raise InputError(f"{self.name}:{at}: not valid JSON: {message}") from error
-        self.line += self.buffer.count("\n", self.position, end)
-        self.position = end
-        return record
-
-
 def _iterate_document(source: Source) -> Iterator[tuple[int, Any]]:
-    """Elements of one array, or one or more objects, with the lines they begin on."""
-    with source.open_text(pieces=True) as chunks:
-        window = _Window(source.name, chunks)
-        in_array = window.mark() == "["
-        window.position += in_array
-        while (mark := window.mark()) and not (in_array and mark == "]"):
-            yield window.line, window.element()
-        if in_array and not mark:
-            raise InputError(f"{source.name}:{window.line}: the JSON array does not end: a truncated file?")
+    """Elements of one array, or one or more objects, with the lines they begin on, decoded in a growing window of the text."""
+    decoder, window, at, line = json.JSONDecoder(), "", 0, 1
+    in_array: bool | None = None
+    with source.open_text(pieces=True) as pieces:
+        ended = False
+        while True:
+            blank = _BLANK.match(window, at)
+            assert blank is not None
+            line, at, wrong = line + blank[0].count("\n"), blank.end(), None
+            mark = window[at : at + 1]
+            if mark and in_array is None:
+                in_array = mark == "["
+                at += in_array
+                continue
+            if mark and not (in_array and mark == "]"):
+                try:
+                    record, end = decoder.raw_decode(window, at)
+                    # a number or word may go on in the next part
+                    if end < len(window) or ended:
+                        yield line, record
+                        line, at = line + window.count("\n", at, end), end
+                        continue
+                except (ValueError, RecursionError) as error:
+                    wrong = error
+            if (mark == "]" and in_array) or (ended and not in_array and wrong is None):
+                return
+            if ended:
+                line += window.count("\n", at, getattr(wrong, "pos", at))
+                told = "the JSON array does not end: a truncated file?"
+                if wrong is not None:
+                    told = f"not valid JSON: {getattr(wrong, 'msg', 'nested too deeply')}"
+                raise InputError(f"{source.name}:{line}: {told}") from wrong
+            rest = window[at:]
+            # doubling keeps the work of decoding a long element again linear
+            more = list(islice(pieces, 1 + len(rest) // PIECE))
+            window, at, ended = "".join([rest, *more]), 0, not more
 
 
 def _read_records(source: Source, builder: TraceBuilder, unpack: Unpack | None) -> None:
