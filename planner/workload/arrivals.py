@@ -251,7 +251,7 @@ def spread_ticks(times: Floats) -> tuple[Floats, float | None]:
     3.0
     """
     # two times nearer than half a second tell a fine clock: of millions of requests the first ones do
-    few = np.diff(np.sort(times[:_A_FEW]))
+    few = np.diff(np.sort(times[:_AT_ONCE]))
     if float(few[few > 0.0].min(initial=np.inf)) < 0.5:
         return times, None
     moments = np.unique(times)
@@ -367,9 +367,6 @@ def arrivals_from_times(times: ArrayLike, *, absolute: bool = False) -> Arrivals
 
 _AT_ONCE = 1 << 16
 """Requests of which columns are made at a time."""
-
-_A_FEW = 4096
-"""Requests whose times are looked at before all are."""
 
 _SPREAD = 1_000_000
 """Requests laid over their seconds to see the gaps between them."""

@@ -19,6 +19,7 @@ from planner.workload.formats.base import (
 )
 from planner.workload.formats.rows import found_at, quoted
 from planner.workload.source import normal_name
+from planner.workload.trace import MOST_REQUESTS
 
 if TYPE_CHECKING:
     from planner.workload.formats.base import Format
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 LARGE_BYTES = 32 << 20
 """Files from this size on are read by columns where DuckDB is installed [bytes]."""
-
-_FIRST_LABELS = 100_000
-"""Rows whose labels are looked at before all are."""
 
 _WHOLE = ("UTINYINT", "USMALLINT", "UINTEGER", "TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 """Types of whole numbers that need no look at what follows the point."""
@@ -217,7 +215,7 @@ def _with_labels(
     text = f"trim(coalesce(CAST({label[0]} AS VARCHAR), ''))"
     rows = f"SELECT {text} AS label FROM {relation} LIMIT"
     # reading all of a file only for its labels costs as much as its lengths: those of its beginning are most often all
-    for limit in (_FIRST_LABELS, "ALL"):
+    for limit in (MOST_REQUESTS, "ALL"):
         found = engine.execute(f"SELECT DISTINCT label FROM ({rows} {limit}) LIMIT {MOST_CATEGORIES + 1}").fetchall()
         if len(found) > MOST_CATEGORIES:
             return [], []

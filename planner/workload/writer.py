@@ -13,7 +13,7 @@ import numpy as np
 from planner.errors import InputError, refuse
 from planner.workload.arrivals import Arrivals
 from planner.workload.sessions import Sessions
-from planner.workload.trace import SHIFT_S, Floats, Intervals, Ints, Stretches, Trace
+from planner.workload.trace import MOST_REQUESTS, SHIFT_S, Floats, Intervals, Ints, Stretches, Trace
 from planner.workload.workload import COLUMNS, Provenance, Workload
 
 STATED_QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
@@ -128,15 +128,11 @@ def _columns(workload: Workload, keep_ids: bool) -> dict[str, list[str]]:
     if not np.array_equal(workload.lower_tokens, workload.input_tokens + workload.output_tokens):
         law = {"lower_tokens": _numbers(workload.lower_tokens), "total_tokens": _numbers(workload.total_tokens)}
     alone = known.exact and not law and workload.intervals is None and bool(np.all(each > 0))
-    if alone and int(each.sum()) == requests <= MOST_ROWS:
+    if alone and int(each.sum()) == requests <= MOST_REQUESTS:
         rows = np.repeat(rows, each)
     else:
         law["weight"] = [f"{x:.10g}" for x in workload.weight.tolist()]
     return _lengths(workload, workload.input_tokens[rows], workload.output_tokens[rows], workload.category[rows]) | law
-
-
-MOST_ROWS = 1_000_000
-"""Rows of requests without times; of more, one row for all that are equal."""
 
 
 def _lengths(workload: Workload, inputs: Floats, outputs: Floats, category: Ints) -> dict[str, list[str]]:

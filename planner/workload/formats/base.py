@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.errors import MOST_TOLD, InputError
 from planner.shared.record import Record
 from planner.units import SECONDS, TIME_UNITS
 from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled, read_call
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 JSON = ("json", "jsonl", "array")
 """Kinds of a JSON file."""
-
-MAX_PROBLEMS = 20
-"""Problems of one file shown at most."""
 
 MAX_BAD_SHARE = 0.001
 """Share of unreadable records above which an import is refused."""
@@ -365,7 +362,7 @@ class TraceBuilder:
     def bad(self, line: int, problem: str) -> None:
         """Count one record that cannot be read."""
         self.unreadable += 1
-        if len(self.examples) < MAX_PROBLEMS:
+        if len(self.examples) < MOST_TOLD:
             self.examples.append(f"{self.path}:{line}: {self.place}{problem}")
 
     def forget(self) -> None:

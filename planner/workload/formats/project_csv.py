@@ -17,7 +17,6 @@ from planner.workload.arrivals import Arrivals
 from planner.workload.bulk import LARGE_BYTES
 from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled
 from planner.workload.formats.base import (
-    MAX_PROBLEMS,
     MAX_TOKENS,
     Format,
     ImportReport,
@@ -141,7 +140,7 @@ def _cells(source: Source, meta: Metadata) -> tuple[dict[str, list[str]], list[i
             line, where = line.lstrip("\ufeff").strip(), f"{source.name}:{number}"
             if line[:1] == "#" and not names:
                 meta.line(number, line)
-            if not line or line[0] == "#" or len(bad) > MAX_PROBLEMS:
+            if not line or line[0] == "#":
                 continue
             cells = [cell.strip() for cell in line.split(source.head.delimiter)]
             if not names:
