@@ -72,9 +72,9 @@ def workload_from_frame(frame: Frame) -> Workload:
     """
     from planner.workload.formats.registry import common_layout
 
-    builder = TraceBuilder("DataFrame", "frame")
+    builder = TraceBuilder("DataFrame", "frame", common_layout())
     try:
-        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame), common_layout())
+        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame))
         workload, _ = workload_from_traces([builder], builder.options)
     except InputError as error:
         # hints of files name options of the command line
