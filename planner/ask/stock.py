@@ -140,7 +140,7 @@ class Stock:
     @property
     def by_share(self) -> bool:
         """Whether traffic may be cut by share: every pool keeps its own promises, and no request hangs on another."""
-        shape = self.question.search.shape
+        shape = self.question.shape
         mixes = shape in shape_names() and not find_shape(shape).divides_roles
         return mixes and self.question.traffic.sessions is None and not self.question.promises.of_fleet
 
@@ -286,13 +286,13 @@ class Stock:
 
     def fitting(self, rate_per_s: float) -> Fleet | None:
         """A fleet of pools by length, each of one type, that bears a rate [1/s]; ``None`` where these GPUs hold none."""
-        search = replace(self.question.search, explained=False)
         for count in range(len(self.have), 0, -1):
             for types in itertools.combinations(self.have, count):
                 # engines of each are as sure as fleets of so many have to be
                 own = [option for option in self.options if option.gpu.name in types]
-                asked = replace(search, deviations=self._margin(own[0], count).deviations)
-                problem = FleetProblem(replace(self.question, search=asked).at(rate_per_s), own)
+                deviations = self._margin(own[0], count).deviations
+                asked = replace(self.question.at(rate_per_s), explained=False, deviations=deviations)
+                problem = FleetProblem(asked, own)
                 problem.open_grid()
                 known = self._refused.setdefault(types, {})
                 fleet = Fitting(problem, {gpu: self.have[gpu] for gpu in types}, known).fleet()
@@ -313,9 +313,8 @@ class Stock:
 
     def planned(self, rate_per_s: float) -> Fleet | None:
         """The fleet that a plan takes of these GPUs at a rate [1/s]; ``None`` where they are too few."""
-        search = replace(self.question.search, explained=False)
         try:
-            found = fleet_of(replace(self.question, search=search).at(rate_per_s))
+            found = fleet_of(replace(self.question.at(rate_per_s), explained=False))
         except InfeasibleError:
             return None
         # a search ranks by a sample; all requests may ask for a replica more than there is

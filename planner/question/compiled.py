@@ -213,15 +213,30 @@ class Promises:
 
 
 Words = Literal["all", "brief", "page", "none"]
-"""What is said of a plan, see :class:`Search`."""
+"""What is said of a plan, see :class:`CompiledQuestion`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
-    """How fleets are looked for.
+class CompiledQuestion:
+    """A question ready to be answered.
 
     Parameters
     ----------
+    asked
+        The options it was made from, in their own names, for the plan that carries them.
+    traffic, promises
+        What is sent, and what is kept.
+    inputs
+        The options, for what may serve, which fleets are compared, what GPUs cost, how many there are, and what is bought beyond
+        the need; GPU types that were left open are named in it.
+    method
+        Name of the latency method.
+    routing
+        How a pool spreads requests over its replicas.
+    open_routing
+        Whether another routing may be taken where it is cheaper: nothing was said of it, and sessions come back.
+    clients
+        Limits of queues and patience of clients, for what happens beyond capacity.
     shape
         ``colocated``, ``disaggregated`` or ``both``.
     explained
@@ -239,6 +254,14 @@ class Search:
         Label of the engine that it has most of: one pool of it is sized first, and all others are asked whether they cost less.
     """
 
+    asked: Mapping[str, object]
+    traffic: Traffic
+    promises: Promises
+    inputs: PlanInputs
+    method: str
+    routing: Routing
+    open_routing: bool = False
+    clients: Clients = PATIENT
     shape: str = "colocated"
     explained: bool = True
     words: Words = "all"
@@ -246,40 +269,6 @@ class Search:
     deviations: float | None = None
     near_per_s: float = 0.0
     likely: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledQuestion:
-    """A question ready to be answered.
-
-    Parameters
-    ----------
-    asked
-        The options it was made from, in their own names, for the plan that carries them.
-    traffic, promises, search
-        Its parts.
-    inputs
-        The options, for what may serve, which fleets are compared, what GPUs cost, how many there are, and what is bought beyond
-        the need; GPU types that were left open are named in it.
-    method
-        Name of the latency method.
-    routing
-        How a pool spreads requests over its replicas.
-    open_routing
-        Whether another routing may be taken where it is cheaper: nothing was said of it, and sessions come back.
-    clients
-        Limits of queues and patience of clients, for what happens beyond capacity.
-    """
-
-    asked: Mapping[str, object]
-    traffic: Traffic
-    promises: Promises
-    inputs: PlanInputs
-    search: Search
-    method: str
-    routing: Routing
-    open_routing: bool = False
-    clients: Clients = PATIENT
 
     def at(self, rate_per_s: float) -> CompiledQuestion:
         """The same question at another rate of the fleet [1/s]."""
@@ -540,7 +529,6 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         ),
         # a user's next request may belong to another pool, which the first one's answers would have to wait for
         inputs=replace(inputs, pools=1) if traffic.sending.population else inputs,
-        search=Search(inputs.shape),
         method=inputs.method,
         routing=_with_closed_form(routing),
         open_routing=open_routing,
@@ -551,6 +539,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
             inputs.retries,
             inputs.retry_after,
         ),
+        shape=inputs.shape,
     )
 
 

@@ -68,7 +68,7 @@ def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
     if found.beyond_stock is not None:
         return beyond_stock(problem.stock, problem.rate, found.beyond_stock, found.outcome.proven)
     shortfalls = problem.shortfalls
-    if not problem.search.explained:
+    if not problem.question.explained:
         broken = dict.fromkeys(s.promise.label for s in shortfalls)
         return InfeasibleError(f"no fleet keeps {' and '.join(broken)}" if broken else "no fleet keeps the promises")
     best, idle, at_work = _nearest_fleet(problem), "even idle, the best fleet needs", False
@@ -174,7 +174,7 @@ def beyond_power(question: CompiledQuestion, rate_per_s: float, needed_w: float)
 
 def name_shortfalls(problem: FleetProblem) -> None:
     """Size some of the pools whose bounds say "no number of replicas", so that the promise they break is known."""
-    if not problem.search.explained:
+    if not problem.question.explained:
         return
     top, every = len(problem.states) - 1, range(len(problem.options))
     if math.isinf(float(problem.bounds[0, top])):

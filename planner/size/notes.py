@@ -133,9 +133,9 @@ def notes_of(fleet: Fleet) -> Iterator[Remark]:
     """Findings worth knowing, of any shape."""
     if fleet.question.traffic.own_rate and sum(p.bought for p in fleet.pools) <= SMALL_FLEET:
         yield Remark("small_fleet", {"rate": fleet.rate})
-    if fleet.question.search.words != "brief" and (other := fleet.other_growth()) is not None:
+    if fleet.question.words != "brief" and (other := fleet.other_growth()) is not None:
         yield other
-    if fleet.question.search.words != "brief" and (hours := hours_told(fleet)) is not None:
+    if fleet.question.words != "brief" and (hours := hours_told(fleet)) is not None:
         yield hours
     yield from deaths_of(fleet)
     for pool in fleet.pools:

@@ -96,7 +96,7 @@ class FleetProblem(SearchGrid):
 
     def begin(self) -> None:
         """Size the engine that is likely the cheapest: what others need that have a lower bound is often many times it."""
-        likely = next((k for k, option in enumerate(self.options) if option.label == self.search.likely), None)
+        likely = next((k for k, option in enumerate(self.options) if option.label == self.question.likely), None)
         if likely is not None:
             # of those that differ in their slots alone the likeliest
             self.candidate(0, len(self.states) - 1, self.whole(likely))
@@ -192,7 +192,7 @@ class FleetProblem(SearchGrid):
             return []
         if (built := self.build(i, j, k // self.units)) is None:
             return []
-        near = self.search.near_per_s * built[0].share / built[2].capacity_at(1)
+        near = self.question.near_per_s * built[0].share / built[2].capacity_at(1)
         most = math.ceil(max(near if not asked else 0.0, STEP * max(below, asked)))
         return [most] if most < MANY * below else []
 
@@ -270,8 +270,8 @@ class FleetProblem(SearchGrid):
             self.evaluations += 1
             least = max(int(self.least_replicas(option, law.moments)), self._refused.get(key, 0) + 1)
             levels, margin = promises.levels(self.levels), self.margin(option)
-            if start is None and self.search.near_per_s:
-                start = math.ceil(self.search.near_per_s * law.share / model.capacity_at(1) * (1.0 - 1e-9))
+            if start is None and self.question.near_per_s:
+                start = math.ceil(self.question.near_per_s * law.share / model.capacity_at(1) * (1.0 - 1e-9))
             size = smallest_pool(model, rate, promises, least, levels, start, quick=True, margin=margin)
             if isinstance(size, Shortfall):
                 self.shortfalls.append(size)

@@ -65,7 +65,7 @@ def solve(problem: FleetProblem) -> Found:
     bounded = problem.stock or problem.max_w < math.inf
     # a promise of the fleet has no search within an inventory
     found = _solve(problem, limited=True) if bounded and not problem.fleet_promises else None
-    if found is not None and (found.pools or not problem.search.explained):
+    if found is not None and (found.pools or not problem.question.explained):
         return found
     free = _solve(problem, limited=False)
     if problem.fits([pool for _, pool in free.pools]):

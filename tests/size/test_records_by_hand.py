@@ -359,7 +359,7 @@ def test_a_search_within_what_there_is() -> None:
     assert powered.pools == () and powered.beyond_w == pytest.approx(600.0 * n)
     # nobody is told what there would be without
     quiet = asked(rate=100.0, inventory={"h100": n - 1})
-    silent = splits.solve(FleetProblem(replace(quiet, search=replace(quiet.search, explained=False))))
+    silent = splits.solve(FleetProblem(replace(quiet, explained=False)))
     assert silent.pools == () and silent.beyond_stock is None
     # what the one type lacks the other has
     both = splits.solve(FleetProblem(asked(rate=100.0, gpu=["h100", "l40s"], inventory={"h100": n - 1})))

@@ -215,8 +215,8 @@ def test_neither_the_engine_asked_first_nor_the_size_begun_at_decides(
     question = compile_question(PlanInputs.from_dict({"cdf": "azure", **asked}), fo.load_workload("azure"))
 
     def found(near_per_s: float) -> list[tuple[str, int]]:
-        search = replace(question.search, explained=False, quick=True, near_per_s=near_per_s)
-        return [(str(p.option.parallel), p.size.replicas) for p in fleet_of(replace(question, search=search)).pools]
+        quick = replace(question, explained=False, quick=True, near_per_s=near_per_s)
+        return [(str(p.option.parallel), p.size.replicas) for p in fleet_of(quick).pools]
 
     expected = found(0.0)
     assert found(2.0 * asked["rate"]) == found(20.0 * asked["rate"]) == expected

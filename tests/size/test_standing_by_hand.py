@@ -195,7 +195,7 @@ def test_pools_of_a_search_are_decided_by_all_requests() -> None:
     sizes = own.size(200.0)
     assert isinstance(sizes, list) and own.counts == [s.replicas for s in sizes] and own.pools[0].name == "all"
     assert not math.isnan(own.pools[0].size.prediction.load) and own.pools[0].bought == own.counts[0]
-    quick = FleetProblem(replace(asked(rate=200.0, confidence=0.8), search=replace(asked().search, quick=True)))
+    quick = FleetProblem(replace(asked(rate=200.0, confidence=0.8), quick=True))
     same = quick.candidate(0, 1, 0)
     assert same is not None
     sampled = decided(quick, [((0, 1, 0), same)])
@@ -208,7 +208,7 @@ def test_pools_of_a_search_are_decided_by_all_requests() -> None:
 def test_two_types_have_to_be_surer_each_when_decided_by_a_sample() -> None:
     """Both hold with a chance of 0.81 where each does with 0.9."""
     question = asked(rate=200.0, confidence=0.81, pools=2, boundaries=[1000.0], gpu=["h100", "l40s"])
-    problem = FleetProblem(replace(question, search=replace(question.search, quick=True)))
+    problem = FleetProblem(replace(question, quick=True))
     problem.open_grid()
     kinds = {o.gpu.name: k for k, o in enumerate(problem.options)}
     edges = [(0, 1, kinds["l40s-48gb"]), (1, 2, kinds["h100-80gb"])]

@@ -84,7 +84,7 @@ def test_what_nobody_keeps_is_told_with_the_best_there_is() -> None:
 def test_nobody_is_told_why_where_nobody_asks() -> None:
     question = asked(ttft=0.05)
     with pytest.raises(InfeasibleError, match=r"^no fleet keeps"):
-        fleet_of(replace(question, search=replace(question.search, explained=False)))
+        fleet_of(replace(question, explained=False))
 
 
 @pytest.mark.parametrize("shape", ["colocated", "disaggregated"])
@@ -179,7 +179,7 @@ def test_the_nearest_engines_are_those_of_all_idle_ones() -> None:
     assert both.excess == min(parts[0].excess, max(parts[1].excess, parts[2].excess))  # type: ignore[union-attr]
     name_shortfalls(two)
     assert two.shortfalls and {s.promise.metric for s in two.shortfalls} == {"ttft_s"}
-    quiet = FleetProblem(replace(asked(ttft=0.05), search=replace(asked().search, explained=False)))
+    quiet = FleetProblem(replace(asked(ttft=0.05), explained=False))
     name_shortfalls(quiet)
     assert quiet.shortfalls == []
 
@@ -289,7 +289,7 @@ def test_of_shapes_the_cheaper_with_the_other_beside_it() -> None:
 @pytest.mark.usefixtures("with_chances")
 def test_a_plan_that_is_bare_has_the_same_numbers() -> None:
     question = asked()
-    bare = plan_of(replace(question, search=replace(question.search, words="none")))
+    bare = plan_of(replace(question, words="none"))
     whole = plan_of(question)
     assert [(p.name, p.replicas, p.latency, p.cost_usd_per_hour) for p in bare.pools] == [
         (p.name, p.replicas, p.latency, p.cost_usd_per_hour) for p in whole.pools

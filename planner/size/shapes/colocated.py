@@ -385,7 +385,7 @@ def _within_stock(problem: FleetProblem) -> tuple[Found, Colocated]:
 def _spared(problem: FleetProblem, found: Found, fleet: Colocated) -> tuple[Found, Colocated]:
     """A cheaper pool in place of the one that was found, where only the sample that was searched is against it: all requests
     decide between engines too."""
-    if len(found.pools) > 1 or problem.search.quick or not problem.method.replays:
+    if len(found.pools) > 1 or problem.question.quick or not problem.method.replays:
         return found, fleet
     for edge, pool in problem.spared(fleet.cost_usd_per_hour):
         other = decided(problem, ((edge, pool),))
@@ -415,7 +415,7 @@ def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Coloc
     """
     names = pool_names(len(chosen))
     found = [replace(pool, name=name) for (_, pool), name in zip(chosen, names, strict=True)]
-    if problem.search.quick:
+    if problem.question.quick:
         own = problem.kept.only(problem.kept.of_pools)
         lucky = problem.fleet_promises
         return _sized(problem, found if lucky else [without_luck(p, own, problem.margin(p.option)) for p in found])
@@ -431,7 +431,7 @@ def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Coloc
 
 def _sized(problem: FleetProblem, pools: Sequence[Pool]) -> Colocated:
     """The fleet of pools of these engines, as all requests have it; beside a plan, as a sample has it."""
-    fleet, quick = Colocated(problem.question, pools), problem.search.quick
+    fleet, quick = Colocated(problem.question, pools), problem.question.quick
     if quick and fleet.errors == 1:
         return fleet
     # each GPU type has to be surer than a search of single pools has them

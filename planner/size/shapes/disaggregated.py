@@ -715,7 +715,7 @@ class _DisaggregatedShape(Shape):
                 best, too_large = (fleet, too_large) if fits else (best, fleet)
         if best is None:
             raise _infeasible(question, stock, shortfalls, refused, too_large)
-        sizes = best.size(question.traffic.rate_per_s) if not question.search.quick else [p.size for p in best.pools]
+        sizes = best.size(question.traffic.rate_per_s) if not question.quick else [p.size for p in best.pools]
         if isinstance(sizes, Shortfall):
             raise unkept(sizes, "disaggregated: ", "idle pools need", [])
         best.with_sizes(sizes)
