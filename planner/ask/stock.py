@@ -32,7 +32,7 @@ from planner.size.assemble import fleet_of
 from planner.size.fleet import Fleet
 from planner.size.grid import engine_choices
 from planner.size.margin import Margin
-from planner.size.pool import Pool, PoolSize, gpus_by_type, replica_for, when_idle
+from planner.size.pool import Pool, gpus_by_type, pool_for, when_idle
 from planner.size.problem import KEPT_BACK, FleetProblem, held_to
 from planner.size.shapes import find_shape, shape_names
 from planner.size.shapes.colocated import Colocated
@@ -157,9 +157,8 @@ class Stock:
 
     def pool(self, option: EngineOption, law: PoolLaw, high: float, replicas: int, name: str = "all") -> Pool | None:
         """A pool of which so many replicas serve; ``None`` where none fits."""
-        made = replica_for(self.question, option, law, option.max_model_len if high >= self.moments.top else high)
-        bought = option.price.bought(replicas)
-        return None if made is None else Pool(law, option, *made, 1.0, PoolSize(replicas), bought, name)
+        made = pool_for(self.question, option, law, option.max_model_len if high >= self.moments.top else high)
+        return None if made is None else replace(made.sized(replicas), name=name)
 
     def _margin(self, option: EngineOption, types: int) -> Margin:
         """How sure an engine has to be in a fleet of so many types."""
@@ -204,7 +203,7 @@ class Stock:
             start = more or most * (LOAD if other or near is None else near.load)
             rate, _ = largest(keeps, start, precision=NEARLY)
             if rate > 0.0:
-                best = Cell(k, pool.size.replicas, rate / pool.size.replicas, rate / most)
+                best = Cell(k, pool.replicas, rate / pool.replicas, rate / most)
         return best
 
     def allocated(self, way: Sequence[Range], cells: Cells) -> tuple[float, list[Part]]:

@@ -326,8 +326,8 @@ MEASUREMENTS = {
 def _pool_plan(fleet: Fleet, k: int, sure: Sureness | None) -> PoolPlan:
     """The public record of one pool."""
     pool = fleet.pools[k]
-    prediction, law, profile, price = pool.size.prediction, pool.law, pool.option.profile, pool.option.price
-    low, high = (pool.size.replicas,) * 2 if sure is None else (_of_pool(s, k) for s in (sure.low, sure.high))
+    prediction, law, profile, price = pool.prediction, pool.law, pool.option.profile, pool.option.price
+    low, high = (pool.replicas,) * 2 if sure is None else (_of_pool(s, k) for s in (sure.low, sure.high))
     mean_input, mean_output = fleet.work_tokens(k)
     return PoolPlan(
         name=pool.name,
@@ -344,7 +344,7 @@ def _pool_plan(fleet: Fleet, k: int, sure: Sureness | None) -> PoolPlan:
         profile=profile.name,
         provenance=profile.provenance,
         replicas=pool.bought,
-        spares=pool.bought - pool.size.replicas,
+        spares=pool.bought - pool.replicas,
         slots=pool.setup.slots * pool.option.copies,
         kv_tokens=pool.setup.kv_tokens * pool.option.copies,
         capacity_per_s=pool.capacity_per_s,
@@ -354,13 +354,13 @@ def _pool_plan(fleet: Fleet, k: int, sure: Sureness | None) -> PoolPlan:
         overflow_probability=pool.setup.overflow_probability,
         preemptions_per_1000=pool.setup.preemptions_per_1000,
         latency=tuple(_latency(fleet, pool, fleet.metrics(k))),
-        binding=str(pool.size.binding),
+        binding=str(pool.binding),
         cost_usd_per_hour=pool.cost_usd_per_hour,
         settings=pool.setup.settings,
         replicas_low=price.bought(low or 0),
         replicas_high=None if high is None else price.bought(high),
         warnings=tuple(pool.setup.warnings),
-        reason=pool.size.binding,
+        reason=pool.binding,
         pp=pool.option.parallel.pp,
         dp=pool.option.parallel.dp,
         ep=pool.option.parallel.ep,
@@ -375,7 +375,7 @@ def _of_pool(size: Sized, k: int) -> int | None:
 
 def _latency(fleet: Fleet, pool: Pool, metrics: tuple[str, ...]) -> Iterator[LatencyValue]:
     """Predicted quantiles with the band of the method's error and the profile's."""
-    prediction, band = pool.size.prediction, pool.option.profile.band
+    prediction, band = pool.prediction, pool.option.profile.band
     limits = {(p.metric, p.quantile): p.limit_s for p in fleet.promises.latency}
     for metric in metrics:
         bands = prediction.bands.get(metric, same_band(prediction.quantiles, -0.1, 0.1))
@@ -396,12 +396,12 @@ def _latency(fleet: Fleet, pool: Pool, metrics: tuple[str, ...]) -> Iterator[Lat
 def explained_size(fleet: Fleet, k: int) -> str:
     """What fixes the size of a pool, and what one replica fewer would break."""
     pool = fleet.pools[k]
-    n = pool.size.replicas
-    line = f"{pool.name}: {n:,} replica{'s' if n != 1 else ''}, fixed by {pool.size.binding}."
+    n = pool.replicas
+    line = f"{pool.name}: {n:,} replica{'s' if n != 1 else ''}, fixed by {pool.binding}."
     if n <= fleet.promises.min_replicas:
         return line
     load = pool.rate_per_s / ((n - 1) * pool.model.capacity_at(n - 1))
-    if pool.size.binding.code == "utilization_cap" and load < 1.0:
+    if pool.binding.code == "utilization_cap" and load < 1.0:
         # whatever its latencies would be
         return line + f" With {n - 1:,}: load {load:.2f}."
     slow = fleet.margins(fleet.promises.confidence)[k].slow
@@ -416,7 +416,7 @@ def explained_size(fleet: Fleet, k: int) -> str:
         worst, found = max(missed, key=lambda pair: pair[1].value(pair[0].metric, pair[0].quantile) / pair[0].limit_s)
         return line + told + f"{worst.label} {worst.tell(found.value(worst.metric, worst.quantile))}."
     # the size is decided by all requests, the prediction is a sample's
-    why = ", where all requests break it and a sample of them does not" if pool.size.binding.code == "promise" else ""
+    why = ", where all requests break it and a sample of them does not" if pool.binding.code == "promise" else ""
     return line + told + f"load {fewer[0].load:.2f}{why}."
 
 

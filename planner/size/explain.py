@@ -49,8 +49,8 @@ def check_limit(problem: FleetProblem) -> None:
         return
     for k in range(len(problem.options)):
         if (built := problem.build(0, len(problem.states) - 1, k)) is not None:
-            rate = IDLE * built[2].capacity_at(1)
-            fastest = min(fastest, built[2].look(rate, 1, problem.levels).mean_running / rate)
+            rate = IDLE * built.model.capacity_at(1)
+            fastest = min(fastest, built.model.look(rate, 1, problem.levels).mean_running / rate)
             if fastest * problem.rate <= limit:
                 return
     if fastest < math.inf:
@@ -108,7 +108,7 @@ def _helps(problem: FleetProblem, broken: Promise) -> Iterator[str]:
     if "e2e_s" in limited:
         yield from _either("", ["shorter outputs", *(f"a GPU with more memory bandwidth {flag}" for flag in faster)])
     if problem.method.free_prefill:
-        slots = max((setup.slots for _, setup, _ in problem.built().values()), default=0)
+        slots = max((pool.setup.slots for pool in problem.built().values()), default=0)
         yield (
             f"the method: {problem.method.name} times every iteration with all {format_count(slots)} slots busy; "
             "--method mixed or occupancy uses the slots that are"

@@ -172,7 +172,7 @@ def _kept(problem: FleetProblem, pools: Sequence[tuple[Edge, Pool]]) -> int:
     for draw in range(DRAWS, DRAWS + TRIED):
         held += all(
             pool.model.under(problem.margin(pool.option).slow, draw).keeps(
-                pool.rate_per_s, pool.size.replicas, problem.kept.of_pools
+                pool.rate_per_s, pool.replicas, problem.kept.of_pools
             )
             for _, pool in pools
         )

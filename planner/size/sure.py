@@ -161,7 +161,7 @@ class Errors:
 def chance_at(fleet: Fleet, rate_per_s: float) -> float | None:
     """The chance that a fleet as it stands keeps its promises at a rate [1/s]; ``None`` where nothing is promised or the errors
     are not known."""
-    if not fleet.promises.latency or not all(p.size.prediction.reliable for p in fleet.pools):
+    if not fleet.promises.latency or not all(p.prediction.reliable for p in fleet.pools):
         return None
     errors = Errors(fleet, rate_per_s)
     return errors.chance(errors.borne()) if errors.sd > 0.0 else None
@@ -169,7 +169,7 @@ def chance_at(fleet: Fleet, rate_per_s: float) -> float | None:
 
 def sureness_of(fleet: Fleet) -> Sureness | None:
     """How sure a fleet is; ``None`` where nothing is promised or the errors are not known."""
-    if not fleet.promises.latency or not all(p.size.prediction.reliable for p in fleet.pools):
+    if not fleet.promises.latency or not all(p.prediction.reliable for p in fleet.pools):
         return None
     errors, asked = Errors(fleet, fleet.rate), fleet.promises.confidence
     if errors.sd == 0.0:

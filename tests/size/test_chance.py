@@ -196,14 +196,13 @@ class Known:
             )
 
         model = SimpleNamespace(draws=ranked, under=idle, unloaded=idle(1.0).unloaded)
-        size = SimpleNamespace(prediction=SimpleNamespace(reliable=self.reliable))
         return [
             SimpleNamespace(
                 option=SimpleNamespace(profile=profile_of(self.band)),
                 model=model,
                 law=SimpleNamespace(share=0.5),
                 gpus=2 * n,
-                size=size,
+                prediction=SimpleNamespace(reliable=self.reliable),
             )
             for n in self.counts
         ]

@@ -189,7 +189,7 @@ def test_several_pools_keep_a_promise_as_often_as_the_one_they_replace(
         sum(
             all(
                 p.model.under(problem.margin(p.option).slow, draw).keeps(
-                    p.rate_per_s, p.size.replicas, problem.kept.of_pools
+                    p.rate_per_s, p.replicas, problem.kept.of_pools
                 )
                 for p in fleet.pools
             )
@@ -216,7 +216,7 @@ def test_neither_the_engine_asked_first_nor_the_size_begun_at_decides(
 
     def found(near_per_s: float) -> list[tuple[str, int]]:
         quick = replace(question, explained=False, quick=True, near_per_s=near_per_s)
-        return [(str(p.option.parallel), p.size.replicas) for p in fleet_of(quick).pools]
+        return [(str(p.option.parallel), p.replicas) for p in fleet_of(quick).pools]
 
     expected = found(0.0)
     assert found(2.0 * asked["rate"]) == found(20.0 * asked["rate"]) == expected

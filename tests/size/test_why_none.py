@@ -151,7 +151,7 @@ def test_clients_that_hold_back_more_than_the_rate_needs() -> None:
     problem = FleetProblem(asked(rate=1000.0, in_flight=50))
     built = problem.build(0, 1, 0)
     assert built is not None
-    alone = built[2].unloaded((0.5,)).means["e2e_s"] - built[2].unloaded((0.5,)).means["ttft_s"]
+    alone = built.model.unloaded((0.5,)).means["e2e_s"] - built.model.unloaded((0.5,)).means["ttft_s"]
     with pytest.raises(InputError, match="50 requests under way are at most") as caught:
         check_limit(problem)
     most = float(caught.value.message.split("at most ")[1].split(" requests/s")[0].replace(",", ""))
@@ -255,7 +255,7 @@ def test_one_replica_of_the_cheapest_is_not_beaten() -> None:
     busy = FleetProblem(asked(rate=60.0))
     pool = busy.candidate(0, 1, 0)
     assert pool is not None
-    counts = [_kept(busy, [((0, 1, 0), replace(pool, size=replace(pool.size, replicas=n)))]) for n in (1, 60)]
+    counts = [_kept(busy, [((0, 1, 0), replace(pool, replicas=n))]) for n in (1, 60)]
     assert counts == [0, 12]
 
 
