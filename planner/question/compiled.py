@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from planner.catalog.kv import BLOCK_TOKENS
+from planner.catalog.load import gpu as find_gpu
 from planner.errors import InputError, refuse
 from planner.machine.engines import DEFAULT_ENGINE
 from planner.machine.engines import engine as find_engine
@@ -269,6 +270,16 @@ class CompiledQuestion:
     deviations: float | None = None
     near_per_s: float = 0.0
     likely: str = ""
+
+    @property
+    def stock(self) -> dict[str, int]:
+        """GPUs there are, by their own names; of others as many as wanted."""
+        return {find_gpu(name).name: count for name, count in self.inputs.inventory.items()}
+
+    @property
+    def max_w(self) -> float:
+        """What all GPUs may draw together [W]."""
+        return math.inf if self.inputs.max_kw is None else 1e3 * self.inputs.max_kw
 
     def at(self, rate_per_s: float) -> CompiledQuestion:
         """The same question at another rate of the fleet [1/s]."""

@@ -134,11 +134,6 @@ class Pool:
         """GPUs of the replicas bought."""
         return self.bought * self.option.price.gpus_per_replica
 
-    @property
-    def power_w(self) -> float:
-        """What its GPUs draw with every batch full, spares among them [W]."""
-        return self.gpus * full_w(self.option.gpu.name)
-
     def sized(self, replicas: int, prediction: Prediction | None = None, binding: Remark | None = None) -> Pool:
         """The same of another size, as many bought as the price rules say; of what is not told of it, it keeps its own."""
         prediction, binding = prediction or self.prediction, binding or self.binding
@@ -463,3 +458,16 @@ def gpus_by_type(pools: Sequence[Pool]) -> dict[str, int]:
     for pool in pools:
         used[pool.option.gpu.name] = used.get(pool.option.gpu.name, 0) + pool.gpus
     return used
+
+
+def power_w(pools: Sequence[Pool]) -> float:
+    """What the GPUs of pools draw with every batch full, spares among them [W]."""
+    return math.fsum(pool.gpus * full_w(pool.option.gpu.name) for pool in pools)
+
+
+def fits(question: CompiledQuestion, pools: Sequence[Pool]) -> bool:
+    """Whether the inventory holds the GPUs of these pools and the power suffices for them."""
+    if question.max_w < math.inf and power_w(pools) > question.max_w * (1.0 + 1e-9):
+        return False
+    stock = question.stock
+    return all(n <= stock.get(name, n) for name, n in gpus_by_type(pools).items())

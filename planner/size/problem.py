@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.catalog.load import full_w
-from planner.catalog.load import gpu as find_gpu
 from planner.errors import InputError
 from planner.predict import traffic
 from planner.predict.methods.base import PoolModel
@@ -24,7 +23,6 @@ from planner.size.pool import (
     Shortfall,
     evaluate_pool,
     excess_of,
-    gpus_by_type,
     pool_for,
     smallest_pool,
     unsure,
@@ -59,8 +57,7 @@ class FleetProblem(SearchGrid):
 
     def __init__(self, question: CompiledQuestion, options: Sequence[EngineOption] | None = None) -> None:
         super().__init__(question, options)
-        self.stock = {find_gpu(name).name: count for name, count in question.inputs.inventory.items()}
-        self.max_w = math.inf if question.inputs.max_kw is None else 1e3 * question.inputs.max_kw
+        self.stock, self.max_w = question.stock, question.max_w
         if self.stock and self.max_w < math.inf:
             raise InputError(
                 "max_kw: stands beside inventory, and the search keeps to one of them", "Give the one that binds."
@@ -369,12 +366,6 @@ class FleetProblem(SearchGrid):
         """Whether as many questions were asked as are allowed: the search then ends with a gap."""
         allowed = self.inputs.max_evaluations
         return bool(allowed) and self.evaluations >= allowed
-
-    def fits(self, pools: Sequence[Pool]) -> bool:
-        """Whether the inventory holds the GPUs of these pools and the power suffices for them."""
-        if self.max_w < math.inf:
-            return math.fsum(pool.power_w for pool in pools) <= self.max_w * (1.0 + 1e-9)
-        return all(n <= self.stock.get(name, n) for name, n in gpus_by_type(pools).items())
 
 
 def error_of_sample(promise: Promise) -> float:

@@ -22,6 +22,7 @@ from planner.size.pool import (
     Shortfall,
     evaluate_pool,
     gpus_by_type,
+    power_w,
     prefix_cache,
     smallest_pool,
 )
@@ -69,7 +70,7 @@ def test_a_fleet_is_the_sum_of_its_pools() -> None:
     assert own.cost_usd_per_hour == pytest.approx(43 * price)
     each = [n * p.model.capacity_per_s / 0.5 for n, p in zip((3, 40), own.pools, strict=True)]
     assert own.capacity_per_s == pytest.approx(min(each))
-    assert [p.power_w for p in own.pools] == [3 * 600.0, 40 * 600.0] and gpus_by_type(own.pools) == {"h100-80gb": 43}
+    assert [power_w([p]) for p in own.pools] == [3 * 600.0, 40 * 600.0] and gpus_by_type(own.pools) == {"h100-80gb": 43}
     assert gpus_by_type([own.pools[0], own.pools[0]]) == {"h100-80gb": 6}
     assert own.work_tokens(0) == (200.0, 105.0) and own.work_tokens(1) == (2500.0, 225.0)
     assert own.metrics(0) == own.seen_in(1) == ("ttft_s", "tpot_s", "e2e_s")
@@ -428,7 +429,7 @@ def test_what_a_search_that_stopped_leaves_open() -> None:
     problem = FleetProblem(question)
     found = solve(problem)
     own = decided(problem, found.pools)
-    open_end = replace(found, outcome=replace(found.outcome, lower_bound=0.5 * own.cost_usd_per_hour))
+    open_end = replace(found, bound=0.5 * own.cost_usd_per_hour)
     told = shape._unproven(problem, open_end, own)
     assert told is not None and told.values["gap_usd_per_hour"] == pytest.approx(0.5 * own.cost_usd_per_hour)
     report = shape._report(problem, open_end, own)

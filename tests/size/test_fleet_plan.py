@@ -301,7 +301,7 @@ def test_the_search_finds_the_optimum_of_every_fleet_in_a_small_grid(seed: int) 
         for inner in itertools.permutations(range(1, n - 1), k):
             path = (0, *inner, n - 1)
             best = min(best, sum(cost[i, j] for i, j in itertools.pairwise(path)))
-    assert fleet.outcome.cost == pytest.approx(best) if fleet.pools else math.isinf(best)
+    assert fleet.cost == pytest.approx(best) if fleet.pools else math.isinf(best)
 
 
 @pytest.mark.parametrize("method", ["occupancy", "mixed"])

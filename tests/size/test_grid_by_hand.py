@@ -16,7 +16,7 @@ from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.size.grid import TAIL_LEVELS
-from planner.size.pool import Pool, Shortfall
+from planner.size.pool import Pool, Shortfall, fits
 from planner.size.problem import FleetProblem, held_to
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
@@ -302,9 +302,10 @@ def test_no_more_is_asked_about_than_there_is() -> None:
     powered = problem(rate=100.0, max_kw=0.6 * n - 0.1)
     assert powered._most_gpus(powered.options[0]) == n - 1
     assert enough._most_gpus(enough.options[0]) == n and problem()._most_gpus(enough.options[0]) is None
-    assert enough.fits([pool]) and not short.fits([pool]) and not powered.fits([pool])
-    assert problem(rate=100.0, max_kw=0.6 * n).fits([pool]) and not enough.fits([pool, pool])
-    assert problem(inventory={"l40s": 1}, gpu=["h100", "l40s"]).fits([pool])
+    assert fits(enough.question, [pool])
+    assert not fits(short.question, [pool]) and not fits(powered.question, [pool])
+    assert fits(problem(rate=100.0, max_kw=0.6 * n).question, [pool]) and not fits(enough.question, [pool, pool])
+    assert fits(problem(inventory={"l40s": 1}, gpu=["h100", "l40s"]).question, [pool])
 
 
 def test_what_all_requests_take_more_is_taken_along() -> None:

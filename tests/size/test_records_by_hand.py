@@ -22,7 +22,7 @@ from planner.size import alone, assemble, splits
 from planner.size.assemble import pool_plans, workload_summary
 from planner.size.fleet import Fleet, Solved
 from planner.size.margin import Margin
-from planner.size.pool import Shortfall
+from planner.size.pool import Shortfall, power_w
 from planner.size.problem import FleetProblem
 from planner.size.sure import Errors
 from tests.size.four_requests import FOUR, asked, fleet
@@ -345,20 +345,15 @@ def test_a_search_within_what_there_is() -> None:
     free = splits.solve(FleetProblem(asked(rate=100.0)))
     n = sum(p.gpus for _, p in free.pools)
     enough = splits.solve(FleetProblem(asked(rate=100.0, inventory={"h100": n})))
-    assert [p.gpus for _, p in enough.pools] == [n] and enough.beyond_stock is None and enough.beyond_w == 0.0
+    assert [p.gpus for _, p in enough.pools] == [n] and enough.beyond == ()
     short = splits.solve(FleetProblem(asked(rate=100.0, inventory={"h100": n - 1})))
-    assert (
-        short.pools == ()
-        and short.one_pool is None
-        and short.beyond_stock == {"h100-80gb": n}
-        and short.beyond_w == 0.0
-    )
+    assert short.pools == () and short.one_pool is None and [p.gpus for p in short.beyond] == [n]
     powered = splits.solve(FleetProblem(asked(rate=100.0, max_kw=0.6 * n - 0.3)))
-    assert powered.pools == () and powered.beyond_w == pytest.approx(600.0 * n)
+    assert powered.pools == () and power_w(powered.beyond) == pytest.approx(600.0 * n)
     # nobody is told what there would be without
     quiet = asked(rate=100.0, inventory={"h100": n - 1})
     silent = splits.solve(FleetProblem(replace(quiet, explained=False)))
-    assert silent.pools == () and silent.beyond_stock is None
+    assert silent.pools == () and silent.beyond == ()
     # what the one type lacks the other has
     both = splits.solve(FleetProblem(asked(rate=100.0, gpu=["h100", "l40s"], inventory={"h100": n - 1})))
     used = {p.option.gpu.name for _, p in both.pools}
@@ -370,11 +365,11 @@ def test_a_search_within_what_there_is() -> None:
     cheap = splits.solve(FleetProblem(asked(**dear)))
     assert {p.option.gpu.name for _, p in cheap.pools} == {"h100-80gb"}
     taken = splits.solve(FleetProblem(asked(**dear, inventory={"h100": sum(p.gpus for _, p in cheap.pools) - 1})))
-    assert {p.option.gpu.name for _, p in taken.pools} == {"l40s-48gb"} and taken.outcome.cost > cheap.outcome.cost
-    assert free.one_pool == free.pools[0] and free.candidates == 1 and free.outcome.proven
+    assert {p.option.gpu.name for _, p in taken.pools} == {"l40s-48gb"} and taken.cost > cheap.cost
+    assert free.one_pool == free.pools[0] and free.candidates == 1 and free.proven
     wide = fo.Slo(promises=(fo.Promise("ttft_s", 1.0, 0.99, scope="fleet"),))
     fleet_wide = splits.solve(FleetProblem(asked(rate=100.0, slo=wide, ttft=None, inventory={"h100": 2})))
-    assert fleet_wide.pools == () and fleet_wide.beyond_stock is not None
+    assert fleet_wide.pools == () and fleet_wide.beyond
 
 
 def test_one_pool_stands_in_for_several_that_fresh_draws_do_not_bear_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,7 +380,7 @@ def test_one_pool_stands_in_for_several_that_fresh_draws_do_not_bear_out(monkeyp
         monkeypatch.setattr(splits, "_kept", lambda problem, pools: 12 - len(pools))
         other = splits.solve(FleetProblem(asked(**options)))
         assert other.pools == (other.one_pool,)
-        assert other.outcome.cost == pytest.approx(found.one_pool[1].cost_usd_per_hour)
+        assert other.cost == pytest.approx(found.one_pool[1].cost_usd_per_hour)
         monkeypatch.setattr(splits, "_kept", lambda problem, pools: 12)
         same = splits.solve(FleetProblem(asked(**options)))
         assert len(same.pools) == 2

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import planner as fo
+from planner.catalog import gpu
 from planner.errors import InfeasibleError, InputError
 from planner.predict.methods.base import PoolModel, Prediction, Scaled
 from planner.predict.methods.replayed import ReplayPool
@@ -332,7 +333,8 @@ def test_of_pairs_of_engines_the_cheapest_within_the_bounds(seed: int, monkeypat
             if self.pair in refused:
                 raise InputError(f"no {self.pair}")
             self.cost_usd_per_hour, self.promises = costs[self.pair], None
-            self.pools = [SimpleNamespace(power_w=600.0 * needs[self.pair], size=None)]
+            option = SimpleNamespace(gpu=gpu("h100"))
+            self.pools = [SimpleNamespace(gpus=needs[self.pair], option=option)]
 
         def least_cost(self) -> float:
             return least[self.pair]
@@ -349,7 +351,6 @@ def test_of_pairs_of_engines_the_cheapest_within_the_bounds(seed: int, monkeypat
     monkeypatch.setattr(disaggregated, "Disaggregated", Known)
     options = [SimpleNamespace(name=n, model=SimpleNamespace(name="m")) for n in "abc"]
     monkeypatch.setattr(disaggregated, "pool_options", lambda question: options)
-    monkeypatch.setattr(disaggregated, "gpus_by_type", lambda pools: {"h100-80gb": round(pools[0].power_w / 600.0)})
     able = [pair for pair in PAIRS if pair not in refused | late]
     for bound in ({}, {"inventory": {"h100": 4}}, {"max_kw": 2.4}):
         within = [pair for pair in able if not bound or needs[pair] <= 4]

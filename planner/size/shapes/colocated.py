@@ -24,12 +24,13 @@ from planner.size.pool import (
     Pool,
     Shortfall,
     evaluate_pool,
+    fits,
     pool_for,
     smallest_pool,
     without_luck,
 )
 from planner.size.problem import KEPT_BACK, UNITS, FleetProblem, held_to
-from planner.size.search import Edge, SearchOutcome, cheapest_within
+from planner.size.search import Edge, cheapest_within
 from planner.size.splits import LATE, Found, may_cost_less, solve, tried
 from planner.units import format_percent
 from planner.workload.pools import State
@@ -307,7 +308,7 @@ class _ColocatedShape(Shape):
         found, fleet = _within_stock(problem)
         one = found.one_pool
         baseline = decided(problem, (one,)) if len(found.pools) > 1 and one is not None else None
-        if baseline is not None and not problem.fits(baseline.pools):
+        if baseline is not None and not fits(problem.question, baseline.pools):
             baseline = None
         if baseline is not None and baseline.cost_usd_per_hour <= fleet.cost_usd_per_hour * (1.0 + 1e-9):
             # GPU types whose errors are independent have to be surer each
@@ -369,15 +370,15 @@ def _within_stock(problem: FleetProblem) -> tuple[Found, Colocated]:
             raise infeasible(problem, found)
         edges = [edge for edge, _ in found.pools]
         about = _by_sample(problem, [pool for _, pool in found.pools])
-        if about is not None and not problem.fits(about) and problem.resize(edges, about):
+        if about is not None and not fits(problem.question, about) and problem.resize(edges, about):
             continue
         found = tried(problem, found)
         edges = [edge for edge, _ in found.pools]
         fleet = decided(problem, found.pools)
-        if problem.fits(fleet.pools):
+        if fits(problem.question, fleet.pools):
             return _spared(problem, found, fleet)
         if not problem.resize(edges, fleet.pools):
-            raise infeasible(problem, found.beyond(problem, fleet.pools))
+            raise infeasible(problem, replace(found, beyond=tuple(fleet.pools)))
 
 
 def _spared(problem: FleetProblem, found: Found, fleet: Colocated) -> tuple[Found, Colocated]:
@@ -387,9 +388,8 @@ def _spared(problem: FleetProblem, found: Found, fleet: Colocated) -> tuple[Foun
         return found, fleet
     for edge, pool in problem.spared(fleet.cost_usd_per_hour):
         other = decided(problem, ((edge, pool),))
-        if (cost := other.cost_usd_per_hour) < fleet.cost_usd_per_hour and problem.fits(other.pools):
-            outcome = SearchOutcome(((edge[1], edge[2]),), cost, cost)
-            return replace(found, pools=((edge, pool),), one_pool=(edge, pool), outcome=outcome), other
+        if (cost := other.cost_usd_per_hour) < fleet.cost_usd_per_hour and fits(problem.question, other.pools):
+            return replace(found, pools=((edge, pool),), one_pool=(edge, pool), cost=cost, bound=cost), other
     return found, fleet
 
 
@@ -474,7 +474,7 @@ def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchRepo
         gammas = len(inputs.gammas) if problem.moments.compressible else 1
         grid = f"{boundaries} boundar{'y' if boundaries == 1 else 'ies'} x {gammas} gamma{'s' if gammas != 1 else ''}"
         words = f"1 to {inputs.pools} pools, {grid}"
-    bound = cost if _proven(found, fleet) else min(found.outcome.lower_bound, cost)
+    bound = cost if _proven(found, fleet) else min(found.bound, cost)
     return SearchReport(found.candidates, problem.evaluations, bound, cost - bound, f"{words}, {kinds}")
 
 
@@ -483,7 +483,7 @@ def _proven(found: Found, fleet: Colocated) -> bool:
     fleet that was found, not for the one pool that stands in for types which have to be surer each, nor where all requests take
     more than the sample that was searched."""
     same = fleet.errors == 1 and len(fleet.pools) == len(found.pools)
-    return found.outcome.proven and same and fleet.cost_usd_per_hour <= found.outcome.cost * (1.0 + 1e-9)
+    return found.proven and same and fleet.cost_usd_per_hour <= found.cost * (1.0 + 1e-9)
 
 
 def _search_notes(problem: FleetProblem) -> Iterator[Remark]:
@@ -501,7 +501,7 @@ def _unproven(problem: FleetProblem, found: Found, fleet: Colocated) -> Remark |
     """What a search that stopped early leaves open."""
     if _proven(found, fleet):
         return None
-    gap = fleet.cost_usd_per_hour - found.outcome.lower_bound
+    gap = fleet.cost_usd_per_hour - found.bound
     return Remark("unproven", {"sized": problem.evaluations, "fleets": found.candidates, "gap_usd_per_hour": gap})
 
 

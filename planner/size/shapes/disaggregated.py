@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 
 from planner.catalog.kv import kv_bytes_per_token
-from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError
 from planner.plans import EngineSettings, SavedPool, SearchReport
 from planner.predict.methods.base import PoolModel, Prediction, Scaled, unstable
@@ -36,7 +35,7 @@ from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.queueing.memory import slot_law
 from planner.shared.remarks import Remark
-from planner.size.explain import beyond_power, beyond_stock, unkept
+from planner.size.explain import beyond, unkept
 from planner.size.fleet import Fleet, Shape, Solved, serving
 from planner.size.grid import engine_choices
 from planner.size.margin import Margin
@@ -45,7 +44,7 @@ from planner.size.pool import (
     Shortfall,
     Size,
     evaluate_pool,
-    gpus_by_type,
+    fits,
     prefix_cache,
     smallest_pool,
     traffic_of,
@@ -681,8 +680,6 @@ class _DisaggregatedShape(Shape):
 
     def solve(self, question: CompiledQuestion) -> Solved:
         """See :meth:`planner.size.fleet.Shape.solve`: every pair of engines."""
-        stock = {find_gpu(name).name: count for name, count in question.inputs.inventory.items()}
-        max_kw = question.inputs.max_kw
         best: Disaggregated | None = None
         too_large: Disaggregated | None = None
         shortfalls: list[Shortfall] = []
@@ -706,13 +703,12 @@ class _DisaggregatedShape(Shape):
                 shortfalls.append(sizes)
                 continue
             fleet = fleet.sized(sizes)
-            fits = all(n <= stock.get(name, n) for name, n in gpus_by_type(fleet.pools).items())
-            fits = fits and (max_kw is None or math.fsum(pool.power_w for pool in fleet.pools) <= 1e3 * max_kw)
-            rival = best if fits else too_large
+            within = fits(question, fleet.pools)
+            rival = best if within else too_large
             if rival is None or fleet.cost_usd_per_hour < rival.cost_usd_per_hour:
-                best, too_large = (fleet, too_large) if fits else (best, fleet)
+                best, too_large = (fleet, too_large) if within else (best, fleet)
         if best is None:
-            raise _infeasible(question, stock, shortfalls, refused, too_large)
+            raise _infeasible(question, shortfalls, refused, too_large)
         if not question.quick:
             sizes = best.size(question.traffic.rate_per_s)
             if isinstance(sizes, Shortfall):
@@ -744,17 +740,13 @@ class _DisaggregatedShape(Shape):
 
 def _infeasible(
     question: CompiledQuestion,
-    stock: dict[str, int],
     shortfalls: Sequence[Shortfall],
     refused: Sequence[InputError],
     too_large: Disaggregated | None,
 ) -> InfeasibleError | InputError:
     """Why there is no fleet, and what would help."""
-    if too_large is not None and question.inputs.max_kw is not None:
-        power_w = math.fsum(pool.power_w for pool in too_large.pools)
-        return beyond_power(question, question.traffic.rate_per_s, power_w)
     if too_large is not None:
-        return beyond_stock(stock, question.traffic.rate_per_s, gpus_by_type(too_large.pools), proven=True)
+        return beyond(question, too_large.pools)
     if not shortfalls:
         return refused[0]
     helps = {
