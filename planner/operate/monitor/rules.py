@@ -13,7 +13,7 @@ from planner.machine.engines import DEFAULT_ENGINE, engine
 from planner.operate.deploy.kubernetes import dump
 from planner.operate.deploy.serving import estimated_startup
 from planner.operate.monitor.check import BLIND_IMBALANCE, FEW_IN_FLIGHT
-from planner.operate.monitor.names import Names, dialect_of_engine, pods_of
+from planner.operate.monitor.names import Running, dialect_of_engine
 from planner.operate.monitor.policy import Policy
 from planner.promise import MEAN, Promise
 from planner.shared.templates import templates
@@ -108,16 +108,18 @@ class _Told:
         self.fleet, self.k, self.pool, self.most = fleet, k, fleet.pools[k], most
         self.scaler = watched.scalers.get(self.pool.name)
         self.own = {"fleet": watched.prefix, "pool": self.pool.name}
-        dialect = dialect_of_engine(fleet.pools[0].option.profile.engine)
-        role = self.pool.name if fleet.linked else "both"
-        nodes = self.pool.option.gpu.nodes(self.pool.option.parallel.gpus)
-        matchers = {"namespace": f'="{watched.namespace}"'} if watched.namespace else {}
-        if watched.model:
-            matchers[dialect.model_label] = f'="{watched.model}"'
-        if watched.deployed or len(fleet.pools) > 1:
-            pods = pods_of(watched.deployed or "k8s", watched.prefix, self.pool.name, role, nodes)
-            matchers["pod"] = f'=~"{pods}"'
-        self.names = Names(dialect, matchers, watched.selector, by="namespace")
+        runs = Running(
+            watched.deployed or "k8s",
+            watched.prefix,
+            self.pool.name,
+            self.pool.name if fleet.linked else "both",
+            self.pool.option.gpu.nodes(self.pool.option.parallel.gpus),
+            fleet.pools[0].option.profile.engine,
+            watched.model,
+            watched.namespace,
+        )
+        told_apart = bool(watched.deployed) or len(fleet.pools) > 1
+        self.names = runs.engines(told_apart, watched.selector, by="namespace")
         self.promises = [p for p in fleet.promises.parts if p.metric in fleet.seen_in(k)]
 
     def filled(self, template: str, **values: object) -> Any:
@@ -137,17 +139,10 @@ class _Told:
 
     def wanted(self) -> str | None:
         """Replicas that the pool's scaler wants for the traffic there is; ``None`` without one that engines can tell of."""
-        scaler, names = self.scaler, self.names
+        scaler = self.scaler
         if scaler is None:
             return None
-        window = f"{scaler.rate_window_s:.0f}s"
-        in_flight = " + ".join(f"avg_over_time({names.gauge(q)}[{window}])" for q in ("running", "waiting"))
-        plus = f" + {scaler.offset_per_s:.6g}" if scaler.offset_per_s else ""
-        known = {
-            "requests": names.rate("requests", window) + plus,
-            "running": names.over("sum", f"avg_over_time({names.gauge('running')}[{window}])"),
-            "in_flight": names.over("sum", in_flight),
-        }
+        known = self.names.watched(scaler)
         watched = next((name for name in known if name in scaler.targets), None)
         if watched is None:
             return None
