@@ -28,8 +28,7 @@ import yaml
 
 import planner as fo
 from planner.operate.deploy.router import draining, router_files
-from planner.operate.deploy.serving import PORTS, TIMES
-from planner.operate.deploy.serving import DeployOptions, serving_of
+from planner.operate.deploy.serving import PORTS, TIMES, DeployOptions, serving_of
 from planner.question.files import question_of
 from tests.operate.deploy.conftest import PLANS, documents, plan_of
 
