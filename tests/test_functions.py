@@ -33,7 +33,6 @@ LONG = {
 """Functions of more than :data:`LINES` code lines -> why."""
 
 WIDE = {
-    "calibrate/solver.py: minimise": QUANTITIES,
     "fluid/rad.py: inv_mu_lin": QUANTITIES,
     "predict/methods/disaggregated.py: DecodePool.__init__": FIELDS,
     "papers/compare.py: compared": FORWARDED,

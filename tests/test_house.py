@@ -23,11 +23,7 @@ UNREACHED = {
     "Tbar_R_chunk_tcol_lower_bound_c1": MATHEMATICS,
     "_work_bound": MATHEMATICS,
     "erlang_c": MATHEMATICS,
-    "mean_wait_fleetopt": MATHEMATICS,
-    "mean_wait_kimura": MATHEMATICS,
-    "wait_quantile_kimura": MATHEMATICS,
-    "deterministic_excess": MATHEMATICS,
-    "_kimura": MATHEMATICS,
+    "mean_wait": MATHEMATICS,
     "phase_type_wait": REFERENCE,
 }
 """Definitions that no command, verb or registry reaches -> why they stay."""

@@ -294,7 +294,7 @@ class _Room:
 
     def more_for(self, rates: list[float], window: Window, wanted: float) -> int:
         """Replicas beyond those there are that so many jobs take, looked for from where they are thought."""
-        n = self.pool.size.replicas
+        n = self.pool.replicas
         room, low, high = self.by_deadline(rates, window, n), n, 0
         full = DONE * HOUR_S * sum(h for _, h in window.hours) * self.model.jobs_alone_per_s(self.jobs)
         at = n + max(math.ceil((wanted - room) / full), 1)
@@ -316,7 +316,7 @@ class _Room:
         each = float(self.jobs.weight @ (self.jobs.input_tokens + self.jobs.output_tokens) / self.jobs.weight.sum())
         found = []
         for rate, (hour, hours) in zip(rates, window.hours, strict=True):
-            jobs, seen = self.at(rate, self.pool.size.replicas)
+            jobs, seen = self.at(rate, self.pool.replicas)
             latency = {} if seen is None else latencies(self.promises, seen)
             time = f"{DAYS[hour // HOURS_PER_DAY]} " * window.dated + f"{hour % HOURS_PER_DAY:02d}:00"
             found.append(BatchHour(time, self.pool.name, hours, rate, jobs, HOUR_S * hours * jobs * each, latency))
@@ -424,12 +424,12 @@ def batch(
         if lengths is not None:
             rooms.append((_Room(pool, margin.slow, lengths, built.own_promises), (pool.law.share * levels).tolist()))
     shares = [float(room.jobs.weight.sum()) for room, _ in rooms]
-    done = [room.by_deadline(own, window, room.pool.size.replicas) for room, own in rooms]
+    done = [room.by_deadline(own, window, room.pool.replicas) for room, own in rooms]
     for (room, own), share, alone in zip(rooms, shares, done, strict=True):
         rows += room.rows(own, window)
         if asked_jobs is not None and alone < share * asked_jobs:
             pool, price = room.pool, room.pool.option.price
-            taller = price.bought(pool.size.replicas + room.more_for(own, window, share * asked_jobs))
+            taller = price.bought(pool.replicas + room.more_for(own, window, share * asked_jobs))
             more[pool.option.gpu.name] += (taller - pool.bought) * price.gpus_per_replica
             usd += price.cost_usd_per_hour(taller) - pool.cost_usd_per_hour
     engine = find_engine(built.pools[0].option.profile.engine or DEFAULT_ENGINE)

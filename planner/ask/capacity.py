@@ -224,7 +224,7 @@ def keeps_at(fleet: Fleet, rate_per_s: float) -> bool:
 
 def pool_keeps(pool: Pool, rate_per_s: float, promises: Promises, slow: float = 1.0) -> bool:
     """Whether a pool keeps promises and utilization cap at a rate of its own [1/s], its iterations `slow` times as long [1]."""
-    n = pool.size.replicas
+    n = pool.replicas
     if rate_per_s > promises.utilization_cap * n * pool.model.capacity_at(n) * (1.0 + 1e-12):
         return False
     return not promises.latency or pool.model.under(slow).keeps(rate_per_s, n, promises.latency)
@@ -350,7 +350,7 @@ def capacity_at(fleet: Fleet, rate: float, refused: float, have: Mapping[str, in
         latency = latencies(fleet.promises.latency, found)
         pools.append(
             CapacityPool(
-                pool.name, pool.option.gpu.name, str(pool.option.parallel), pool.bought, pool.bought - pool.size.replicas,
+                pool.name, pool.option.gpu.name, str(pool.option.parallel), pool.bought, pool.bought - pool.replicas,
                 pool.gpus, pool.law.lower.boundary, pool.law.upper.boundary, pool.law.share, rate * pool.law.share,
                 found.load, pool.option.token_budget, pool.setup.slots * pool.option.copies, pool.cost_usd_per_hour,
                 {k: v for k, v in latency.items() if v is not None},

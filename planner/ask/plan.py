@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -18,7 +18,7 @@ from planner.shared.arguments import spelled_out, told_types
 from planner.shared.kept import keeping
 from planner.shared.remarks import Remark
 from planner.size.assemble import make_plan
-from planner.workload.importing import as_given
+from planner.workload.importing import load_workload
 from planner.workload.resolve import is_passing
 from planner.workload.workload import Workload
 
@@ -321,7 +321,7 @@ def plan(
     >>> p.pools[0].binding
     'utilization cap 85% of the maximum throughput'
     """
-    workload = as_given(workload)
+    workload = load_workload(workload) if hasattr(workload, "itertuples") else workload
     data = options_of(workload, {**options, "slo": slo})
     told: set[str] = set(data)
     if config is None:
@@ -365,7 +365,7 @@ def plan(
     return found.saying(first=True, assumptions=_chosen(question, told), notes=steps)
 
 
-def _chosen(question: PlanInputs, told: Collection[str]) -> Iterator[Remark]:
+def _chosen(question: PlanInputs, told: Collection[str]) -> list[Remark]:
     """What decides the answer and was not asked for, in one line with the options that say otherwise."""
     named = {
         "cdf": f"workload {question.cdf}",
@@ -383,8 +383,7 @@ def _chosen(question: PlanInputs, told: Collection[str]) -> Iterator[Remark]:
         levels = {p.quantile for p in question.promises}
         if 0.99 in levels:
             chosen.append("P99 where a promise names no quantile (--quantile)")
-    if chosen:
-        yield Remark("chosen", {"what": ", ".join(chosen)})
+    return [Remark("chosen", {"what": ", ".join(chosen)})] if chosen else []
 
 
 def options_of(workload: Any, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -360,7 +360,7 @@ def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEng
             iteration = tuple(iteration_times(law, option.profile.iteration, slots, question.inputs.chunk).tolist())
         chunk = question.inputs.chunk
     return PoolEngines(
-        pool.size.replicas * option.copies,
+        pool.replicas * option.copies,
         iteration,
         slots,
         chunk,
@@ -382,7 +382,7 @@ def pair_engines(fleet: Disaggregated) -> tuple[PoolEngines, PoolEngines]:
     overhead, routing = pools[0].option.profile.api_overhead_s, fleet.question.routing.name
     first, second = (
         PoolEngines(
-            pool.size.replicas * pool.option.copies,
+            pool.replicas * pool.option.copies,
             pool.option.profile.iteration,
             pool.setup.slots,
             kv_tokens=float(pool.setup.kv_tokens),

@@ -324,7 +324,7 @@ def _cost_of(base: PlanInputs, workload: Workload, standing: Sequence[SavedPool]
         question = compile_question(base, workload)
         if standing:
             return standing_fleet(question, standing).cost_usd_per_hour
-        return fleet_of(replace(question, search=replace(question.search, explained=False))).cost_usd_per_hour
+        return fleet_of(replace(question, explained=False)).cost_usd_per_hour
     except (InfeasibleError, InputError):
         # the points may be possible where the base is not
         return None

@@ -467,9 +467,9 @@ def workload_from_frame(frame: Frame) -> Workload:
     """
     from planner.workload.formats.registry import common_layout
 
-    builder = TraceBuilder("DataFrame", "frame")
+    builder = TraceBuilder("DataFrame", "frame", common_layout())
     try:
-        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame), common_layout())
+        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame))
         workload, _ = workload_from_traces([builder], builder.options)
     except InputError as error:
         # hints of files name options of the command line
@@ -503,14 +503,8 @@ def load_workload(
     -------
     Workload
     """
-    taken = as_given(source)
-    if isinstance(taken, Workload):
-        return taken if arrival_rate_per_s is None else taken.with_rate(arrival_rate_per_s)
-    return Workload.from_file(taken, arrival_rate_per_s, input_format)
-
-
-def as_given(given: Any) -> Any:
-    """A data frame as the workload it holds; anything else as it is."""
-    if not hasattr(given, "itertuples"):
-        return given
-    return workload_from_frame(given)
+    if hasattr(source, "itertuples"):
+        source = workload_from_frame(source)
+    if isinstance(source, Workload):
+        return source if arrival_rate_per_s is None else source.with_rate(arrival_rate_per_s)
+    return Workload.from_file(source, arrival_rate_per_s, input_format)
