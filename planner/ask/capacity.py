@@ -27,12 +27,11 @@ from planner.size.fleet import Fleet
 from planner.size.pool import Pool, Shortfall
 from planner.size.unknowns import settled, with_users
 from planner.units import format_gpus
+from planner.workload.importing import Frame
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-    from planner.workload.importing import Frame
 
 PRECISION, COARSE = 1.0 / 256.0, 1.0 / 32.0
 """Share to which a largest rate is known: the first rate that is refused lies no further above it; and to which largest numbers of

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 from planner.ask.dwell import cheapest_holding, paid_replicas
 from planner.ask.hourly import Elasticity, Hourly
@@ -29,10 +29,8 @@ from planner.units import (
     parse_fraction,
 )
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
+from planner.workload.importing import Frame
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.importing import Frame
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
