@@ -61,3 +61,5 @@ from planner.promise import Slo as Slo
 from planner.shared.version import __version__ as __version__
 from planner.workload.importing import load_workload as load_workload
 from planner.workload.workload import Workload as Workload
+
+HOME: dict[str, str]

@@ -27,6 +27,8 @@ SETTINGS = "independent settings of one run, most by keyword with a default"
 LONG = {
     "calibrate/closed_loop.py: loop_times": ONE_FORMULA,
     "calibrate/microbench.py: measure": SIGNATURE,
+    "cli/calibrate.py: calibrate": SIGNATURE,
+    "cli/workload.py: import_": SIGNATURE,
     "calibrate/servers.py: fit_server": IN_STEPS,
     "machine/roofline.py: roofline": ONE_FORMULA,
 }

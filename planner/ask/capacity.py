@@ -275,7 +275,7 @@ def capacity(
         A plan or a plan file: its fleet stands, unless `have` says what there is instead. A configuration file or ``None``: the
         question of what `have` bears. Of users the largest number is told; how many are named does not matter.
     have
-        GPUs there are: ``{"h100": 24, "a100": 40}`` or ``["h100=24", "a100=40"]``.
+        GPUs there are: h100=24; traffic is cut by length and by share.
     workload, scenario
         As for :func:`schedule`.
     executor

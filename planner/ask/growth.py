@@ -129,13 +129,13 @@ def growth(
     fleet
         A plan or a plan file, whose fleet stands; a configuration file or ``None``: it is planned for today's rate.
     monthly_growth
-        Growth of the traffic from one month to the next: 0.08 or ``"8%"``.
+        Growth of the traffic from one month to the next, 8%: what to order by when, instead of hours.
     lead_time
         From ordering a GPU until it serves [s].
     months
-        How many.
+        Months ahead.
     start
-        The day the plan begins, ISO 8601; default today.
+        Day the months begin, 2027-01-31. Default: today.
     hours, workload, scenario
         As for :func:`schedule`; without `hours` the rate is the one that a plan is sized for.
     progress

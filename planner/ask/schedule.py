@@ -340,7 +340,7 @@ def schedule(
         A plan or a plan file: its pools, boundaries and engines, scaled by the hour. A configuration file or ``None``:
         the pools are planned for the busiest hour first.
     hours
-        File with 24 or 168 rates, or a shipped service; default the workload's own hours.
+        File with 24 or 168 rates, or a shipped service (servegen-m-small, ...). Default: the workload's own hours.
     startup
         From starting a replica until it serves [s]; it is started, and paid, that much ahead.
     dwell

@@ -419,25 +419,29 @@ def simulate(
         A plan, or a file that holds one.
     workload, rate
         Other traffic, another rate [1/s].
-    requests, seeds, max_requests
-        Requests of a run that are drawn; runs per pool, each another draw of the traffic; requests of a pool at most: of a trace
-        in each run, of those drawn in all, of which there are more runs while a verdict is open. Default 4 million.
+    requests
+        Requests of a run that are drawn.
+    seeds
+        Runs per pool, each another draw of the traffic.
+    max_requests
+        Requests of a pool at most: of a trace in each run, of those drawn in all, of which there are more runs while a verdict is
+        open. Default: 4 million.
     preset
-        Engine rules: ``mixed``, ``paged``, ``slots`` or ``policies``; default those of the plan's method.
+        Engine rules: mixed, paged, slots, policies. Default: those of the plan's method.
     arrivals
-        ``auto`` (the workload's own requests where it knows them one by one, else drawn at random), ``dispersion`` (drawn with
-        the bursts it measured), ``poisson``, or ``paced:N`` (N clients at constant gaps); default as the plan assumed.
+        auto (the workload's own requests, else drawn at random), dispersion (drawn with the bursts it measured), poisson, or
+        paced:N clients at constant gaps. Default: as the plan assumed.
     replay
-        A trace that is replayed instead, its time stamps with their lengths.
+        Trace to replay, its time stamps with their lengths; at another rate as that many more users.
     growth
-        A trace reaches more than its own rate by more users (copies of it, shifted in time) or by more use of the same users
-        (the same requests, faster); default as the plan.
+        A replay reaches more than its rate by more users (copies of it, shifted in time) or more use (the same requests, faster).
+        Default: as the plan.
     surge
-        Flash crowds, whose requests alone are measured: ``3x/60s``, or ``3x/60s/30s`` with a ramp of 30 s.
+        Flash crowds, judged alone: 3x/60s, or 3x/60s/30s with a ramp.
     in_flight
         Requests of all clients under way at most (closed loop).
     verify_with
-        ``kernel``, or ``python``, its reference: some 20,000 requests in two runs.
+        What replays: kernel, or python, its reference (some 20000 requests).
     progress
         Told (pool, share of its current run done).
 

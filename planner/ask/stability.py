@@ -126,7 +126,7 @@ def stability(
     workload, rate, gpu, model, tp, profile, token_budget, max_num_seqs
         As for :func:`plan`; one kind of replica.
     replicas
-        Replicas of the fleet; default enough for a load of 0.85.
+        Replicas of the fleet. Default: enough for a load of 0.85.
     burst
         Burst asked about, as a factor on the rate.
 

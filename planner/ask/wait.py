@@ -144,11 +144,15 @@ def wait(
     workload, rate, gpu, model, tp, profile, token_budget, max_num_seqs
         As for :func:`plan`; one kind of replica.
     replicas
-        Replicas that share the rate; default enough for 0.85 of capacity.
-    types, segments
-        Output classes of WAIT; segments of Nested WAIT. Default those with the least memory.
-    horizon, delta
-        Time the memory promise covers [s], and the probability that memory is exceeded in that time.
+        Replicas that share the rate. Default: enough for 0.85 of capacity.
+    types
+        Output classes of WAIT. Default: up to four, as memory allows.
+    segments
+        Segments of Nested WAIT. Default: those with the least memory.
+    horizon
+        Time the memory promise covers, e.g. 1h [s].
+    delta
+        Probability that memory is exceeded in that time, e.g. 1%.
 
     Returns
     -------

@@ -49,32 +49,59 @@ def calibrate(
 
     Parameters
     ----------
-    gpu, model, tp
-        What is measured.
+    gpu
+        GPU the measurements are of; checked on this machine.
+    model
+        Model name, folder or config.json, or the server's name for it; `tiny` with --device cpu.
     files
-        Results of load generators, or CSVs of iterations or server points: read instead of measuring.
+        Files of measurements: vLLM bench serve, GuideLLM, aiperf, inference-perf JSON, or a CSV of iterations or server points.
     server
-        Address of an OpenAI-compatible server to measure.
+        Address of an OpenAI-compatible server: http://host:8000.
     launch
         Engine to start here, to measure and to stop (:class:`planner.calibrate.launch.Launch`).
-    device, points
-        ``cuda``, or ``cpu`` to try the path; batches to measure, or to use of each group of a file.
+    tp
+        GPUs per replica. Default 1.
+    device
+        cuda, or cpu to try the whole path without a GPU.
+    points
+        Batches to measure (default 24), or to use of each group of a file, those that tell most (default all).
     max_seconds
-        Bound of the measuring [s]; default 60 here, 300 for a server.
-    select, source
-        Rows of files with column = value; where the files come from.
-    isl, osl, concurrency
-        Mean lengths [tokens] and load [requests] where a file does not say them.
-    scheduling, token_budget
-        Of the server: ``mixed`` or ``exclusive``; tokens per iteration. What it says, or fits best, when ``None``.
+        Bound of the measuring, e.g. 60 or 5min. Default 60 s here, 300 s for a server.
+    select
+        Only rows of files with column=value, e.g. role=fit; in Python a mapping.
+    isl
+        Mean prompt length, where a file does not say it [tokens].
+    osl
+        Mean answer length, where a file does not say it [tokens].
+    concurrency
+        Requests in flight, or sequences a full server runs at once, where a file does not say it.
+    source
+        Where the files come from, with licence; kept in the profile.
+    scheduling
+        mixed: prompts run together with decodes (vLLM V1); exclusive: they stall them. Default: the engine's, or what predicts
+        left-out lengths better.
+    token_budget
+        The server's tokens per iteration. Default: what it says, or what fits best.
     served_model_name
-        The server's name for the model, where `model` is another; the one it serves when both are ``None``.
+        The server's name for the model, where --model is another. Default: what it serves.
     for_plan
-        Plan file: measure where that plan will run, instead of the bounds below.
-    max_requests, max_concurrency, max_input, max_output, api_key, timeout, start_wait
-        What may be sent to the server, its key, and how long to wait for it [s].
+        Plan file: measure where that plan will run, not within --max-*.
+    max_requests
+        Most requests sent to the server.
+    max_concurrency
+        Most requests in flight.
+    max_input
+        Longest prompt [tokens].
+    max_output
+        Longest answer [tokens].
+    api_key
+        The server's key.
+    timeout
+        Longest silence of a request [s].
+    start_wait
+        How long to wait for a server that is starting [s].
     force
-        Return a profile that fails its checks; measure a GPU that was not named.
+        Give out a profile that fails its checks; measure a GPU that was not named.
     progress
         Told (done, all, what) before every point.
 

@@ -167,18 +167,32 @@ def compare_policies(
         Rates to try [1/s].
     workload
         The traffic.
-    gpu, model, tp
-        The replica.
-    slots, token_budget
-        Sequences and tokens per iteration.
-    ttft, tbt, tbt_strict, strict_share
-        Objectives [s]: of the first token, of every gap between tokens, of the gaps of the strict users, whose share it is.
+    gpu
+        GPU type.
+    model
+        Model name, or a config.json.
+    tp
+        GPUs per replica.
+    slots
+        max_num_seqs.
+    token_budget
+        Tokens per iteration.
+    ttft
+        Objective: TTFT at most this [s].
+    tbt
+        Objective: every gap between tokens at most this [s].
+    tbt_strict
+        The same for strict users [s].
+    strict_share
+        Share of strict users: 0.05 or 5%.
     parameters
         Policy -> parameters in place of its defaults.
     requests, seeds
         Requests per run; independent runs.
-    replicas, routing
-        Replicas under one policy, and how requests are spread over them.
+    replicas
+        Replicas under one policy.
+    routing
+        How requests are spread over them: random, p2c, jsq, ...
     progress
         Told (runs done, all).
 

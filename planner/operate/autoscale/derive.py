@@ -310,23 +310,25 @@ def autoscale(
     fleet
         A plan or a plan file.
     hours
-        File with 24 or 168 rates, or a shipped service; default the workload's own hours, or a constant rate.
+        File with 24 or 168 rates, or a shipped service (servegen-m-small, ...). Default: the workload's own hours, else a constant
+        rate.
     rate_is
-        Whether the plan's rate is the ``peak`` of the hours or their ``mean``.
+        peak: the plan's rate is the busiest hour's; mean: the mean over the hours.
     startup
-        From starting a replica until it serves [s]; estimated from the weights when ``None``.
+        From starting a replica until it serves: 110s. Default: estimated from the weights.
     policy
-        Files with a HorizontalPodAutoscaler or ScaledObject to be judged beside; one for several pools names its target.
+        HorizontalPodAutoscaler or ScaledObject of yours, judged beside the derived rule; one for several pools names its target.
     name
-        Objects of the fleet are called ``name-pool``.
+        Objects are called NAME-POOL, as `deploy` names them.
     clock
-        Whether every hour also holds what its mean rate needs, started ahead, whatever the metrics say (KEDA's cron triggers).
+        Every hour also holds what its mean rate needs, started ahead: KEDA's cron triggers.
     deployed
-        The target of ``fleetopt deploy`` that wrote the fleet: ``k8s``, ``llm-d``, ``kserve`` or ``dynamo``.
+        What `deploy --to` the fleet was written with: k8s, llm-d, kserve or dynamo.
     windows
-        Windows that the promises are about instead of the plan's own period [s].
+        Promises hold in 95% of windows of this length: 5min. Default: as the plan takes them.
     scale_to_zero
-        Without requests for so long no replica is kept [s]; ``None`` = the fewest always are.
+        Without requests for so long (5min) no replica is kept; --to keda with --deployed llm-d or kserve. Default: the fewest
+        always are.
 
     Returns
     -------

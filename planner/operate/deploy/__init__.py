@@ -87,27 +87,33 @@ def deploy(
     fleet
         A plan or a plan file.
     to
-        ``k8s``, ``kserve``, ``llm-d``, ``compose``, ``systemd``, ``production-stack`` or ``dynamo``.
-    name, namespace
-        Objects are called ``name-pool``; Kubernetes namespace.
-    engine, image, model_id
-        Instead of the plan's engine, the engine's image, the catalog's repository of the model.
+        Where to: k8s, kserve, llm-d, compose, systemd, production-stack, dynamo.
+    name
+        Objects are called NAME-POOL.
+    namespace
+        Kubernetes namespace. Default: not written.
+    engine
+        vllm, sglang or trtllm. Default: that of the plan's profile.
+    image
+        Container image of the engine. Default: the engine's own.
+    model_id
+        Hugging Face repository or folder of the weights. Default: the catalog's.
     startup
-        From starting a replica until it serves [s]; estimated from the weights when ``None``.
+        From starting a replica until it serves: 110s. Default: estimated from the weights.
     cache
-        Volume claim (or folder of the host) that keeps the weights; downloaded at every start when ``None``.
+        Volume claim (or folder of the host) that keeps the weights. Default: downloaded at every start.
     revision
-        Commit or tag of the weights' repository; its newest when ``None``.
+        Commit or tag of the weights' repository. Default: its newest.
     api_key_secret
-        Secret whose ``api-key`` requests must bear; none when ``None``.
+        Secret whose `api-key` requests must bear. Default: they need none.
     router_image
-        Image of what stands in front of the replicas, instead of the target's own.
+        Image of what stands before the replicas, by tag or digest. Default: the target's own.
     platform
-        Whose node labels name the GPUs: ``generic``, ``gke``, ``eks`` or ``aks``.
+        Whose node labels name the GPUs: generic, gke, eks, aks.
     replicas_by
-        Whether the ``plan`` or a ``scaler`` says how many replicas there are.
+        Who says how many replicas there are: plan, or scaler, which leaves `replicas` out.
     layout
-        ``file``, or ``kustomize``: a base and an overlay.
+        file, or kustomize: a base and an overlay, in a folder.
     prometheus_namespace
         Namespace that network policies let read metrics.
 

@@ -208,11 +208,13 @@ def accept(
     server
         Address of an OpenAI-compatible server; or a file that `vllm bench serve --save-detailed` or GuideLLM wrote.
     rate
-        Requests a second [1/s]; the plan's when ``None``.
-    requests, seconds
-        How many are sent at most, and for how long [s].
+        Requests sent a second [1/s]. Default: the plan's rate.
+    requests
+        Requests sent at most.
+    seconds
+        How long they are sent at most [s].
     served_model
-        Name the server knows the model by; the repository of its weights when ``None``.
+        Name the server knows the model by. Default: the repository of its weights.
     api_key
         Bearer token.
 
@@ -517,11 +519,13 @@ def acceptance_job(
     generator
         What sends the requests: ``vllm`` (`vllm bench serve` of the engine's image) or ``guidellm``.
     program
-        An image with fleetopt in it, or the address of a wheel of it.
+        What the Job judges with: an image with fleetopt in it, or the address of its wheel.
     url
-        Where requests go; the service that the target makes when ``None``.
-    requests, seconds
-        How many are sent at most, and for how long [s].
+        Where the Job sends requests. Default: the service of the target.
+    requests
+        Requests of the Job at most.
+    seconds
+        How long the Job sends at most [s].
     name, namespace, image, api_key_secret
         As for :func:`deploy`.
 

@@ -163,11 +163,11 @@ def metrics(
     Parameters
     ----------
     prometheus
-        Address of a Prometheus server, or a file of its answers to range queries.
+        Address of a Prometheus server, or a file of its answers to range queries (JSON).
     window
-        How far back to look [s], 10 minutes to 14 days.
+        How far back to look, 1min to 14 days [s].
     selector
-        Label matchers of the fleet's series, without braces.
+        Label matchers of the fleet's series, without braces: 'namespace="serving"'.
     api_key
         Bearer token for the server.
 

@@ -295,17 +295,17 @@ def monitoring_rules(
     fleet
         A plan or a plan file.
     name
-        Objects of the fleet are called ``name-pool``.
+        Objects of the fleet are called NAME-POOL, as `deploy` names them.
     selector
         Label matchers of the fleet's series, without braces.
     to
-        ``files``, or ``kubernetes``: a PodMonitor, a PrometheusRule, the dashboard's ConfigMap, and the same for Google's.
+        With --emit-rules: files, or kubernetes (PodMonitor, PrometheusRule, the dashboard's ConfigMap, and Google's).
     deployed
-        The target of ``fleetopt deploy`` that wrote the fleet; for ``kubernetes`` ``k8s`` unless stated.
+        What `deploy --to` the fleet was written with: k8s, llm-d, kserve or dynamo. Default: of kubernetes k8s.
     namespace
-        Kubernetes namespace of the fleet.
+        Kubernetes namespace of the fleet, for --emit-rules.
     policy
-        Files of the scalers that set its replicas: then these are missing where fewer are there than a scaler wants.
+        The scaler of the fleet (what `autoscale --to` wrote, or yours): it says how many replicas to expect.
 
     Returns
     -------
