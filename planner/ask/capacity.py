@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
+from planner.ask.asked import refuse_bought
 from planner.ask.evaluation import Served, latencies, served_of
-from planner.errors import InfeasibleError
+from planner.ask.hourly import Hourly
+from planner.ask.options import OwnOptions
+from planner.catalog.load import gpu as find_gpu
+from planner.errors import InfeasibleError, InputError, refuse
+from planner.plans import Plan
 from planner.question.compiled import CompiledQuestion
+from planner.question.options import OPTIONS
+from planner.shared.arguments import told_types
+from planner.shared.kept import keeping
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Shortfall, pool_keeps
 from planner.size.unknowns import settled, with_users
 from planner.units import format_gpus
+from planner.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from planner.workload.given import Frame
 
 PRECISION, COARSE = 1.0 / 256.0, 1.0 / 32.0
 """Share to which a largest rate is known: the first rate that is refused lies no further above it; and to which largest numbers of
@@ -234,20 +249,74 @@ def as_sized(fleet: Fleet, low: float, high: float, least: float = 0.0) -> tuple
     return largest(partial(keeps_at, fleet), low / step, least, low, step)
 
 
-def capacity_of(fleet: Fleet, start_per_s: float) -> Capacity:
-    """The largest rate of a fleet as it stands, looked for from a rate on [1/s].
+@told_types
+@keeping()
+def capacity(
+    fleet: Plan | Workload | str | Path | None = None,
+    *,
+    have: Mapping[str, int] | Sequence[str] | None = None,
+    workload: Workload | Frame | str | Path | None = None,
+    scenario: str | None = None,
+    executor: Executor | None = None,
+    **options: Unpack[OwnOptions],
+) -> Capacity:
+    """The largest rate with all promises: of a fleet that stands, or of the best of the GPUs there are; the inverse of a plan.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file: its fleet stands, unless `have` says what there is instead. A configuration file or ``None``: the
+        question of what `have` bears. Of users the largest number is told; how many are named does not matter.
+    have
+        GPUs there are: ``{"h100": 24, "a100": 40}`` or ``["h100=24", "a100=40"]``.
+    workload, scenario
+        As for :func:`schedule`.
+    executor
+        Looks at the ranges of lengths elsewhere: any :class:`concurrent.futures.Executor`.
+    **options
+        Options of :func:`plan`; of a fleet that stands those that change nothing of it.
+
+    Returns
+    -------
+    Capacity
 
     Raises
     ------
     InfeasibleError
-        It keeps its promises at no rate.
+        The promises are kept at no rate.
+
+    Examples
+    --------
+    >>> import planner as fo
+    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", burst="poisson", pools=1)
+    >>> fo.capacity(p).rate_per_s >= 100
+    True
     """
-    rate, refused = largest_rate(fleet, start_per_s)
+    if {options.get("think_time"), options.get("requests_per_hour")} != {None} and options.get("users") is None:
+        options["users"] = SOME_USERS
+    hourly = Hourly(fleet, workload, scenario, options, stated=have is None)
+    if have is not None:
+        from planner.ask.stock import capacity_of_stock
+
+        counts = OPTIONS["inventory"].kind.read(have if isinstance(have, Mapping) else [*have], "have")
+        refuse([f"have: {gpu}={count} is no number of GPUs" for gpu, count in counts.items() if count < 0])
+        there = {find_gpu(name).name: count for name, count in counts.items() if count}
+        if not there:
+            raise InputError("have: no GPU at all", "Write it as h100=24.")
+        return capacity_of_stock(hourly.question, hourly.loaded, there, executor)
+    if not hourly.standing:
+        raise InputError(
+            "capacity: of what fleet?",
+            "Give a plan file, or the GPUs there are: fleetopt capacity --have h100=24 --have a100=40",
+        )
+    refuse_bought([k for k, v in options.items() if v is not None])
+    stands = hourly.fleet(hourly.peak)
+    rate, refused = largest_rate(stands, hourly.peak)
     if rate <= 0.0:
         raise InfeasibleError(
-            "this fleet keeps its promises at no rate", "What breaks them:", [_binding(fleet, refused)]
+            "this fleet keeps its promises at no rate", "What breaks them:", [_binding(stands, refused)]
         )
-    return with_its_users(fleet, capacity_at(fleet, rate, refused))
+    return with_its_users(stands, capacity_at(stands, rate, refused))
 
 
 def with_its_users(fleet: Fleet, found: Capacity) -> Capacity:

@@ -12,7 +12,8 @@ import numpy as np
 
 from planner.ask.capacity import COARSE, largest
 from planner.ask.evaluation import latencies, refuse_linked, replayed
-from planner.ask.schedule import Elasticity, Schedule, ScheduledPool, scheduled_pool
+from planner.ask.hourly import Elasticity
+from planner.ask.schedule import Schedule, ScheduledPool, scheduled_pool
 from planner.catalog.price_files import ApiPrice
 from planner.predict.methods.base import Prediction
 from planner.predict.records import Floats

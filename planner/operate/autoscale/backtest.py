@@ -12,9 +12,20 @@ import numpy as np
 
 from planner.ask.capacity import largest
 from planner.errors import InfeasibleError
-from planner.operate.autoscale.windows import STEP_S, WINDOW_S, Floats, Ints, Signals, Windows, as_sized, kept_windows
+from planner.operate.autoscale.windows import (
+    STEP_S,
+    VALUES,
+    WINDOW_S,
+    Floats,
+    Ints,
+    Signals,
+    Windows,
+    as_sized,
+    kept_windows,
+)
 from planner.operate.monitor.policy import Policy, Scaler
 from planner.predict.methods.base import MEAN_LEVELS
+from planner.predict.methods.replayed import KEPT
 from planner.promise import MEAN, Promise
 from planner.shared.record import Record
 from planner.size.alone import sessions_of
@@ -28,9 +39,6 @@ UTILIZATION = "utilization"
 
 SOLVED = 6
 """Numbers of replicas that are solved; between them the rate per replica is taken as linear in log(n)."""
-
-PROMISED = 0.95
-"""Share of the windows that are to keep the promises, where they are about windows [1]."""
 
 SURE = 1.645
 """Standard deviations below the rate at which every second window breaks where so many are kept."""
@@ -77,7 +85,7 @@ class Capacity:
     @property
     def promised(self) -> float:
         """Share of the windows, or of the requests, that are to be within the promises [1]."""
-        return PROMISED if self.windows_s else max(self.quantiles, default=1.0)
+        return KEPT if self.windows_s else max(self.quantiles, default=1.0)
 
     def attained(self, came: np.ndarray, held: np.ndarray) -> float:
         """That share, of windows of rates whose replicas are sized for others [1/s]; with several promises, one minus the allowed
@@ -238,10 +246,6 @@ def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:
     )
 
 
-LAG_S = 15.0
-"""Age of what a scaler sees: half a scrape and the query [s]."""
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a scaler did.
@@ -307,7 +311,6 @@ def run_policy(policy: Policy, rates: Floats, startup_s: float, signals: Signals
         Tokens of a request, for policies on tokens [tokens].
     """
     first = max(1, round(policy.rate_window_s / STEP_S))
-    late = round(LAG_S / STEP_S)
     total = np.concatenate(([0.0], np.cumsum(rates)))
     start = total[first] / first
     begun = policy.most
@@ -318,7 +321,8 @@ def run_policy(policy: Policy, rates: Floats, startup_s: float, signals: Signals
     delay = max(1, round(startup_s / STEP_S))
     backlog = 0.0
     for k in range(rates.size):
-        end = k - late
+        # what a scaler sees is a step old: half a scrape and the query
+        end = k - 1
         begin = max(0, end - first)
         seen = (total[end] - total[begin]) / (end - begin) if end > 0 else start
         serving = int(paid[max(0, k - delay) : k].min()) if k else scaler.replicas
@@ -332,9 +336,9 @@ def fast_counts(policy: Policy, rates: Floats) -> Ints:
 
     Every decision is the largest number wanted within the window for scaling down.
     """
-    first, late = max(1, round(policy.rate_window_s / STEP_S)), round(LAG_S / STEP_S)
+    first = max(1, round(policy.rate_window_s / STEP_S))
     total = np.concatenate(([0.0], np.cumsum(rates)))
-    end = np.arange(rates.size) - late
+    end = np.arange(rates.size) - 1
     begin = np.maximum(0, end - first)
     seen = np.full(rates.size, total[first] / first)
     known = end > 0
@@ -382,12 +386,6 @@ def outcome(
     hours = (float(paid.sum()) * STEP_S + drain_s * float(-steps[steps < 0].sum())) / HOUR_S
     return Outcome(name, capacity.attained(came, held), hours, int(paid.max()), int(steps[steps > 0].sum()))
 
-
-PLACES = (1, 2, 4, 8)
-"""Replicas' worth of GPUs on which models are told to share."""
-
-MOST_EACH = 64
-"""Models per place beyond which no more are counted."""
 
 ALLOWED = 0.01
 """Share of requests that may wait for a start where no promise says [1]."""
@@ -486,7 +484,7 @@ def cold_of(path: Floats, idle_s: float, startup_s: float, promises: Sequence[Pr
     keeps = float(times[enough]) if enough < times.size else None
     kept = None if keeps is None else float(_shares(path, keeps, startup_s, limit)[2].mean())
     busiest = float(loaded.reshape(-1, round(HOUR_S / STEP_S)).mean(axis=1).max())
-    models = {places: _sharing(places, busiest, allowed) for places in PLACES}
+    models = {places: _sharing(places, busiest, allowed) for places in VALUES["places"]}
     return Cold(idle, DAY_S * starts, late, float(loaded.mean()), allowed, keeps, kept, models)
 
 
@@ -497,7 +495,7 @@ def _sharing(places: int, loaded: float, allowed: float) -> int:
     (2, 4)
     """
     models = places
-    while models < MOST_EACH * places:
+    while models < VALUES["most_each"] * places:
         free = math.fsum(
             math.comb(models, k) * loaded**k * (1.0 - loaded) ** (models - k) for k in range(min(places, models + 1))
         )
