@@ -10,6 +10,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.plans import Alternative, LatencyValue, Plan, PoolPlan, SavedPool, SearchReport, Sized, Sureness
 from planner.predict.methods import find_method
 from planner.predict.methods.base import same_band
+from planner.promise import Slo
 from planner.question.compiled import CompiledQuestion, Words, compile_question
 from planner.question.options import PlanInputs
 from planner.routing import find_routing
@@ -239,7 +240,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         baseline=None if solved.baseline is None else pool_plans(solved.baseline),
         inputs=question.asked,
         workload=workload_summary(traffic.workload),
-        slo=question.promises.slo,
+        slo=Slo(promises=question.promises.latency),
         arrival_rate_per_s=traffic.rate_per_s,
         method=question.method,
         search=solved.search,

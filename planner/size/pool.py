@@ -20,20 +20,19 @@ from planner.predict.replica import EngineOption, ReplicaSetup, set_up
 from planner.predict.traffic import FleetTraffic, PoolTraffic
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises, Traffic
+from planner.question.values import MOST
 from planner.shared.kept import once
 from planner.shared.remarks import Remark
 from planner.size.margin import MEDIAN, Margin
 from planner.units import GIB
 from planner.workload.pools import PoolLaw
 
-MAX_REPLICAS = 10**10
-"""A pool beyond this is taken for impossible: no order of magnitude of hardware remains."""
-
 MOST_IDLE = 1000
-"""So is one of this many times the replicas that its load alone takes: only replicas that do next to nothing keep the promise."""
+"""A pool of this many times the replicas that its load alone takes is taken for impossible: only replicas that do next to nothing
+keep the promise."""
 
-FLAT, USUAL, STEEP = 0.25, 1.5, 4.0
-"""How fast the logarithm of a tail latency falls with that of the replicas near its limit: at least, mostly, at most [1]."""
+USUAL = 1.5
+"""How fast the logarithm of a tail latency falls with that of the replicas near its limit, where nothing is known yet [1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +344,7 @@ def _bracketed(
 ) -> int | Shortfall:
     """The smallest number that keeps the promises by what `keeps` says, from `start` on; at least `floor`."""
     low, high, n, rise = floor - 1, 0, start, 0.1
-    beyond = min(MOST_IDLE * floor, MAX_REPLICAS)
+    beyond = min(MOST_IDLE * floor, MOST)
     while not high:
         if keeps(n):
             high = n
@@ -372,7 +371,7 @@ def _bracketed(
             n = middle if low >= floor else max(high - step, middle)
         if keeps(n):
             now = math.nan if n - low <= 1 else model.excess(rate_per_s, n, latency)
-            steep = min(max((now - over) / math.log(high / n), FLAT), STEEP) if now > over else steep
+            steep = (now - over) / math.log(high / n) if now > over else steep
             high, step, over = n, 2 * step, now
         else:
             low, step = n, 1
