@@ -35,7 +35,6 @@ from planner.size.assemble import fleet_of, may_cost_less
 from planner.size.explain import relaxed
 from planner.size.pool import gpus_by_type
 from planner.size.shapes import find_shape, standing_fleet
-from planner.size.sure import MEDIAN
 from planner.size.unknowns import ANY, MOST_TYPES, cheapest_types, least_cost
 from planner.units import format_count, format_duration, round_up
 from planner.workload.workload import Workload
@@ -190,8 +189,8 @@ def ways_out(error: InfeasibleError, inputs: PlanInputs, workload: Workload, pro
     if error.promise is not None and error.best_s is not None and math.isfinite(error.best_s):
         promise = error.promise.scaled(error.best_s / error.promise.limit_s)
         asked += _limits(inputs, promise, [f * error.best_s for f in LIMITS_BEYOND])
-    if inputs.confidence > MEDIAN and error.promise is not None:
-        asked.append(_choice("confidence", "the median, sure by half", confidence=MEDIAN))
+    if inputs.confidence > 0.5 and error.promise is not None:
+        asked.append(_choice("confidence", "the median, sure by half", confidence=0.5))
     asked += [*_settings(inputs, workload, None), *_types(inputs, workload, None)]
     found = answers([partial(_size, choice, inputs, workload, None) for choice in asked], progress, partly=True)
     rows = [row for row in found if row is not None]

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from planner.ask.asked import MORE
-from planner.ask.capacity import COARSE, largest, pool_keeps
+from planner.ask.capacity import COARSE, largest
 from planner.ask.evaluation import latencies, refuse_linked, replayed
 from planner.ask.hourly import Elasticity
 from planner.ask.schedule import Schedule, ScheduledPool, scheduled_pool
@@ -21,7 +21,7 @@ from planner.predict.records import Floats
 from planner.question.compiled import JOINT_LEVELS
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
-from planner.size.pool import Pool
+from planner.size.pool import Pool, pool_keeps
 from planner.units import HOUR_S, format_duration, format_percent
 
 ON_DEMAND = "GPUs on demand"
