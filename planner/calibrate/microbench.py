@@ -35,7 +35,7 @@ from planner.catalog.kv import DEFAULT_TOKEN_BUDGET
 from planner.errors import CalibrationError, InputError
 from planner.machine.hardware import NVLINK_BYTES_PER_S, GpuSpec, ModelSpec, Parallelism
 from planner.machine.iteration import IterationModel
-from planner.machine.roofline import PCIE_BYTES_PER_S, shard_shape
+from planner.machine.roofline import ASSUMED, shard_shape
 from planner.shared.documents import load_document
 from planner.shared.remarks import Remark, those_that_hold
 
@@ -255,7 +255,7 @@ class Collective:
                 return measured, str(Remark("collective_measured", told))
             except CalibrationError as error:
                 why = f" ({error.message})"
-        link = gpu.link_bytes_per_s or PCIE_BYTES_PER_S
+        link = gpu.link_bytes_per_s or ASSUMED["pcie_bytes_per_s"]
         latency = self.calls * self.trips * ALLREDUCE_LATENCY_S[(gpu.link_bytes_per_s or 0.0) >= NVLINK_BYTES_PER_S]
         estimated = Remark("collective_estimated", {**told, "why": why})
         return (lambda tokens: latency + self.bytes_per_token / link * tokens), str(estimated)
