@@ -1703,7 +1703,7 @@ static void together(Sim *p) {
 
 /* --- the calls from Python ------------------------------------------------------------------------------------------------------ */
 
-EXPORT int fleetopt_interface(void) { return 5; } /* INTERFACE of build.py is the same */
+EXPORT int fleetopt_interface(void) { return 6; } /* INTERFACE of build.py is the same */
 
 EXPORT void fleetopt_close(Sim *p) {
   if (!p) return;
@@ -1799,69 +1799,32 @@ EXPORT int fleetopt_advance(Sim *p, int64_t work) {
   return 0;
 }
 
-typedef struct { uint64_t time, lane; } Next;
-typedef struct { int64_t at, end, then, last; double offset, later; } Lane; /* a copy's times in a window: those turned over, the others */
-static int64_t not_below(const double *times, int64_t low, int64_t high, double time) { /* the first that is not */
-  while (low < high) {
-    int64_t middle = low + (high - low) / 2;
-    if (times[middle] < time) low = middle + 1;
-    else high = middle;
+typedef struct { uint64_t bits; int64_t place; } Place;
+/* Places of times that are not negative in ascending order, equal ones as they stand: their upper bits eleven at a time, the lowest
+ * first, which leaves hardly any to be moved by a place or two; -1 = no memory. */
+EXPORT int fleetopt_order(const double *times, int64_t n, int64_t *order) {
+  Place *from = zeros(n, sizeof(Place)), *to = zeros(n, sizeof(Place));
+  int whole = from && to;
+  for (int64_t i = 0; whole && i < n; i++) from[i] = (Place){bits_of(times[i]), i};
+  for (int shift = 20; whole && shift < 64; shift += 11) {
+    int64_t begin[2048] = {0}, below = 0;
+    for (int64_t i = 0; i < n; i++) begin[from[i].bits >> shift & 2047]++;
+    for (int k = 0; k < 2048; k++) {
+      int64_t own = begin[k];
+      begin[k] = below;
+      below += own;
+    }
+    for (int64_t i = 0; i < n; i++) to[begin[from[i].bits >> shift & 2047]++] = from[i];
+    Place *spare = from;
+    from = to;
+    to = spare;
   }
-  return low;
-}
-static uint64_t due_at(const double *times, Lane *z) {
-  if (z->at == z->end) z->at = z->then, z->end = z->then = z->last, z->offset = z->later;
-  return bits_of(z->at < z->end ? times[z->at] + z->offset : INFINITY);
-}
-/* Copies of times laid over each other in windows of [0, span): copy c is list which[c] (times first[k] to first[k + 1], in order, of
- * these rows), moved by its shift (in [0, span)) and turned over at the end of the span. Window by window in order of time, of equal ones
- * the first copy's first: times, rows and keys of row, copy and kind. A tree of the copies' next times. NULL for `out` = they are
- * counted, by window; the answer is all of them, -1 = no memory. */
-EXPORT int64_t fleetopt_overlay(const double *times, const int64_t *rows, const int64_t *first, const int64_t *which,
-                                const double *shifts, int64_t copies, double span_s, const double *windows, int64_t many,
-                                int64_t kind, int64_t *counts, double *out, int64_t *row, uint64_t *key) {
-  int64_t leaves = 1, n = 0;
-  while (leaves < copies) leaves *= 2;
-  Next *tree = zeros(2 * leaves, sizeof(Next));
-  Lane *lanes = zeros(leaves, sizeof(Lane));
-  int whole = tree && lanes;
-  for (int64_t w = 0; whole && w < many; w++) {
-    int64_t until = n;
-    for (int64_t c = 0; c < leaves; c++) {
-      Lane *z = lanes + c;
-      tree[leaves + c] = (Next){bits_of(INFINITY), (uint64_t)c};
-      if (c >= copies) continue;
-      int64_t low = first[which[c]], high = first[which[c] + 1];
-      double turned = shifts[c] - span_s, a = windows[2 * w], b = windows[2 * w + 1];
-      *z = (Lane){not_below(times, low, high, a - turned), not_below(times, low, high, b - turned), not_below(times, low, high, a - shifts[c]),
-                  not_below(times, low, high, b - shifts[c]), turned, shifts[c]};
-      until += z->end - z->at + z->last - z->then;
-      tree[leaves + c].time = due_at(times, z);
-    }
-    counts[w] = until - n;
-    if (!out) {
-      n = until;
-      continue;
-    }
-    for (int64_t i = leaves - 1; i > 0; i--) tree[i] = tree[2 * i + (tree[2 * i + 1].time < tree[2 * i].time)];
-    for (; n < until; n++) {
-      int64_t c = (int64_t)tree[1].lane;
-      Lane *z = lanes + c;
-      memcpy(out + n, &tree[1].time, sizeof *out);
-      row[n] = rows[z->at++];
-      key[n] = mixed((uint64_t)row[n] * 0x9E3779B97F4A7C15u + (uint64_t)c * 0xD1B54A32D192ED03u + (uint64_t)kind * 0x8CB92BA72F3D8DD7u);
-      Next best = {due_at(times, z), (uint64_t)c};
-      for (int64_t k = leaves + c; k > 1; tree[k /= 2] = best) {
-        tree[k] = best;
-        Next other = tree[k ^ 1];
-        /* nobody can guess which is less: no branch. Of equal ones the left one, of the smaller copy */
-        uint64_t takes = (uint64_t)0 - (other.time < best.time + (uint64_t)(k & 1));
-        best.time ^= (best.time ^ other.time) & takes;
-        best.lane ^= (best.lane ^ other.lane) & takes;
-      }
-      if (leaves == 1) tree[1] = best;
-    }
+  for (int64_t i = 0, k; whole && i < n; i++) {
+    Place own = from[i];
+    for (k = i; k && from[k - 1].bits > own.bits; k--) from[k] = from[k - 1];
+    from[k] = own;
   }
-  free(tree), free(lanes);
-  return whole ? n : -1;
+  for (int64_t i = 0; whole && i < n; i++) order[i] = from[i].place;
+  free(from), free(to);
+  return whole ? 0 : -1;
 }

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import FleetOptError, InputError
+from planner.errors import FleetOptError
 from planner.machine.iteration import IterationModel
 from planner.predict.library import load
 from planner.predict.records import (
@@ -153,69 +153,23 @@ def replay(
     return Run(**answers, recomputed_tokens=float(recomputed), ended_early=int(ended))
 
 
-def overlay(
-    times_s: Floats,
-    lists: Sequence[NDArray[np.int64]],
-    which: NDArray[np.int64],
-    shifts_s: Floats,
-    span_s: float,
-    windows_s: Floats,
-    kind: int,
-) -> tuple[Floats, NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
-    """Shifted copies of arrivals laid over each other, each turned over at the end of the span, as far as they lie in windows.
-
-    Parameters
-    ----------
-    times_s
-        Arrivals in order, in [0, `span_s`) [s], shape (rows,).
-    lists
-        Rows that copies hold, each in order.
-    which
-        The list of each copy, shape (copies,).
-    shifts_s
-        How far each copy is moved, in [0, `span_s`) [s], shape (copies,).
-    span_s
-        The span [s].
-    windows_s
-        Begin and end of each window, which do not overlap, in the order in which they are wanted [s], shape (windows, 2).
-    kind
-        What is drawn by the keys, see :func:`planner.predict.records.keys_of`.
-
-    Returns
-    -------
-    tuple
-        Times, window by window in order, of equal times the first copy's first [s]; their rows; keys of row, copy and kind, all of
-        that shape; how many are in each window.
+def order(times_s: Floats) -> NDArray[np.int64]:
+    """Places of times >= 0 [s] in ascending order, equal ones as they stand, shape (times,).
 
     Raises
     ------
     FleetOptError
         There is not enough memory.
-    InputError
-        Times or shifts lie outside the span, or times are not in order.
 
     Examples
     --------
-    >>> times, both, shifts = np.array([0.0, 1.0, 3.0]), np.array([0, 0]), np.array([0.0, 2.5])
-    >>> at, row, key, count = overlay(times, [np.arange(3)], both, shifts, 4.0, np.array([[0.0, 4.0]]), 1)
-    >>> at.tolist(), row.tolist(), count.tolist()
-    ([0.0, 1.0, 1.5, 2.5, 3.0, 3.5], [0, 1, 2, 0, 2, 1], [6])
+    >>> order(np.array([2.0, 0.5, 2.0, 1.0])).tolist()
+    [1, 3, 0, 2]
     """
-    times, shifts, windows = (np.ascontiguousarray(x + 0.0, dtype=np.float64) for x in (times_s, shifts_s, windows_s))
-    inside = [bool(np.all((x >= 0.0) & (x < span_s))) for x in (times, shifts)]
-    if not all(inside) or np.any(np.diff(times) < 0.0):
-        raise InputError("times and shifts must lie in [0, span), and times in order")
-    rows, first = np.concatenate(lists).astype(np.int64), np.cumsum([0, *(own.size for own in lists)])
-    times, lanes, counts = times[rows], np.ascontiguousarray(which, dtype=np.int64), np.empty(len(windows), np.int64)
-    asked: list[int | float] = [x.ctypes.data for x in (times, rows, first, lanes, shifts)]
-    asked += [shifts.size, span_s, windows.ctypes.data, len(windows), kind, counts.ctypes.data]
-    size = _library().fleetopt_overlay(*asked, None, None, None)
-    if size >= 0:
-        at, row, key = np.empty(size), np.empty(size, dtype=np.int64), np.empty(size, dtype=np.uint64)
-        size = _library().fleetopt_overlay(*asked, *(x.ctypes.data for x in (at, row, key)))
-    if size < 0:
-        raise FleetOptError(f"{shifts.size:,} copies of {times.size:,} requests do not fit into this machine's memory")
-    return at, row, key, counts
+    times, found = np.ascontiguousarray(times_s), np.empty(times_s.size, dtype=np.int64)
+    if _library().fleetopt_order(times.ctypes.data, times.size, found.ctypes.data):
+        raise FleetOptError(f"{times.size:,} requests do not fit into this machine's memory")
+    return found
 
 
 def _library() -> ctypes.CDLL:
@@ -226,8 +180,7 @@ def _library() -> ctypes.CDLL:
     library.fleetopt_advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     library.fleetopt_close.argtypes = [ctypes.c_void_p]
     library.fleetopt_close.restype = None
-    library.fleetopt_overlay.argtypes = [*5 * [_ARRAY], _WHOLE, _DOUBLE, _ARRAY, _WHOLE, _WHOLE, *4 * [_ARRAY]]
-    library.fleetopt_overlay.restype = _WHOLE
+    library.fleetopt_order.argtypes = [_ARRAY, _WHOLE, _ARRAY]
     library.fleetopt_open.restype = ctypes.c_void_p
     # the last, by which other threads see that all are
     library.fleetopt_open.argtypes = [ctypes.POINTER(_Ask), ctypes.POINTER(_Pool), ctypes.c_int]
