@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import os
 import re
 from collections.abc import Iterable
@@ -16,12 +15,14 @@ from dataclasses import dataclass
 from datetime import date as Day
 from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 from planner.errors import InputError, refuse
 from planner.shared.documents import Rows, read_text
 from planner.shared.paths import at_home, refuse_homeless
+from planner.shared.record import Record
 from planner.shared.writing import write_text
-from planner.units import LEAST, MOST
+from planner.units import LEAST, MOST, as_number
 
 COLUMNS = ("gpu", "vendor", "region", "term", "usd_per_gpu_hour", "date", "source")
 """Columns of a price list, in this order; `region` may be empty."""
@@ -35,7 +36,7 @@ _TERM = re.compile(r"on-demand|spot|reserved-\d+[my]")
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Record):
     """What one vendor asks for one GPU.
 
     Parameters
@@ -91,10 +92,7 @@ class Offer:
         ago = f"{age} day{'s' if age != 1 else ''} ago" + (": stale, ask again" if self.is_stale(today) else "")
         return f"{where}, {self.term}, seen {self.date}, {ago}"
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready, with its age."""
-        named = {name: getattr(self, name) for name in COLUMNS}
-        return {**named, "own": self.own, "age_days": self.age_days(), "stale": self.is_stale()}
+    written: ClassVar[tuple[str, ...]] = (*COLUMNS, "own", "age_days", "stale=is_stale")
 
 
 def user_directory() -> Path:
@@ -162,11 +160,7 @@ def _problems(cell: dict[str, str], known: set[str]) -> list[str]:
         found.append(f"gpu: {cell['gpu']!r} is no canonical name of the catalog")
     if not _TERM.fullmatch(cell["term"]):
         found.append(f"term: {cell['term']!r} is none of on-demand, spot, reserved-Ny, reserved-Nm")
-    try:
-        price = float(cell["usd_per_gpu_hour"])
-    except ValueError:
-        price = math.nan
-    if not LEAST <= price <= MOST:
+    if not LEAST <= as_number(cell["usd_per_gpu_hour"]) <= MOST:
         found.append(f"usd_per_gpu_hour: expected a positive number, got {cell['usd_per_gpu_hour']!r}")
     try:
         Day.fromisoformat(cell["date"])

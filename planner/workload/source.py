@@ -107,9 +107,15 @@ class Source:
 
     def _raw(self) -> IO[bytes]:
         try:
-            return io.BufferedReader(_File(self.path, self.name))
+            return self.path.open("rb")
         except OSError as error:
-            raise InputError(f"{self.name}: cannot be read: {error.strerror or error}") from error
+            raise self._ended(error) from error
+
+    def _ended(self, error: Exception, packed: str = "", hint: str | None = None) -> InputError:
+        """What to say where reading ends too early: the disk failed, or what is packed is damaged."""
+        if isinstance(error, OSError) and (error.errno is not None or not packed):
+            return InputError(f"{self.name}: cannot be read: {error.strerror or error}")
+        return InputError(packed, hint)
 
     def _unpacked(self, raw: IO[bytes]) -> Any:
         """The file as it was before it was packed."""
@@ -161,13 +167,13 @@ class Source:
         """The first bytes, unpacked; of a damaged archive as many as there are: reading on will say what is wrong."""
         found = b""
         with self._raw() as raw:
-            unpacked = self._unpacked(raw)
             try:
+                unpacked = self._unpacked(raw)
                 while len(found) < size and (piece := unpacked.read1(size - len(found))):
                     found += piece
             except _DAMAGED as error:
                 if not found:
-                    raise InputError(f"{self.name}: not a readable packed file: {error}") from error
+                    raise self._ended(error, f"{self.name}: not a readable packed file: {error}") from error
         return found
 
     @contextmanager
@@ -200,11 +206,9 @@ class Source:
                         yield part
                 except _DAMAGED as error:
                     where, after = ("", number * PIECE) if pieces else (f":{number + 1}", number)
-                    raise InputError(
-                        f"{self.name}{where}: the packed file is truncated or damaged after {after:,} "
-                        + ("characters" if pieces else "lines"),
-                        "Copy it again.",
-                    ) from error
+                    unit = "characters" if pieces else "lines"
+                    damaged = f"{self.name}{where}: the packed file is truncated or damaged after {after:,} {unit}"
+                    raise self._ended(error, damaged, "Copy it again.") from error
 
             yield parts()
             if self.progress is not None:
@@ -229,20 +233,6 @@ class Source:
         except (ValueError, RecursionError) as error:
             line = getattr(error, "lineno", 1)
             raise InputError(f"{self.name}:{line}: not valid JSON: {getattr(error, 'msg', error)}") from error
-
-
-class _File(io.FileIO):
-    """A file that says its name when the disk fails."""
-
-    def __init__(self, path: Path, title: str) -> None:
-        super().__init__(path)
-        self._title = title
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            return super().readinto(buffer)
-        except OSError as error:
-            raise InputError(f"{self._title}: cannot be read: {error.strerror or error}") from error
 
 
 def _look(text: str, cut: bool) -> Head:

@@ -111,7 +111,7 @@ def read_rows(
         return value.strip() if isinstance(value, str) else value
 
     builder.timed, of_row = "time" in at, itemgetter(*at.values())
-    _collect(builder, rows, lambda row: dict(zip(at, of_row(row), strict=True)), cell)
+    _collect(builder, rows, lambda row: dict(zip(at, of_row(row), strict=False)), cell)
 
 
 def _collect(
