@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from planner.errors import InputError, refuse
-from planner.shared.documents import Rows, read_text
+from planner.shared.documents import read_text, rows_by_column
 from planner.shared.paths import at_home, refuse_homeless
 from planner.shared.record import Record
 from planner.shared.writing import write_text
@@ -129,20 +129,18 @@ def parse_offers(text: str, where: str, gpus: Iterable[str], own: bool = False) 
     >>> parse_offers(text, "mine.csv", ["l4"])[0].vendor
     'acme'
     """
-    rows = Rows(text.splitlines(), where)
-    header = next(rows, [])
+    rows = rows_by_column(text.splitlines(), where)
+    header = rows.fieldnames or ()
     if missing := [c for c in COLUMNS if c not in header]:
         raise InputError(f"{where}: column{'s' if len(missing) > 1 else ''} {', '.join(missing)} missing")
-    at = {c: header.index(c) for c in COLUMNS}
     known, found, problems = set(gpus), [], []
     for row in rows:
-        if not any(row):
-            continue
         here = f"{where}:{rows.line_num}"
-        if len(row) < len(header):
-            problems.append(f"{here}: {len(row)} values for {len(header)} columns")
+        if None in row.values():
+            given = sum(value is not None for value in row.values())
+            problems.append(f"{here}: {given} values for {len(header)} columns")
             continue
-        cell = {c: row[i].strip() for c, i in at.items()}
+        cell = {c: row[c].strip() for c in COLUMNS}
         empty = [f"{c} is empty" for c in COLUMNS if c != "region" and not cell[c]]
         wrong = empty or _problems(cell, known)
         problems += [f"{here}: {p}" for p in wrong]

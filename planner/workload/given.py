@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -74,16 +74,10 @@ def workload_from_frame(frame: Frame) -> Workload:
 
     builder = TraceBuilder("DataFrame", "frame", common_layout())
     try:
-        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame))
+        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], enumerate(frame.itertuples(index=False), 1))
         workload, _ = workload_from_traces([builder], builder.options)
     except InputError as error:
         # hints of files name options of the command line
         hint = "Name its columns input_tokens, output_tokens and, where known, timestamp and category; drop rows without them."
         raise InputError.from_problems(error.problems or (error.message,), hint) from None
     return workload
-
-
-def _rows(frame: Frame) -> Iterator[tuple[int, list[Any]]]:
-    """Rows with their numbers, from 1; times as text, which the clock reads."""
-    for row, values in enumerate(frame.itertuples(index=False), 1):
-        yield row, [v.isoformat(sep=" ") if hasattr(v, "isoformat") else v for v in values]

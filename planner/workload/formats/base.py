@@ -206,7 +206,7 @@ _SECONDS = re.compile(r":(\d{1,2}(?:\.\d*)?)\s*(?:Z|z|UTC|([+-])(\d\d):?(\d\d)?)
 
 @dataclass(slots=True)
 class Clock:
-    """Reads times: ISO 8601 (a zone or UTC), or numbers since 1970 or since the start of the trace.
+    """Reads times: moments of their own, ISO 8601 (a zone or UTC), or numbers since 1970 or since the start of the trace.
 
     The unit of numbers is taken from the size of the first: seconds since 1970 have ten digits, milliseconds thirteen,
     microseconds sixteen, nanoseconds nineteen; smaller numbers are `unit` since the start.
@@ -240,12 +240,14 @@ class Clock:
             seconds = value * self.scale if type(value) is float and self.scale is not None else self._read(value)
             if abs(seconds) <= _LATEST:
                 return seconds
-        except (TypeError, ValueError, OverflowError, IndexError):
+        except (AttributeError, TypeError, ValueError, OverflowError, IndexError):
             pass
         raise ValueError(f"time {_shown(value)} is not a time")
 
     def _read(self, value: Any) -> float:
         """Seconds of a number in the clock's unit, or of a date."""
+        if not isinstance(value, (str, int, float)):
+            value = value.isoformat(sep=" ")
         number = value
         if isinstance(value, str):
             text = value.strip()
