@@ -22,16 +22,16 @@ from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelis
 from planner.shared.documents import shipped
 from planner.units import GIB
 
-BLOCK_TOKENS = 16
+_TAKEN: Mapping[str, Any] = shipped(Path(__file__).with_suffix(".yaml"))
+
+BLOCK_TOKENS: int = _TAKEN["block_tokens"]
 """Tokens of one KV block, vLLM's default [tokens]."""
 
-DEFAULT_MEMORY_UTILIZATION = 0.9
+DEFAULT_MEMORY_UTILIZATION: float = _TAKEN["memory_utilization"]
 """Share of the device an engine may take: vLLM's ``gpu_memory_utilization`` default [1]."""
 
-DEFAULT_TOKEN_BUDGET = 8192
+DEFAULT_TOKEN_BUDGET: int = _TAKEN["token_budget"]
 """vLLM's ``max_num_batched_tokens`` default for its API server on 80 GB parts [tokens]."""
-
-_TAKEN: Mapping[str, Any] = shipped(Path(__file__).with_suffix(".yaml"))
 
 ADAPTED_S: float = _TAKEN["adapted_s"]
 """What adapters add to every iteration, however many there are [s]."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from planner.errors import InputError
+from planner.units import GIB
 from planner.workload.resolve import came_from
 
 HEAD_BYTES = 1 << 16
@@ -221,7 +222,7 @@ class Source:
         with self.open_text(pieces=True) as chunks:
             for piece in chunks:
                 size += len(piece)
-                if size > 1 << 30:
+                if size > GIB:
                     raise InputError(f"{self.name}: one JSON document of more than 1024 MiB; export it as JSON lines")
                 parts.append(piece)
         return "".join(parts)

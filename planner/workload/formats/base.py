@@ -200,6 +200,8 @@ def parse_count(value: Any, what: str = "") -> int:
 
 
 _LATEST = 1e11  # the year 5138 [s]
+DATES_S = 5e8
+"""From here on a number of seconds is a date, not a time since the start of a trace [s]."""
 _SECONDS = re.compile(r":(\d{1,2}(?:\.\d*)?)\s*(?:Z|z|UTC|([+-])(\d\d):?(\d\d)?)?", re.ASCII)
 """What follows the minute of a date: seconds and a zone."""
 
@@ -267,13 +269,15 @@ class Clock:
 
     def _set_scale(self, number: float) -> None:
         size = abs(number)
-        guess = next((u for limit, u in ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (5e8, "s")) if size >= limit), None)
+        guess = next(
+            (u for limit, u in ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (DATES_S, "s")) if size >= limit), None
+        )
         unit = self.unit or guess or "s"
         if unit not in TIME_UNITS:
             raise InputError(f"time unit {unit!r} is none of {', '.join(TIME_UNITS)}")
         self.scale = SECONDS[unit]
         if self.absolute is None:
-            self.absolute = size * self.scale >= 5e8
+            self.absolute = size * self.scale >= DATES_S
 
     def _iso(self, text: str) -> float:
         """Seconds of a date and time; without a zone it is UTC."""

@@ -17,6 +17,7 @@ from planner.workload.arrivals import Arrivals
 from planner.workload.bulk import LARGE_BYTES
 from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled
 from planner.workload.formats.base import (
+    DATES_S,
     MAX_TOKENS,
     Format,
     ImportReport,
@@ -59,7 +60,6 @@ TEXTS = ("category", "session")
 _PREFIX = re.compile(r"prefix_\d+(_tokens)?")
 _KNOWN = {normal_name(name): name for name in (*NUMBERS, *TEXTS)}
 _OF_WEIGHTS = {*LENGTHS, "weight", "lower_tokens", "total_tokens", "images", *TEXTS}
-_LATEST_S = 5e8  # from here on a number is a date, which the clock of other formats reads [s]
 
 
 def _recognise(head: Head) -> bool:
@@ -276,7 +276,7 @@ def _collected(builder: TraceBuilder, table: dict[str, list[str]]) -> TraceBuild
     builder.inputs, builder.outputs = packed("d", inputs), packed("d", outputs)
     builder.clock.absolute = False
     if "t_s" in table:
-        builder.times = packed("d", _numbers(table["t_s"], _LATEST_S))
+        builder.times = packed("d", _numbers(table["t_s"], DATES_S))
     if (labels := _labels(table)) is not None:
         builder.categories = {label: k for k, label in enumerate(dict.fromkeys(labels))}
         builder.category = array("i", map(builder.categories.__getitem__, labels))
