@@ -253,18 +253,15 @@ class ApiPrice:
         weight
             Share of each row, shape (rows,).
         """
-        new, cached, out = (
-            _price_at(tiers, inputs)
-            for tiers in (self.input_usd_per_mtok, self.cached_usd_per_mtok, self.output_usd_per_mtok)
-        )
+
+        def price(tiers: Tiers) -> FloatArray:
+            # by its prompt; a tier holds for prompts longer than its start
+            starts, prices = np.array(tiers).T
+            return np.asarray(prices[np.searchsorted(starts[1:], inputs, side="left")])
+
+        new, cached, out = map(price, (self.input_usd_per_mtok, self.cached_usd_per_mtok, self.output_usd_per_mtok))
         each = inputs * ((1.0 - cached_share) * new + cached_share * cached) + outputs * out
         return self.request_usd + 1e-6 * float(each @ weight / weight.sum())
-
-
-def _price_at(tiers: Tiers, inputs: FloatArray) -> FloatArray:
-    """Price of each request, by its prompt; a tier holds for prompts longer than its start."""
-    starts, prices = np.array(tiers).T
-    return np.asarray(prices[np.searchsorted(starts[1:], inputs, side="left")])
 
 
 def read_api_prices(path: str | Path, wanted: Sequence[str] = (), today: datetime.date | None = None) -> list[ApiPrice]:

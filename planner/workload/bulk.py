@@ -220,7 +220,10 @@ def _with_labels(
         if len(found) > MOST_CATEGORIES:
             return [], []
         names = [r[0] for r in found]
-        arrays = _arrays(engine, [*columns, _numbered(text, names)], relation)
+        # of each row the place of its label among these, -1 where it is none of them
+        among = ", ".join(quoted(name, "'") for name in names)
+        place = f"CAST(coalesce(list_position([{among}], {text}), 0) - 1 AS INTEGER)" if names else "-1"
+        arrays = _arrays(engine, [*columns, place], relation)
         if not arrays or not arrays[-1].size or arrays[-1].min() >= 0:
             break
     return names, arrays
@@ -250,12 +253,6 @@ def _number(column: _Field) -> str:
 def _difference(total: _Field, part: _Field) -> _Field:
     """The rest of a total as a column."""
     return f"({_number(total)} - {_number(part)})", "DOUBLE", total[2]
-
-
-def _numbered(text: str, names: Sequence[str]) -> str:
-    """The place of a row's label, trimmed in `text`, among these names; -1 where it is none of them."""
-    among = ", ".join(quoted(name, "'") for name in names)
-    return f"CAST(coalesce(list_position([{among}], {text}), 0) - 1 AS INTEGER)" if names else "-1"
 
 
 def _seconds(clock: Clock, expression: str, kind: str, first: Any) -> str | None:

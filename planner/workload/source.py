@@ -100,11 +100,8 @@ class Source:
 
     @property
     def size(self) -> int:
-        """Size of the file [bytes]; 0 where it cannot be known."""
-        try:
-            return self.path.stat().st_size
-        except OSError:
-            return 0
+        """Size of the file [bytes]."""
+        return self.path.stat().st_size
 
     def _raw(self) -> IO[bytes]:
         try:
@@ -189,7 +186,7 @@ class Source:
             A truncated or damaged packed file.
         """
         encoding = self.head.encoding
-        size, every = self.path.stat().st_size, 1 if pieces else _PROGRESS_EVERY
+        size, every = self.size, 1 if pieces else _PROGRESS_EVERY
         with self._raw() as raw:
             buffered = io.BufferedReader(self._unpacked(raw), PIECE)
             text = io.TextIOWrapper(buffered, encoding, "replace", newline="")
