@@ -239,7 +239,11 @@ class Clock:
     def read(self, value: Any) -> float:
         """Seconds; ValueError when `value` is no time."""
         try:
-            seconds = value * self.scale if type(value) is float and self.scale is not None else self._read(value)
+            # what most files hold first
+            if type(value) is str and len(value) > 16 and value[4] == "-":
+                seconds = self._iso(value.strip())
+            else:
+                seconds = value * self.scale if type(value) is float and self.scale is not None else self._read(value)
             if abs(seconds) <= _LATEST:
                 return seconds
         except (AttributeError, TypeError, ValueError, OverflowError, IndexError):
@@ -253,8 +257,6 @@ class Clock:
         number = value
         if isinstance(value, str):
             text = value.strip()
-            if len(text) > 16 and text[4:5] == "-":
-                return self._iso(text)
             try:
                 number = int(text) if text.isdigit() else float(text)
             except ValueError:
@@ -418,10 +420,10 @@ class TraceBuilder:
             moment = math.nan if time is None else self.clock.read(time)
             if "category" in said:
                 category = "" if said["category"] is None else str(said["category"]).strip()
-            # a record that says nothing of them beside others that do has a category already, if an empty one
-            if "images" in said and (said["images"] is not None or category is None):
-                category = labelled(category or "", _images(said["images"]))
             if not CALLS.isdisjoint(said):
+                # a record that says nothing of them beside others that do has a category already, if an empty one
+                if "images" in said and (said["images"] is not None or category is None):
+                    category = labelled(category or "", _images(said["images"]))
                 call = read_call(said, moment, self.clock.read)
         except ValueError as error:
             absent = [role for role in ("input", "output") if said[role] is None]
