@@ -99,7 +99,7 @@ def import_files(
     """
     if len(files) == 2 and options.baseline is None:
         sources = (Source(resolve_workload(path)) for _, path in files)
-        if all(source.head.kind == "metrics" for source in sources):
+        if all(source.kind == "metrics" for source in sources):
             # two scrapes: the first is the earlier one
             options = replace(options, baseline=Source(resolve_workload(files[0][1])))
             files = files[1:]
@@ -147,16 +147,15 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
         if input_format not in known:
             raise unknown(f"unknown input format {input_format!r}", input_format, format_names())
         return known[input_format]
-    head = source.head
-    for candidate in formats(head.kind):
-        if candidate.recognise(head) or (columns and candidate.last_resort and candidate.layout is not None):
+    for candidate in formats(source.kind):
+        if candidate.recognise(source) or (columns and candidate.last_resort and candidate.layout is not None):
             return candidate
-    if "fleetopt-plan" in head.text[:1000]:
+    if "fleetopt-plan" in source.text[:1000]:
         raise InputError(
             f"{source.name}: a plan, not a workload",
             "Plan again from it: plan --config FILE. Its fleet at other rates: evaluate FILE.",
         )
-    raise _unknown(source.name, head.columns or tuple(sorted(head.keys)))
+    raise _unknown(source.name, source.columns or tuple(sorted(source.keys)))
 
 
 LIKE = {

@@ -19,7 +19,7 @@ from planner.units import SECONDS, TIME_UNITS
 from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled, read_call
 
 if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+    from planner.workload.source import Source
     from planner.workload.trace import Stretches
     from planner.workload.workload import Workload
 
@@ -97,7 +97,7 @@ class Format:
     title
         One line for people.
     kinds
-        Kinds of file it can be, as :class:`planner.workload.source.Head` names them.
+        Kinds of file it can be, as :class:`planner.workload.source.Source` names them.
     recognise
         Whether the beginning of a file looks like it.
     read
@@ -111,7 +111,7 @@ class Format:
     name: str
     title: str
     kinds: tuple[str, ...]
-    recognise: Callable[[Head], bool]
+    recognise: Callable[[Source], bool]
     read: Callable[[Source, ReadOptions], TraceBuilder | tuple[Workload, ImportReport]]
     last_resort: bool = False
     layout: Layout | None = None

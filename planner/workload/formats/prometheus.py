@@ -24,7 +24,7 @@ from planner.workload.trace import Floats, Intervals
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+    from planner.workload.source import Source
 
 
 INPUT = ("vllm:request_prompt_tokens", "sglang:prompt_tokens_histogram", "tgi_request_input_length")
@@ -86,9 +86,9 @@ class _Scrape:
         histogram[key] = histogram.get(key, 0.0) + value
 
 
-def _recognise(head: Head) -> bool:
-    series = "metric" in head.keys and not head.keys.isdisjoint(("values", "value"))
-    return head.kind == "metrics" or "resultType" in head.keys or series
+def _recognise(source: Source) -> bool:
+    series = "metric" in source.keys and not source.keys.isdisjoint(("values", "value"))
+    return source.kind == "metrics" or "resultType" in source.keys or series
 
 
 def _scrape_text(source: Source) -> _Scrape:
@@ -164,7 +164,7 @@ def _scrape_json(source: Source) -> _Scrape:
 
 
 def _scrape(source: Source) -> _Scrape:
-    return _scrape_text(source) if source.head.kind == "metrics" else _scrape_json(source)
+    return _scrape_text(source) if source.kind == "metrics" else _scrape_json(source)
 
 
 def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:

@@ -52,9 +52,9 @@ def read_table(
         No header, a column missing or there twice, a JSON document that is broken.
     """
     builder = TraceBuilder(source.name, format_name, layout, options)
-    if source.head.kind == "csv":
+    if source.kind == "csv":
         with source.open_text() as text:
-            reader = csv.reader(_without_comments(text), delimiter=source.head.delimiter)
+            reader = csv.reader(_without_comments(text), delimiter=source.delimiter)
             header = next((row for row in reader if any(cell.strip() for cell in row)), [])
             where = f"{source.name}:{reader.line_num}"
             read_rows(builder, where, header, _csv_rows(reader, builder, len(header)))
@@ -262,8 +262,7 @@ def iterate_json(source: Source, builder: TraceBuilder) -> Iterator[tuple[int, A
 
     Lines of a JSON-lines file that do not parse are counted as unreadable; a broken document is an error.
     """
-    head = source.head
-    if head.kind == "jsonl":
+    if source.kind == "jsonl":
         with source.open_text() as lines:
             for number, line in enumerate(lines, 1):
                 if text := line.strip(" \t\r\n\ufeff\x1e"):

@@ -27,7 +27,7 @@ from planner.workload.trace import Intervals
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+    from planner.workload.source import Source
 
 RESULT = ("part", "second_utc", "category", "requests", "input_sum", "output_sum", "longest_input", "longest_total")
 """Columns of the result. ``part`` is ``law`` (a cell of lengths) or ``second`` (what came in one)."""
@@ -184,9 +184,9 @@ def _literal(dialect: Dialect, value: str) -> str:
 _NAMES = tuple(normal_name(name) for name in RESULT)
 
 
-def _recognise(head: Head) -> bool:
+def _recognise(source: Source) -> bool:
     """All columns of the result, in any order."""
-    return set(_NAMES) <= set(head.columns)
+    return set(_NAMES) <= set(source.columns)
 
 
 _Rows = list[tuple[float, ...]]
@@ -198,7 +198,7 @@ def _rows(source: Source) -> tuple[_Rows, list[str], _Rows]:
     labels: list[str] = []
     problems: list[str] = []
     with source.open_text() as text:
-        reader = rows_by_column(text, source.name, source.head.delimiter)
+        reader = rows_by_column(text, source.name, source.delimiter)
         reader.fieldnames = [normal_name(name) for name in reader.fieldnames or ()]
         for row in reader:
             where = f"{source.name}:{reader.line_num}"

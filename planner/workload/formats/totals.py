@@ -20,7 +20,7 @@ from planner.workload.trace import Floats
 from planner.workload.workload import Provenance, Workload
 
 if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+    from planner.workload.source import Source
 
 
 _END_TOLERANCE = 1e-6  # files carry eight digits
@@ -189,10 +189,10 @@ def _level(total: Floats, mass: Floats, mean: float) -> float:
     return float((mean - below[k - 1]) / max(1.0 - float(np.sum(weight[:k])), 1e-300))
 
 
-def _recognise(head: Head) -> bool:
-    if head.kind == "array":
-        return isinstance(head.record, list) and len(head.record) == 2 and not head.keys
-    return head.kind == "json" and "cdf" in head.keys
+def _recognise(source: Source) -> bool:
+    if source.kind == "array":
+        return isinstance(source.record, list) and len(source.record) == 2 and not source.keys
+    return source.kind == "json" and "cdf" in source.keys
 
 
 def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
