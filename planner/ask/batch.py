@@ -32,8 +32,8 @@ from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool
-from planner.units import HOUR_S, format_count, parse_tokens
-from planner.workload.hours import HOURS_PER_DAY, HourlyRates
+from planner.units import HOUR_S, HOURS_PER_DAY, format_count, parse_tokens
+from planner.workload.hours import HourlyRates
 from planner.workload.importing import Frame, load_workload
 from planner.workload.pools import Lengths
 from planner.workload.workload import Workload

@@ -21,6 +21,7 @@ from planner.size.fleet import Fleet
 from planner.size.pool import Pool, Shortfall
 from planner.units import (
     HOUR_S,
+    HOURS_PER_DAY,
     LEAST_RATE,
     format_count,
     format_duration,
@@ -28,7 +29,7 @@ from planner.units import (
     parse_duration,
     parse_fraction,
 )
-from planner.workload.hours import HOURS_PER_DAY, HourlyRates
+from planner.workload.hours import HourlyRates
 from planner.workload.importing import Frame
 from planner.workload.workload import Workload
 
