@@ -15,8 +15,8 @@ from planner.calibrate.closed_loop import FloatArray, Loads, Rules, ServerPoint,
 from planner.calibrate.fit import MIN_POINTS
 from planner.calibrate.launch import plan_pools
 from planner.calibrate.live import LiveServer, Load, LoadResult
-from planner.calibrate.servers import AROUND, ENOUGH_SHAPES, MISFIT, SHORTEST, ServerFit, fit_server
-from planner.calibrate.solver import POINT_SD
+from planner.calibrate.servers import AROUND, ENOUGH_SHAPES, SHORTEST, ServerFit, fit_server
+from planner.calibrate.solver import MISFIT, POINT_SD
 from planner.errors import CalibrationError, InputError
 from planner.machine.iteration import IterationModel
 
