@@ -45,11 +45,6 @@ MOST_POINTS = 600
 LEFT_OUT_GROUPS = 100
 """Up to so many points are left out one by one; more in so many groups, repeats of a batch always together."""
 
-MOST_NAMED = 20
-"""Outliers named one by one."""
-
-CONCENTRATION = 0.5
-"""Of the Dirichlet weights; below 1 makes up for the parameters the points have already paid for (about 8 of 28)."""
 
 IDENTIFIED_HALF_WIDTH = 0.35
 """A parameter whose 90% interval is wider than +-35% is reported as not identified [1]."""
@@ -341,7 +336,8 @@ def fit_points(
     begun = _started(points, prior, prior_width, has_mixed)
     problem, theta = _settled(*begun, points, float(_theta(prior)[X]) if has_mixed else None)
     design, with_x = cast(Design, problem.model), bool(problem.mean[X] > LOWEST_LOG)
-    sample_theta = problem.resampled(theta, resamples, CONCENTRATION)
+    # weights below 1 make up for the parameters the points have already paid for, about 8 of 28
+    sample_theta = problem.resampled(theta, resamples, 0.5)
     group = _groups(points)
     groups = int(group.max()) + 1
     loo_error = problem.left_out(theta[None], group)[problem.counted > 0.0]
@@ -567,7 +563,7 @@ def _warnings(
     """What is wrong with the points or with the fit, a sentence each."""
     kinds, batches = set(points.kinds), len(set(points.batches))
     vague = [name for name, known in identified.items() if not known and name not in ("x", "e")]
-    farthest = sorted(outliers, key=lambda i: -abs(residuals[i]))[:MOST_NAMED]
+    farthest = sorted(outliers, key=lambda i: -abs(residuals[i]))[:10]
     found: list[tuple[object, str, dict[str, object]]] = [
         (batches < ENOUGH_POINTS, "few_batches", {"batches": batches, "enough": ENOUGH_POINTS}),
         (points.composed, "mixed_composed", {}),
@@ -577,7 +573,7 @@ def _warnings(
         (has_mixed and "chunk" not in kinds, "no_chunk", {}),
         (vague, "not_identified", {"names": ", ".join(vague)}),
         *((True, "outlier", {"batch": points.batches[i], "residual": residuals[i]}) for i in sorted(farthest)),
-        (len(outliers) > MOST_NAMED, "more_outliers", {"more": len(outliers) - MOST_NAMED}),
+        (len(outliers) > 10, "more_outliers", {"more": len(outliers) - 10}),
         (drift is not None and abs(drift) > POINT_SD, "drifted", {"drift": math.expm1(drift or 0.0)}),
         (leave_one_out > FAR_OFF, "left_out_batches", {"error": leave_one_out}),
     ]

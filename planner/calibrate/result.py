@@ -14,6 +14,7 @@ from planner.calibrate.fit import Fit
 from planner.calibrate.http import without_credentials
 from planner.calibrate.points import RawPoints, points_path, write_points
 from planner.calibrate.servers import ServerFit
+from planner.calibrate.solver import MISFIT
 from planner.catalog.profiles import Profile, parse_profile, save_profile
 from planner.errors import CalibrationError, InputError
 from planner.machine.derived import exclusive_parameters, fleetopt_parameters
@@ -182,12 +183,6 @@ CONTEXT = 1024.0
 WIDEST_BAND = 0.40
 """A profile less certain than this says less than the estimate nobody measured for [1]."""
 
-FEW_SHAPES_ALLOWED = 2.0
-"""One shape of three left out is a harder question than any the whole fit will be asked [1]."""
-
-SMALL_ERROR = 0.05
-"""A fit this good is kept even where the estimate happened to be better [1]."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration(Record):
@@ -237,9 +232,11 @@ class Calibration(Record):
             )
         error, allowed = None if self.fit is None else self.fit.leave_one_out_error, 1.0
         if self.server_fit is not None:
-            error, allowed = self.server_fit.tpot_error, 1.0 if self.server_fit.enough_shapes else FEW_SHAPES_ALLOWED
+            # one shape of three left out is a harder question than any the whole fit will be asked
+            error, allowed = self.server_fit.tpot_error, 1.0 if self.server_fit.enough_shapes else 2.0
+        # a fit as good as fits are is kept even where the estimate happened to be better
         prior = self.found.prior_error
-        if error is not None and prior is not None and error > allowed * max(prior, SMALL_ERROR):
+        if error is not None and prior is not None and error > allowed * max(prior, MISFIT):
             found.append(
                 f"it misses left-out measurements by {100 * error:.0f}%, the estimate without any by {100 * prior:.0f}%"
             )

@@ -17,6 +17,7 @@ from planner.calibrate.closed_loop import (
     LOWEST_LOG,
     PARAMETERS,
     SCHEDULING,
+    SHORTEST,
     FloatArray,
     Loads,
     Rules,
@@ -27,7 +28,7 @@ from planner.calibrate.closed_loop import (
     loop_times,
 )
 from planner.calibrate.fit import FAR_OFF, MIN_POINTS
-from planner.calibrate.solver import CLEARLY, LEVEL_SD, MISFIT, POINT_SD, RESAMPLES, TAILS, Problem, ends
+from planner.calibrate.solver import CLEARLY, LEVEL_SD, MISFIT, POINT_SD, RESAMPLES, SLIGHT, TAILS, Problem, ends
 from planner.errors import CalibrationError, refuse, refuse_unknown
 from planner.machine.engines import DEFAULT_ENGINE, engine
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, shard
@@ -45,17 +46,11 @@ HOST_LOG_SD = {"request": 2.5, "overhead": 0.6, "h": 1.5, "more": 1.5}
 PRIOR_WIDTH = 3.0
 """With enough shapes the standard deviations of the kernels' prior are multiplied by this [1]."""
 
-SHORTEST = (16, 8)
-"""Shortest prompt and answer that anything is said of [tokens]."""
-
 AROUND = (0.25, 1.0, 4.0)
 """Lengths and numbers in flight, over those measured, for which the band of few shapes holds; token budgets tried where none was
 given, over the usual one [1]."""
 
 FULL_SHARE = 0.75
-LIMIT_SPREAD = 0.06
-SHAPES_AT_LIMIT, UNLIKE_LOG = 3, math.log(1.5)
-"""Lengths that must be answered equally often, and by how much one of them must differ for it to mean something."""
 
 
 REQUEST_S = 1.4e-3
@@ -428,7 +423,7 @@ def server_limits(points: Sequence[ServerPoint]) -> Limits:
     if np.unique(x.concurrency[waiting]).size < 2:
         return Limits(requests_per_s=rate)
     running, held = running[waiting], (running * (x.input + 0.5 * x.output))[waiting]
-    steady = [float(np.std(v) / np.mean(v)) < LIMIT_SPREAD for v in (running, held)]
+    steady = [float(np.std(v) / np.mean(v)) < SLIGHT for v in (running, held)]
     slots, tokens = (round(float(np.median(v))) for v in (running, held))
     return Limits(slots if steady[0] else None, tokens if steady[1] and not steady[0] else None, rate)
 
@@ -439,12 +434,13 @@ def _most_requests(points: Sequence[ServerPoint]) -> float | None:
     x = Loads(timed)
     rates = [*zip(x.concurrency / (x.ttft + (x.output - 1.0) * x.tpot), (p.shape for p in timed), strict=True)]
     most = max((rate for rate, _ in rates), default=0.0)
-    at_limit = [(rate, shape) for rate, shape in rates if rate > (1.0 - LIMIT_SPREAD) * most]
+    at_limit = [(rate, shape) for rate, shape in rates if rate > (1.0 - SLIGHT) * most]
     unlike: list[tuple[float, float]] = []
     for _, shape in at_limit:
-        if all(max(abs(math.log(a / b)) for a, b in zip(shape, one, strict=True)) > UNLIKE_LOG for one in unlike):
+        # one of both lengths twice as long: the same rate then means something
+        if all(max(a / b for a, b in zip((*shape, *one), (*one, *shape), strict=True)) >= 2.0 for one in unlike):
             unlike.append(shape)
-    return float(np.mean([rate for rate, _ in at_limit])) if len(unlike) >= SHAPES_AT_LIMIT else None
+    return float(np.mean([rate for rate, _ in at_limit])) if len(unlike) >= MIN_POINTS else None
 
 
 def _warnings(x: Loads, shapes: int, estimated: bool, missed: FloatArray, limits: Limits) -> tuple[str, ...]:

@@ -21,6 +21,9 @@ LogModel = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 POINT_SD = 0.02
 """What one measurement is off by, two runs of a machine differing by 2 to 4%; up to it a residual counts quadratically [1]."""
 
+SLIGHT = 0.05
+"""A difference so small is no finding: two runs of a server that does nothing else, clocks and data sheets have it [1]."""
+
 MISFIT = 0.05
 """What the forms themselves miss machines by, where too few points show it [1]: bands of eleven measured configurations of kernels
 then hold 92, 86 and 89% of all other batches from 24, 12 and 6 points, and from two or three points of 27 measured servers, twenty

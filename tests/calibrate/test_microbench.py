@@ -78,7 +78,7 @@ def test_the_state_of_a_gpu_is_read_from_the_drivers_tool(tmp_path: Path, monkey
     assert not state.sliced and state.note() == (
         "just after: SM clock 1500 of 1980 MHz, memory 2619 MHz, 696 of 700 W, 61 C, driver 550.90"
     )
-    assert [d.split()[-1] for d in state.doubts()] == ["limit", "GPU"]
+    assert [d.split()[-1] for d in state.doubts()] == ["MHz", "GPU"]
     fake_smi(tmp_path, monkeypatch, "NVIDIA A100, 550.90, Enabled, [N/A], [N/A], 1593, [Not Supported], 400, 30, 4", "")
     state = read_gpu_state()
     assert state.sliced and state.sm_mhz is None and state.doubts() == () and state.processes == 0
