@@ -16,7 +16,7 @@ from planner.calibrate.run import calibrate
 from planner.catalog.profiles import load_profile, save_profile
 from planner.errors import CalibrationError, InputError
 from planner.machine.hardware import Parallelism
-from planner.machine.roofline import PCIE_BYTES_PER_S, roofline
+from planner.machine.roofline import CONSTANTS, PCIE_BYTES_PER_S, roofline
 
 PRIOR = roofline(CPU, TINY_MODEL)
 
@@ -154,11 +154,12 @@ def test_collectives_are_counted_and_take_the_times_that_were_measured(monkeypat
     times = [c.times(machine, CPU, mixture) for c in found]
     assert [one(64) for one, _ in times] == [pytest.approx(5e-5), pytest.approx(3 * 5.2e-5)]
     assert "gathers measured over 4 GPUs" in times[1][1]
-    # on fewer GPUs: two trips of 30 us over PCIe, and a token's bytes
+    # on fewer GPUs: two trips of the latency that estimates have over PCIe, and a token's bytes at their share of the link
     machine.torch.cuda.device_count = lambda: 1
     one, note = found[1].times(machine, replace(CPU, link_bytes_per_s=None), mixture)
     assert "stands for a group of 4: gathers estimated" in note
-    assert one(64) == pytest.approx(3 * 2 * 30e-6 + 64 * found[1].bytes_per_token / PCIE_BYTES_PER_S)
+    link = CONSTANTS["link"] * PCIE_BYTES_PER_S
+    assert one(64) == pytest.approx(3 * 2 * CONSTANTS["allreduce_s"] + 64 * found[1].bytes_per_token / link)
 
 
 @pytest.mark.torch
