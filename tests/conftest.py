@@ -222,10 +222,10 @@ def whole_traces(short_traces: None, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def few_paths() -> Iterator[None]:
     """A rule is derived from one path, and what it rests on from a quarter of the requests: for what is true of any rule."""
-    from planner.operate.autoscale import derive, windows
+    from planner.operate.autoscale import windows
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(derive, "PATHS", 1)
+        patch.setitem(windows.VALUES, "paths", 1)
         for name, number in (("REQUESTS", 15_000), ("REPLAYED", 1_500), ("LOOKS", 60)):
             patch.setattr(windows, name, number)
         yield

@@ -16,7 +16,7 @@ many replicas as serve in it throughout, after a minute of the same rate that fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -35,9 +35,10 @@ from planner.operate.autoscale.backtest import (
     serving_of,
     threshold_of,
 )
-from planner.operate.autoscale.derive import LLM_D, USUAL, derive_policy
+from planner.operate.autoscale.derive import LLM_D, derive_policy
 from planner.operate.autoscale.windows import (
     STEP_S,
+    VALUES,
     WINDOW_S,
     Signals,
     arrivals_along,
@@ -49,7 +50,7 @@ from planner.operate.autoscale.windows import (
     signals_of,
     swings,
 )
-from planner.operate.monitor.policy import Pace, Policy, Scaler
+from planner.operate.monitor.policy import Policy, Scaler
 from planner.size.fleet import Fleet
 from planner.size.shapes.disaggregated import Disaggregated
 from planner.workload.hours import hourly_rates
@@ -176,7 +177,7 @@ def windows(scenarios: int, seed: int) -> int:
         start = rule.capacity.needed(float(rates[:20].mean()))
         ahead = perfect_counts(rates, rule.capacity, s.startup_s)[round(WARM_UP_S / STEP_S) :]
         perfect = float(ahead.sum()) * STEP_S / 3600.0
-        usual = Policy({"requests": USUAL * s.fleet.pools[0].model.capacity_per_s}, 1, rule.capacity.most)
+        usual = Policy({"requests": VALUES["usual"] * s.fleet.pools[0].model.capacity_per_s}, 1, rule.capacity.most)
         found = []
         for policy in (rule.policy, usual):
             run = simulate_elastic(
@@ -243,8 +244,8 @@ def of_day(s: Scenario) -> list[tuple[float, float, float]]:
     """Requests within the promise, windows that keep it, and cost over the plan's, of every rule."""
     rule, (pool,), path, startup = s.rule(), s.fleet.pools, s.paths[3][:DAY], s.startup_s
     needs, most = needs_of(s.fleet, s.hours), rule.capacity.most
-    usual = Policy({"requests": USUAL * pool.model.capacity_per_s}, 1, most)
-    theirs = Policy(LLM_D[0], 1, most, *LLM_D[1:], flat=frozenset({"saturation"}), up=Pace(((100.0, 15.0),)))
+    usual = Policy({"requests": VALUES["usual"] * pool.model.capacity_per_s}, 1, most)
+    theirs = replace(LLM_D, most=most)
     courses = (
         run_policy(rule.policy, path, startup, rule.signals),
         np.full(path.size, pool.bought),

@@ -20,7 +20,7 @@ from planner.catalog.profiles import Profile, estimated_profile
 from planner.machine.engines import engine as find_engine
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.machine.iteration import IterationModel
-from planner.machine.roofline import NODE_LINK_BYTES_PER_S
+from planner.machine.roofline import ASSUMED
 from planner.predict.calls import session_calls
 from planner.predict.records import PrefixCache, Replicas, Run
 from planner.predict.run import replay
@@ -102,7 +102,7 @@ def split(
 
 def transfer_s(model: ModelSpec, tokens: float, links: int) -> float:
     """Time to move the cache of a prompt over so many links [s]."""
-    return kv_bytes_per_token(model) * tokens / (NODE_LINK_BYTES_PER_S * links)
+    return kv_bytes_per_token(model) * tokens / (ASSUMED["node_link_bytes_per_s"] * links)
 
 
 def _room(engine: str, device: GpuSpec, model: ModelSpec, tp: int) -> float:

@@ -35,7 +35,7 @@ from planner.catalog.kv import DEFAULT_TOKEN_BUDGET
 from planner.errors import CalibrationError, InputError
 from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.machine.iteration import IterationModel
-from planner.machine.roofline import CONSTANTS, PCIE_BYTES_PER_S, shard_shape
+from planner.machine.roofline import ASSUMED, CONSTANTS, shard_shape
 from planner.shared.documents import load_document
 from planner.shared.remarks import Remark, those_that_hold
 
@@ -250,7 +250,7 @@ class Collective:
                 return measured, str(Remark("collective_measured", told))
             except CalibrationError as error:
                 why = f" ({error.message})"
-        link = CONSTANTS["link"] * (gpu.link_bytes_per_s or PCIE_BYTES_PER_S)
+        link = CONSTANTS["link"] * (gpu.link_bytes_per_s or ASSUMED["pcie_bytes_per_s"])
         latency = self.calls * self.trips * CONSTANTS["allreduce_s"]
         estimated = Remark("collective_estimated", {**told, "why": why})
         return (lambda tokens: latency + self.bytes_per_token / link * tokens), str(estimated)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from planner.errors import InputError
 from planner.machine.engines import engine as find_engine
@@ -22,47 +23,13 @@ CONSTANTS: Mapping[str, float] = {name: float(value) for name, value in _FITTED[
 BANDS: Mapping[str, float] = _FITTED["bands"]
 """Half-widths by kind of estimate [1], of the same fit."""
 
-TILE_TOKENS = 128
-ACTIVATION_BYTES = 2.0
-LOGIT_BYTES = 4.0
-FULL_RATE_WATTS = 0.354e-12
-"""Power limit over 8-bit matrix rate of an H100 SXM: boards with more of it are taken to have enough [W s/FLOP]."""
-FINE_EXPERTS = 32
-"""Experts from which on a mixture is one of many small ones."""
-NARROW_HEAD = 64
-"""Values of a head up to which its cache is read more slowly."""
-BUSIEST = 0.75
-"""Share of the asymptote sqrt(2 ln G) that the largest of 4 to 64 normal numbers reaches: 1.03, 1.42, 1.77, 2.07, 2.34 of 1.67 to
-2.88 (tables of the expected maximum)."""
-PCIE_BYTES_PER_S = 25e9
-"""What a PCIe 4.0 x16 slot sustains in one direction, assumed where a GPU has no other link."""
-NODE_LINK_BYTES_PER_S = 50e9
-"""Network of a GPU to other nodes where nothing is stated: 400 Gbit/s per GPU."""
+ASSUMED: Mapping[str, Any] = shipped(Path(__file__).with_name("assumed.yaml"))
+PRIOR_LOG_SD: Mapping[str, float] = ASSUMED["prior_log_sd"]
+"""What is taken from data sheets and kernels, and how far a fit trusts a roofline; the file says why."""
 
-QUERY_ROWS, WALK, JOINED_SEQUENCE_S = 66.0, 0.9, 4e-6
-"""One attention kernel for decodes and prompts (FlashAttention 2): query rows a decode fills (62 to 69 measured; a tile has 64),
-share of a multiprocessor's part of the rate with which one block walks a context, time of one decode's tiles on one
-multiprocessor [s]. From mixed batches measured on RTX 4090 and RTX PRO 6000 (LLMServingSim's vLLM 0.19 profiles)."""
-
+ACTIVATION_BYTES = DTYPE_BYTES["bf16"]
 ONE_KERNEL = (None, "vllm")
 """Engines that hand decodes and prompts to one kernel where the GPU's kernels are FlashAttention 2; others are not known."""
-
-PRIOR_LOG_SD: Mapping[str, float] = {
-    "t0": 0.90,
-    "w": 0.40,
-    "b": 0.50,
-    "c": 1.00,
-    "g": 0.30,
-    "h": 1.50,
-    "e": 1.50,  # of e/g
-    "a": 0.30,
-    "x": 1.50,  # of x/b
-}
-"""Standard deviation of the logarithm of (true parameter / roofline parameter): how far a fit trusts it."""
-
-LIKENESS = 1.5
-"""Factor on the band where only likeness speaks: an architecture known by a family it resembles, and layers of kinds that no
-measurement behind the constants has (recurrent states, sparse attention). A convention, nothing measured it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +200,7 @@ def power_share(gpu: GpuSpec, dtype: str, exponent: float) -> float:
     if not gpu.power_w:
         return 1.0
     bits = {"fp8": 8.0, "int8": 8.0, "fp4": 4.0}.get(dtype, 16.0)
-    enough = FULL_RATE_WATTS * gpu.flops_per_s[dtype] * bits / 8.0
+    enough = ASSUMED["full_rate_watts"] * gpu.flops_per_s[dtype] * bits / 8.0
     return float(min(gpu.power_w / enough, 1.0) ** exponent)
 
 
@@ -343,8 +310,8 @@ def roofline(
     stream_s = 1.0 / (k["weights"] * bandwidth)
     kv_s = 1.0 / (k["kv"] * bandwidth)
     bridged = gpu.pair_bytes_per_s if spread.gpus <= 2 else None
-    link = k["link"] * (bridged or gpu.link_bytes_per_s or PCIE_BYTES_PER_S)
-    node_link = k["link"] * (gpu.node_link_bytes_per_s or NODE_LINK_BYTES_PER_S)
+    link = k["link"] * (bridged or gpu.link_bytes_per_s or ASSUMED["pcie_bytes_per_s"])
+    node_link = k["link"] * (gpu.node_link_bytes_per_s or ASSUMED["node_link_bytes_per_s"])
 
     head_bytes = shape.head_parameters * max(2.0, weight_element)
     # engines replay recorded launches, and bring activations into the dtype of the products
@@ -363,7 +330,7 @@ def roofline(
     # whole experts on a GPU of their own: the one with the most tokens is waited for, unless the engine moves experts about
     busiest = k.get("imbalance", 1.0) if spread.ep > 1 and engine and not tuned else 1.0
     # many small experts: grouped kernels that multiply them well came with 4-bit matrix units
-    fine = model.experts >= FINE_EXPERTS and not gpu.flops_per_s.get("fp4")
+    fine = model.experts >= ASSUMED["fine_experts"] and not gpu.flops_per_s.get("fp4")
     routed_speed = k.get("fine_products", 1.0) if fine else 1.0
     w_experts = shape.expert_parameters * weight_element * stream_s
     # a GPU's experts see the tokens of all copies of the stage
@@ -390,12 +357,12 @@ def roofline(
     g = shape.kv_bytes_per_token * kv_s
     if model.kv_lora_rank:
         g = max(g, shape.decode_kv_flops * pair_s)
-    elif model.head_dim <= NARROW_HEAD and not tuned:
+    elif model.head_dim <= ASSUMED["narrow_head"] and not tuned:
         g *= k.get("narrow", 1.0)
     h = k["sequence_s_per_layer"] * model.layers + shape.sequence_bytes * kv_s
     # of every sequence that writes a token all logits are computed and sampled from
     head_s = 2.0 * shape.head_parameters * flop_s("bf16")
-    head_s += k["activations"] * LOGIT_BYTES * shape.head_parameters / model.hidden_size / bandwidth
+    head_s += k["activations"] * DTYPE_BYTES["fp32"] * shape.head_parameters / model.hidden_size / bandwidth
     a = shape.pair_flops * pair_s
     if spread.pp > 1:
         # from stage to stage over the network where the stages are on nodes of their own
@@ -410,9 +377,10 @@ def roofline(
     apart = engine in engines() and find_engine(str(engine)).apart
     if not apart and gpu.attention_kernel == "fa2" and gpu.sm_count and engine in ONE_KERNEL and not model.kv_lora_rank:
         heads = model.q_heads / spread.tp
-        rows = QUERY_ROWS
-        together = JOINED_SEQUENCE_S * heads / gpu.sm_count * model.full_layers
-        walked = WALK * a * rows * gpu.sm_count / heads
+        joined = ASSUMED["joined"]
+        rows = joined["query_rows"]
+        together = joined["sequence_s"] * heads / gpu.sm_count * model.full_layers
+        walked = joined["walk"] * a * rows * gpu.sm_count / heads
     # of all experts those that the tokens of dp copies touch, per token of one copy
     expert_share = 1.0 - (1.0 - model.experts_per_token / model.experts) ** spread.dp if model.experts else 0.0
     return IterationModel(
@@ -421,7 +389,7 @@ def roofline(
         b=products_s - exposed_s,
         c=c,
         # experts see a few tokens each: the staircase of the whole batch does not apply to them
-        tau=1 if model.experts else TILE_TOKENS,
+        tau=1 if model.experts else ASSUMED["tile_tokens"],
         g=g,
         h=h + head_s + per_sequence,
         e=g,
@@ -456,7 +424,7 @@ def _uneven(model: ModelSpec, gpus: int) -> float:
     """
     if gpus < 2 or not model.experts:
         return 0.0
-    return BUSIEST * math.sqrt(2.0 * math.log(gpus) * gpus / model.experts)
+    return float(ASSUMED["busiest"] * math.sqrt(2.0 * math.log(gpus) * gpus / model.experts))
 
 
 def _dispatch_bytes(model: ModelSpec, places: int) -> float:
@@ -523,4 +491,4 @@ def prefill_band(gpu: GpuSpec, model: ModelSpec) -> float:
 
 def _likened(band: float, model: ModelSpec) -> float:
     """A band, wider where only likeness speaks."""
-    return LIKENESS * band if model.like or model.state_layers or model.index_layers else band
+    return float(ASSUMED["likeness"]) * band if model.like or model.state_layers or model.index_layers else band

@@ -15,31 +15,17 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from planner.errors import InputError, did_you_mean
+from planner.shared.documents import shipped
 
-DECAY = 0.95
-"""Acceptance of a draft over that of the one before it, where nothing is measured."""
-
-METHODS: Mapping[str, tuple[float, str]] = {
-    "mtp": (0.84, "multi-token prediction: the model's own next-token layers"),
-    "eagle3": (0.84, "EAGLE-3: one layer trained on the model's hidden states"),
-    "eagle": (0.70, "EAGLE: one layer trained on the model's hidden states"),
-    "draft": (0.70, "a small model of its own (model=NAME)"),
-    "ngram": (0.40, "tokens that followed the same ones in the prompt"),
-}
-"""Method -> first acceptance where none is given, and what it is. That of mtp and eagle3 is the mean of SPEED-Bench's curves on
-coding prompts (SemiAnalysisAI/InferenceX, 2026), .79 to .92 and no different by method; the others are conventions: give
-your own."""
-
-LOW, HIGH = (0.79 / 0.84, 0.735), (0.92 / 0.84, 0.97)
-"""Factor on the first acceptance, and decay, of the lowest and the highest published curve."""
-
-MOST_DRAFTS = 16
-"""Twice as many as SPEED-Bench measures: more is a slip."""
+_KNOWN = shipped(Path(__file__).with_suffix(".yaml"))
+METHODS: Mapping[str, tuple[float, str]] = {name: tuple(of) for name, of in _KNOWN["methods"].items()}
+"""Method -> first acceptance where none is given, and what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +70,10 @@ class Speculation:
         """
         if not self.assumed:
             return self.tokens_per_step, self.tokens_per_step
-        first = self.acceptance[0]
+        first, usual = self.acceptance[0], METHODS["mtp"][0]
         low, high = (
-            1.0 + float(np.cumprod(_geometric(min(first * factor, 1.0), decay, self.draft_tokens)).sum())
-            for factor, decay in (LOW, HIGH)
+            1.0 + float(np.cumprod(_geometric(min(first * (end / usual), 1.0), decay, self.draft_tokens)).sum())
+            for end, decay in _KNOWN["ends"]
         )
         return low, high
 
@@ -200,9 +186,11 @@ class Speculation:
         if told := [k for k in ("length", "lengths", "accept", "accepted") if k in given][1:]:
             raise InputError(f"{told[0]}= beside another statement of the acceptance: give one")
         first, _ = METHODS[method]
-        decay = _number(given, "decay", DECAY, 0.0, 1.0)
+        decay = _number(given, "decay", _KNOWN["decay"], 0.0, 1.0)
         positions = _positions(given)
-        k = round(_number(given, "k", float(len(positions) or (1 if method == "mtp" else 3)), 1.0, MOST_DRAFTS))
+        k = round(
+            _number(given, "k", float(len(positions) or (1 if method == "mtp" else 3)), 1.0, _KNOWN["most_drafts"])
+        )
         if positions:
             # beyond the last one it stays as it is there
             acceptance = (positions + (positions[-1],) * k)[:k]

@@ -7,6 +7,7 @@ All return 0 without load, inf where ``arrival_rate * service_time >= servers``,
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from planner.shared.mathematics import need
 type_array = npt.NDArray[np.float64]
 
 
-def leading_arguments(
+def _arguments(
     arrival_rate: npt.ArrayLike,
     service_time: npt.ArrayLike,
     servers: npt.ArrayLike,
@@ -40,16 +41,6 @@ def leading_arguments(
     return lam, s, c, scv, q
 
 
-def markovian_wait(lam: type_array, s: type_array, c: type_array) -> tuple[type_array, type_array, type_array]:
-    """Offered load, ln C and the mean wait of M/M/c; inf where unstable."""
-    a = lam * s
-    log_wait = np.asarray(log_erlang_c(c, np.minimum(a, 1e300)))
-    slack = c - a
-    with np.errstate(divide="ignore", under="ignore"):
-        mean = np.where(slack > 0.0, np.exp(log_wait) * s / np.where(slack > 0.0, slack, 1.0), np.inf)
-    return a, log_wait, mean
-
-
 def deterministic_excess(c: type_array, a: type_array) -> type_array:
     r"""xi of Cosmetatos: E[W](M/D/c) = (1 + xi)/2 E[W](M/M/c), xi = (1-rho)(c-1)(sqrt(4+5c)-2)/(16 rho c)."""
     rho = a / c
@@ -60,206 +51,116 @@ def deterministic_excess(c: type_array, a: type_array) -> type_array:
 
 
 def _kimura(c: type_array, a: type_array, scv: type_array) -> type_array:
-    """Kimura's mean wait over that of M/M/c [1]."""
     return (1.0 + scv) / ((1.0 - scv) / (0.5 * (1.0 + deterministic_excess(c, a))) + 2.0 * scv)
 
 
-def _exponential_wait(lam: type_array, s: type_array, c: type_array, longer: type_array, q: type_array) -> type_array:
-    """Quantile of a wait that is 0 with probability 1 - C and else exponential, `longer` than that of M/M/c; inf where unstable."""
-    a, log_wait, _ = markovian_wait(lam, s, c)
+LAWS: Mapping[str, Callable[[type_array, type_array, type_array], type_array]] = {
+    "fleetopt": lambda c, a, scv: 0.5 * (1.0 + scv),
+    "kimura": _kimura,
+}
+r"""How much longer than in M/M/c the mean wait is [1], by c, a = lambda E[S] and C_s^2:
+
+``fleetopt``
+    (1 + C_s^2)/2 of Lee and Longton, Oper. Res. Quart. 10 (1959) 56, the mean that belongs to FleetOpt's tail. Exact for c = 1.
+``kimura``
+    T. Kimura, Oper. Res. 34 (1986) 72 (doi:10.1287/opre.34.1.72), with Poisson arrivals. Exact for c = 1; made for C_s^2 <= 1.
+    (1 + C_s^2)/((1 - C_s^2) E[W]_{M/M/c}/E[W]_{M/D/c} + 2 C_s^2), with M/D/c of Cosmetatos.
+"""
+
+
+def mean_wait(
+    arrival_rate: npt.ArrayLike,
+    service_time: npt.ArrayLike,
+    servers: npt.ArrayLike,
+    service_scv: npt.ArrayLike = 1.0,
+    law: str = "fleetopt",
+) -> Any:
+    r"""Mean wait in the queue: that of M/M/c times what a law says.
+
+    Parameters
+    ----------
+    arrival_rate : float or array
+        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
+    service_time : float or array
+        Mean service time E[S] = 1/mu [s]; > 0.
+    servers : float or array
+        Number of servers c, real [servers]; >= 1.
+    service_scv : float or array
+        Squared coefficient of variation of the service time C_s^2 [1]; >= 0.
+    law : str
+        A name of :data:`LAWS`.
+
+    Returns
+    -------
+    float or array
+        Mean wait [s]; inf where lambda E[S] >= c. Exact for c = 1 (Pollaczek-Khinchine) and for M/M/c.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its domain.
+
+    Examples
+    --------
+    >>> round(mean_wait(0.5, 1.0, 1, 0.0), 9), round(mean_wait(3.4, 1.0, 4, 0.5, "kimura"), 4)
+    (0.5, 0.8719)
+    """
+    lam, s, c, scv, _ = _arguments(arrival_rate, service_time, servers, service_scv)
+    a = lam * s
+    slack = c - a
+    with np.errstate(divide="ignore", under="ignore"):
+        waits = np.exp(log_erlang_c(c, np.minimum(a, 1e300)))
+        markovian = np.where(slack > 0.0, waits * s / np.where(slack > 0.0, slack, 1.0), np.inf)
+    return as_result(LAWS[law](c, a, scv) * markovian)
+
+
+def wait_quantile(
+    arrival_rate: npt.ArrayLike,
+    service_time: npt.ArrayLike,
+    servers: npt.ArrayLike,
+    service_scv: npt.ArrayLike = 1.0,
+    quantile: npt.ArrayLike = 0.99,
+    law: str = "fleetopt",
+) -> Any:
+    r"""Wait quantile where those who wait do so exponentially, with the mean of :func:`mean_wait`; FleetOpt's eq. 6.
+
+        .. math:: W_q = \max\left\{0, rac{E[W]}{C(c, a)} \lnrac{C(c, a)}{1-q}
+    ight\}
+
+        Parameters
+        ----------
+        arrival_rate, service_time, servers, service_scv, law
+            As :func:`mean_wait`.
+        quantile : float or array
+            Quantile q [1]; 0 <= q < 1.
+
+        Returns
+        -------
+        float or array
+            Waiting time in the queue [s]; 0 where P(wait) <= 1 - q, inf where lambda E[S] >= c. Exact for M/M/c.
+
+        Raises
+        ------
+        ValueError
+            If an argument is outside its domain.
+
+        References
+        ----------
+        FleetOpt (arXiv:2603.16514), eq. 6. Up to 63 % optimistic with few servers and a heavy third moment, and with
+        C_s^2 < 1 and eight servers or more; several times pessimistic where P(wait) is small.
+
+        Examples
+        --------
+        >>> round(wait_quantile(90.0, 1.0, 100, 1.0), 6), round(wait_quantile(3.4, 1.0, 4, 0.5, law="kimura"), 4)
+        (0.307704, 5.3541)
+    """
+    lam, s, c, scv, q = _arguments(arrival_rate, service_time, servers, service_scv, quantile)
+    a = lam * s
     slack = c - a
     with np.errstate(invalid="ignore", divide="ignore"):
-        excess = np.maximum(log_wait - np.log1p(-q), 0.0)
-        return np.where(slack > 0.0, excess * longer * s / np.where(slack > 0.0, slack, 1.0), np.inf)
-
-
-def mean_wait_fleetopt(
-    arrival_rate: npt.ArrayLike,
-    service_time: npt.ArrayLike,
-    servers: npt.ArrayLike,
-    service_scv: npt.ArrayLike = 1.0,
-) -> Any:
-    r"""Mean wait of Lee and Longton, the mean that belongs to FleetOpt's tail.
-
-    .. math:: E[W] = \frac{1 + C_s^2}{2}\, E[W]_{M/M/c}
-
-    Parameters
-    ----------
-    arrival_rate : float or array
-        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
-    service_time : float or array
-        Mean service time E[S] = 1/mu [s]; > 0.
-    servers : float or array
-        Number of servers c, real [servers]; >= 1.
-    service_scv : float or array
-        Squared coefficient of variation of the service time C_s^2 [1]; >= 0.
-
-    Returns
-    -------
-    float or array
-        Mean wait in the queue [s]; inf where lambda E[S] >= c. Exact for c = 1
-        (Pollaczek-Khinchine) and for M/M/c.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its domain.
-
-    References
-    ----------
-    A. M. Lee and P. A. Longton, Oper. Res. Quart. 10 (1959) 56.
-
-    Examples
-    --------
-    >>> round(mean_wait_fleetopt(0.5, 1.0, 1, 0.0), 9)
-    0.5
-    """
-    lam, s, c, scv, _ = leading_arguments(arrival_rate, service_time, servers, service_scv)
-    _, _, markovian = markovian_wait(lam, s, c)
-    return as_result(0.5 * (1.0 + scv) * markovian)
-
-
-def wait_quantile_fleetopt(
-    arrival_rate: npt.ArrayLike,
-    service_time: npt.ArrayLike,
-    servers: npt.ArrayLike,
-    service_scv: npt.ArrayLike = 1.0,
-    quantile: npt.ArrayLike = 0.99,
-) -> Any:
-    r"""Wait quantile of FleetOpt: the Erlang-C tail with a two-moment decay rate (eq. 6).
-
-    .. math:: W_q = \max\left\{0, \frac{\ln[C(c, a)/(1-q)]\,(1 + C_s^2)}{2 (c \mu - \lambda)}\right\}
-
-    Parameters
-    ----------
-    arrival_rate : float or array
-        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
-    service_time : float or array
-        Mean service time E[S] = 1/mu [s]; > 0.
-    servers : float or array
-        Number of servers c, real [servers]; >= 1.
-    service_scv : float or array
-        Squared coefficient of variation of the service time C_s^2 [1]; >= 0.
-    quantile : float or array
-        Quantile q [1]; 0 <= q < 1.
-
-    Returns
-    -------
-    float or array
-        Waiting time in the queue [s]; 0 where P(wait) <= 1 - q, inf where lambda E[S] >= c. Exact for M/M/c.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its domain.
-
-    References
-    ----------
-    FleetOpt (arXiv:2603.16514), eq. 6. Up to 63 % optimistic with few servers and a heavy third moment, and with
-    C_s^2 < 1 and eight servers or more; several times pessimistic where P(wait) is small.
-
-    Examples
-    --------
-    >>> round(wait_quantile_fleetopt(90.0, 1.0, 100, 1.0), 6)
-    0.307704
-    """
-    lam, s, c, scv, q = leading_arguments(arrival_rate, service_time, servers, service_scv, quantile)
-    return as_result(_exponential_wait(lam, s, c, 0.5 * (1.0 + scv), q))
-
-
-def mean_wait_kimura(
-    arrival_rate: npt.ArrayLike,
-    service_time: npt.ArrayLike,
-    servers: npt.ArrayLike,
-    service_scv: npt.ArrayLike = 1.0,
-) -> Any:
-    r"""Mean wait of Kimura: the harmonic interpolation between M/M/c and M/D/c.
-
-    .. math:: E[W] = (1 + C_s^2) \left[\frac{1 - C_s^2}{E[W]_{M/D/c}} + \frac{2 C_s^2}{E[W]_{M/M/c}}\right]^{-1}
-
-    with Cosmetatos' :math:`E[W]_{M/D/c}`.
-
-    Parameters
-    ----------
-    arrival_rate : float or array
-        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
-    service_time : float or array
-        Mean service time E[S] = 1/mu [s]; > 0.
-    servers : float or array
-        Number of servers c, real [servers]; >= 1.
-    service_scv : float or array
-        Squared coefficient of variation of the service time C_s^2 [1]; >= 0.
-
-    Returns
-    -------
-    float or array
-        Mean wait in the queue [s]; inf where lambda E[S] >= c. Exact for c = 1 and
-        for M/M/c. Made for C_s^2 <= 1.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its domain.
-
-    References
-    ----------
-    T. Kimura, Oper. Res. 34 (1986) 72 (doi:10.1287/opre.34.1.72), with Poisson arrivals.
-
-    Examples
-    --------
-    >>> round(mean_wait_kimura(3.4, 1.0, 4, 0.5), 4)
-    0.8719
-    """
-    lam, s, c, scv, _ = leading_arguments(arrival_rate, service_time, servers, service_scv)
-    a, _, markovian = markovian_wait(lam, s, c)
-    return as_result(markovian * _kimura(c, a, scv))
-
-
-def wait_quantile_kimura(
-    arrival_rate: npt.ArrayLike,
-    service_time: npt.ArrayLike,
-    servers: npt.ArrayLike,
-    service_scv: npt.ArrayLike = 1.0,
-    quantile: npt.ArrayLike = 0.99,
-) -> Any:
-    r"""Wait quantile from Kimura's mean: an exponential wait of those who wait.
-
-    .. math:: W_q = \frac{E[W]_{Kimura}}{C} \ln\frac{C}{1-q}
-
-    Parameters
-    ----------
-    arrival_rate : float or array
-        Poisson arrival rate lambda [1/s]; >= 0. All arguments broadcast.
-    service_time : float or array
-        Mean service time E[S] = 1/mu [s]; > 0.
-    servers : float or array
-        Number of servers c, real [servers]; >= 1.
-    service_scv : float or array
-        Squared coefficient of variation of the service time C_s^2 [1]; >= 0.
-    quantile : float or array
-        Quantile q [1]; 0 <= q < 1.
-
-    Returns
-    -------
-    float or array
-        Waiting time in the queue [s]; 0 where P(wait) <= 1 - q, inf where lambda E[S] >= c. Exact for M/M/c.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its domain.
-
-    References
-    ----------
-    As `mean_wait_kimura`.
-
-    Examples
-    --------
-    >>> round(wait_quantile_kimura(3.4, 1.0, 4, 0.5), 4)
-    5.3541
-    """
-    lam, s, c, scv, q = leading_arguments(arrival_rate, service_time, servers, service_scv, quantile)
-    return as_result(_exponential_wait(lam, s, c, _kimura(c, lam * s, scv), q))
+        excess = np.maximum(np.asarray(log_erlang_c(c, np.minimum(a, 1e300))) - np.log1p(-q), 0.0)
+        wait = excess * LAWS[law](c, a, scv) * s / np.where(slack > 0.0, slack, 1.0)
+    return as_result(np.where(slack > 0.0, wait, np.inf))
 
 
 def min_replicas(

@@ -15,7 +15,7 @@ from planner.shared.record import placed
 _PLACE = re.compile(r"\$(?:(?P<brace>\{)?(?P<name>[a-z]\w*(?:\.[a-z]\w*)*)(?(brace)\})|\$)")
 
 
-def templates(module: str) -> Callable[..., Any]:
+def templates(module: str, **known: Any) -> Callable[..., Any]:
     """What fills the templates of the YAML beside a module: called with a template's name and the values of its places.
 
     A text that is one place (``$pods``) becomes its value, of any kind; inside a text, and in braces (``${port}``), a place becomes
@@ -26,11 +26,13 @@ def templates(module: str) -> Callable[..., Any]:
     ----------
     module
         ``__file__`` of the module.
+    **known
+        Values that every template may have.
     """
     read = cache(lambda: shipped(Path(module).with_suffix(".yaml")))
 
     def fill(template: str, /, **values: Any) -> Any:
-        return filled(read()[template], values)
+        return filled(read()[template], known | values)
 
     return fill
 

@@ -16,7 +16,7 @@ from planner.calibrate.run import calibrate
 from planner.catalog.profiles import load_profile, save_profile
 from planner.errors import CalibrationError, InputError
 from planner.machine.hardware import Parallelism
-from planner.machine.roofline import CONSTANTS, PCIE_BYTES_PER_S, roofline
+from planner.machine.roofline import ASSUMED, CONSTANTS, roofline
 
 PRIOR = roofline(CPU, TINY_MODEL)
 
@@ -158,7 +158,7 @@ def test_collectives_are_counted_and_take_the_times_that_were_measured(monkeypat
     machine.torch.cuda.device_count = lambda: 1
     one, note = found[1].times(machine, replace(CPU, link_bytes_per_s=None), mixture)
     assert "stands for a group of 4: gathers estimated" in note
-    link = CONSTANTS["link"] * PCIE_BYTES_PER_S
+    link = CONSTANTS["link"] * ASSUMED["pcie_bytes_per_s"]
     assert one(64) == pytest.approx(3 * 2 * CONSTANTS["allreduce_s"] + 64 * found[1].bytes_per_token / link)
 
 

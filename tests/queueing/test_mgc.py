@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.queueing.erlang import erlang_c
-from planner.queueing.mgc import (
-    mean_wait_fleetopt,
-    mean_wait_kimura,
-    min_replicas,
-    wait_quantile_fleetopt,
-    wait_quantile_kimura,
-)
+from planner.queueing.mgc import LAWS, mean_wait, min_replicas, wait_quantile
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-MEANS = {"fleetopt": mean_wait_fleetopt, "kimura": mean_wait_kimura}
-QUANTILES = {"fleetopt": wait_quantile_fleetopt, "kimura": wait_quantile_kimura}
+MEANS = {law: partial(mean_wait, law=law) for law in LAWS}
+QUANTILES = {law: partial(wait_quantile, law=law) for law in LAWS}
 METHODS = list(MEANS)
 
 
@@ -81,8 +76,8 @@ def test_two_moment_means_as_printed(servers, scv, rho):
     markovian = delay / (m - load)
     gamma = (1 - rho) * (m - 1) * (sqrt(4 + 5 * m) - 2) / (16 * m * rho)
     constant = 0.5 * (1 + gamma) * markovian
-    assert mean_wait_fleetopt(load, 1.0, m, scv) == pytest.approx((1 + scv) / 2 * markovian, rel=1e-12)
-    assert mean_wait_kimura(load, 1.0, m, scv) == pytest.approx(
+    assert mean_wait(load, 1.0, m, scv) == pytest.approx((1 + scv) / 2 * markovian, rel=1e-12)
+    assert mean_wait(load, 1.0, m, scv, "kimura") == pytest.approx(
         (1 + scv) / ((1 - scv) / constant + 2 * scv / markovian), rel=1e-12
     )
 
@@ -218,7 +213,7 @@ def brute_replicas(rate, service, slots, limit, scv, quantile, cap):
     if limit < 0:
         return np.inf
     n = max(1, int(np.ceil(rate * service / (cap * slots) - 1e-12)))
-    while not (n * slots > rate * service and wait_quantile_fleetopt(rate, service, n * slots, scv, quantile) <= limit):
+    while not (n * slots > rate * service and wait_quantile(rate, service, n * slots, scv, quantile) <= limit):
         n += 1
     return n
 

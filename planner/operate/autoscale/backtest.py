@@ -12,9 +12,20 @@ import numpy as np
 
 from planner.ask.capacity import largest, pool_keeps
 from planner.errors import InfeasibleError
-from planner.operate.autoscale.windows import STEP_S, WINDOW_S, Floats, Ints, Signals, Windows, as_sized, kept_windows
+from planner.operate.autoscale.windows import (
+    STEP_S,
+    VALUES,
+    WINDOW_S,
+    Floats,
+    Ints,
+    Signals,
+    Windows,
+    as_sized,
+    kept_windows,
+)
 from planner.operate.monitor.policy import Policy, Scaler
 from planner.predict.methods.base import MEAN_LEVELS
+from planner.predict.methods.replayed import KEPT
 from planner.promise import MEAN, Promise
 from planner.shared.record import Record
 from planner.size.alone import sessions_of
@@ -27,9 +38,6 @@ UTILIZATION = "utilization"
 
 SOLVED = 6
 """Numbers of replicas that are solved; between them the rate per replica is taken as linear in log(n)."""
-
-PROMISED = 0.95
-"""Share of the windows that are to keep the promises, where they are about windows [1]."""
 
 SURE = 1.645
 """Standard deviations below the rate at which every second window breaks where so many are kept."""
@@ -76,7 +84,7 @@ class Capacity:
     @property
     def promised(self) -> float:
         """Share of the windows, or of the requests, that are to be within the promises [1]."""
-        return PROMISED if self.windows_s else max(self.quantiles, default=1.0)
+        return KEPT if self.windows_s else max(self.quantiles, default=1.0)
 
     def attained(self, came: np.ndarray, held: np.ndarray) -> float:
         """That share, of windows of rates whose replicas are sized for others [1/s]; with several promises, one minus the allowed
@@ -151,7 +159,7 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
     pool, promises = fleet.pools[k], [p for p in fleet.promises_on(k) if p.quantile != MEAN]
     # as sure as the plan is
     slow = fleet.margins(fleet.promises.confidence)[k].slow
-    spares = pool.bought - pool.size.replicas
+    spares = pool.bought - pool.replicas
     most = max(most or 2 * pool.bought, pool.bought)
     numbers = np.unique(np.round(np.geomspace(1, max(most, 1), SOLVED)).astype(int))
     if fleet.question.routing.by_rate_per_replica and not fleet.question.traffic.bursts:
@@ -174,7 +182,7 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
     )
     if fleet.linked and sessions_of(pool) is not None:
         return found
-    replicas, least = pool.size.replicas, int(found.replicas[0])
+    replicas, least = pool.replicas, int(found.replicas[0])
 
     def held_by(n: int) -> tuple[Windows, float]:
         windows = kept_windows(fleet, k, n, found.rate_per_s(n) / n, pool.capacity_per_s / slow, slow)
@@ -197,7 +205,7 @@ def largest_rate(fleet: Fleet, k: int, replicas: int) -> float:
     them [1/s]; 0 where there is none."""
     promises, levels, pool = fleet.promises_on(k), fleet.promises.levels(), fleet.pools[k]
     margin = fleet.margins(fleet.promises.confidence)[k]
-    own = replace(pool, size=replace(pool.size, replicas=replicas))
+    own = replace(pool, replicas=replicas)
     slowed = fleet.slowed(margin.deviations) if fleet.linked else fleet
 
     def keeps(rate: float) -> bool:
@@ -207,13 +215,13 @@ def largest_rate(fleet: Fleet, k: int, replicas: int) -> float:
         held = all(found.value(p.metric, p.quantile) <= p.limit_s for p in promises)
         return held and pool_keeps(own, rate, fleet.promises.only(()))
 
-    return largest(keeps, replicas * pool.rate_per_s / pool.size.replicas)[0]
+    return largest(keeps, replicas * pool.rate_per_s / pool.replicas)[0]
 
 
 def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:
     """The threshold of the k-th pool at the plan's number of replicas."""
     pool = fleet.pools[k]
-    replicas = pool.size.replicas
+    replicas = pool.replicas
     rate = capacity.rate_per_s(replicas)
     each = rate / replicas
     levels = tuple(sorted({*fleet.promises.levels(), *MEAN_LEVELS}))
@@ -235,10 +243,6 @@ def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:
         min(1.0, at.mean_running * context / max(pool.setup.kv_tokens, 1.0)),
         rate / (replicas * pool.model.capacity_per_s),
     )
-
-
-LAG_S = 15.0
-"""Age of what a scaler sees: half a scrape and the query [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +310,6 @@ def run_policy(policy: Policy, rates: Floats, startup_s: float, signals: Signals
         Tokens of a request, for policies on tokens [tokens].
     """
     first = max(1, round(policy.rate_window_s / STEP_S))
-    late = round(LAG_S / STEP_S)
     total = np.concatenate(([0.0], np.cumsum(rates)))
     start = total[first] / first
     begun = policy.most
@@ -317,7 +320,8 @@ def run_policy(policy: Policy, rates: Floats, startup_s: float, signals: Signals
     delay = max(1, round(startup_s / STEP_S))
     backlog = 0.0
     for k in range(rates.size):
-        end = k - late
+        # what a scaler sees is a step old: half a scrape and the query
+        end = k - 1
         begin = max(0, end - first)
         seen = (total[end] - total[begin]) / (end - begin) if end > 0 else start
         serving = int(paid[max(0, k - delay) : k].min()) if k else scaler.replicas
@@ -331,9 +335,9 @@ def fast_counts(policy: Policy, rates: Floats) -> Ints:
 
     Every decision is the largest number wanted within the window for scaling down.
     """
-    first, late = max(1, round(policy.rate_window_s / STEP_S)), round(LAG_S / STEP_S)
+    first = max(1, round(policy.rate_window_s / STEP_S))
     total = np.concatenate(([0.0], np.cumsum(rates)))
-    end = np.arange(rates.size) - late
+    end = np.arange(rates.size) - 1
     begin = np.maximum(0, end - first)
     seen = np.full(rates.size, total[first] / first)
     known = end > 0
@@ -381,12 +385,6 @@ def outcome(
     hours = (float(paid.sum()) * STEP_S + drain_s * float(-steps[steps < 0].sum())) / HOUR_S
     return Outcome(name, capacity.attained(came, held), hours, int(paid.max()), int(steps[steps > 0].sum()))
 
-
-PLACES = (1, 2, 4, 8)
-"""Replicas' worth of GPUs on which models are told to share."""
-
-MOST_EACH = 64
-"""Models per place beyond which no more are counted."""
 
 ALLOWED = 0.01
 """Share of requests that may wait for a start where no promise says [1]."""
@@ -485,7 +483,7 @@ def cold_of(path: Floats, idle_s: float, startup_s: float, promises: Sequence[Pr
     keeps = float(times[enough]) if enough < times.size else None
     kept = None if keeps is None else float(_shares(path, keeps, startup_s, limit)[2].mean())
     busiest = float(loaded.reshape(-1, round(HOUR_S / STEP_S)).mean(axis=1).max())
-    models = {places: _sharing(places, busiest, allowed) for places in PLACES}
+    models = {places: _sharing(places, busiest, allowed) for places in VALUES["places"]}
     return Cold(idle, DAY_S * starts, late, float(loaded.mean()), allowed, keeps, kept, models)
 
 
@@ -496,7 +494,7 @@ def _sharing(places: int, loaded: float, allowed: float) -> int:
     (2, 4)
     """
     models = places
-    while models < MOST_EACH * places:
+    while models < VALUES["most_each"] * places:
         free = math.fsum(
             math.comb(models, k) * loaded**k * (1.0 - loaded) ** (models - k) for k in range(min(places, models + 1))
         )

@@ -16,6 +16,7 @@ from planner.catalog.load import gpu as find_gpu
 from planner.operate.autoscale import backtest
 from planner.operate.autoscale.windows import (
     STEP_S,
+    VALUES,
     Floats,
     PeakPrefill,
     Signals,
@@ -25,7 +26,7 @@ from planner.operate.autoscale.windows import (
     swings,
 )
 from planner.operate.deploy.serving import Startup
-from planner.operate.monitor.policy import TOLERANCE, Pace, Policy, written
+from planner.operate.monitor.policy import Pace, Policy, written
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.alone import sessions_of
@@ -37,30 +38,8 @@ from planner.units import DAY_S, format_count, format_duration, format_percent, 
 HEADROOMS = (*(0.2 + 0.025 * k for k in range(53)), 1.6, 1.8, 2.0)
 """Thresholds over what a rule aims at that are tried, ascending [1]."""
 
-DOWN_WINDOWS_S = (60.0, 120.0, 300.0, 600.0)
-RATE_WINDOWS_S = (60.0, 120.0, 180.0, 300.0, 600.0)
-"""Stabilization before scaling down, and windows of the rates, that are tried [s]."""
-
-WANTED, LATE = 0.99, 0.6
-"""Share of the windows a derived rule is expected to keep on the paths it is derived from: two or more of the 24 of two hours are
-then broken in one case of forty, though 95% are promised. And of the requests that may be late over the whole period, the share
-that is expected to be [1]."""
-
-ALIKE = 1.01
-"""Rules up to this many times as dear as the cheapest are alike [1]."""
-
-FINE = 0.0
-"""Change that a derived rule ignores [1]; Kubernetes before 1.35 ignores 10% whatever it says."""
-
-USUAL = 0.7
-"""The fixed share of the capacity that a derived rule is compared with [1]."""
-
-LLM_D = ({"saturation": 0.7, "in_flight": 16.0}, TOLERANCE, 300.0, 300.0)
-"""What llm-d's guide for KEDA ships: the saturation of the pool, a maximum that is not multiplied by its replicas, and requests in
-flight; up and down within 300 s of stabilization, at most twice as many in 15 s."""
-
-PATHS = 3
-"""Paths of swings about the hours that a rule is derived from."""
+LLM_D = Policy(**VALUES["llm_d"], least=1, most=1, flat=frozenset({"saturation"}), up=Pace(((100.0, 15.0),)))
+"""What llm-d's guide for KEDA ships."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +175,7 @@ class Autoscaling(InNotebooks):
 
 def wanted_of(capacity: backtest.Capacity) -> float:
     """Share of the windows or requests that a derived rule is expected to keep on the paths it is derived from [1]."""
-    return WANTED if capacity.windows_s else 1.0 - LATE * (1.0 - capacity.promised)
+    return float(VALUES["wanted"] if capacity.windows_s else 1.0 - VALUES["late"] * (1.0 - capacity.promised))
 
 
 def derive_policy(
@@ -217,11 +196,12 @@ def derive_policy(
     least = min(capacity.needed(lowest), capacity.most)
     wanted = wanted_of(capacity)
     rules: list[tuple[float, float, int, Policy, float]] = []
-    for down, window in product(DOWN_WINDOWS_S, RATE_WINDOWS_S):
+    for down, window in product(VALUES["down_windows_s"], VALUES["rate_windows_s"]):
 
         def tried(headroom: float, down: float = down, window: float = window) -> tuple[float, float, int, Policy]:
+            # clusters before Kubernetes 1.35 ignore changes of 10% whatever a rule says
             target, offset = written(aim / headroom), float(f"{start / headroom:.6g}")
-            policy = Policy({"requests": target}, least, capacity.most, FINE, 0.0, down, window, offset)
+            policy = Policy({"requests": target}, least, capacity.most, 0.0, 0.0, down, window, offset)
             drain_s = signals.at("in_flight", aimed_at(policy)) / aimed_at(policy)
             done = [
                 backtest.outcome("", p, backtest.fast_counts(policy, p), capacity, startup_s, drain_s) for p in paths
@@ -236,7 +216,7 @@ def derive_policy(
     most = max(attained for attained, *_ in rules)
     enough = [rule for rule in rules if rule[0] >= min(wanted, most)]
     cheapest = min(cost for _, cost, *_ in enough)
-    *_, policy, headroom = min((r for r in enough if r[1] <= ALIKE * cheapest), key=lambda r: (r[2], r[1]))
+    *_, policy, headroom = min((r for r in enough if r[1] <= VALUES["alike"] * cheapest), key=lambda r: (r[2], r[1]))
     found = guard_values(policy, signals)
     targets = {"requests": policy.targets["requests"], **{name: found[name] for name in guards}}
     return replace(policy, targets=targets), headroom - 1.0
@@ -315,7 +295,7 @@ def autoscaling(
     needs = needs_of(fleet, rates_per_s)
     found, most = [], 0.0
     for k, pool in enumerate(fleet.pools):
-        draws = [np.random.Generator(np.random.PCG64([1, k, j])) for j in range(PATHS + 1)]
+        draws = [np.random.Generator(np.random.PCG64([1, k, j])) for j in range(VALUES["paths"] + 1)]
         paths = [pool.law.share * swings(day, arrivals, rng) for rng in draws]
         most = max(most, backtest.window_mean(paths[-1]) / pool.law.share)
         hours = tuple(pool.option.price.bought(needs[rate][k]) for rate in rates_per_s)
@@ -374,10 +354,8 @@ def _scaler(
     policy = replace(policy, idle_s=asked.idle_s)
     tokens = math.fsum(fleet.work_tokens(k))
     held = backtest.clock_counts(hours, path.size, begin.seconds)
-    flat = Policy(
-        LLM_D[0], policy.least, capacity.most, *LLM_D[1:], flat=frozenset({"saturation"}), up=Pace(((100.0, 15.0),))
-    )
-    usual = Policy({"requests": USUAL * pool.model.capacity_per_s}, policy.least, capacity.most)
+    theirs = replace(LLM_D, least=policy.least, most=capacity.most)
+    usual = Policy({"requests": VALUES["usual"] * pool.model.capacity_per_s}, policy.least, capacity.most)
     alone = backtest.run_policy(policy, path, begin.seconds, signals)
     courses = {
         "derived": alone,
@@ -387,7 +365,7 @@ def _scaler(
         "perfect": backtest.perfect_counts(path, capacity, begin.seconds),
         "static": np.full(path.size, max(hours)),
         "70% of capacity": backtest.run_policy(usual, path, begin.seconds, signals),
-        "llm-d's defaults": backtest.run_policy(flat, path, begin.seconds, signals),
+        "llm-d's defaults": backtest.run_policy(theirs, path, begin.seconds, signals),
     }
     if (own := asked.own.get(pool.name)) is not None:
         courses["yours"] = backtest.run_policy(own, path, begin.seconds, signals, tokens)

@@ -11,8 +11,7 @@ from planner.ask.schedule import cron_spans
 from planner.errors import refuse_unknown
 from planner.operate.autoscale.derive import Autoscaling, PoolScaler
 from planner.operate.deploy.kubernetes import cron_trigger, dump, scaled_object
-from planner.operate.deploy.serving import object_name
-from planner.operate.monitor.names import Names, dialect_of_engine, pods_of, scaled_by
+from planner.operate.monitor.names import Running
 from planner.operate.monitor.policy import Pace
 from planner.shared.templates import refusals, templates
 
@@ -116,14 +115,16 @@ class _Scaled:
     place: Place
 
     @property
-    def name(self) -> str:
-        """Of the pool's objects."""
-        return object_name(self.pool.pool, self.found.prefix)
+    def runs(self) -> Running:
+        """The pool as it runs."""
+        found, pool, place = self.found, self.pool, self.place
+        place_of = pool.pool, pool.role, pool.nodes, found.engine, found.model
+        return Running(place.deployed, found.prefix, *place_of, namespace=place.namespace)
 
     @property
     def target(self) -> dict[str, str]:
         """What is scaled."""
-        return scaled_by(self.place.deployed, self.found.prefix, self.pool.pool, self.pool.role, self.pool.nodes)
+        return self.runs.called("target")
 
     @property
     def behavior(self) -> dict[str, Any]:
@@ -146,34 +147,22 @@ class _Scaled:
 
         return {"scaleUp": way(policy.up_window_s, policy.up), "scaleDown": way(policy.down_window_s, policy.down)}
 
-    def names(self, **matchers: str) -> Names:
-        """Expressions over series of the place with these labels."""
-        inside = {"namespace": f'="{self.place.namespace}"'} if self.place.namespace else {}
-        return Names(dialect_of_engine(self.found.engine), inside | matchers)
-
     def queries(self) -> dict[str, str]:
-        """What to ask Prometheus for, by metric of the rule."""
-        found, pool, deployed = self.found, self.pool, self.place.deployed
-        window = f"{pool.policy.rate_window_s:.0f}s"
-        pods = pods_of(deployed, found.prefix, pool.pool, pool.role, pool.nodes)
-        label = dialect_of_engine(found.engine).model_label
-        names = self.names(**{label: f'="{found.model}"', "pod": f'=~"{pods}"'})
-        plus = f" + {pool.policy.offset_per_s:.6g}" if pool.policy.offset_per_s > 0.0 else ""
-        known = _filled(
-            "queries", rate=names.rate("requests", window), plus=plus, running=names.gauge("running"), window=window
-        )
+        """What to ask Prometheus for, by metric of the rule: sums over the replicas, saturation as it is."""
+        found, pool, runs = self.found, self.pool, self.runs
+        known = runs.engines().watched(pool.policy)
         if _by_gateway(pool):
-            picker, inference = f"{self.name}-kserve-router-scheduler-.+", f"{self.name}-inference-pool"
-            if deployed == "llm-d":
+            picker, inference = f"{runs.name}-kserve-router-scheduler-.+", f"{runs.name}-inference-pool"
+            if runs.deployed == "llm-d":
                 picker, inference = f"{found.prefix}-epp-.+", found.prefix
             known |= _filled(
                 "gateway",
-                whose=self.names(pod=f'=~"{picker}"', model_name=f'="{found.model}"').braces,
-                of_pool=self.names(inference_pool=f'="{inference}"').braces,
-                ends=self.names(endpoint_name=f'=~"{pods}"').braces,
+                whose=runs.names(pod=f'=~"{picker}"', model_name=f'="{found.model}"').braces,
+                of_pool=runs.names(inference_pool=f'="{inference}"').braces,
+                ends=runs.names(endpoint_name=f'=~"{runs.called("pods")}"').braces,
                 peak=f"{pool.peak.tokens_per_s:.6g}",
-                plus=plus,
-                window=window,
+                plus=f" + {pool.policy.offset_per_s:.6g}" if pool.policy.offset_per_s else "",
+                window=f"{pool.policy.rate_window_s:.0f}s",
             )
         return {name: known[name] for name in pool.policy.targets}
 
@@ -197,7 +186,7 @@ def _kind_of(metric: str) -> str:
 def _hpa(scaled: _Scaled) -> list[dict[str, Any]]:
     """A HorizontalPodAutoscaler on the pool's own metrics, with the steps and waits of the rule."""
     # two fleets in one cluster have metrics of their own names
-    stem = "_".join(filter(None, (scaled.place.namespace, scaled.name))).replace("-", "_")
+    stem = "_".join(filter(None, (scaled.place.namespace, scaled.runs.name))).replace("-", "_")
     labels = {"fleet": scaled.found.prefix, "pool": scaled.pool.pool.replace(" ", "-")}
     metrics, rules = [], []
     for metric, query in scaled.queries().items():
@@ -234,7 +223,7 @@ def _keda(scaled: _Scaled) -> list[dict[str, Any]]:
     none, idle = (None, None) if policy.idle_s is None else (0, int(policy.idle_s))
     fallback = min(max(pool.planned, least), policy.most)
     spec = _filled("keda", scaled=scaled, least=least, none=none, idle=idle, fallback=fallback, triggers=triggers)
-    return [scaled_object(scaled.name, spec)]
+    return [scaled_object(scaled.runs.name, spec)]
 
 
 def _services(scaled: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -266,8 +255,8 @@ def _wva(scaled: _Scaled) -> list[dict[str, Any]]:
         "kvSpareTrigger": round(kv * room, 4),
         "queueSpareTrigger": max(1, math.ceil(queue * room)),
     }
-    metric = _external("wva_desired_replicas", {"variant_name": scaled.name}, "1")
-    data = {scaled.name: dump([thresholds])}
+    metric = _external("wva_desired_replicas", {"variant_name": scaled.runs.name}, "1")
+    data = {scaled.runs.name: dump([thresholds])}
     return [
         _filled("wva", scaled=scaled, cost=f"{pool.usd_per_replica_hour:.4f}"),
         _filled("hpa", scaled=scaled, metrics=[metric]),

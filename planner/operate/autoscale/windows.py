@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from planner.predict.methods.replayed import slowed
 from planner.predict.records import Decoders, Replicas, Requests, Run, keys_of
 from planner.predict.run import replay
 from planner.promise import MEAN
+from planner.shared.documents import shipped
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool
@@ -31,6 +33,10 @@ from planner.workload.pools import PoolLaw
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+VALUES: Mapping[str, Any] = shipped(Path(__file__).with_name("values.yaml"))
+FULL: Mapping[str, float] = VALUES["full"]
+"""What rules are derived from and held against, and what llm-d calls a full replica."""
 
 STEP_S = 15.0
 """Step of a path [s]."""
@@ -353,7 +359,7 @@ def _apart(fleet: Disaggregated, k: int, work: Work, requests: Requests, rng: np
 def _drawn(fleet: Disaggregated, k: int, metric: str, size: int, rng: np.random.Generator) -> Floats:
     """What the k-th pool adds at the plan's rate, drawn from the law predicted of it, shape (size,) [s]."""
     pool = fleet.pools[k]
-    found = pool.model.predict(pool.rate_per_s, pool.size.replicas, LAW_LEVELS)
+    found = pool.model.predict(pool.rate_per_s, pool.replicas, LAW_LEVELS)
     return np.asarray(np.interp(rng.random(size), LAW_LEVELS, getattr(found, metric)))
 
 
@@ -391,10 +397,6 @@ SEEN = 0.99
 
 GUARD = 1.2
 """A replica that shows this many times what it does where the rule aims needs help, whatever the rate says [1]."""
-
-QUEUE_DEPTH, KV_SHARE = 5.0, 0.8
-"""Requests waiting and share of the KV cache at which the endpoint picker's utilization detector calls a replica full, as it ships:
-the saturation of a pool is the mean over its replicas of the larger of the two ratios (llm-d, flow control)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,7 +452,7 @@ class Signals:
         Rates of a replica that were replayed, ascending [1/s].
     seen
         Metric -> means of one replica at each: ``running`` (in the batch), ``waiting`` (in the engine's queue), ``in_flight``
-        (both), ``kv_usage``, ``saturation`` (see :data:`QUEUE_DEPTH`), ``backlog_s`` (prompt tokens not yet worked off over the
+        (both), ``kv_usage``, ``saturation`` (see values.yaml), ``backlog_s`` (prompt tokens not yet worked off over the
         peak of :class:`PeakPrefill`).
     high
         Metric -> what the mean over replicas stays below in all but a hundredth of the looks, at each rate.
@@ -488,7 +490,7 @@ class Signals:
             "queued": backlog,
             "waiting": found["waiting"] + backlog,
             "in_flight": found["in_flight"] + backlog,
-            "saturation": found["saturation"] + backlog / QUEUE_DEPTH,
+            "saturation": found["saturation"] + backlog / FULL["queue_depth"],
         }
 
 
@@ -496,7 +498,7 @@ def signals_of(fleet: Fleet, k: int, peak: PeakPrefill) -> Signals:
     """What is seen of the replicas of the k-th pool, from replays of a few of them at several loads."""
     pool = fleet.pools[k]
     rng = np.random.Generator(np.random.PCG64([1, 400, k]))
-    top, replicas = pool.model.capacity_per_s, min(max(pool.size.replicas, 1), MOST_REPLICAS)
+    top, replicas = pool.model.capacity_per_s, min(max(pool.replicas, 1), MOST_REPLICAS)
     rates = top * np.array(LOADS)
     rows = [_looked_at(fleet, k, replicas, float(rate), peak, rng) for rate in rates]
     seen, high = ({name: np.append(0.0, [row[name][j] for row in rows]) for name in rows[0]} for j in (0, 1))
@@ -511,7 +513,7 @@ def _looked_at(
     pool, rate = fleet.pools[k], replicas * each_per_s
     steps = max(40, math.ceil(REPLAYED / rate / STEP_S))
     arrivals = fleet.question.traffic.arrivals
-    share = pool.law.share * replicas / max(pool.size.replicas, 1)
+    share = pool.law.share * replicas / max(pool.replicas, 1)
     # a rule follows what is slower than a minute
     times = arrivals_along(np.full(steps, rate), arrivals, rng, share)
     copies = replicas * pool.option.copies
@@ -537,7 +539,7 @@ def _looked_at(
         "waiting": each * table["waiting"],
         "in_flight": each * (table["running"] + table["waiting"]),
         "kv_usage": kv,
-        "saturation": np.maximum(table["waiting"] / QUEUE_DEPTH, kv / KV_SHARE),
+        "saturation": np.maximum(table["waiting"] / FULL["queue_depth"], kv / FULL["kv_share"]),
         "backlog_s": each * table["prompt"] / peak.tokens_per_s,
     }
     return {k: (float(v.mean()), float(np.quantile(v.mean(axis=1), SEEN))) for k, v in shown.items()}

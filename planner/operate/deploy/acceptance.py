@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,13 +21,12 @@ from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import NOBODY, confined, secret
 from planner.operate.deploy.replay import AFTER_S, Outcome, Requests
-from planner.operate.deploy.serving import COMPONENT, NAME, PART_OF, Serving, is_pinned, refusal
+from planner.operate.deploy.serving import COMPONENT, IMAGES, NAME, PART_OF, TIMES, Serving, filler, is_pinned, refusal
 from planner.papers.statistics import Estimate, mean_of_batches
 from planner.promise import MEAN, Promise
 from planner.shared.documents import printable, refuse_unfed
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
-from planner.shared.templates import templates
 from planner.size.shapes import find_shape
 from planner.units import format_count, format_duration, format_percent
 
@@ -407,19 +406,13 @@ def _number(value: Any) -> float:
 
 GENERATORS = ("guidellm", "vllm")
 
-_filled: Callable[..., k.Object] = templates(__file__)
-
-GUIDELLM_IMAGE = "ghcr.io/vllm-project/guidellm:v0.8.1"
-PYTHON_IMAGE = "python:3.12.12-slim"
+_filled = filler(__file__)
 
 BLOCK = 512
 """Tokens that a block of a trace's prompts stands for, in Mooncake's format."""
 
 LARGEST = 1 << 20
 """Largest ConfigMap [bytes]."""
-
-LOADS_S = 900
-"""For images, tokenizers and the first answer [s]."""
 
 
 def acceptance(serving: Serving, planned: Requests, plan: str, *, generator: str, program: str, url: str) -> Rendered:
@@ -486,7 +479,7 @@ def _load(serving: Serving, generator: str, url: str, requests: int) -> k.Object
     # the names by which each of them reads the key
     names = ("OPENAI_API_KEY", "GUIDELLM__SPEC__BACKEND__API_KEY") if key else ()
     env = [*NOBODY, {"name": "HF_HOME", "value": "/tmp"}, known, *(secret(n, str(key), "api-key") for n in names)]
-    image = GUIDELLM_IMAGE if generator == "guidellm" else serving.image
+    image = IMAGES["guidellm"] if generator == "guidellm" else serving.image
     arguments = _filled(generator, url=url, serving=serving, requests=str(requests), block=str(BLOCK))
     return _filled("container", name="load", image=image, command=[generator], args=arguments, env=env)
 
@@ -496,7 +489,7 @@ def _job(serving: Serving, name: str, load: k.Object, program: str, wheel: bool,
     check, env = ["check", "/plan/plan.yaml", "--replay", "/results/load.json"], [*NOBODY]
     first, image, command = [load], program, ["fleetopt"]
     if wheel:
-        image, command = PYTHON_IMAGE, ["python", "-m", "planner.cli.main"]
+        image, command = IMAGES["python"], ["python", "-m", "planner.cli.main"]
         install = ["pip", "install", "--no-cache-dir", "--target", "/results/python", program]
         first.insert(0, _filled("container", name="install", image=image, command=install, args=None, env=env))
         env = [*env, {"name": "PYTHONPATH", "value": "/results/python"}]
@@ -504,7 +497,7 @@ def _job(serving: Serving, name: str, load: k.Object, program: str, wheel: bool,
     return _filled(
         "job",
         metadata=k.tagged(serving, name),
-        seconds=round(seconds) + LOADS_S,
+        seconds=round(seconds) + TIMES["loads"],
         labels={PART_OF: serving.options.name, COMPONENT: "acceptance", NAME: name},
         pod=confined(_filled("pod", name=name, first=first, judge=judge)),
     )

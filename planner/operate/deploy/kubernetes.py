@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,21 +12,26 @@ import yaml
 
 from planner.catalog.kv import weight_bytes
 from planner.operate.deploy import Rendered
-from planner.operate.deploy.serving import COMPONENT, LEAVES_S, NAME, PART_OF, PORT, Serving, ServingPool, note, refusal
+from planner.operate.deploy.serving import (
+    COMPONENT,
+    NAME,
+    PART_OF,
+    PORTS,
+    TIMES,
+    USERS,
+    Serving,
+    ServingPool,
+    filler,
+    note,
+    refusal,
+)
 from planner.shared.documents import shipped
-from planner.shared.templates import templates
 from planner.units import GIB, format_duration
 
-_filled: Callable[..., dict[str, Any]] = templates(__file__)
-
-PROBE_S = 10
-"""Seconds between two looks at a replica that loads [s]."""
+_filled = filler(__file__)
 
 PRODUCT_WORDS = {"ada", "blackwell", "edition", "generation", "geforce", "max", "pro", "server", "workstation"}
 """Words of a GPU's name that its node label does not write in capitals."""
-
-USER = 1000
-"""Who programs run as where their image names root."""
 
 CONFINED: Mapping[str, Any] = {
     "allowPrivilegeEscalation": False,
@@ -36,7 +41,7 @@ CONFINED: Mapping[str, Any] = {
 """A container as the Pod Security Standard "restricted" wants it, beside what its pod says."""
 
 
-def confined(spec: Mapping[str, Any], user: int = USER, token: bool = False) -> dict[str, Any]:
+def confined(spec: Mapping[str, Any], user: int = USERS["program"], token: bool = False) -> dict[str, Any]:
     """A pod as the Pod Security Standard "restricted" wants it, on a root that cannot be written; /tmp is a volume.
 
     Parameters
@@ -103,7 +108,7 @@ def placement_notes(serving: Serving) -> list[str]:
 
 def probes(serving: Serving) -> dict[str, Any]:
     """Started within three times the expected time; then ready and alive."""
-    return _filled("probes", every=PROBE_S, looks=math.ceil(serving.patience_s / PROBE_S))
+    return _filled("probes", looks=math.ceil(serving.patience_s / TIMES["probe"]))
 
 
 def resources(serving: Serving, pool: ServingPool) -> dict[str, Any]:
@@ -154,7 +159,7 @@ def pod_spec(serving: Serving, pool: ServingPool, container: str = "engine") -> 
         env=environment(serving),
         resources=resources(serving, pool),
         probes=probes(serving),
-        lifecycle=sleeping(LEAVES_S),
+        lifecycle=sleeping(TIMES["leaves"]),
         claim={"claimName": kept} if kept else None,
         scratch=None if kept else {},
         placement=placement(serving, pool),
@@ -238,7 +243,7 @@ def _groups(serving: Serving, pool: ServingPool, marks: Mapping[str, str]) -> Ob
     # what follows answers nobody, and is not to leave before the first one has drained
     for name in ("ports", "startupProbe", "readinessProbe", "livenessProbe"):
         del started[name]
-    started["lifecycle"] = sleeping(LEAVES_S + pool.drain_s)
+    started["lifecycle"] = sleeping(TIMES["leaves"] + pool.drain_s)
     return _filled("group", serving=serving, pool=pool, marks=marks, leader=leader, follower=follower)
 
 
@@ -300,7 +305,7 @@ def engine_policy(serving: Serving, *callers: Object) -> Object:
     """The engines of a fleet are called by its router, by each other, and by Prometheus."""
     fleet = {PART_OF: serving.options.name}
     name = f"{serving.options.name}-engines"
-    return network_policy(serving, name, {**fleet, COMPONENT: "engine"}, [from_pods(fleet), *callers], PORT)
+    return network_policy(serving, name, {**fleet, COMPONENT: "engine"}, [from_pods(fleet), *callers], PORTS["engine"])
 
 
 def router(serving: Serving, name: str, pod: Object, replicas: int, strategy: Object) -> Object:

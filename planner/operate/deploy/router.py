@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from planner.operate.deploy import kubernetes as k
-from planner.operate.deploy.serving import Serving, ServingPool, note, refusal
+from planner.operate.deploy.serving import PORTS, Serving, ServingPool, filler, note, refusal
 from planner.routing import Routing
-from planner.shared.templates import templates
 
 POOL_HEADER = "x-fleetopt-pool"
 """Names the pool of a request; a client that counts tokens itself may set it."""
@@ -21,21 +20,10 @@ SESSION_HEADER = "x-session-id"
 BYTES_PER_TOKEN = 4
 """Bytes of a request's body taken for one token where nobody counts them [bytes]."""
 
-ROUTER_PORT, STATUS_PORT, ADMIN_PORT = 8080, 8081, 9901
-"""Ports of the router: for requests, for probes and metrics, and for orders from its own pod."""
-
-ENVOY_IMAGE = "envoyproxy/envoy:v1.39.3"
-
-DNS_S = 5
-"""Envoy asks so often which replicas there are [s]."""
-
-KEPT_S = 4
-"""Idle connections to a replica are closed after so long [s]: before the servers do, after 5 s, and lose what comes just then."""
-
 LARGEST_BODY = 16 << 20
 """Largest request that is looked at whole [bytes]."""
 
-_filled: Callable[..., dict[str, Any]] = templates(__file__)
+_filled = filler(__file__)
 
 
 def length_notes(serving: Serving) -> Iterator[str]:
@@ -85,12 +73,17 @@ def envoy(
         for p in first
     ]
     routes.append(_filled("route", headers=None, cluster=last.object, hash=hashed))
-    front = {"name": "requests", "port": ROUTER_PORT, "prefix": "fleetopt", "buffer": LARGEST_BODY, "known": not file}
-    status = {"name": "status", "port": STATUS_PORT, "prefix": "status", "buffer": None, "known": True}
+    front = {
+        "name": "requests",
+        "port": PORTS["router"],
+        "prefix": "fleetopt",
+        "buffer": LARGEST_BODY,
+        "known": not file,
+    }
+    status = {"name": "status", "port": PORTS["status"], "prefix": "status", "buffer": None, "known": True}
     by_length = [_filled("by_length", script=_lua(serving))] if first else []
     return _filled(
         "envoy",
-        admin=ADMIN_PORT,
         listeners=[
             _filled("listener", **front, routes=routes, filters=by_length),
             _filled("listener", **status, routes=_filled("shown"), filters=[]),
@@ -108,8 +101,6 @@ def clusters(serving: Serving, backends: Mapping[str, Sequence[tuple[str, int]]]
         _filled(
             "cluster",
             name=p.object,
-            refresh=f"{DNS_S}s",
-            kept=f"{KEPT_S}s",
             balancer=_balancer(serving.routing),
             most=max(4096, 16 * p.replicas * p.slots),
             endpoints=[_filled("endpoint", host=host, port=port) for host, port in backends[p.object]],
@@ -126,7 +117,7 @@ def draining(leaves_s: float) -> list[str]:
     leaves_s
         Until nobody sends new connections here [s].
     """
-    return ["/bin/bash", "-c", str(_filled("draining", admin=ADMIN_PORT, leaves=f"{leaves_s:.0f}"))]
+    return ["/bin/bash", "-c", str(_filled("draining", leaves=f"{leaves_s:.0f}"))]
 
 
 def _lua(serving: Serving) -> str:
@@ -164,15 +155,8 @@ def picker(serving: Serving) -> dict[str, Any]:
     return _filled("picker", plugins=plugins, handlers=handlers, profiles=profiles)
 
 
-FIRST_PORT = 8001
-"""Port of the first replica on a host."""
-
 MOST = 512
 """Replicas beyond which nobody starts them one by one."""
-
-
-LEAVES_S = 10
-"""Until Envoy has read which replicas are left, asked each for its health, and sends the others nothing [s]."""
 
 _ENDPOINT = re.compile(r"- endpoint:\n *address:\n *socket_address:\n *address: (.+)\n *port_value: (\d+)")
 
@@ -198,7 +182,7 @@ def router_files(serving: Serving, backends: Mapping[str, Sequence[tuple[str, in
         "replicas.yaml": _ENDPOINT.sub(
             r"- {endpoint: {address: {socket_address: {address: \1, port_value: \2}}}}", text
         ),
-        "drain": str(_filled("drain", file=file, seconds=LEAVES_S)),
+        "drain": str(_filled("drain", file=file)),
     }
 
 
@@ -225,6 +209,6 @@ def placed(serving: Serving, to: str) -> tuple[list[Placed], int]:
                 host, taken, there = hosts, 0, 0
                 hosts += 1
             gpus = range(taken, taken + pool.gpus)
-            found.append(Placed(pool, f"{pool.object}-{number + 1}", host, gpus, FIRST_PORT + there))
+            found.append(Placed(pool, f"{pool.object}-{number + 1}", host, gpus, PORTS["first"] + there))
             open_host[pool.device.name] = (host, taken + pool.gpus, there + 1)
     return found, hosts

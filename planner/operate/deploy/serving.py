@@ -22,22 +22,18 @@ from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
 from planner.plans import SavedPool
 from planner.question.values import SHARES
 from planner.routing import Routing, find_routing
-from planner.shared.documents import printable
+from planner.shared.documents import printable, shipped
 from planner.shared.templates import refusals, templates
 from planner.size.shapes import find_shape, shape_names
 from planner.units import DAY_S, format_duration
 
-PROCESS_S = 16.0
-"""From starting the container until the engine reads weights (vllm issue 44881, one RTX 5090) [s]."""
-
-DISK_BYTES_PER_S = 1.3e9
-"""Weights from a local disk into GPU memory (21.8 GiB in 18 s, vllm issue 44881) [bytes/s]."""
-
-DOWNLOAD_BYTES_PER_S = 0.25e9
-"""Weights from a model hub, assumed [bytes/s]."""
-
-ENGINE_S, ENGINE_S_PER_LAYER = 10.0, 1.5
-"""Compiling, warming up and capturing graphs: 39 s for 32 layers (vllm pull request 11005), 145 s for 80 (issue 19824) [s]."""
+_VALUES = shipped(Path(__file__).with_name("values.yaml"))
+STARTUP: Mapping[str, float] = _VALUES["startup"]
+IMAGES: Mapping[str, str] = _VALUES["images"]
+PORTS: Mapping[str, int] = _VALUES["ports"]
+USERS: Mapping[str, int] = _VALUES["users"]
+TIMES: Mapping[str, int] = _VALUES["times"]
+"""What a start takes, images beside the engines', ports, users, and times of a replica's life [s]; values.yaml says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +80,23 @@ def estimated_startup(model: ModelSpec, cached: bool) -> Startup:
     86
     """
     stored = weight_bytes(model)
-    parts = {"container": PROCESS_S}
+    parts = {"container": STARTUP["process_s"]}
     if not cached:
-        parts["download"] = stored / DOWNLOAD_BYTES_PER_S
-    parts["weights"] = stored / DISK_BYTES_PER_S
-    parts["engine"] = ENGINE_S + ENGINE_S_PER_LAYER * model.layers
+        parts["download"] = stored / STARTUP["download_bytes_per_s"]
+    parts["weights"] = stored / STARTUP["disk_bytes_per_s"]
+    parts["engine"] = STARTUP["engine_s"] + STARTUP["engine_s_per_layer"] * model.layers
     return Startup(sum(parts.values()), parts)
 
 
+def filler(module: str) -> Callable[..., Any]:
+    """What fills the templates of the YAML beside a module, which know ports, times and images; see :func:`templates`."""
+    return templates(module, ports=PORTS, times=TIMES, images=IMAGES)
+
+
 _NOTES = str(Path(__file__).with_name("notes.py"))
-note: Callable[..., str] = templates(_NOTES)
+note: Callable[..., str] = filler(_NOTES)
 refusal = refusals(_NOTES)
 """What who deploys is told, and what is refused, by its name in notes.yaml."""
-
-PORT = 8000
-"""Port of every engine."""
 
 NATIVE = ("bf16", "fp16")
 """Dtypes of weights and KV cache that need no flag."""
@@ -106,18 +104,8 @@ NATIVE = ("bf16", "fp16")
 DRAIN = 1.5
 """Requests under way are longer ones than those that come: they get this many times the plan's P99 E2E to finish [1]."""
 
-LEAST_DRAIN_S, DRAIN_UNKNOWN_S = 30, 90
-"""But so long at least; and so long where the plan says no latency [s]."""
-
-LEAVES_S = 40
-"""A replica that is to end goes on serving for so long [s]: nodes keep the answers of a cluster's DNS for up to 30 s, and a router
-asks every :data:`planner.operate.deploy.router.DNS_S`."""
-
-EXIT_S = 10
-"""From the last request to the end of the process [s]."""
-
-PATIENCE, LEAST_PATIENCE_S = 3.0, 600.0
-"""A replica that loads is given up after this many times its start-up time [1], but not before [s]."""
+PATIENCE = 3.0
+"""A replica that loads is given up after this many times its start-up time [1]."""
 
 NAME, PART_OF, COMPONENT = (f"app.kubernetes.io/{what}" for what in ("name", "part-of", "component"))
 
@@ -268,7 +256,7 @@ class ServingPool(SavedPool):
     @property
     def grace_s(self) -> int:
         """From the decision that a replica ends to its end, at most [s]."""
-        return LEAVES_S + self.drain_s + EXIT_S
+        return TIMES["leaves"] + self.drain_s + TIMES["exit"]
 
     @property
     def labels(self) -> dict[str, str]:
@@ -316,7 +304,7 @@ class Serving:
     startup: Startup
     notes: tuple[str, ...]
 
-    port: ClassVar[int] = PORT
+    port: ClassVar[int] = PORTS["engine"]
     shared_gib: ClassVar[int] = 16
     """Shared memory of a pod, for the collectives of a group [GiB]."""
 
@@ -343,7 +331,7 @@ class Serving:
     @property
     def patience_s(self) -> int:
         """How long a replica may load [s]."""
-        return math.ceil(max(LEAST_PATIENCE_S, PATIENCE * self.startup.seconds))
+        return math.ceil(max(TIMES["patience"], PATIENCE * self.startup.seconds))
 
     @property
     def suffix(self) -> str:
@@ -494,7 +482,7 @@ def _drain_s(entry: Mapping[str, Any], name: str) -> int:
         for metric in ("e2e_s", "ttft_s")
     ]
     longest = max(tails[0] or tails[1], default=None)
-    return DRAIN_UNKNOWN_S if longest is None else max(LEAST_DRAIN_S, math.ceil(DRAIN * longest))
+    return TIMES["drain_unknown"] if longest is None else max(TIMES["drain"], math.ceil(DRAIN * longest))
 
 
 def _serving_pool(
@@ -590,4 +578,4 @@ def start_command(
     # clusters, Compose and systemd put what they know in place of $; a new line would be one of theirs
     if wrong := next((word for word in command if "$" in word or not word.isprintable()), None):
         raise InputError(f"pool {pool.name}: {printable(wrong)!r} cannot stand in a start line")
-    return (*command, "--host", "0.0.0.0", "--port", str(PORT), *host.always, *flags)
+    return (*command, "--host", "0.0.0.0", "--port", str(PORTS["engine"]), *host.always, *flags)

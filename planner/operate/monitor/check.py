@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 from planner.errors import InfeasibleError
@@ -20,6 +21,7 @@ from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.routing import ROUTINGS, Routing
+from planner.shared.documents import shipped
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record, json_number, plain
 from planner.shared.remarks import said
@@ -194,32 +196,11 @@ def _how(kept: Kept) -> str:
     return f"{format_percent(low)} of requests were within it, {predicted}"
 
 
-TOLERANCE = {"traffic": 0.10, "input lengths": 0.05, "output lengths": 0.05, "iteration time": 0.10}
-"""Relative change that counts, beyond the interval of what was measured [1]."""
-
-CACHE_TOLERANCE = 0.05
-"""Change of the cached share that counts [1]."""
-
-BLIND_IMBALANCE = 0.6
-"""Imbalance beyond which a gateway does not look at its replicas: blind routing gives 1 or more, looking 1 / requests in flight."""
-
-FEW_IN_FLIGHT = 3.0
-"""Mean requests in flight at a replica below which a gateway that looks finds nothing to choose between."""
-
-SPREAD = 1.2
-"""A replica with this many times the mean requests, beyond chance, is favoured [1]."""
-
-OVERLOADED = 0.92
-"""Share of the capacity beyond which iteration times are not told from the load [1]."""
-
-RISING = 1.05
-"""The last sixth of the window counts where its rate is this many times the upper end of the mean's interval [1]."""
+LIMITS: Mapping[str, Any] = shipped(Path(__file__).with_name("limits.yaml"))
+"""From where on something counts, and why."""
 
 LATELY = 4
 """Stretches at the end of the window, the least busy of which says what a scaler must want by then."""
-
-SLOWEST, FASTEST = 4.0, 0.25
-"""Factors on iteration times that are looked for [1]."""
 
 
 def check_fleet(
@@ -289,7 +270,7 @@ def _longer(pools: Sequence[_Pool], part: str, quantity: str) -> float:
 
 def _beyond(component: str, ratio: Estimate, planned: float, unit: str = "") -> Moved | None:
     """A component whose interval lies wholly outside its tolerance; `ratio` is measured over planned."""
-    room = TOLERANCE[component]
+    room = LIMITS["moved"][component]
     if ratio.low <= 1.0 + room and ratio.high >= 1.0 - room:
         return None
     change = ratio.value - 1.0
@@ -309,11 +290,11 @@ def _routing(pool: Pool, found: Measured, routing: Routing) -> Moved | None:
     """A gateway that was to look at the replicas and does not, or that favours one."""
     seen = found.means.get("imbalance")
     in_flight = math.fsum(found.means[name].value for name in ("running", "waiting") if name in found.means)
-    if routing.least and seen is not None and seen.low > BLIND_IMBALANCE and in_flight > FEW_IN_FLIGHT:
-        return Moved("routing", 0.0, seen, said("moved_routing", seen=seen, name=routing.name, most=BLIND_IMBALANCE))
+    if routing.least and seen is not None and seen.low > LIMITS["blind"] and in_flight > LIMITS["few_in_flight"]:
+        return Moved("routing", 0.0, seen, said("moved_routing", seen=seen, name=routing.name, most=LIMITS["blind"]))
     counted = found.rate_per_s.value * found.seconds / max(found.replicas, 1)
     chance = 4.0 / math.sqrt(max(counted, 1.0))
-    if found.share_spread > SPREAD + chance:
+    if found.share_spread > LIMITS["favoured"] + chance:
         favoured = said("moved_to_one", times=found.share_spread)
         return Moved("routing", 1.0, Estimate(found.share_spread, chance), favoured)
     return None
@@ -358,7 +339,7 @@ class _Pool:
         levels = tuple(sorted({*real.levels, *MEAN_LEVELS}))
         usual = _predict(seen, k, self.rate_per_s, self.replicas, levels)
         rising, serving = self.rate_per_s, self.replicas
-        if found.last_rate_per_s > RISING * found.rate_per_s.high:
+        if found.last_rate_per_s > LIMITS["rising"] * found.rate_per_s.high:
             rising, serving = found.last_rate_per_s, max(found.replicas, 1)
         lately = _predict(real, k, rising, serving, real.levels, factor)
         kept = tuple(_kept(p, found, lately, real.seen_in(k)) for p in real.promises_on(k))
@@ -395,7 +376,8 @@ class _Pool:
         share, real = _cached_share(self.pool), means.get("cached_share")
         if real is None or self.inputs <= 0.0:
             return
-        if real.high < share - CACHE_TOLERANCE or real.low > share + CACHE_TOLERANCE:
+        room = LIMITS["moved"]["cache"]
+        if real.high < share - room or real.low > share + room:
             yield Moved("cache", share, real, said("moved_cache", real=real, share=share))
 
     def expected(self, rate_per_s: float) -> int:
@@ -430,8 +412,8 @@ class _Pool:
             return Estimate(alone.value / usual, alone.half_width / usual)
         tpot = means.get("tpot_s")
         # what an engine with a full queue takes says how full it is
-        overloaded = self.rate_per_s > OVERLOADED * self.replicas * pool.model.capacity_per_s
-        if tpot is None or self.found.replicas < 1 or overloaded:
+        most = LIMITS["overloaded"] * self.replicas * pool.model.capacity_per_s
+        if tpot is None or self.found.replicas < 1 or self.rate_per_s > most:
             return None
 
         def factor_of(wanted: float) -> float:
@@ -441,7 +423,7 @@ class _Pool:
                 at = _predict(seen, self.k, self.rate_per_s, self.replicas, MEAN_LEVELS, factor)
                 return at.mean("tpot_s") < wanted
 
-            low, high = FASTEST, SLOWEST
+            low, high = 1.0 / LIMITS["slowest"], LIMITS["slowest"]
             if not too_fast(low):
                 return low
             for _ in range(12):

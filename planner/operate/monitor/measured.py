@@ -20,15 +20,12 @@ from planner.operate.monitor.names import DIALECTS, Dialect
 from planner.papers.statistics import Estimate, student_t
 from planner.shared.documents import parse_json as parse_file
 from planner.shared.documents import printable, read_text
-from planner.units import MOST
+from planner.units import MOST, SECONDS, WEEK_S
 
 Floats = NDArray[np.float64]
 
-COUNTER_STEPS, GAUGE_STEPS = 24, 240
-"""Points of a counter's and of a gauge's series over the window."""
-
-SHORTEST_S, LONGEST_S = 60.0, 14 * 86_400.0
-"""Windows that are looked at [s]."""
+GAUGE_STEPS = 240
+"""Points of a gauge's series over the window; a counter's are two for each stretch of it."""
 
 MOST_SERIES = 40_000
 """Series of one metric; a fleet beyond is looked at pool by pool with a selector."""
@@ -126,7 +123,7 @@ def read_server(
     InputError
         No such server, an answer that is none, too large a one.
     """
-    if not SHORTEST_S <= window_s <= LONGEST_S:
+    if not SECONDS["m"] <= window_s <= 2 * WEEK_S:
         raise InputError(f"--window: must lie between a minute and 14 days, got {window_s:g} s")
     if not _SELECTOR.fullmatch(selector) or len(selector) > 500:
         raise InputError("--selector: label matchers without braces are expected", 'For example: namespace="serving".')
@@ -136,7 +133,7 @@ def read_server(
     found: Gathered = {}
     try:
         for names, gauge in metrics:
-            step = max(1, math.ceil(window_s / (GAUGE_STEPS if gauge else COUNTER_STEPS)))
+            step = max(1, math.ceil(window_s / (GAUGE_STEPS if gauge else 2 * STRETCHES)))
             pattern = "|".join(re.escape(n).replace("\\", "\\\\") for n in names)
             query = quote(f'{{__name__=~"{pattern}"{"," + selector if selector else ""}}}', safe="")
             path = f"/api/v1/query_range?query={query}&start={end - window_s:.0f}&end={end}&step={step}"
@@ -171,8 +168,8 @@ def to_file(series: AllSeries) -> str:
 STRETCHES = 12
 """Stretches of the window that intervals are made of."""
 
-LIVE_SHARE = 0.2
-"""A replica is there if it was heard of, and served, in this last share of the window [1]."""
+LAST = STRETCHES // 6
+"""Stretches at its end: a replica is there if it was heard of, and served, in them."""
 
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 
@@ -245,7 +242,7 @@ class Measured:
     @property
     def last_rate_per_s(self) -> float:
         """Requests that came in the last sixth of the window [1/s]."""
-        return float(np.mean(self.rates_per_s[-2:]))
+        return float(np.mean(self.rates_per_s[-LAST:]))
 
     def promised(self, quantity: str, quantile: float, limit_s: float) -> Promised | None:
         """How the `quantile` of a latency stood to its limit; ``None`` where no histogram says."""
@@ -381,11 +378,10 @@ def measured(series: AllSeries, names: Mapping[str, str]) -> Measured:
         raise InputError(
             f"{names['requests']}: {total.sum():.0f} requests in the window: too few to compare", "A longer --window."
         )
-    ending = max(1, round(STRETCHES * LIVE_SHARE))
     live = [
         who
         for who, gains in served.items()
-        if gains[-ending:].sum() > 0.0 and max(s.times[-1] for s in counted[who]) >= edges[-1] - ending * length
+        if gains[-LAST:].sum() > 0.0 and max(s.times[-1] for s in counted[who]) >= edges[-1] - LAST * length
     ]
     whole = table[(table > 0.0).all(axis=1)].sum(axis=1)
     # what came is what ended and what piled up

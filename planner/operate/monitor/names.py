@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from planner.errors import refuse_unknown
 from planner.machine.engines import DEFAULT_ENGINE, engines
 from planner.operate.deploy.serving import object_name
+from planner.operate.monitor.policy import Policy
 from planner.promise import MEAN
 from planner.shared.documents import load_document
+from planner.shared.templates import templates
+
+_filled: Callable[..., Any] = templates(__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +64,9 @@ def find_deployed(name: str) -> str:
     return name
 
 
-def scaled_by(deployed: str, prefix: str, pool: str, role: str, nodes: int) -> dict[str, str]:
-    """The object whose replicas a scaler sets.
+@dataclass(frozen=True, slots=True)
+class Running:
+    """One pool that runs, as who scales and who watches it finds it.
 
     Parameters
     ----------
@@ -72,43 +78,52 @@ def scaled_by(deployed: str, prefix: str, pool: str, role: str, nodes: int) -> d
         ``both``, or ``prefill`` or ``decode`` where these are pools of their own.
     nodes
         Nodes that a replica spans.
+    engine
+        Whose metrics it shows; ``None`` = the default engine's.
+    model, namespace
+        Name under which the model is served, and namespace of its pods; empty = not asked for.
     """
-    name = object_name(pool, prefix)
-    if deployed == "kserve":
-        service = name if role == "both" else prefix if role == "decode" else f"{prefix}-prefill"
-        return {"apiVersion": "serving.kserve.io/v1alpha2", "kind": "LLMInferenceService", "name": service}
-    if deployed == "dynamo":
-        kind = {"apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeploymentScalingAdapter"}
-        return {**kind, "name": f"{prefix}-{_component(role)}"}
-    if nodes > 1:
-        return {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "name": name}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+
+    deployed: str
+    prefix: str
+    pool: str
+    role: str = "both"
+    nodes: int = 1
+    engine: str | None = None
+    model: str = ""
+    namespace: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its objects."""
+        return object_name(self.pool, self.prefix)
+
+    def called(self, what: str) -> Any:
+        """The object whose replicas a scaler sets (``target``), or a regular expression of its ``pods`` that answer.
+
+        >>> Running("k8s", "fleetopt", "long").called("pods")
+        'fleetopt-long-[a-z0-9]+-[a-z0-9]{5}'
+        >>> Running("kserve", "chat", "prefill", "prefill").called("pods")
+        'chat-kserve-prefill-[a-z0-9]+-[a-z0-9]{5}'
+        """
+        one, kind = ("[0-9]+", "groups") if self.nodes > 1 else ("[a-z0-9]+-[a-z0-9]{5}", "deployment")
+        kind = f"{self.deployed} {self.role}" if self.deployed in ("kserve", "dynamo") else kind
+        return _filled(kind, name=self.name, prefix=self.prefix, one=one)[what]
+
+    def names(self, more: str = "", by: str = "", **matchers: str) -> Names:
+        """Expressions over the series with these labels where it runs; see :class:`Names`."""
+        inside = {"namespace": f'="{self.namespace}"'} if self.namespace else {}
+        return Names(dialect_of_engine(self.engine), inside | matchers, more, by)
+
+    def engines(self, told_apart: bool = True, more: str = "", by: str = "") -> Names:
+        """The same of its engines, by their pods where they are told apart."""
+        matchers = {dialect_of_engine(self.engine).model_label: f'="{self.model}"'} if self.model else {}
+        return self.names(more, by, **matchers, **({"pod": f'=~"{self.called("pods")}"'} if told_apart else {}))
 
 
 def names_of(prefix: str, pool: str, role: str) -> list[str]:
     """Names under which a pool is scaled, whatever wrote it."""
-    return [scaled_by(deployed, prefix, pool, role, 1)["name"] for deployed in ("k8s", "kserve", "dynamo")]
-
-
-def _component(role: str) -> str:
-    """A worker of Dynamo's graph, in lower case as its adapter is called."""
-    return "worker" if role == "both" else f"{role}worker"
-
-
-def pods_of(deployed: str, prefix: str, pool: str, role: str, nodes: int) -> str:
-    """A regular expression of the names of a pool's pods that answer, and of no other pool's.
-
-    >>> pods_of("k8s", "fleetopt", "long", "both", 1)
-    'fleetopt-long-[a-z0-9]+-[a-z0-9]{5}'
-    >>> pods_of("kserve", "chat", "prefill", "prefill", 1)
-    'chat-kserve-prefill-[a-z0-9]+-[a-z0-9]{5}'
-    """
-    name = object_name(pool, prefix)
-    if deployed == "dynamo":
-        return f"{prefix}-([0-9]+-)?{_component(role)}-.+"
-    if deployed == "kserve":
-        name = f"{name if role == 'both' else prefix}-kserve" + ("-prefill" if role == "prefill" else "")
-    return f"{name}-[0-9]+" if nodes > 1 else f"{name}-[a-z0-9]+-[a-z0-9]{{5}}"
+    return [Running(deployed, prefix, pool, role).called("target")["name"] for deployed in ("k8s", "kserve", "dynamo")]
 
 
 class Names:
@@ -139,6 +154,20 @@ class Names:
     def gauge(self, quantity: str) -> str:
         """The series of a gauge."""
         return f"{self.dialect.gauges[quantity][0]}{self.braces}"
+
+    def watched(self, policy: Policy) -> dict[str, str]:
+        """What the metrics of a rule come to on the engines, by metric: all replicas together, as the rule counts them.
+
+        One look at the running requests is noise: their mean over the window of the rate.
+        """
+        window = f"{policy.rate_window_s:.0f}s"
+        held = {q: f"avg_over_time({self.gauge(q)}[{window}])" for q in ("running", "waiting")}
+        plus = f" + {policy.offset_per_s:.6g}" if policy.offset_per_s else ""
+        return {
+            "requests": self.rate("requests", window) + plus,
+            "running": self.over("sum", held["running"]),
+            "in_flight": self.over("sum", " + ".join(held.values())),
+        }
 
     def rate(self, quantity: str, window: str) -> str:
         """What a counter grows by in a second."""

@@ -6,7 +6,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,14 +15,8 @@ from planner.shared.documents import parse_yaml, parse_yaml_all, printable, read
 from planner.shared.record import Record
 from planner.units import DAY_S, HOUR_S, SECONDS, WEEK_S
 
-TOLERANCE = 0.1
-"""Change of the ratio it ignores unless told otherwise [1]."""
-
 METRICS = ("requests", "tokens", "running", "in_flight", "waiting", "queued", "kv_usage", "saturation", "backlog_s")
 """What a policy may watch; see :class:`planner.operate.autoscale.windows.Signals`."""
-
-MILLI = 1000.0
-"""Targets are kept in thousandths, which is what the API server keeps of a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +80,7 @@ class Policy(Record):
     targets: Mapping[str, float]
     least: int
     most: int
-    tolerance: float = TOLERANCE
+    tolerance: float = 0.1
     up_window_s: float = 0.0
     down_window_s: float = 300.0
     rate_window_s: float = 60.0
@@ -138,9 +132,13 @@ class Policy(Record):
         return max((n for a, b, n in self.held if (a <= now < b if a <= b else now >= a or now < b)), default=0)
 
 
+OF_CLUSTER = {f.name: f.default for f in fields(Policy)}
+"""What the API server takes where a rule says nothing."""
+
+
 def written(target: float) -> float:
-    """A target as an object keeps it, rounded down to thousandths: a little more than asked, never less."""
-    return max(1, math.floor(MILLI * target + 1e-9)) / MILLI
+    """A target as the API server keeps it, rounded down to thousandths: a little more than asked, never less."""
+    return max(1, math.floor(1000.0 * target + 1e-9)) / 1000.0
 
 
 class Scaler:
@@ -283,9 +281,12 @@ def read_policy(document: Mapping[str, Any], source: str, queries: Mapping[str, 
 
     most = "maxReplicas" if hpa else "maxReplicaCount"
     numbers = [number(most, spec.get(most), 100.0), number("replicas", least, 1.0)]
-    tolerance = number("tolerance", up.get("tolerance"), TOLERANCE)
+    tolerance = number("tolerance", up.get("tolerance"), OF_CLUSTER["tolerance"])
     stable = "stabilizationWindowSeconds"
-    windows = [number(stable, way.get(stable), s) for way, s in ((up, 0.0), (down, 300.0))]
+    windows = [
+        number(stable, way.get(stable), s)
+        for way, s in ((up, OF_CLUSTER["up_window_s"]), (down, OF_CLUSTER["down_window_s"]))
+    ]
     cooldown = number("cooldownPeriod", spec.get("cooldownPeriod"), 300.0)
     problems += [
         f"{source}: replicas: expected whole numbers, at most a million, got {n:g}"

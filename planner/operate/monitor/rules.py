@@ -12,8 +12,8 @@ from planner.errors import refuse_unknown
 from planner.machine.engines import DEFAULT_ENGINE, engine
 from planner.operate.deploy.kubernetes import dump
 from planner.operate.deploy.serving import estimated_startup
-from planner.operate.monitor.check import BLIND_IMBALANCE, FEW_IN_FLIGHT
-from planner.operate.monitor.names import Names, dialect_of_engine, pods_of
+from planner.operate.monitor.check import LIMITS
+from planner.operate.monitor.names import Running, dialect_of_engine
 from planner.operate.monitor.policy import Policy
 from planner.promise import MEAN, Promise
 from planner.shared.templates import templates
@@ -27,22 +27,6 @@ ANY_CHOSEN = "$namespace"
 
 SHORT, LONG = "5m", "30m"
 """Windows of rates and latencies, and of mean lengths."""
-
-LONGER = 1.1
-"""Mean lengths this many times the planned ones are told of [1]."""
-
-BURNS = (("1h", "5m", 14.4, "2m", "critical"), ("6h", "30m", 6.0, "15m", "warning"))
-"""A promise is burning where over the long and the short window this many times the allowed share of requests are late: 2% of
-what a month allows in an hour, 5% in six hours (The Site Reliability Workbook, chapter 5, table 5-8)."""
-
-MOST_LATE = 0.5
-"""Where so many times the allowed share would be more than this part of all requests, that part is enough [1]."""
-
-FEWEST = 0.2
-"""Requests/s below which a window of five minutes says nothing of a quantile: 60 of them [1/s]."""
-
-SETTLED_S = 300.0
-"""What a scaler may take beyond the start-up of a replica until there is what it wants [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +92,18 @@ class _Told:
         self.fleet, self.k, self.pool, self.most = fleet, k, fleet.pools[k], most
         self.scaler = watched.scalers.get(self.pool.name)
         self.own = {"fleet": watched.prefix, "pool": self.pool.name}
-        dialect = dialect_of_engine(fleet.pools[0].option.profile.engine)
-        role = self.pool.name if fleet.linked else "both"
-        nodes = self.pool.option.gpu.nodes(self.pool.option.parallel.gpus)
-        matchers = {"namespace": f'="{watched.namespace}"'} if watched.namespace else {}
-        if watched.model:
-            matchers[dialect.model_label] = f'="{watched.model}"'
-        if watched.deployed or len(fleet.pools) > 1:
-            pods = pods_of(watched.deployed or "k8s", watched.prefix, self.pool.name, role, nodes)
-            matchers["pod"] = f'=~"{pods}"'
-        self.names = Names(dialect, matchers, watched.selector, by="namespace")
+        runs = Running(
+            watched.deployed or "k8s",
+            watched.prefix,
+            self.pool.name,
+            self.pool.name if fleet.linked else "both",
+            self.pool.option.gpu.nodes(self.pool.option.parallel.gpus),
+            fleet.pools[0].option.profile.engine,
+            watched.model,
+            watched.namespace,
+        )
+        told_apart = bool(watched.deployed) or len(fleet.pools) > 1
+        self.names = runs.engines(told_apart, watched.selector, by="namespace")
         self.promises = [p for p in fleet.promises.parts if p.metric in fleet.seen_in(k)]
 
     def filled(self, template: str, **values: object) -> Any:
@@ -137,17 +123,10 @@ class _Told:
 
     def wanted(self) -> str | None:
         """Replicas that the pool's scaler wants for the traffic there is; ``None`` without one that engines can tell of."""
-        scaler, names = self.scaler, self.names
+        scaler = self.scaler
         if scaler is None:
             return None
-        window = f"{scaler.rate_window_s:.0f}s"
-        in_flight = " + ".join(f"avg_over_time({names.gauge(q)}[{window}])" for q in ("running", "waiting"))
-        plus = f" + {scaler.offset_per_s:.6g}" if scaler.offset_per_s else ""
-        known = {
-            "requests": names.rate("requests", window) + plus,
-            "running": names.over("sum", f"avg_over_time({names.gauge('running')}[{window}])"),
-            "in_flight": names.over("sum", in_flight),
-        }
+        known = self.names.watched(scaler)
         watched = next((name for name in known if name in scaler.targets), None)
         if watched is None:
             return None
@@ -163,7 +142,11 @@ class _Told:
         for _, quantity in self.lengths():
             yield from self.filled("length", quantity=quantity, mean=names.mean(quantity, LONG))
         for promise in self.promises:
-            windows = sorted({w for burn in BURNS for w in burn[:2]}) if promise.quantile != MEAN else ()
+            windows = (
+                sorted({w for burn in LIMITS["burns"] for w in (burn["long"], burn["short"])})
+                if promise.quantile != MEAN
+                else ()
+            )
             shares = ((_late(promise, w), names.late(promise.metric, promise.limit_s, w)) for w in windows)
             late = [
                 self.filled("late", share=share, expression=expression, limit=f"{promise.limit_s:.10g}")
@@ -176,27 +159,27 @@ class _Told:
     def alerts(self) -> Iterator[dict[str, Any]]:
         """Alerts: burning promises, traffic and load beyond the plan, missing replicas, longer requests, blind routing."""
         for promise in self.promises:
-            for long, short, factor, wait, severity in BURNS:
-                burning = self._burning(promise, long, short, factor)
-                told = {"wait": wait, "severity": severity, "promise": promise.told, "label": promise.label}
-                yield self.filled("PromiseBurning", burning=burning, **told)
+            for burn in LIMITS["burns"]:
+                burning = self._burning(promise, burn["long"], burn["short"], burn["factor"])
+                told = {"promise": promise.told, "label": promise.label}
+                yield self.filled("PromiseBurning", burning=burning, burn=burn, **told)
         yield from self._of_traffic()
         for mean, quantity in self.lengths():
             told = {"what": quantity.replace("_", " "), "planned": f"{mean:.4g}"}
-            yield self.filled("RequestsLonger", quantity=quantity, most=f"{LONGER * mean:.6g}", **told)
+            yield self.filled("RequestsLonger", quantity=quantity, most=f"{LIMITS['longer'] * mean:.6g}", **told)
         running = _running_at(self.fleet, self.pool, 1.0)
-        if self.fleet.question.routing.least and self.pool.bought > 1 and running > FEW_IN_FLIGHT:
-            yield self.filled("RoutingBlind", most=f"{BLIND_IMBALANCE:g}")
+        if self.fleet.question.routing.least and self.pool.bought > 1 and running > LIMITS["few_in_flight"]:
+            yield self.filled("RoutingBlind", most=f"{LIMITS['blind']:g}")
 
     def _burning(self, promise: Promise, long: str, short: str, factor: float) -> str:
         """Where a promise burns over both windows; by its quantile where the bounds of the server's histogram are not known."""
-        enough = f"fleetopt:requests:rate5m{{{self.inside()}}} > {FEWEST:g}"
+        enough = f"fleetopt:requests:rate5m{{{self.inside()}}} > {LIMITS['fewest_per_s']:g}"
         if promise.quantile == MEAN or self.names.late(promise.metric, promise.limit_s, short) is None:
             of = _quantile(promise)
             value = f"fleetopt:{of['quantile']}{{{self.inside(quantile=of['level'])}}}"
             return f"min_over_time({value}[{short}]) > {promise.limit_s:.6g} and ignoring(quantile) {enough}"
         inside = self.inside(limit=f"{promise.limit_s:.10g}")
-        late = min(factor * (1.0 - promise.quantile), MOST_LATE)
+        late = min(factor * (1.0 - promise.quantile), LIMITS["most_late"])
         both = (f"fleetopt:{_late(promise, window)}{{{inside}}} > {late:.6g}" for window in (long, short))
         return f"{' and '.join(both)} and ignoring(limit) {enough}"
 
@@ -210,7 +193,7 @@ class _Told:
                 yield self.filled("ReplicasBusierThanPlanned", most=f"{busy:.6g}", told=f"{busy:.4g}")
             yield self.filled("ReplicaMissing", bought=pool.bought)
             return
-        started = math.ceil((estimated_startup(pool.option.model, cached=False).seconds + SETTLED_S) / 60.0)
+        started = math.ceil((estimated_startup(pool.option.model, cached=False).seconds + LIMITS["settled_s"]) / 60.0)
         yield self.filled("ReplicaMissing of a scaler", started=f"{started}m")
         yield self.filled("ScalerAtItsMost", most=scaler.most)
 
@@ -229,7 +212,7 @@ class _Told:
             promises += self.filled("panel of a promise", there=there, **told)
         for mean, quantity in self.lengths():
             what = quantity.replace("_", " ")
-            lengths += self.filled("panel of a length", what=what, quantity=quantity, limit=LONGER * mean)
+            lengths += self.filled("panel of a length", what=what, quantity=quantity, limit=LIMITS["longer"] * mean)
         panels = self.filled(
             "panels",
             each=each,
@@ -255,7 +238,7 @@ def _late(promise: Promise, window: str) -> str:
 
 def _running_at(fleet: Fleet, pool: Pool, factor: float) -> float:
     """Mean requests a replica runs at that many times the planned rate."""
-    rate, replicas = factor * pool.rate_per_s, pool.size.replicas
+    rate, replicas = factor * pool.rate_per_s, pool.replicas
     if rate >= replicas * pool.model.capacity_per_s:
         return math.inf
     return pool.model.predict(rate, replicas, fleet.levels).mean_running

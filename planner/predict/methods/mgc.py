@@ -14,7 +14,7 @@ from planner.predict.replica import EngineOption, ReplicaSetup, full_iteration_t
 from planner.predict.traffic import PoolTraffic
 from planner.promise import Promise
 from planner.queueing.erlang import log_erlang_c
-from planner.queueing.mgc import min_replicas, wait_quantile_fleetopt
+from planner.queueing.mgc import min_replicas, wait_quantile
 from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw
@@ -58,7 +58,7 @@ class MgcPool(PoolModel):
         if load >= 1.0:
             return unstable(quantiles, load)
         log_wait = float(log_erlang_c(servers, offered)) if offered > 0.0 else -math.inf
-        waits = wait_quantile_fleetopt(rate_per_s, self.service_s, servers, self.scv, quantiles).tolist()
+        waits = wait_quantile(rate_per_s, self.service_s, servers, self.scv, quantiles).tolist()
         ttft = tuple(w + self.prefill_s(q) + self.iteration_s for w, q in zip(waits, quantiles, strict=True))
         e2e = tuple(w + self._iterations.quantile(q) * self.iteration_s for w, q in zip(waits, quantiles, strict=True))
         return Prediction(

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from planner.ask.simulate import pair_engines, pool_engines
-from planner.operate.autoscale.backtest import LAG_S
 from planner.operate.autoscale.windows import STEP_S, WINDOW_S, arrivals_along, drawn_requests
 from planner.predict.records import Replicas, Requests
 from planner.predict.reference_replica import Replica, Sending
@@ -233,7 +232,7 @@ def _stage(
 
     for step, count in enumerate(counts):
         begin = step * STEP_S
-        lag, window = round(LAG_S / STEP_S), round(scaled.window_s / STEP_S)
+        lag, window = 1, round(scaled.window_s / STEP_S)
         seen = done[max(0, len(done) - lag - window) : max(0, len(done) - lag)]
         metrics = {}
         if seen and begin >= 0.5 * WARM_UP_S:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import planner as fo
-from planner.operate.autoscale.backtest import ALLOWED, MOST_EACH, Cold, cold_of
-from planner.operate.autoscale.windows import STEP_S, hourly_path
+from planner.operate.autoscale.backtest import ALLOWED, Cold, cold_of
+from planner.operate.autoscale.windows import STEP_S, VALUES, hourly_path
 from planner.promise import Promise
 
 NIGHT_AND_DAY = [0.2 / 3600] * 10 + [6.0 / 3600] * 14
@@ -76,7 +76,7 @@ def test_models_that_share_gpus(places: int) -> None:
 
     n = found.models[places]
     assert n > places and none_free(n) <= 0.1 + 0.006 and none_free(n + 1) > 0.1 - 0.006
-    assert list(found.models) == [1, 2, 4, 8] and max(found.models.values()) <= 8 * MOST_EACH
+    assert list(found.models) == [1, 2, 4, 8] and max(found.models.values()) <= 8 * VALUES["most_each"]
 
 
 def test_autoscale_tells_what_scaling_to_zero_does(few_paths: None) -> None:

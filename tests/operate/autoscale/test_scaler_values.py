@@ -32,9 +32,8 @@ from planner.operate.autoscale.backtest import (
     window_mean,
 )
 from planner.operate.autoscale.derive import (
-    DOWN_WINDOWS_S,
     HEADROOMS,
-    RATE_WINDOWS_S,
+    VALUES,
     Autoscaling,
     PoolScaler,
     _rates_told,
@@ -386,7 +385,7 @@ def test_the_derived_rule_is_the_best_of_all(seed: int, noise: float, stays_s: f
     policy, headroom = derive_policy(capacity, paths, 60.0, signals)
     # n replicas get 8 n - 3: one more is 8/s, and 3/s are added
     found: list[tuple[float, float, int, float, float, float]] = []
-    for down, window, room in product(DOWN_WINDOWS_S, RATE_WINDOWS_S, HEADROOMS):
+    for down, window, room in product(VALUES["down_windows_s"], VALUES["rate_windows_s"], HEADROOMS):
         rule = Policy(
             {"requests": math.floor(8000.0 / room + 1e-9) / 1000.0},
             policy.least,
@@ -458,7 +457,7 @@ def test_a_threshold_is_the_prediction_at_the_largest_rate() -> None:
     (pool,) = fleet.pools
     capacity = capacity_of(fleet, 0)
     assert capacity.quantiles == (0.99,) and capacity.windows_s is None and capacity.spares == 0
-    found, n = threshold_of(fleet, 0, capacity), pool.size.replicas
+    found, n = threshold_of(fleet, 0, capacity), pool.replicas
     assert (found.pool, found.binding) == ("all", "P99 TTFT")
     each = capacity.rate_per_s(n) / n
     inputs, outputs = fleet.work_tokens(0)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
-from planner.operate.deploy.router import ENVOY_IMAGE, ROUTER_PORT, Placed, length_notes, placed, router_files
-from planner.operate.deploy.serving import EXIT_S, PORT, Serving, note
-from planner.shared.templates import templates
+from planner.operate.deploy.router import Placed, length_notes, placed, router_files
+from planner.operate.deploy.serving import IMAGES, PORTS, TIMES, Serving, filler, note
 
-_filled: Callable[..., k.Object] = templates(__file__)
+_filled = filler(__file__)
 
 FOLDER = "/etc/envoy"
 
@@ -24,7 +21,11 @@ def render(serving: Serving) -> Rendered:
     backends: dict[str, list[tuple[str, int]]] = {}
     for r in replicas:
         # the router runs on the first host and reaches the others by their addresses
-        place = (r.name, PORT) if r.host == 0 else (f"${{HOST{r.host + 1}:?address of host {r.host + 1}}}", r.port)
+        place = (
+            (r.name, PORTS["engine"])
+            if r.host == 0
+            else (f"${{HOST{r.host + 1}:?address of host {r.host + 1}}}", r.port)
+        )
         backends.setdefault(r.pool.object, []).append(place)
     # compose reads $ in a file as a variable of its own: what is not one is doubled
     files = {
@@ -33,8 +34,7 @@ def render(serving: Serving) -> Rendered:
     }
     services[serving.router] = _filled(
         "router",
-        image=serving.options.router_image or ENVOY_IMAGE,
-        port=ROUTER_PORT,
+        image=serving.options.router_image or IMAGES["envoy"],
         configs=[{"source": name, "target": f"{FOLDER}/{name}"} for name in files],
         profiles=["host1"] if hosts > 1 else None,
     )
@@ -42,11 +42,11 @@ def render(serving: Serving) -> Rendered:
     if not serving.options.cache:
         document["volumes"] = {"models": {}}
     first = replicas[0].name
-    drained = note("drained", serving=serving, folder=FOLDER, first=first, port=PORT)
+    drained = note("drained", serving=serving, folder=FOLDER, first=first)
     notes = [*serving.notes, *length_notes(serving), drained]
     if hosts > 1:
         notes.append(note("profiles", gpus=sum(p.replicas * p.gpus for p in serving.pools), hosts=hosts))
-    about = f"requests go to port {ROUTER_PORT}; model {serving.repository}; needs docker compose 2.23.1 or newer"
+    about = f"requests go to port {PORTS['router']}; model {serving.repository}; needs docker compose 2.23.1 or newer"
     return Rendered({"compose.yaml": k.dump([document], [about, *notes])}, tuple(notes))
 
 
@@ -67,7 +67,7 @@ def _service(serving: Serving, replica: Placed, hosts: int) -> k.Object:
         arguments=[w.replace("$(API_KEY)", _KEY.format(name="API_KEY")) for w in words],
         environment=environment,
         cache=serving.options.cache or "models",
-        grace=f"{replica.pool.drain_s + EXIT_S}s",
+        grace=f"{replica.pool.drain_s + TIMES['exit']}s",
         deploy=None if amd else _filled("nvidia", gpus=list(map(str, replica.gpus))),
         devices=["/dev/kfd", "/dev/dri"] if amd else None,
         profiles=[f"host{replica.host + 1}"] if hosts > 1 else None,

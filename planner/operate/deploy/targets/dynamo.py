@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import NOBODY, confined, pod_spec
-from planner.operate.deploy.serving import Serving, ServingPool, note, refusal, without
+from planner.operate.deploy.serving import IMAGES, PORTS, Serving, ServingPool, filler, note, refusal, without
 from planner.routing import Routing
-from planner.shared.templates import templates
 
-RELEASE = "1.5.0"
-"""Release of its images, whose workers' arguments these are."""
-
-SYSTEM_PORT = 9090
-"""Port on which the operator's pods answer probes."""
-
-
-_filled: Callable[..., k.Object] = templates(__file__)
+_filled = filler(__file__)
 
 
 def render(serving: Serving) -> Rendered:
@@ -35,7 +27,7 @@ def render(serving: Serving) -> Rendered:
     foreign = [p.device.name for p in serving.pools if p.gpu_resource != "nvidia.com/gpu"]
     if foreign and not serving.options.image:
         raise refusal("foreign", gpu=foreign[0])
-    image = serving.options.image or f"nvcr.io/nvidia/ai-dynamo/{worker['image']}:{RELEASE}"
+    image = serving.options.image or IMAGES["dynamo"].format(worker=worker["image"])
     mode = router_mode(serving.routing, serving.cached_share)
     front = {"name": "main", "image": image, "env": [*NOBODY, {"name": "DYN_ROUTER_MODE", "value": mode}]}
     frontend = confined({"containers": [front]})
@@ -49,7 +41,7 @@ def render(serving: Serving) -> Rendered:
     objects = [_filled("graph", serving=serving, components=components)]
     for pool in serving.pools:
         own = {**graph, "nvidia.com/dynamo-component-type": _type(pool)}
-        policy = k.network_policy(serving, pool.object, own, [k.from_pods(graph)], SYSTEM_PORT, leaves=False)
+        policy = k.network_policy(serving, pool.object, own, [k.from_pods(graph)], PORTS["system"], leaves=False)
         objects += [k.pool_budget(serving, pool, own), policy]
     notes = [note("dynamo_operator", image=image)]
     if mode == "kv" and serving.routing.least:
@@ -97,7 +89,7 @@ def _component(serving: Serving, pool: ServingPool, worker: Mapping[str, Any], i
     spec = pod_spec(serving, pool, "main")
     del spec["automountServiceAccountToken"]
     main = spec["containers"][0]
-    look = {"httpGet": {"path": "/live", "port": SYSTEM_PORT}}
+    look = {"httpGet": {"path": "/live", "port": PORTS["system"]}}
     main |= {"image": image, "command": ["python3", "-m", f"dynamo.{serving.engine.name}"], "args": arguments}
     main["startupProbe"] |= look
     # ports, the other probes, the end and the shared memory are the operator's

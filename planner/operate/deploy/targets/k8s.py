@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import confined, spread
-from planner.operate.deploy.router import ENVOY_IMAGE, ROUTER_PORT, STATUS_PORT, draining, envoy, length_notes
-from planner.operate.deploy.serving import EXIT_S, NAME, PORT, Serving, note
-from planner.shared.templates import templates
-
-ENVOY_USER = 101
-"""User of Envoy's image."""
+from planner.operate.deploy.router import draining, envoy, length_notes
+from planner.operate.deploy.serving import IMAGES, NAME, PORTS, TIMES, USERS, Serving, filler, note
 
 ENVOYS = 2
 """Copies of the router, so that one may fail."""
 
-_filled: Callable[..., k.Object] = templates(__file__)
-
-ENVOY_LEAVES_S = 15
-"""Until nobody connects to an Envoy that is taken out of its service [s]."""
+_filled = filler(__file__)
 
 
 def render(serving: Serving) -> Rendered:
@@ -29,13 +20,13 @@ def render(serving: Serving) -> Rendered:
     router = serving.router
     # a set of groups has a service of its own name, by which its pods find each other before they are ready
     services = {p.object: p.object if p.nodes == 1 else f"{p.object}-leaders" for p in serving.pools}
-    backends = {p.object: [(services[p.object], PORT)] for p in serving.pools}
+    backends = {p.object: [(services[p.object], PORTS["engine"])] for p in serving.pools}
     objects: list[k.Object] = []
     for pool in serving.pools:
         objects += [
             k.workload(serving, pool),
             # headless: Envoy sees every replica; a service of its own address would pick one per connection
-            k.service(serving, services[pool.object], pool.object, {"http": (PORT, "http")}, headless=True),
+            k.service(serving, services[pool.object], pool.object, {"http": (PORTS["engine"], "http")}, headless=True),
             k.pool_budget(serving, pool),
         ]
     pods = {NAME: router}
@@ -45,7 +36,7 @@ def render(serving: Serving) -> Rendered:
         k.service(serving, serving.options.name, router, {"http": (80, "requests")}),
         k.budget(serving, router, pods),
         k.engine_policy(serving),
-        k.network_policy(serving, router, pods, [_filled("anybody", port=ROUTER_PORT)], STATUS_PORT, leaves=False),
+        k.network_policy(serving, router, pods, [_filled("anybody")], PORTS["status"], leaves=False),
     ]
     notes = [*length_notes(serving)]
     if serving.routing.least:
@@ -59,14 +50,12 @@ def _router(serving: Serving, name: str) -> k.Object:
     spec = _filled(
         "envoy",
         name=name,
-        grace=ENVOY_LEAVES_S + max(p.drain_s for p in serving.pools) + EXIT_S,
-        image=serving.options.router_image or ENVOY_IMAGE,
-        requests=ROUTER_PORT,
-        status=STATUS_PORT,
-        draining=draining(ENVOY_LEAVES_S),
+        grace=TIMES["envoy_leaves"] + max(p.drain_s for p in serving.pools) + TIMES["exit"],
+        image=serving.options.router_image or IMAGES["envoy"],
+        draining=draining(TIMES["envoy_leaves"]),
         apart=[spread({NAME: name}, over) for over in ("topology.kubernetes.io/zone", k.NODE)],
     )
-    return confined(spec, ENVOY_USER)
+    return confined(spec, USERS["envoy"])
 
 
 def address(serving: Serving) -> str:

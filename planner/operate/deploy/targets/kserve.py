@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import environment, placement, probes, resources
 from planner.operate.deploy.router import POOL_HEADER, length_notes, picker, picker_notes
-from planner.operate.deploy.serving import COMPONENT, NAME, PORT, Serving, ServingPool, note, refusal, without
-from planner.shared.templates import templates
+from planner.operate.deploy.serving import (
+    COMPONENT,
+    NAME,
+    PORTS,
+    TIMES,
+    Serving,
+    ServingPool,
+    filler,
+    note,
+    refusal,
+    without,
+)
 
 
 def render(serving: Serving) -> Rendered:
@@ -30,7 +38,12 @@ def render(serving: Serving) -> Rendered:
     for pool in pools:
         labels = _labels(serving, pool)
         policy = k.network_policy(
-            serving, pool.object, labels, [_filled("callers"), k.from_pods({NAME: labels[NAME]})], PORT, leaves=False
+            serving,
+            pool.object,
+            labels,
+            [_filled("callers"), k.from_pods({NAME: labels[NAME]})],
+            PORTS["engine"],
+            leaves=False,
         )
         documents += [k.pool_budget(serving, pool, labels), policy]
     if serving.boundaries:
@@ -40,10 +53,7 @@ def render(serving: Serving) -> Rendered:
     return k.manifests(serving, "kserve", documents, about, notes)
 
 
-_filled: Callable[..., k.Object] = templates(__file__)
-
-TEMPLATE_LEAVES_S, TEMPLATE_EXIT_S = 15, 5
-"""What KServe's template takes of the grace before it gives vLLM the rest as `--shutdown-timeout` [s]."""
+_filled = filler(__file__)
 
 
 def _labels(serving: Serving, pool: ServingPool) -> dict[str, str]:
@@ -65,7 +75,7 @@ def _workload(serving: Serving, pool: ServingPool) -> k.Object:
         serving=serving,
         pool=pool,
         tensor=tensor,
-        grace=TEMPLATE_LEAVES_S + pool.drain_s + TEMPLATE_EXIT_S,
+        grace=TIMES["template_leaves"] + pool.drain_s + TIMES["template_exit"],
         env=[*variables, *(e for e in environment(serving) if e["name"] == serving.key_variable)],
         resources=resources(serving, pool),
         every=probe["periodSeconds"],

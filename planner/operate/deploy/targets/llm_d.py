@@ -8,21 +8,9 @@ from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import CONFINED, confined
 from planner.operate.deploy.router import length_notes, picker, picker_notes
-from planner.operate.deploy.serving import NAME, PORT, Serving, ServingPool, note, refusal
-from planner.shared.templates import templates
+from planner.operate.deploy.serving import IMAGES, NAME, PORTS, USERS, Serving, ServingPool, filler, note, refusal
 
-RELEASE = "v0.10.0"
-PICKER_IMAGE = f"ghcr.io/llm-d/llm-d-router-endpoint-picker:{RELEASE}"
-SIDECAR_IMAGE = f"ghcr.io/llm-d/llm-d-router-disagg-sidecar:{RELEASE}"
-ROUTER_USER = 65532
-"""User of both images."""
-
-PICKER_PORT, HEALTH_PORT, METRICS_PORT = 9002, 9003, 9090
-
-ENGINE_BEHIND = 8200
-"""Port of an engine behind its sidecar."""
-
-_filled = templates(__file__)
+_filled = filler(__file__)
 
 
 def render(serving: Serving) -> Rendered:
@@ -33,19 +21,17 @@ def render(serving: Serving) -> Rendered:
     objects: list[k.Object] = []
     for pool in serving.pools:
         objects += [_workload(serving, pool), k.pool_budget(serving, pool)]
-    calls = k.from_pods(gateway) | {"ports": [{"port": PICKER_PORT, "protocol": "TCP"}]}
+    calls = k.from_pods(gateway) | {"ports": [{"port": PORTS["picker"], "protocol": "TCP"}]}
     objects += [
-        _filled("pool", serving=serving, metadata=k.tagged(serving, name), chooser=chooser, picker=PICKER_PORT),
+        _filled("pool", serving=serving, metadata=k.tagged(serving, name), chooser=chooser),
         k.config_map(serving, chooser, {"config.yaml": k.to_yaml(picker(serving))}),
         *_access(serving, chooser),
         # it counts requests in flight itself, and two would each count half: the new one starts when the old one is gone
         k.router(serving, chooser, _picker(serving, chooser), 1, {"type": "Recreate"}),
-        _filled(
-            "front", metadata=k.tagged(serving, chooser), chooser=chooser, picker=PICKER_PORT, metrics=METRICS_PORT
-        ),
+        _filled("front", metadata=k.tagged(serving, chooser), chooser=chooser),
         *_gateway(serving, chooser),
         k.engine_policy(serving, k.from_pods(gateway)),
-        k.network_policy(serving, chooser, {NAME: chooser}, [calls], METRICS_PORT, leaves=False),
+        k.network_policy(serving, chooser, {NAME: chooser}, [calls], PORTS["metrics"], leaves=False),
     ]
     token = note("picker_token", chooser=chooser) if serving.options.namespace else note("picker_open")
     notes = [*picker_notes(serving), *length_notes(serving), note("gateway"), token]
@@ -68,11 +54,11 @@ def _workload(serving: Serving, pool: ServingPool) -> k.Object:
     engine = spec["containers"][0]
     engine["args"] += ["--kv-transfer-config", json.dumps({"kv_connector": "NixlConnector", "kv_role": "kv_both"})]
     engine["env"] += _filled("fetching")
-    engine["ports"].append({"name": "nixl", "containerPort": 5600})
+    engine["ports"].append({"name": "nixl", "containerPort": PORTS["nixl"]})
     if pool.role.startswith("decode"):
-        engine["args"][engine["args"].index("--port") + 1] = str(ENGINE_BEHIND)
-        engine["ports"][0]["containerPort"] = ENGINE_BEHIND
-        sidecar = _filled("sidecar", image=SIDECAR_IMAGE, port=PORT, behind=ENGINE_BEHIND, confined=dict(CONFINED))
+        engine["args"][engine["args"].index("--port") + 1] = str(PORTS["behind"])
+        engine["ports"][0]["containerPort"] = PORTS["behind"]
+        sidecar = _filled("sidecar", confined=dict(CONFINED))
         spec["initContainers"] = [sidecar]
     return found
 
@@ -100,13 +86,10 @@ def _picker(serving: Serving, name: str) -> k.Object:
         serving=serving,
         name=name,
         grace=max(p.grace_s for p in serving.pools),
-        image=serving.options.router_image or PICKER_IMAGE,
+        image=serving.options.router_image or IMAGES["picker"],
         last=["--pool-namespace", namespace] if namespace else ["--metrics-endpoint-auth=false"],
-        picker=PICKER_PORT,
-        health=HEALTH_PORT,
-        metrics=METRICS_PORT,
     )
-    return confined(spec, ROUTER_USER, token=True)
+    return confined(spec, USERS["picker"], token=True)
 
 
 def _gateway(serving: Serving, chooser: str) -> list[k.Object]:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import node_terms, resources
-from planner.operate.deploy.serving import PORT, Serving, ServingPool, note, refusal, without
-from planner.shared.templates import templates
+from planner.operate.deploy.serving import IMAGES, PORTS, Serving, ServingPool, filler, note, refusal, without
 
-ROUTER_IMAGE = "lmcache/lmstack-router:v0.1.12"
-
-_filled: Callable[..., k.Object] = templates(__file__)
+_filled = filler(__file__)
 
 
 def render(serving: Serving) -> Rendered:
@@ -25,7 +20,9 @@ def render(serving: Serving) -> Rendered:
     objects: list[k.Object] = [*(_runtime(serving, p) for p in serving.pools), _router(serving)]
     for pool in serving.pools:
         own = {"app": pool.object}
-        policy = k.network_policy(serving, pool.object, own, [k.from_pods({"app": router})], PORT, leaves=False)
+        policy = k.network_policy(
+            serving, pool.object, own, [k.from_pods({"app": router})], PORTS["engine"], leaves=False
+        )
         objects += [k.pool_budget(serving, pool, own), policy]
     notes = [note("stack_pods")]
     if not serving.routing.in_turn:
@@ -71,7 +68,9 @@ def _runtime(serving: Serving, pool: ServingPool) -> k.Object:
 def _router(serving: Serving) -> k.Object:
     """The stack's own router."""
     logic = "prefixaware" if serving.cached_share > 0.0 else "roundrobin"
-    return _filled("router", serving=serving, logic=logic, image=_image(serving.options.router_image or ROUTER_IMAGE))
+    return _filled(
+        "router", serving=serving, logic=logic, image=_image(serving.options.router_image or IMAGES["stack"])
+    )
 
 
 def address(serving: Serving) -> str:

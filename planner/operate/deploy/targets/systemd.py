@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 
 from planner.operate.deploy import Rendered
-from planner.operate.deploy.router import ROUTER_PORT, Placed, length_notes, placed, router_files
-from planner.operate.deploy.serving import EXIT_S, Serving, ServingPool, note
-from planner.shared.templates import templates
+from planner.operate.deploy.router import Placed, length_notes, placed, router_files
+from planner.operate.deploy.serving import TIMES, Serving, ServingPool, filler, note
 
 FOLDER = "/etc/fleetopt"
 
-_filled: Callable[..., str] = templates(__file__)
+_filled = filler(__file__)
 
 
 def render(serving: Serving) -> Rendered:
@@ -32,7 +30,7 @@ def render(serving: Serving) -> Rendered:
         *serving.notes,
         *length_notes(serving),
         note("units", serving=serving, folder=FOLDER, enabled=enabled),
-        note("front", port=ROUTER_PORT),
+        note("front"),
     ]
     if serving.options.api_key_secret:
         notes.append(note("key_file", serving=serving, folder=FOLDER))
@@ -53,7 +51,7 @@ def _unit(serving: Serving, pool: ServingPool) -> str:
         key=f"EnvironmentFile={FOLDER}/key.env\n" if serving.options.api_key_secret else "",
         line=" ".join(words),
         patience=serving.patience_s + 60,
-        grace=pool.drain_s + EXIT_S,
+        grace=pool.drain_s + TIMES["exit"],
     )
 
 
