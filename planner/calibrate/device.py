@@ -6,16 +6,13 @@ Run as a program it is one process of a group that sums hidden states as engines
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import timeit
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -26,6 +23,7 @@ from typing import Any
 from planner.calibrate.http import ASKING_S
 from planner.catalog import gpu as find_gpu
 from planner.errors import CalibrationError, InputError
+from planner.shared.cores import answers_of
 from planner.shared.documents import printable
 from planner.shared.extras import installing
 from planner.shared.remarks import those_that_hold
@@ -354,31 +352,9 @@ def collective_seconds(
             "store": str(Path(folder) / "store"),
             "sizes": sizes,
         }
-        running = [
-            subprocess.Popen(
-                [sys.executable, "-m", "planner.calibrate.device", json.dumps({**job, "rank": rank})],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-            )
-            for rank in range(gpus)
-        ]  # fmt: skip
-        until = time.monotonic() + wait_s
-        answers = []
-        try:
-            for process in running:
-                out, told = process.communicate(timeout=max(0.0, until - time.monotonic()))
-                if process.returncode != 0:
-                    why = told.strip().splitlines()[-1:] or ["it ended without a word"]
-                    raise CalibrationError(f"{what} over {gpus} processes failed: {printable(why[0])}")
-                answers.append(out)
-        except subprocess.TimeoutExpired:
-            raise CalibrationError(f"{what} over {gpus} processes took more than {wait_s:g} s") from None
-        finally:
-            for process in running:
-                with contextlib.suppress(OSError, ValueError), process:
-                    process.kill()
+        jobs = [{**job, "rank": rank} for rank in range(gpus)]
+        parts = answers_of("planner.calibrate.device", jobs, wait_s, f"{what} over {gpus} processes")
     # the group is as fast as its slowest member
-    parts = [json.loads(answer) for answer in answers]
     return {size: max(part[str(size)] for part in parts) for size in sizes}
 
 
@@ -387,7 +363,8 @@ def main() -> None:
     import torch
     import torch.distributed as distributed
 
-    given = json.loads(sys.argv[1])
+    given = json.load(sys.stdin)
+    torch.set_num_threads(1)
     world, rank, machine = given["world"], given["rank"], Device(torch, given["device"])
     if machine.cuda:
         torch.cuda.set_device(rank)

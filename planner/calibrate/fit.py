@@ -46,8 +46,9 @@ LEFT_OUT_GROUPS = 100
 """Up to so many points are left out one by one; more in so many groups, repeats of a batch always together."""
 
 
-IDENTIFIED_HALF_WIDTH = 0.35
-"""A parameter whose 90% interval is wider than +-35% is reported as not identified [1]."""
+WIDEST = 0.40
+"""Half-width of a 90% interval beyond which nothing is known: a parameter is not identified, and a profile says less than the
+estimate that nobody measured for [1]."""
 
 OUTLIER_FACTOR = 8.0
 """Points further off than 10% and this many robust standard deviations are named, and do not count."""
@@ -502,7 +503,7 @@ def _identified(
     slope, sd = design(theta[None])[1][0], prior_width * _prior_sd()
     for k, name in enumerate(PARAMETERS):
         touched = bool((slope[:, k] > 0.0).any())
-        narrow = float(np.ptp(ends(sample_theta[:, k]))) <= 2.0 * IDENTIFIED_HALF_WIDTH
+        narrow = float(np.ptp(ends(sample_theta[:, k]))) <= 2.0 * WIDEST
         learned = float(np.std(sample_theta[:, k])) <= 0.6 * float(sd[k])
         found[name] = touched and narrow and learned
     # e at or below g never binds

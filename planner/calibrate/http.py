@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from planner.errors import InputError
-from planner.shared.documents import check_depth, counted
+from planner.shared.documents import check_depth, counted, printable
 
 LARGEST_BODY = 16 * 2**20
 """Of a page, an answer or a line of a stream of events [bytes]."""
@@ -31,8 +31,6 @@ GRACE_S = 0.5
 """How long the end of a body may take after its last event [s]."""
 ASKING_S = 5.0
 """Longest wait for one answer of a server, which may be starting, or of a tool [s]."""
-SHOWN = 200
-"""Characters of a text from outside that a message shows."""
 SHORTEST_SECRET = 6
 """Pieces of a key this long are blotted out of messages; shorter ones would blot out ordinary words [characters]."""
 
@@ -41,7 +39,6 @@ PORTS = {"http": http.client.HTTP_PORT, "https": http.client.HTTPS_PORT}
 
 _CREDENTIALS = re.compile(r"(?i)\b(https?://)[^\s/@'\"]*@")
 _QUERY = re.compile(r"(?i)\b(https?://[^\s?#'\"]+)\?[^\s'\"]*")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 class HttpError(Exception):
@@ -99,13 +96,7 @@ def parse_json(data: bytes | str, what: str = "the answer") -> Any:
     except InputError as error:
         raise HttpError(error.message) from None
     except ValueError as error:
-        raise HttpError(f"{what} is not JSON ({_short(str(error))})") from None
-
-
-def _short(text: str) -> str:
-    """One line of at most 200 characters, without control characters."""
-    line = _CONTROL.sub(" ", text).strip()
-    return line if len(line) <= SHOWN else line[:SHOWN] + "..."
+        raise HttpError(f"{what} is not JSON ({printable(str(error))})") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +143,7 @@ class Endpoint:
         """
         shown = without_credentials(url)
         hint = "An address is http(s)://host[:port], e.g. http://localhost:8000."
-        if _CONTROL.search(url) or " " in url:
+        if not url.isprintable() or " " in url:
             raise InputError("the server address contains blanks or control characters", hint)
         try:
             parts = urlsplit(url)
@@ -190,7 +181,7 @@ class Endpoint:
             for piece in (secret, secret[: max(SHORTEST_SECRET, len(secret) // 2)]):
                 if len(piece) >= min(SHORTEST_SECRET, len(secret)):
                     text = text.replace(piece, "***")
-        return _short(without_credentials(text))
+        return printable(without_credentials(text))
 
 
 class _Timed(socket.socket):
@@ -348,7 +339,7 @@ class Connection:
         return self.endpoint.safe(f"{error or type(error).__name__} ({type(error).__name__})")
 
     def _refusal(self, response: http.client.HTTPResponse) -> HttpError:
-        status = f"HTTP {response.status} {_short(response.reason or '')}".strip()
+        status = f"HTTP {response.status} {printable(response.reason or '')}".strip()
         told = self.endpoint.safe(response.read1(io.DEFAULT_BUFFER_SIZE).decode("utf-8", "replace"))
         if 300 <= response.status < 400:
             target = self.endpoint.safe(response.getheader("Location", ""))

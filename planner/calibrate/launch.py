@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from planner.calibrate.http import ASKING_S, SHOWN, Endpoint, HttpError, page, parse_json, without_credentials
+from planner.calibrate.http import ASKING_S, Endpoint, HttpError, page, parse_json, without_credentials
 from planner.errors import CalibrationError, InputError
 from planner.machine.engines import Engine
 from planner.plans import plan_document
@@ -478,7 +478,7 @@ def read_facts(endpoint: Endpoint, seconds: float = ASKING_S) -> ServerFacts:
     return ServerFacts(
         engine=engine,
         version=printable(version) if isinstance(version, str) else None,
-        models=tuple(str(m["id"])[:SHOWN] for m in models if m.get("id")),
+        models=tuple(printable(str(m["id"])) for m in models if m.get("id")),
         kv_tokens=next(filter(None, map(_whole, tokens)), None),
         slots=_whole(info.get("max_running_requests")) or _whole(state.get("max_running_requests")),
         token_budget=_whole(info.get("chunked_prefill_size")),

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from planner.calibrate.fit import Fit
+from planner.calibrate.fit import WIDEST, Fit
 from planner.calibrate.http import without_credentials
 from planner.calibrate.points import RawPoints, points_path, write_points
 from planner.calibrate.servers import ServerFit
@@ -180,9 +180,6 @@ def shareable(profile: Profile) -> Profile:
 CONTEXT = 1024.0
 """At which the derived parameters are shown [tokens]."""
 
-WIDEST_BAND = 0.40
-"""A profile less certain than this says less than the estimate nobody measured for [1]."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration(Record):
@@ -226,10 +223,8 @@ class Calibration(Record):
     def problems(self) -> tuple[str, ...]:
         """Why it is not fit to plan with; empty when it is."""
         found = list(self.doubts)
-        if self.profile.band > WIDEST_BAND:
-            found.append(
-                f"its band is ±{100 * self.profile.band:.0f}%, wider than the ±{100 * WIDEST_BAND:.0f}% allowed"
-            )
+        if self.profile.band > WIDEST:
+            found.append(f"its band is ±{100 * self.profile.band:.0f}%, wider than the ±{100 * WIDEST:.0f}% allowed")
         error, allowed = None if self.fit is None else self.fit.leave_one_out_error, 1.0
         if self.server_fit is not None:
             # one shape of three left out is a harder question than any the whole fit will be asked
@@ -305,7 +300,7 @@ class Calibration(Record):
         if self.fit is not None:
             for name, unit, quantity in derived:
                 value, (low, high) = quantity(model), self.fit.interval(quantity)
-                rows.append((name, unit, value, low, high, high - low <= 0.7 * abs(value)))
+                rows.append((name, unit, value, low, high, high - low <= 2.0 * WIDEST * abs(value)))
         keys = ("parameter", "unit", "value", "low", "high", "identified")
         return [dict(zip(keys, row, strict=True)) for row in rows]
 
