@@ -35,8 +35,8 @@ _WORK_LIMIT = 2_000_000
 _PERIOD_LIMIT = 20_000
 """Steps of one period that are looked at one by one; with more the least fixed point is climbed to instead."""
 MOST_STEPS = 50_000
-"""Steps in double precision towards the least fixed point, from where exact ones go on; and upwards over all segments of Nested WAIT
-before a value that is surely enough is taken instead of the least."""
+"""Steps in double precision towards the least fixed point, from where exact ones go on; and upwards over all segments of Nested
+WAIT before a value that is surely enough is taken instead of the least."""
 _SNAP = Fraction(1, 10**9)
 """Relative distance within which a product of inexact numbers counts as the whole number next to it."""
 

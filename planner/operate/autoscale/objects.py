@@ -118,11 +118,12 @@ class _Scaled:
     def runs(self) -> Running:
         """The pool as it runs."""
         found, pool, place = self.found, self.pool, self.place
-        place_of = pool.pool, pool.role, pool.nodes, found.engine, found.model
-        return Running(place.deployed, found.prefix, *place_of, namespace=place.namespace)
+        return Running(
+            place.deployed, found.prefix, pool.pool, pool.role, pool.nodes, found.engine, found.model, place.namespace
+        )
 
     @property
-    def target(self) -> dict[str, str]:
+    def target(self) -> Any:
         """What is scaled."""
         return self.runs.called("target")
 

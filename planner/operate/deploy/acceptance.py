@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -406,7 +406,7 @@ def _number(value: Any) -> float:
 
 GENERATORS = ("guidellm", "vllm")
 
-_filled = filler(__file__)
+_filled: Callable[..., k.Object] = filler(__file__)
 
 BLOCK = 512
 """Tokens that a block of a trace's prompts stands for, in Mooncake's format."""

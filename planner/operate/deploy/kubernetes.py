@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from planner.operate.deploy.serving import (
 from planner.shared.documents import shipped
 from planner.units import GIB, format_duration
 
-_filled = filler(__file__)
+_filled: Callable[..., dict[str, Any]] = filler(__file__)
 
 PRODUCT_WORDS = {"ada", "blackwell", "edition", "generation", "geforce", "max", "pro", "server", "workstation"}
 """Words of a GPU's name that its node label does not write in capitals."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ BYTES_PER_TOKEN = 4
 LARGEST_BODY = 16 << 20
 """Largest request that is looked at whole [bytes]."""
 
-_filled = filler(__file__)
+_filled: Callable[..., dict[str, Any]] = filler(__file__)
 
 
 def length_notes(serving: Serving) -> Iterator[str]:

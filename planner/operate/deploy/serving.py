@@ -89,12 +89,12 @@ def estimated_startup(model: ModelSpec, cached: bool) -> Startup:
 
 
 def filler(module: str) -> Callable[..., Any]:
-    """What fills the templates of the YAML beside a module, which know ports, times and images; see :func:`templates`."""
+    """What fills the objects of the YAML beside a module, which know ports, times and images; see :func:`templates`."""
     return templates(module, ports=PORTS, times=TIMES, images=IMAGES)
 
 
 _NOTES = str(Path(__file__).with_name("notes.py"))
-note: Callable[..., str] = filler(_NOTES)
+note: Callable[..., str] = templates(_NOTES, ports=PORTS)
 refusal = refusals(_NOTES)
 """What who deploys is told, and what is refused, by its name in notes.yaml."""
 

@@ -132,7 +132,7 @@ class Policy(Record):
         return max((n for a, b, n in self.held if (a <= now < b if a <= b else now >= a or now < b)), default=0)
 
 
-OF_CLUSTER = {f.name: f.default for f in fields(Policy)}
+OF_CLUSTER: Mapping[str, Any] = {f.name: f.default for f in fields(Policy)}
 """What the API server takes where a rule says nothing."""
 
 
