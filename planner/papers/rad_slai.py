@@ -11,8 +11,16 @@ import numpy as np
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import profile
-from planner.fluid.rad import T_D_SA, RadParameters, T_max, Tbar_R, Tbar_R_tight, rad_alpha, rad_lambda_max
-from planner.fluid.slai import slai_last_time
+from planner.fluid.rad import (
+    T_D_SA,
+    RadParameters,
+    T_max,
+    Tbar_R,
+    Tbar_R_tight,
+    rad_alpha,
+    rad_lambda_max,
+    slai_last_time,
+)
 from planner.papers.compare import Setting, compare_policies
 from planner.papers.machines import Staircase, late_over_early
 from planner.papers.printed import DIFFERS, SAME, SAME_UNDER, Row, printed_by

@@ -21,7 +21,19 @@ from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import NOBODY, confined, secret
 from planner.operate.deploy.replay import AFTER_S, Outcome, Requests
-from planner.operate.deploy.serving import COMPONENT, IMAGES, NAME, PART_OF, TIMES, Serving, filler, is_pinned, refusal
+from planner.operate.deploy.serving import (
+    COMPONENT,
+    IMAGES,
+    LIMITS,
+    NAME,
+    PART_OF,
+    TIMES,
+    Serving,
+    filler,
+    is_pinned,
+    refusal,
+)
+from planner.papers.measure import WARM_UP
 from planner.papers.statistics import Estimate, mean_of_batches
 from planner.promise import MEAN, Promise
 from planner.shared.documents import printable, refuse_unfed
@@ -32,9 +44,6 @@ from planner.units import format_count, format_duration, format_percent
 
 LATE_S = 0.05
 """A client that sends one request in twenty later than this measured itself too [s]."""
-
-OPENING = 0.1
-"""Share of the time that does not count: the fleet is empty when it begins [1]."""
 
 SAME_RATE = 0.25
 """Rates that differ by less bring much the same latencies: bursts of the same traffic do [1]."""
@@ -137,7 +146,7 @@ class Acceptance(InNotebooks):
     document: ClassVar[str] = "fleetopt-acceptance"
     written: ClassVar[tuple[str, ...]] = (
         *("server", "state", "planned_rate_per_s", "rate_per_s", "seconds", "sent", "failed", "errors", "late_s"),
-        *("promises=judged", "rows", "findings"),
+        *("promises=judged", "rows", "findings=lines"),
     )
 
     def __repr__(self) -> str:
@@ -150,13 +159,8 @@ class Acceptance(InNotebooks):
             return "kept"
         return "broken" if any(j.verdict == FAILS for j in self.judged) else "not shown"
 
-    @property
-    def findings(self) -> list[str]:
-        """The findings in words."""
-        return list(self.lines())
-
     def lines(self) -> Iterator[str]:
-        """The same, one after the other."""
+        """The findings in words."""
         yield (
             f"{self.sent:,} requests at {format_count(self.rate_per_s)}/s for {format_duration(self.seconds)} to {self.server}, "
             f"planned {format_count(self.planned_rate_per_s)}/s; {self.failed:,} failed"
@@ -201,7 +205,8 @@ def accept(
     InputError
         Too few requests.
     """
-    counted = outcomes[round(OPENING * len(outcomes)) :]
+    # the fleet is empty when it begins
+    counted = outcomes[round(WARM_UP * len(outcomes)) :]
     if len(counted) < LEAST:
         raise InputError(
             f"{len(outcomes)} requests are too few to judge, {LEAST} count at least",
@@ -411,9 +416,6 @@ _filled: Callable[..., k.Object] = filler(__file__)
 BLOCK = 512
 """Tokens that a block of a trace's prompts stands for, in Mooncake's format."""
 
-LARGEST = 1 << 20
-"""Largest ConfigMap [bytes]."""
-
 
 def acceptance(serving: Serving, planned: Requests, plan: str, *, generator: str, program: str, url: str) -> Rendered:
     """The Job, and what it reads.
@@ -448,11 +450,14 @@ def acceptance(serving: Serving, planned: Requests, plan: str, *, generator: str
     files = {"plan.yaml": plan, "requests.jsonl": _trace(planned)}
     if generator == "guidellm":
         files["scenario.yaml"] = k.to_yaml(_filled("scenario", url=url, serving=serving))
-    if (size := sum(len(text.encode()) for text in files.values())) > 0.95 * LARGEST:
+    if (size := sum(len(text.encode()) for text in files.values())) > 0.95 * LIMITS["object_bytes"]:
         raise refusal("large", size=f"{size:,}")
     seconds = float(planned.times_s[-1]) + max(AFTER_S, max(p.drain_s for p in serving.pools))
     load = _load(serving, generator, url, planned.times_s.size)
-    found = [k.config_map(serving, name, files), _job(serving, name, load, program, wheel, seconds)]
+    found = [
+        k.made("config_map", serving=serving, name=name, data=files),
+        _job(serving, name, load, program, wheel, seconds),
+    ]
     notes = [
         f"{planned.times_s.size:,} requests in {planned.times_s[-1]:.0f} s, sent by {generator} to {url}",
         f"kubectl wait --for=condition=complete job/{name} says that the promises are kept; kubectl logs job/{name} how",
@@ -496,7 +501,7 @@ def _job(serving: Serving, name: str, load: k.Object, program: str, wheel: bool,
     judge = _filled("container", name="judge", image=image, command=command, args=check, env=env)
     return _filled(
         "job",
-        metadata=k.tagged(serving, name),
+        metadata=k.made("tagged", serving=serving, name=name),
         seconds=round(seconds) + TIMES["loads"],
         labels={PART_OF: serving.options.name, COMPONENT: "acceptance", NAME: name},
         pod=confined(_filled("pod", name=name, first=first, judge=judge)),

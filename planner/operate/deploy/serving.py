@@ -33,7 +33,9 @@ IMAGES: Mapping[str, str] = _VALUES["images"]
 PORTS: Mapping[str, int] = _VALUES["ports"]
 USERS: Mapping[str, int] = _VALUES["users"]
 TIMES: Mapping[str, int] = _VALUES["times"]
-"""What a start takes, images beside the engines', ports, users, and times of a replica's life [s]; values.yaml says why."""
+FACTORS: Mapping[str, float] = _VALUES["factors"]
+LIMITS: Mapping[str, int] = _VALUES["limits"]
+"""What a start takes, images beside the engines', ports, users, times of a replica's life [s], ...; values.yaml says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +92,16 @@ def estimated_startup(model: ModelSpec, cached: bool) -> Startup:
 
 def filler(module: str) -> Callable[..., Any]:
     """What fills the objects of the YAML beside a module, which know ports, times and images; see :func:`templates`."""
-    return templates(module, ports=PORTS, times=TIMES, images=IMAGES)
+    return templates(module, ports=PORTS, times=TIMES, images=IMAGES, limits=LIMITS)
 
 
 _NOTES = str(Path(__file__).with_name("notes.py"))
-note: Callable[..., str] = templates(_NOTES, ports=PORTS)
+note: Callable[..., str] = templates(_NOTES, ports=PORTS, limits=LIMITS)
 refusal = refusals(_NOTES)
 """What who deploys is told, and what is refused, by its name in notes.yaml."""
 
 NATIVE = ("bf16", "fp16")
 """Dtypes of weights and KV cache that need no flag."""
-
-DRAIN = 1.5
-"""Requests under way are longer ones than those that come: they get this many times the plan's P99 E2E to finish [1]."""
-
-PATIENCE = 3.0
-"""A replica that loads is given up after this many times its start-up time [1]."""
 
 NAME, PART_OF, COMPONENT = (f"app.kubernetes.io/{what}" for what in ("name", "part-of", "component"))
 
@@ -326,7 +322,7 @@ class Serving:
     @property
     def patience_s(self) -> int:
         """How long a replica may load [s]."""
-        return math.ceil(max(TIMES["patience"], PATIENCE * self.startup.seconds))
+        return math.ceil(max(TIMES["patience"], FACTORS["patience"] * self.startup.seconds))
 
     @property
     def suffix(self) -> str:
@@ -477,7 +473,7 @@ def _drain_s(entry: Mapping[str, Any], name: str) -> int:
         for metric in ("e2e_s", "ttft_s")
     ]
     longest = max(tails[0] or tails[1], default=None)
-    return TIMES["drain_unknown"] if longest is None else max(TIMES["drain"], math.ceil(DRAIN * longest))
+    return TIMES["drain_unknown"] if longest is None else max(TIMES["drain"], math.ceil(FACTORS["drain"] * longest))
 
 
 def _serving_pool(
