@@ -75,6 +75,19 @@ dummy:
 """
 PRICES = "gpu,vendor,region,term,usd_per_gpu_hour,date,source\nl4-24gb,dummy,,on-demand,0.01,2026-11-01,a page\n"
 
+ROUTED = """
+from planner.machine.iteration import IterationModel
+from planner.predict import kernel, reference
+from planner.predict.records import Replicas, Requests
+import numpy as np
+draw = np.random.default_rng(1)
+lengths = draw.integers(50, 500, (2, 200)).astype(float)
+requests = Requests(np.sort(draw.uniform(0.0, 9.0, 200)), *lengths, np.zeros(200), np.arange(200, dtype=np.uint64))
+runs = [r.replay(requests, Replicas(5, IterationModel(t0=0.02), routing='dummy', slots=8.0)) for r in (kernel, reference)]
+assert np.allclose(runs[0].ttft_s, runs[1].ttft_s) and np.isfinite(runs[0].ttft_s).all()
+"""
+"""A routing of parts there are goes by them in the kernel and in the reference."""
+
 KINDS: dict[str, tuple[tuple[Callable[[Path], list[str]], ...], int, str]] = {
     "price list": (
         (appended("planner/catalog/prices/dummy.csv", PRICES),), 1,
@@ -112,6 +125,14 @@ KINDS: dict[str, tuple[tuple[Callable[[Path], list[str]], ...], int, str]] = {
             replaced("planner/question/options.py", "    rate\n        Arr", TOLD + "    rate\n        Arr"),
         ), 1,
         "from planner.question.options import OPTIONS; assert OPTIONS['dummy'].spellings == ('--dummy',)",
+    ),
+    "routing": (
+        (
+            replaced(
+                "planner/routing.py", '        Routing("least-kv"',
+                '        Routing("dummy", "of two", candidates=2, least="tokens"),\n        Routing("least-kv"',
+            ),
+        ), 1, ROUTED,
     ),
     "GPU": (
         (replaced("planner/catalog/gpus.yaml", "  l4-24gb:", GPU + "  l4-24gb:"),), 1,

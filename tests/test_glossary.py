@@ -15,7 +15,8 @@ from planner.ask.classes import Grouping, TieredPlan
 from planner.ask.costs import ApiComparison, Commitment, Costs, Energy, TokenPrices, WayToPay
 from planner.ask.evaluation import Evaluation
 from planner.ask.growth import Growth, Month
-from planner.ask.schedule import Elasticity, Schedule, ScheduledPool
+from planner.ask.hourly import Elasticity
+from planner.ask.schedule import Schedule, ScheduledPool
 from planner.ask.services import ServicePlan, ServicesPlan, SharedGpus
 from planner.ask.what_if import Sweep, SweepPoint
 from planner.catalog.profiles import Profile

@@ -1,4 +1,4 @@
-"""Write the options of a plan, as types and in the docstring, into planner/api.py: ``python tools/signatures.py``."""
+"""Write the options of a plan as types and in its docstring, into files of planner/ask: ``python tools/signatures.py``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 from planner.question.options import OPTIONS, Option
 
-MODULE = Path(__file__).resolve().parents[1] / "planner" / "api.py"
+ASK = Path(__file__).resolve().parents[1] / "planner" / "ask"
+MODULES = ASK / "options.py", ASK / "plan.py"
 WIDTH = 132
 LISTED = [o for o in OPTIONS.values() if not o.filed and o.name not in ("cdf", "slo")]
 
@@ -45,7 +46,7 @@ def paragraphs() -> str:
 
 
 def written(text: str) -> str:
-    """The module with its options brought up to date."""
+    """A module with its options brought up to date."""
     for start, end, lines in (
         ("    # options\n", "    # end of options\n", parameters()),
         ("    .. options\n", "    .. end of options\n", paragraphs()),
@@ -56,5 +57,6 @@ def written(text: str) -> str:
 
 
 if __name__ == "__main__":
-    MODULE.write_text(written(MODULE.read_text(encoding="utf-8")), encoding="utf-8")
-    print(f"wrote {MODULE}")
+    for module in MODULES:
+        module.write_text(written(module.read_text(encoding="utf-8")), encoding="utf-8")
+        print(f"wrote {module}")

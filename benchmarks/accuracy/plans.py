@@ -135,7 +135,7 @@ def case(trace: str, options: dict[str, Any], rate_per_s: float | None) -> Case:
     draws = max(DRAWS // 4, 2) if rate_per_s else DRAWS
     question = compile_question(PlanInputs.from_dict(asked), fo.load_workload(trace))
     pool = find_shape("colocated").solve(question).fleet.pools[0]
-    model, n = pool.model, pool.size.replicas
+    model, n = pool.model, pool.replicas
     assert isinstance(model, ReplayPool)
     laid = model.traffic.lay(pool.rate_per_s, n, model.engine.routing, most=WHOLE)
     requests = once(model.traffic.requests(laid), laid.repeats)
@@ -145,7 +145,7 @@ def case(trace: str, options: dict[str, Any], rate_per_s: float | None) -> Case:
         right += 1
     elif n > 1 and truth(model, requests, n - 1, draws).keeps(options):
         right -= 1
-    told = {metric: pool.size.prediction.value(metric, 0.99) for metric in METRICS}
+    told = {metric: pool.prediction.value(metric, 0.99) for metric in METRICS}
     found = Case(trace, options, rate_per_s, n, right, told, there)
     print(found.cells(), file=sys.stderr, flush=True)
     return found

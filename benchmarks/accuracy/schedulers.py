@@ -10,9 +10,10 @@ import sys
 
 import numpy as np
 
+import planner as fo
 from tools.tables import ROOT, Page, markdown
 
-sys.path[:0] = [str(ROOT / "tests" / "fluid"), str(ROOT / "tests" / "advice")]
+sys.path[:0] = [str(ROOT / "tests" / "fluid"), str(ROOT / "tests" / "ask")]
 
 import test_exclusive
 import test_exclusive_memory as memory_tests
@@ -21,7 +22,6 @@ import test_nested_wait
 import test_scheduler_advice as advice_tests
 import test_wait
 
-from planner.ask.batching import batching
 from planner.ask.replica import scheduler_replica
 from planner.errors import FleetOptError
 from planner.fluid import exclusive as eb
@@ -109,7 +109,7 @@ def throughput() -> tuple[str, list[float]]:
         for gpu, model in (("h100", "llama-3.1-8b"), ("a100", "llama-3.1-70b"), ("h100", "mixtral-8x7b")):
             try:
                 r = scheduler_replica(Workload.from_file(name), {"gpu": gpu, "model": model, "rate": 10.0})
-                found = batching(r).exclusive
+                found = fo.batching(name, gpu=gpu, model=model, rate=10.0).exclusive
             except FleetOptError:
                 continue
             truth = advice_tests.exclusive_throughput(r, found["N"], found["k"])

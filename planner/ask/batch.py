@@ -9,28 +9,37 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 import numpy as np
 
 from planner.ask.capacity import COARSE, largest
 from planner.ask.evaluation import Served, latencies, refuse_linked, replayed, served_of
+from planner.ask.hourly import Hourly
+from planner.ask.options import OwnOptions
 from planner.ask.schedule import DAYS
 from planner.errors import InputError
 from planner.machine.engines import DEFAULT_ENGINE
 from planner.machine.engines import engine as find_engine
+from planner.plans import Plan
 from planner.predict.methods.base import Prediction
 from planner.predict.records import Floats
 from planner.promise import Promise
 from planner.question.compiled import JOINT_LEVELS
+from planner.shared.arguments import told_types
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool
-from planner.units import HOUR_S, format_count
+from planner.units import HOUR_S, format_count, parse_tokens
+from planner.workload.given import load_workload
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
 from planner.workload.pools import Lengths
 from planner.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from planner.workload.given import Frame
 
 LEVELS = 5
 """Rates between the calmest hour and the busiest at which batch is tried: every hour counts as the next busier of them."""
@@ -285,7 +294,7 @@ class _Room:
 
     def more_for(self, rates: list[float], window: Window, wanted: float) -> int:
         """Replicas beyond those there are that so many jobs take, looked for from where they are thought."""
-        n = self.pool.size.replicas
+        n = self.pool.replicas
         room, low, high = self.by_deadline(rates, window, n), n, 0
         full = DONE * HOUR_S * sum(h for _, h in window.hours) * self.model.jobs_alone_per_s(self.jobs)
         at = n + max(math.ceil((wanted - room) / full), 1)
@@ -307,7 +316,7 @@ class _Room:
         each = float(self.jobs.weight @ (self.jobs.input_tokens + self.jobs.output_tokens) / self.jobs.weight.sum())
         found = []
         for rate, (hour, hours) in zip(rates, window.hours, strict=True):
-            jobs, seen = self.at(rate, self.pool.size.replicas)
+            jobs, seen = self.at(rate, self.pool.replicas)
             latency = {} if seen is None else latencies(self.promises, seen)
             time = f"{DAYS[hour // HOURS_PER_DAY]} " * window.dated + f"{hour % HOURS_PER_DAY:02d}:00"
             found.append(BatchHour(time, self.pool.name, hours, rate, jobs, HOUR_S * hours * jobs * each, latency))
@@ -337,57 +346,95 @@ def _levels(rates: HourlyRates, peak_per_s: float, window: Window) -> Floats:
     return found
 
 
-def batch_room(
-    fleet: Fleet,
-    rates: HourlyRates,
-    peak_per_s: float,
-    jobs: Workload,
-    asked_jobs: int | None,
-    window: Window,
-    priority: int,
+@told_types
+def batch(
+    fleet: Plan | Workload | str | Path | None = None,
+    *,
+    jobs: Workload | Frame | str | Path | None = None,
+    tokens: float | str | None = None,
+    by: str = "06:00",
+    start: str | None = None,
+    priority: int = 1,
+    hours: str | Path | None = None,
+    workload: Workload | Frame | str | Path | None = None,
+    scenario: str | None = None,
+    **options: Unpack[OwnOptions],
 ) -> BatchRoom:
-    """Hour by hour the most jobs beside which every promise is kept, and the GPUs that the rest takes.
-
-    Iterations take as long as the plan's confidence asks for, beside jobs too.
+    """How many batch jobs a fleet takes beside its requests, hour by hour, with every promise kept, and what the rest needs.
 
     Parameters
     ----------
     fleet
-        As it stands.
-    rates, peak_per_s
-        Its traffic by the hour, and the rate of the busiest one [1/s].
-    jobs, asked_jobs
-        Their lengths; how many there are, ``None`` = not said.
-    window
-        When they are done.
+        A plan or a plan file, whose fleet stands; a configuration file or ``None``: it is planned for the busiest hour.
+    jobs
+        Lengths of the jobs; default those of the requests.
+    tokens
+        Prompt and output tokens of all jobs, ``"60M"``; default as many jobs as the file has.
+    by, start
+        When the last must be done and the first may be sent: ``"06:00"``, or ``"2027-01-31T06:00"``. Default of the second: a day
+        before the first, or now where it has a day.
     priority
-        Which each is sent with.
+        Which jobs are sent with, at least 1; requests have 0.
+    hours, workload, scenario
+        As for :func:`schedule`; without hours the traffic is the same in all.
+    **options
+        Options of :func:`plan`.
+
+    Returns
+    -------
+    BatchRoom
+        Hour by hour the most jobs beside which every promise is kept, with iterations that take as long as the plan's
+        confidence asks for, and the GPUs that the rest takes.
 
     Raises
     ------
     InputError
-        Jobs or pools of which nothing is known.
+        A deadline that is past, jobs without output tokens, a priority below 1, a fleet of which nothing is known.
+
+    Examples
+    --------
+    >>> import planner as fo
+    >>> room = fo.batch(slo=0.5, isl=900, osl=200, rate=8, tokens="1M", by="06:00", start="05:00", tp=1, token_budget=2048)
+    >>> room.fits, room.more
+    (True, {})
     """
-    refuse_linked(fleet, "batch: jobs go to pools that keep their promises")
-    levels = _levels(rates, peak_per_s, window)
+    if priority < 1:
+        raise InputError(
+            f"priority: {priority} is not after the requests', which have 0",
+            "Jobs have 1 or more: the lowest comes first.",
+        )
+    window = window_of(by, start, datetime.datetime.now())
+    # a fleet is sized for its busiest hour
+    options["rate_is"] = options.get("rate_is") or "peak"
+    hourly = Hourly(fleet, workload, scenario, options, hours, (), flat="one rate in every hour")
+    sent = hourly.loaded if jobs is None else load_workload(jobs)
+    each = float(sent.weight @ sent.total_tokens / sent.weight.sum())
+    asked_jobs = None if jobs is None else sent.provenance.requests
+    if tokens is not None:
+        amount = parse_tokens(tokens, "tokens")
+        if not amount > 0.0:
+            raise InputError(f"tokens: must be positive, got {tokens!r}")
+        asked_jobs = math.ceil(amount / each)
+    built = hourly.fleet(hourly.peak)
+    refuse_linked(built, "batch: jobs go to pools that keep their promises")
+    levels = _levels(hourly.rates, hourly.peak, window)
     rooms, rows, more, usd = [], list[BatchHour](), Counter[str](), 0.0
-    for pool, margin in zip(fleet.pools, fleet.margins_at(peak_per_s), strict=True):
-        lengths = _jobs_of(fleet, pool, jobs)
+    for pool, margin in zip(built.pools, built.margins_at(hourly.peak), strict=True):
+        lengths = _jobs_of(built, pool, sent)
         if lengths is not None:
-            rooms.append((_Room(pool, margin.slow, lengths, fleet.own_promises), (pool.law.share * levels).tolist()))
+            rooms.append((_Room(pool, margin.slow, lengths, built.own_promises), (pool.law.share * levels).tolist()))
     shares = [float(room.jobs.weight.sum()) for room, _ in rooms]
-    done = [room.by_deadline(own, window, room.pool.size.replicas) for room, own in rooms]
+    done = [room.by_deadline(own, window, room.pool.replicas) for room, own in rooms]
     for (room, own), share, alone in zip(rooms, shares, done, strict=True):
         rows += room.rows(own, window)
         if asked_jobs is not None and alone < share * asked_jobs:
             pool, price = room.pool, room.pool.option.price
-            taller = price.bought(pool.size.replicas + room.more_for(own, window, share * asked_jobs))
+            taller = price.bought(pool.replicas + room.more_for(own, window, share * asked_jobs))
             more[pool.option.gpu.name] += (taller - pool.bought) * price.gpus_per_replica
             usd += price.cost_usd_per_hour(taller) - pool.cost_usd_per_hour
-    engine = find_engine(fleet.pools[0].option.profile.engine or DEFAULT_ENGINE)
-    each = float(jobs.weight @ jobs.total_tokens / jobs.weight.sum())
+    engine = find_engine(built.pools[0].option.profile.engine or DEFAULT_ENGINE)
     least = math.floor(min(n / share for n, share in zip(done, shares, strict=True)))
     return BatchRoom(
-        fleet.question.asked, jobs.name, window.start, window.deadline, each, asked_jobs, least, dict(more), usd, priority,
-        engine.by_priority, tuple(sorted(rows, key=lambda row: row.pool)), served_of(fleet),
+        built.question.asked, sent.name, window.start, window.deadline, each, asked_jobs, least, dict(more), usd, priority,
+        engine.by_priority, tuple(sorted(rows, key=lambda row: row.pool)), served_of(built),
     )  # fmt: skip

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 
-from planner.ask.replica import FloatArray, SchedulerReplica, mixed_cost_known
+from planner.ask.options import ReplicaOptions
+from planner.ask.replica import FloatArray, SchedulerReplica, mixed_cost_known, scheduler_replica
 from planner.fluid import crossover as cross
 from planner.fluid import exclusive as eb
 from planner.fluid.exclusive_memory import ExclusiveSlots, exclusive_slots
 from planner.machine.derived import exclusive_parameters, interference_parameters, mixed_parameters
 from planner.machine.iteration import IterationModel
 from planner.predict.bounds import max_throughput
+from planner.shared.arguments import spelled_out, told_types
 from planner.shared.record import Record, json_number
 from planner.shared.remarks import said
+from planner.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from planner.workload.given import Frame
 
 OVERFLOW = 0.01
 """Share of decode iterations that may exceed the KV memory."""
@@ -198,12 +205,27 @@ def _exclusive(
     }
 
 
-def batching(replica: SchedulerReplica) -> Batching:
-    """Compare exclusive and mixed batching and set exclusive batching.
+@spelled_out
+@told_types
+def batching(
+    workload: Workload | Frame | str | Path | None = None,
+    **options: Unpack[ReplicaOptions],
+) -> Batching:
+    """Exclusive or mixed batching, with the settings of each, and how certain that is.
 
     The threshold is the age-aware optimum for the workload's own output lengths; N the largest whose memory overflows in
     at most 1% of decode iterations at that threshold. Mixed batching is judged only where its cost was measured.
+
+    Parameters
+    ----------
+    workload, rate, gpu, model, tp, profile, token_budget, max_num_seqs
+        As for :func:`plan`; one kind of replica.
+
+    Returns
+    -------
+    Batching
     """
+    replica = scheduler_replica(workload, options)
     model, work = replica.profile.iteration, replica.workload
     mu_L, mu_O = work.mean_input, work.mean_output
     # prefill attention grows with the pairs of real prompts, not of a chunk: it is added per token afterwards

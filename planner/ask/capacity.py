@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
+from planner.ask.asked import refuse_bought
 from planner.ask.evaluation import Served, latencies, served_of
-from planner.errors import InfeasibleError
+from planner.ask.hourly import Hourly
+from planner.ask.options import OwnOptions
+from planner.catalog.load import gpu as find_gpu
+from planner.errors import InfeasibleError, InputError, refuse
+from planner.plans import Plan
 from planner.question.compiled import CompiledQuestion, Promises
+from planner.question.options import OPTIONS
+from planner.shared.arguments import told_types
+from planner.shared.kept import keeping
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool, Shortfall
 from planner.size.unknowns import settled, with_users
 from planner.units import format_gpus
+from planner.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from planner.workload.given import Frame
 
 PRECISION, COARSE = 1.0 / 256.0, 1.0 / 32.0
 """Share to which a largest rate is known: the first rate that is refused lies no further above it; and to which largest numbers of
@@ -209,7 +224,7 @@ def keeps_at(fleet: Fleet, rate_per_s: float) -> bool:
 
 def pool_keeps(pool: Pool, rate_per_s: float, promises: Promises, slow: float = 1.0) -> bool:
     """Whether a pool keeps promises and utilization cap at a rate of its own [1/s], its iterations `slow` times as long [1]."""
-    n = pool.size.replicas
+    n = pool.replicas
     if rate_per_s > promises.utilization_cap * n * pool.model.capacity_at(n) * (1.0 + 1e-12):
         return False
     return not promises.latency or pool.model.under(slow).keeps(rate_per_s, n, promises.latency)
@@ -242,20 +257,74 @@ def as_sized(fleet: Fleet, low: float, high: float, least: float = 0.0) -> tuple
     return largest(partial(keeps_at, fleet), low / step, least, low, step)
 
 
-def capacity_of(fleet: Fleet, start_per_s: float) -> Capacity:
-    """The largest rate of a fleet as it stands, looked for from a rate on [1/s].
+@told_types
+@keeping()
+def capacity(
+    fleet: Plan | Workload | str | Path | None = None,
+    *,
+    have: Mapping[str, int] | Sequence[str] | None = None,
+    workload: Workload | Frame | str | Path | None = None,
+    scenario: str | None = None,
+    executor: Executor | None = None,
+    **options: Unpack[OwnOptions],
+) -> Capacity:
+    """The largest rate with all promises: of a fleet that stands, or of the best of the GPUs there are; the inverse of a plan.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file: its fleet stands, unless `have` says what there is instead. A configuration file or ``None``: the
+        question of what `have` bears. Of users the largest number is told; how many are named does not matter.
+    have
+        GPUs there are: ``{"h100": 24, "a100": 40}`` or ``["h100=24", "a100=40"]``.
+    workload, scenario
+        As for :func:`schedule`.
+    executor
+        Looks at the ranges of lengths elsewhere: any :class:`concurrent.futures.Executor`.
+    **options
+        Options of :func:`plan`; of a fleet that stands those that change nothing of it.
+
+    Returns
+    -------
+    Capacity
 
     Raises
     ------
     InfeasibleError
-        It keeps its promises at no rate.
+        The promises are kept at no rate.
+
+    Examples
+    --------
+    >>> import planner as fo
+    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", burst="poisson", pools=1)
+    >>> fo.capacity(p).rate_per_s >= 100
+    True
     """
-    rate, refused = largest_rate(fleet, start_per_s)
+    if {options.get("think_time"), options.get("requests_per_hour")} != {None} and options.get("users") is None:
+        options["users"] = SOME_USERS
+    hourly = Hourly(fleet, workload, scenario, options, stated=have is None)
+    if have is not None:
+        from planner.ask.stock import capacity_of_stock
+
+        counts = OPTIONS["inventory"].kind.read(have if isinstance(have, Mapping) else [*have], "have")
+        refuse([f"have: {gpu}={count} is no number of GPUs" for gpu, count in counts.items() if count < 0])
+        there = {find_gpu(name).name: count for name, count in counts.items() if count}
+        if not there:
+            raise InputError("have: no GPU at all", "Write it as h100=24.")
+        return capacity_of_stock(hourly.question, hourly.loaded, there, executor)
+    if not hourly.standing:
+        raise InputError(
+            "capacity: of what fleet?",
+            "Give a plan file, or the GPUs there are: fleetopt capacity --have h100=24 --have a100=40",
+        )
+    refuse_bought([k for k, v in options.items() if v is not None])
+    stands = hourly.fleet(hourly.peak)
+    rate, refused = largest_rate(stands, hourly.peak)
     if rate <= 0.0:
         raise InfeasibleError(
-            "this fleet keeps its promises at no rate", "What breaks them:", [_binding(fleet, refused)]
+            "this fleet keeps its promises at no rate", "What breaks them:", [_binding(stands, refused)]
         )
-    return with_its_users(fleet, capacity_at(fleet, rate, refused))
+    return with_its_users(stands, capacity_at(stands, rate, refused))
 
 
 def with_its_users(fleet: Fleet, found: Capacity) -> Capacity:
@@ -281,7 +350,7 @@ def capacity_at(fleet: Fleet, rate: float, refused: float, have: Mapping[str, in
         latency = latencies(fleet.promises.latency, found)
         pools.append(
             CapacityPool(
-                pool.name, pool.option.gpu.name, str(pool.option.parallel), pool.bought, pool.bought - pool.size.replicas,
+                pool.name, pool.option.gpu.name, str(pool.option.parallel), pool.bought, pool.bought - pool.replicas,
                 pool.gpus, pool.law.lower.boundary, pool.law.upper.boundary, pool.law.share, rate * pool.law.share,
                 found.load, pool.option.token_budget, pool.setup.slots * pool.option.copies, pool.cost_usd_per_hour,
                 {k: v for k, v in latency.items() if v is not None},

@@ -235,12 +235,12 @@ def _asked(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | 
     question = compile_question(inputs.override({**_cuts(choice, inputs, workload, plan), **choice.changes}), workload)
     near = 0.0 if plan is None else math.fsum(p.arrival_rate_per_s / p.load for p in plan.pools if p.load > 0.0)
     deviations = None if sure is None else sure.deviations
-    search = replace(question.search, explained=False, quick=True, deviations=deviations, near_per_s=near)
+    likely = ""
     if plan is not None:
         most = max(plan.pools, key=lambda p: p.replicas)
         likely = f"{most.gpu} x {most.parallel}, budget {most.settings.max_num_batched_tokens}"
-        search = replace(search, likely=likely)
-    return replace(question, search=search, open_routing=False)
+    beside = replace(question, deviations=deviations, near_per_s=near, likely=likely)
+    return replace(beside, explained=False, quick=True, open_routing=False)
 
 
 def _size(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | None) -> Choice:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Unpack
 
+from planner.ask.asked import beside
+from planner.ask.options import OwnOptions
 from planner.errors import InfeasibleError, InputError, refuse
 from planner.plans import Plan
 from planner.promise import MEAN, Promise
 from planner.question.compiled import rate_of, shaped
+from planner.question.files import Question, load_question
 from planner.question.options import WRITTEN_LIMITS, PlanInputs
+from planner.shared.arguments import told_types
 from planner.shared.record import Record
 from planner.size.assemble import make_plan
 from planner.workload.combine import mix
@@ -142,13 +147,9 @@ def partitions(items: Sequence[int]) -> Iterator[list[list[int]]]:
         yield [[first], *smaller]
 
 
-def plan_classes(
-    base: Mapping[str, Any],
-    classes: Mapping[str, Mapping[str, Any]],
-    load: Callable[[str], Workload],
-    where: str = "",
-) -> TieredPlan:
-    r"""The cheapest way to serve classes of requests on shared or separate pools.
+@told_types
+def plan_tiers(config: str | Path, **options: Unpack[OwnOptions]) -> TieredPlan:
+    r"""Classes of requests with promises of their own, on shared or separate pools, whichever is cheapest.
 
     A pool shared by classes is held to each class's promise at the level :math:`1 - (1-q) s_c`, with :math:`s_c` the
     class's share of the requests: at most :math:`(1-q) s_c` of all requests beyond the limit means at most
@@ -156,14 +157,14 @@ def plan_classes(
 
     Parameters
     ----------
-    base
-        Options of all classes.
-    classes
-        Name -> options that differ: workload, rate, promises, prefix-cache share.
-    load
-        Workload by name.
-    where
-        Prefix of key paths in messages.
+    config
+        A configuration file with ``classes:`` (name -> workload, rate, promises, prefix-cache share).
+    **options
+        Options that override the file's for every class.
+
+    Returns
+    -------
+    TieredPlan
 
     Raises
     ------
@@ -172,9 +173,15 @@ def plan_classes(
     InfeasibleError
         Some class cannot be served under its promise alone or with others.
     """
-    if not 1 <= len(classes) <= MAX_CLASSES:
-        raise InputError(f"{where}classes: 1 to {MAX_CLASSES}, got {len(classes)}")
-    members = _members(base, classes, load, where)
+    saved = load_question(config)
+    if not saved.classes:
+        raise InputError(f"{config}: has no classes", "Add `classes:` with a name and options for each.")
+    saved.refuse_untold(saved.options, options)
+    for named in saved.classes.values():
+        saved.refuse_untold(named, ())
+    if not 1 <= len(saved.classes) <= MAX_CLASSES:
+        raise InputError(f"{saved.source}: classes: 1 to {MAX_CLASSES}, got {len(saved.classes)}")
+    members = _members({**saved.options, **options}, saved)
 
     @cache
     def solve(group: tuple[int, ...]) -> Plan | str:
@@ -202,22 +209,17 @@ def plan_classes(
     return TieredPlan(best.groups, tuple(plans_of_best), tuple(g for g, _ in found), (BOUND, *assumed))
 
 
-def _members(
-    base: Mapping[str, Any],
-    classes: Mapping[str, Mapping[str, Any]],
-    load: Callable[[str], Workload],
-    where: str,
-) -> list[RequestClass]:
+def _members(base: Mapping[str, Any], saved: Question) -> list[RequestClass]:
     """The question and workload of every class, all problems at once."""
     problems: list[str] = []
     members = []
-    for name, options in classes.items():
-        place = f"{where}classes.{name}."
+    for name, options in saved.classes.items():
+        place = f"{saved.source}: classes.{name}."
         try:
             own = any(k in options for k in WRITTEN_LIMITS)
             common = {k: v for k, v in base.items() if not (own and k in WRITTEN_LIMITS)}
             inputs = PlanInputs.from_dict({**common, **options}, place)
-            workload, _ = shaped(inputs, load(inputs.cdf))
+            workload, _ = shaped(inputs, beside(inputs.cdf, saved.folder))
             inputs = replace(inputs, osl_scale=1.0, drop_longer_than=None)
             members.append(RequestClass(name, inputs, workload, rate_of(inputs, workload)))
         except InputError as error:

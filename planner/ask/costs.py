@@ -6,24 +6,31 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
+from planner.ask.asked import saved_of
+from planner.ask.hourly import Elasticity, Hourly
 from planner.ask.peaks import Peak, peaks_of, risks
-from planner.ask.schedule import Schedule, ScheduledPool
-from planner.catalog.load import PowerCurve, power_curve, price_offers
-from planner.catalog.price_files import ApiPrice
+from planner.ask.schedule import Schedule, ScheduledPool, make_schedule
+from planner.catalog.load import PowerCurve, normalized, power_curve, price_offers
+from planner.catalog.load import gpu as find_gpu
+from planner.catalog.price_files import ApiPrice, read_api_prices
 from planner.catalog.prices import reference_offer
 from planner.errors import InputError, refuse
-from planner.plans import HOURS_PER_YEAR
+from planner.plans import HOURS_PER_YEAR, Plan
 from planner.predict.price import replicas_for_availability
 from planner.predict.records import Floats
+from planner.question.compiled import rate_of_hours
+from planner.shared.arguments import told_types
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool, pool_model, traffic_of
-from planner.units import HOUR_S
+from planner.units import HOUR_S, parse_duration, parse_fraction, parse_number
+from planner.workload.hours import hourly_rates
 from planner.workload.pools import features
 
 STEP = 0.05
@@ -264,85 +271,175 @@ def months_of(term: str) -> int:
     return int(number) * (12 if unit == "y" else 1)
 
 
-def costs_of(
-    fleet: Fleet,
-    schedule: Schedule,
-    reserved: Mapping[str, Sequence[tuple[str, float]]],
-    spot: Spot,
-    apis: Sequence[ApiPrice] = (),
+@told_types
+def cost(
+    fleet: Plan | str | Path,
+    *,
+    hours: str | Path | None = None,
+    startup: float | str = "4min",
+    dwell: float | str = 0.0,
+    reserved: Sequence[str] | None = None,
+    spot_share: float | str = 0.0,
+    preemptions_per_hour: float = 0.05,
+    shortfall: float | str = 0.01,
+    api_prices: str | Path | None = None,
+    api_models: Sequence[str] | None = None,
+    rent_peak: bool = False,
     pue: float = 1.0,
-    usd_per_kwh: float | None = None,
-    co2_g_per_kwh: float | None = None,
-    notes: Sequence[str] = (),
+    kwh_price: float | None = None,
+    co2: float | None = None,
+    **options: Any,
 ) -> Costs:
-    """Costs of a fleet over the hours of its schedule.
+    """What a fleet costs as finance sees it: how to pay for its hours, tokens in and out, an API's price, energy.
 
     Parameters
     ----------
-    fleet, schedule
-        The pools, and how many replicas of each are paid in every hour.
+    fleet
+        A plan, or a plan or configuration file.
+    hours, startup, dwell
+        As for :func:`schedule`; without hours of any kind every hour is the plan's.
     reserved
-        GPU -> (term, price [USD/hour]) the user has been offered; for other types the price lists are asked.
-    spot
-        How much may run on spot capacity.
-    apis
-        Prices to compare with.
-    pue
-        Power at the meter over the GPUs' [1].
-    usd_per_kwh, co2_g_per_kwh
-        Price and intensity of electricity.
-    notes
-        Worth knowing already.
+        Offers, ``"h100=1.79@1y"``; for types without one the price lists are asked.
+    spot_share
+        Largest share of every hour's GPUs on spot capacity.
+    preemptions_per_hour, shortfall
+        Of one spot replica [1/h]; probability allowed that fewer are up than needed, which makes the reserve.
+    api_prices, api_models
+        A file in genai-prices' format, and which of its models (``model`` or ``provider/model``); default those it names as
+        the plan's model.
+    rent_peak
+        Also how many GPUs to own where others by the hour, or each of the APIs, take what is above them.
+    pue, kwh_price, co2
+        Power at the meter over the GPUs'; price [USD/kWh] and carbon intensity [g/kWh] of electricity.
+    **options
+        Options of :func:`plan`. ``rate_is`` (the plan's rate is the ``mean`` of the hours or their ``peak``) is by default as it
+        was planned.
+
+    Returns
+    -------
+    Costs
 
     Raises
     ------
     InputError
-        A PUE below 1, a price or an intensity below 0; any beyond :data:`MOST_OF_ENERGY`.
+        An offer, a share or a price that cannot be; a PUE below 1; any beyond :data:`MOST_OF_ENERGY`.
+
+    Examples
+    --------
+    >>> import planner as fo
+    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", burst="poisson", pools=1)
+    >>> found = fo.cost(p, hours="servegen-m-small", reserved=["h100=1.0@1y"])
+    >>> found.cheapest.cost_usd_per_hour < p.cost_usd_per_hour
+    True
     """
+    offers = _offered(reserved or ())
+    spot = Spot(parse_fraction(spot_share, "spot_share"), preemptions_per_hour, parse_fraction(shortfall, "shortfall"))
+    saved = saved_of(fleet)
+    inputs = saved.inputs()
+    apis = [] if api_prices is None else read_api_prices(api_prices, api_models or ())
+    if apis and not api_models:
+        apis = _apis_of(inputs.model, apis, str(api_prices))
+    times, traffic = (parse_duration(startup, "startup"), parse_duration(dwell, "dwell")), saved.traffic(inputs.cdf)
+    over = options.pop("rate_is", None) or rate_of_hours(inputs, traffic)
+    if even := hours is None and not traffic.arrivals.hourly_profile:
+        hourly = Hourly(fleet, None, None, options)
+        day, rate = hourly_rates(None, flat="the same every hour"), hourly.peak
+        elasticity = Elasticity(*times, 0.0, over)
+    else:
+        hourly = Hourly(fleet, None, None, {**options, "rate_is": over}, hours, times)
+        day, rate, elasticity = hourly.rates, hourly.rate, hourly.elasticity
+    built = hourly.fleet(hourly.peak)
+    found = make_schedule(built, day, rate, elasticity)
+    _refuse_energy({"pue": (pue, 1.0), "kwh_price": (kwh_price, 0.0), "co2": (co2, 0.0)})
+    types = [_Type(built, found, gpu, offers.get(gpu), spot) for gpu in _types(built)]
+    ways = _ways(types)
+    best, mean_rate = ways[-1].cost_usd_per_hour, float(np.array(found.rates_per_s).mean())
+    mtok = [3600e-6 * mean_rate * tokens for tokens in _mean_lengths(built)]
+    energy = _energy(built, found, pue, kwh_price, co2, 3600e-6 * mean_rate * sum(_mean_lengths(built)))
+    unknown = ", ".join(gpu for gpu in _types(built) if power_curve(gpu) is None)
+    by_category = apis and isinstance(built.question.traffic.cached_share, Mapping)
+    notes = [
+        *(["no rates by hour: every hour is the plan's (--hours gives them)"] if even else ()),
+        *(["shares cached by category are not in the API's price"] if by_category else ()),
+        *([f"energy: the catalog has no power limit of {unknown}"] if energy is None else ()),
+        *(note for kind in types for note in kind.notes),
+    ]
+    costs = Costs(
+        dict(built.question.asked), found.source, found.hours, mean_rate, found.peak_rate_per_s, elasticity.startup_s, ways,
+        tuple(c for kind in types for c in kind.commitments), _token_prices(built, found, best, *mtok),
+        _compared(apis, built, mean_rate, best), energy, tuple(notes),
+    )  # fmt: skip
+    return _with_peaks(costs, built, found, apis) if rent_peak else costs
+
+
+def _offered(reserved: Sequence[str]) -> dict[str, list[tuple[str, float]]]:
+    """GPU -> term and price [USD/hour] of the offers that the user has."""
+    offers: dict[str, list[tuple[str, float]]] = {}
+    for offer in reserved:
+        name, _, rest = str(offer).partition("=")
+        price, at, term = rest.partition("@")
+        if not (name and price and at):
+            raise InputError(f"reserved: {offer!r} is not GPU=USD@TERM", "Write it as h100=1.79@1y.")
+        usd = parse_number(price, f"reserved {offer}")
+        if not usd > 0.0 or not months_of(term):
+            raise InputError(f"reserved: {offer!r}: the price must be positive")
+        offers.setdefault(find_gpu(name).name, []).append((term, usd))
+    return offers
+
+
+def _apis_of(model: str, apis: Sequence[ApiPrice], source: str) -> list[ApiPrice]:
+    """The prices of what is the plan's model by its name."""
+
+    def words(name: str) -> set[str]:
+        return {w for w in normalized(name).split("-") if w not in ("instruct", "turbo", "meta", "chat", "it", "hf")}
+
+    found = [a for a in apis if words(model) <= words(a.model)]
+    if not found:
+        raise InputError(f"{source}: no model named as {model}", "Name some: --api-model PROVIDER/MODEL.")
+    return found
+
+
+def _refuse_energy(given: Mapping[str, tuple[float | None, float]]) -> None:
+    """Refuse what lies below its least or beyond what is taken for what it says."""
     problems = []
-    for name, value, least in (("pue", pue, 1.0), ("kwh_price", usd_per_kwh, 0.0), ("co2", co2_g_per_kwh, 0.0)):
+    for name, (value, least) in given.items():
         if value is not None and not least <= value <= MOST_OF_ENERGY:
             between = f"must lie between {least:g} and {MOST_OF_ENERGY:g}"
             wrong = "must not be negative" if value < 0.0 == least else between
             problems.append(f"{name}: {wrong}, got {value:.10g}")
     refuse(problems)
-    told = [*notes]
-    types = [_Type(fleet, schedule, gpu, reserved.get(gpu), spot) for gpu in _types(fleet)]
-    ways = _ways(types)
-    best = ways[-1].cost_usd_per_hour
-    workload, rates = fleet.question.traffic.workload, np.array(schedule.rates_per_s)
+
+
+def _mean_lengths(fleet: Fleet) -> tuple[float, float]:
+    """Of a request [tokens]."""
+    workload = fleet.question.traffic.workload
     weight = workload.weight / workload.weight.sum()
-    lengths = float(workload.input_tokens @ weight), float(workload.output_tokens @ weight)
-    rate = float(rates.mean())
+    return float(workload.input_tokens @ weight), float(workload.output_tokens @ weight)
+
+
+def _token_prices(fleet: Fleet, schedule: Schedule, usd: float, inputs: float, outputs: float) -> TokenPrices:
+    """What so many million tokens an hour cost each, of a cost [USD/hour]."""
     paid = np.array([math.fsum(p.cost_usd) for p in schedule.pools])
     parts = (paid / paid.sum()).tolist()
     share = math.fsum(part * _input_share(fleet, k) for k, part in enumerate(parts))
-    inputs, outputs = (3600e-6 * rate * tokens for tokens in lengths)
-    tokens = TokenPrices(best / (inputs + outputs), share * best / inputs, (1.0 - share) * best / outputs, share)
-    cached = fleet.question.traffic.cached_share
-    if apis and isinstance(cached, Mapping):
-        told.append("shares cached by category are not in the API's price")
+    return TokenPrices(usd / (inputs + outputs), share * usd / inputs, (1.0 - share) * usd / outputs, share)
+
+
+def _compared(apis: Sequence[ApiPrice], fleet: Fleet, rate_per_s: float, usd: float) -> tuple[ApiComparison, ...]:
+    """The traffic at APIs beside a cost [USD/hour], the cheapest first."""
+    workload, cached = fleet.question.traffic.workload, fleet.question.traffic.cached_share
+    weight = workload.weight / workload.weight.sum()
     shares_cached = np.full(weight.size, 0.0 if isinstance(cached, Mapping) else cached)
     compared = []
     for api in apis:
         each = api.usd_per_request(workload.input_tokens, workload.output_tokens, shares_cached, weight)
-        cost = HOUR_S * rate * each
-        even = best / (HOUR_S * each) if each > 0.0 else math.inf
-        compared.append(ApiComparison(api.name, cost, cost / best, even, even / rate))
-    compared.sort(key=lambda a: a.cost_usd_per_hour)
-    energy = _energy(fleet, schedule, pue, usd_per_kwh, co2_g_per_kwh, 3600e-6 * rate * sum(lengths))
-    if energy is None:
-        unknown = ", ".join(gpu for gpu in _types(fleet) if power_curve(gpu) is None)
-        told.append(f"energy: the catalog has no power limit of {unknown}")
-    told += [note for kind in types for note in kind.notes]
-    return Costs(
-        dict(fleet.question.asked), schedule.source, schedule.hours, rate, schedule.peak_rate_per_s,
-        schedule.elasticity.startup_s, ways, tuple(c for kind in types for c in kind.commitments), tokens,
-        tuple(compared), energy, tuple(told),
-    )  # fmt: skip
+        cost = HOUR_S * rate_per_s * each
+        even = usd / (HOUR_S * each) if each > 0.0 else math.inf
+        compared.append(ApiComparison(api.name, cost, cost / usd, even, even / rate_per_s))
+    return tuple(sorted(compared, key=lambda a: a.cost_usd_per_hour))
 
 
-def with_peaks(costs: Costs, fleet: Fleet, schedule: Schedule, apis: Sequence[ApiPrice]) -> Costs:
+def _with_peaks(costs: Costs, fleet: Fleet, schedule: Schedule, apis: Sequence[ApiPrice]) -> Costs:
     """The same with what to own where the peak is rented, at the cheapest reserved price of each GPU."""
     prices = {c.gpu: c.usd_per_gpu_hour for c in sorted(costs.commitments, key=lambda c: -c.usd_per_gpu_hour)}
     peaks = peaks_of(fleet, schedule, prices, apis)

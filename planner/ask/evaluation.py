@@ -6,17 +6,30 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
+from planner.ask.asked import refuse_bought, standing_of
+from planner.ask.options import OwnOptions
 from planner.errors import InputError
+from planner.plans import Plan
 from planner.predict.methods.base import PoolModel, Prediction
 from planner.predict.methods.replayed import ReplayPool
 from planner.promise import GOODPUT, PROMISE_METRICS, Promise
+from planner.question.compiled import compile_question, population_of, rate_of
+from planner.shared.arguments import told_types
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record, json_number
 from planner.size.fleet import Fleet, Verdict
 from planner.size.pool import gpus_by_type
+from planner.size.shapes import standing_fleet
 from planner.size.sure import chance_at
+from planner.units import RATE_RULE, is_rate
+from planner.workload.given import load_workload
+from planner.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from planner.workload.given import Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +198,58 @@ class Evaluation(InNotebooks):
                 out["broken"] = "; ".join(b.label for b in v.broken) or None
                 rows.append(out)
         return rows
+
+
+@told_types
+def evaluate(
+    fleet: Plan | str | Path,
+    arrival_rate_per_s: float | Sequence[float] | None = None,
+    *,
+    workload: Workload | Frame | str | Path | None = None,
+    **changes: Unpack[OwnOptions],
+) -> Evaluation:
+    """A fixed fleet under another load: latencies, and which promises still hold.
+
+    Parameters
+    ----------
+    fleet
+        A plan, or a file that holds one.
+    arrival_rate_per_s
+        Rates to try [1/s]; default that of `workload` where it is given and states one, else the plan's own.
+    workload
+        Other traffic than the plan's.
+    **changes
+        Options to change, e.g. ``cached_share=0.6``, ``burst="poisson"``, ``ttft=1.0``.
+
+    Returns
+    -------
+    Evaluation
+
+    Examples
+    --------
+    >>> import planner as fo
+    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", pools=1)
+    >>> [row["holds"] for row in fo.evaluate(p, [50, 10_000]).to_rows()]
+    [True, False]
+    """
+    saved = standing_of(fleet)
+    question = saved.inputs(told=changes)
+    refuse_bought(changes)
+    inputs = question.override(changes) if changes else question
+    loaded = saved.traffic(inputs.cdf) if workload is None else load_workload(workload)
+    rates = [arrival_rate_per_s] if isinstance(arrival_rate_per_s, (int, float)) else arrival_rate_per_s
+    if rates is None:
+        new = workload is not None and loaded.arrivals.rate_per_s is not None
+        own = replace(inputs, rate=None) if new and "rate" not in changes else inputs
+        # how often users ask hangs on the fleet that stands
+        waits = population_of(own) is not None
+        rates = [standing_fleet(compile_question(own, loaded), saved.pools).rate if waits else rate_of(own, loaded)]
+    rates = [*map(float, rates)]
+    if not rates:
+        raise InputError("rate: give one at least, or none for the plan's own")
+    if bad := [r for r in rates if not is_rate(r)]:
+        raise InputError(f"rate: {RATE_RULE}, got {bad[0]!r}")
+    return evaluation_of(standing_fleet(compile_question(inputs, loaded, rates[0]), saved.pools), rates)
 
 
 def evaluation_of(fleet: Fleet, rates: Sequence[float]) -> Evaluation:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.size.pool import Pool, PoolSize
 from planner.size.problem import FleetProblem
 from planner.size.search import Edge, FloatArray, cheapest_within, edges_of
 from planner.size.shapes.colocated import Colocated, pool_names
@@ -105,7 +104,6 @@ class Fitting:
             if not self._suffice((i, j, k), gpus, sure=True):
                 del self._held[edge]
                 return None
-            n, rate = option.price.most_within(int(gpus)), self.problem.rate * built[0].share
-            pool = Pool(built[0], option, *built[1:], rate, PoolSize(n), option.price.bought(n), name)
-            made.append(self.problem.alike((i, j, k), pool))
+            pool = built.sized(option.price.most_within(int(gpus)))
+            made.append(self.problem.alike((i, j, k), replace(pool, name=name)))
         return Colocated(self.problem.question, made)

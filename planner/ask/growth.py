@@ -7,15 +7,24 @@ import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
+from planner.ask.hourly import Hourly
+from planner.ask.options import OwnOptions
 from planner.ask.schedule import needs_of
 from planner.errors import InputError
+from planner.plans import Plan
+from planner.shared.arguments import told_types
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool, gpus_by_type
-from planner.units import DAY_S
+from planner.units import DAY_S, parse_duration, parse_fraction
+from planner.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from planner.workload.given import Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,32 +107,45 @@ class Growth(InNotebooks):
         return [month.to_row() for month in self.months]
 
 
-def growth_of(
-    fleet: Fleet,
-    standing: Sequence[int] | None,
-    rate_per_s: float,
-    monthly_growth: float,
-    lead_time_s: float,
-    months: int,
-    start: datetime.date,
+@told_types
+def growth(
+    fleet: Plan | Workload | str | Path | None = None,
+    monthly_growth: float | str = 0.0,
+    *,
+    lead_time: float | str = "90d",
+    months: int = 12,
+    start: str | None = None,
+    hours: str | Path | None = None,
+    workload: Workload | Frame | str | Path | None = None,
+    scenario: str | None = None,
     progress: Callable[[int, int], None] | None = None,
+    **options: Unpack[OwnOptions],
 ) -> Growth:
-    """The same pools with the replicas that each month's traffic takes; replicas are never given back.
+    """GPUs to have in every month of growing traffic, and by when to order them.
 
     Parameters
     ----------
     fleet
-        Its pools and engines.
-    standing
-        Replicas of every pool, spares included, that are there already; ``None`` = those of today's rate.
-    rate_per_s
-        Rate today, of the busiest hour [1/s].
-    monthly_growth, lead_time_s, months
-        Growth a month [1]; from ordering to serving [s]; how many months.
+        A plan or a plan file, whose fleet stands; a configuration file or ``None``: it is planned for today's rate.
+    monthly_growth
+        Growth of the traffic from one month to the next: 0.08 or ``"8%"``.
+    lead_time
+        From ordering a GPU until it serves [s].
+    months
+        How many.
     start
-        Today.
+        The day the plan begins, ISO 8601; default today.
+    hours, workload, scenario
+        As for :func:`schedule`; without `hours` the rate is the one that a plan is sized for.
     progress
         Told (done, all) after every month.
+    **options
+        Options of :func:`plan`.
+
+    Returns
+    -------
+    Growth
+        The same pools with the replicas that each month's traffic takes; replicas are never given back.
 
     Raises
     ------
@@ -131,40 +153,54 @@ def growth_of(
         No growth, or no months.
     InfeasibleError
         Some month's traffic keeps the promises with no number of replicas.
+
+    Examples
+    --------
+    >>> import planner as fo
+    >>> p = fo.plan("azure", slo=2.0, rate=100, method="occupancy", burst="poisson", pools=1)
+    >>> g = fo.growth(p, "10%", lead_time="60d", months=3, start="2027-01-01")
+    >>> [(m.starts, m.order_by) for m in g.months][1]
+    ('2027-02-01', '2026-12-03')
     """
-    if not monthly_growth > 0.0:
-        raise InputError(f"monthly_growth: must be positive, got {monthly_growth:.10g}", "Write it as 8% or 0.08.")
+    try:
+        today = datetime.date.today() if start is None else datetime.date.fromisoformat(start)
+    except ValueError:
+        raise InputError(f"start: {start!r} is not a day", "Write it as 2027-01-31.") from None
+    share, lead_s = parse_fraction(monthly_growth, "monthly_growth"), parse_duration(lead_time, "lead_time")
+    hourly = Hourly(fleet, workload, scenario, options, hours, None if hours is None else ())
+    built, rate = hourly.fleet(hourly.peak), hourly.peak
+    if not share > 0.0:
+        raise InputError(f"monthly_growth: must be positive, got {share:.10g}", "Write it as 8% or 0.08.")
     if not 1 <= months <= MOST_MONTHS:
         raise InputError(f"months: must lie between 1 and {MOST_MONTHS}, got {months}")
-    if lead_time_s < 0.0:
-        raise InputError(f"lead_time: must not be negative, got {lead_time_s:.10g} s")
+    if lead_s < 0.0:
+        raise InputError(f"lead_time: must not be negative, got {lead_s:.10g} s")
     tell = progress or (lambda done, total: None)
-    held = [*standing] if standing is not None else _bought(fleet, needs_of(fleet, [rate_per_s])[rate_per_s])
-    gpus = now = gpus_by_type(_with(fleet, held))
+    held = [pool.replicas for pool in sorted(hourly.standing, key=lambda p: p.low_tokens)] or _bought(built, rate)
+    gpus = now = gpus_by_type(_with(built, held))
     rows = []
     for k in range(months):
-        rate = rate_per_s * (1.0 + monthly_growth) ** (k + 1)
-        needed = _bought(fleet, needs_of(fleet, [rate])[rate])
-        before, held = gpus, [max(a, b) for a, b in zip(held, needed, strict=True)]
-        pools = _with(fleet, held)
+        grown = rate * (1.0 + share) ** (k + 1)
+        before, held = gpus, [max(a, b) for a, b in zip(held, _bought(built, grown), strict=True)]
+        pools = _with(built, held)
         gpus = gpus_by_type(pools)
-        first = _months_after(start, k)
+        first = _months_after(today, k)
         new = {gpu: n - before.get(gpu, 0) for gpu, n in gpus.items() if n > before.get(gpu, 0)}
-        order = first - datetime.timedelta(days=math.ceil(lead_time_s / DAY_S))
+        order = first - datetime.timedelta(days=math.ceil(lead_s / DAY_S))
         cost = math.fsum(pool.cost_usd_per_hour for pool in pools)
         by = order.isoformat() if new else None
-        rows.append(Month(first.isoformat(), rate, gpus, tuple(held), new, by, bool(new) and order < start, cost))
+        rows.append(Month(first.isoformat(), grown, gpus, tuple(held), new, by, bool(new) and order < today, cost))
         tell(k + 1, months)
-    asked = dict(fleet.question.asked)
-    return Growth(asked, monthly_growth, lead_time_s, now, rate_per_s, tuple(rows))
+    return Growth(dict(built.question.asked), share, lead_s, now, rate, tuple(rows))
 
 
 MOST_MONTHS = 120
 """Ten years: no rate of growth lasts longer."""
 
 
-def _bought(fleet: Fleet, needed: Sequence[int]) -> list[int]:
-    """Replicas bought for those that must serve."""
+def _bought(fleet: Fleet, rate_per_s: float) -> list[int]:
+    """Replicas bought for those that must serve at a rate [1/s]."""
+    needed = needs_of(fleet, [rate_per_s])[rate_per_s]
     return [pool.option.price.bought(n) for pool, n in zip(fleet.pools, needed, strict=True)]
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
 
-from planner.ask.costs import Costs
-from planner.ask.evaluation import Evaluation
-from planner.ask.schedule import Schedule
+from planner.ask.asked import saved_of
+from planner.ask.choices import answers, choices_after, cost_with
+from planner.ask.costs import Costs, cost
+from planner.ask.evaluation import Evaluation, evaluation_of
+from planner.ask.schedule import Schedule, schedule
+from planner.ask.what_if import what_if
+from planner.errors import InfeasibleError, InputError
 from planner.plans import Plan
+from planner.question.compiled import compile_question, rate_of_hours
+from planner.question.files import engines_of, question_of, recorded_plan
 from planner.question.options import PlanInputs
+from planner.shared.arguments import told_types
+from planner.shared.kept import keeping
+from planner.size.shapes import standing_fleet
 
 RATES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0)
 """Rates at which the fleet is shown, relative to the plan's [1]."""
@@ -93,6 +104,83 @@ class Overview:
     costs: Costs
     command: str
     cuts: tuple[Cut, ...] = ()
+
+
+@told_types
+@keeping()
+def overview(
+    fleet: Plan | str | Path, *, choices: bool = True, progress: Callable[[int, int], None] | None = None
+) -> Overview:
+    """A plan with what surrounds it: other choices, the fleet at other rates, what each doubt is worth, its day.
+
+    Parameters
+    ----------
+    fleet
+        A plan, or a plan or configuration file.
+    choices
+        Whether what other choices would cost is shown.
+    progress
+        Told (done, all) after every choice.
+
+    Returns
+    -------
+    Overview
+        What ``fleetopt report`` makes a page of.
+    """
+    saved = saved_of(fleet)
+    inputs = saved.inputs()
+    traffic = saved.traffic(inputs.cdf)
+    kept = fleet if isinstance(fleet, Plan) else recorded_plan(fleet, inputs.promises)
+    found = kept or _planned(fleet, inputs.method)
+    standing = standing_fleet(compile_question(inputs, traffic), question_of(found).pools)
+    rates = rates_of(found, standing.capacity_per_s)
+    arrivals = standing.question.traffic.arrivals
+    bursts = arrivals is not None and bool(arrivals.dispersion)
+    doubts, cuts = doubts_of(found, inputs, bursts), cuts_of(found, inputs)
+    otherwise = [changes for _, *ways in doubts for changes in ways]
+    otherwise += [{"boundaries": [b], "gammas": [g]} for b, g in cuts]
+    # the same engines, and boundaries where these are not the question
+    alike, own = replace(inputs, tp=None), engines_of(question_of(found).pools)
+    tasks: list[Callable[[], Any]] = [
+        partial(evaluation_of, standing, rates[::2]),
+        partial(evaluation_of, standing, rates[1::2]),
+        partial(cost, found),
+        partial(_day_of, found, rate_of_hours(inputs, traffic)),
+        *(partial(cost_with, {**own, **changes}, alike, traffic) for changes in otherwise if changes is not None),
+    ]
+    if choices and found.choices is None:
+        known, table = choices_after(tasks, found, inputs, traffic, progress)
+        found = replace(found, choices=table)
+    else:
+        known = answers(tasks, progress)
+    even, odd, paid, day, *others = known
+    costs = iter(others)
+    priced = [None if changes is None else next(costs) for changes in otherwise]
+    return Overview(
+        found,
+        even.beside(odd),
+        sensitivities(found, doubts, priced[: 2 * len(doubts)]),
+        day,
+        paid,
+        f"fleetopt report {fleet if not isinstance(fleet, Plan) else 'plan.yaml'}",
+        tuple(Cut(b, g, price) for (b, g), price in zip(cuts, priced[2 * len(doubts) :], strict=True)),
+    )
+
+
+def _day_of(fleet: Plan, rate_is: Literal["mean", "peak"]) -> Schedule | None:
+    """Its day; ``None`` where the traffic has no times, or fewer than a day's."""
+    try:
+        return schedule(fleet, rate_is=rate_is)
+    except (InputError, InfeasibleError):
+        return None
+
+
+def _planned(fleet: Plan | str | Path, method: str) -> Plan:
+    """The plan of a file."""
+    point = what_if(fleet, method=method).points[0]
+    if point.plan is None:
+        raise InfeasibleError(point.error or "no fleet")
+    return point.plan
 
 
 def rates_of(plan: Plan, capacity_per_s: float) -> list[float]:

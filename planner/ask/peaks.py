@@ -12,7 +12,8 @@ import numpy as np
 
 from planner.ask.capacity import COARSE, largest, pool_keeps
 from planner.ask.evaluation import latencies, refuse_linked, replayed
-from planner.ask.schedule import Elasticity, Schedule, ScheduledPool, scheduled_pool
+from planner.ask.hourly import Elasticity
+from planner.ask.schedule import Schedule, ScheduledPool, scheduled_pool
 from planner.catalog.price_files import ApiPrice
 from planner.predict.methods.base import Prediction
 from planner.predict.records import Floats
@@ -177,7 +178,7 @@ class _Owned:
             within, above = self.rates[self.serving <= replicas], self.rates[self.serving > replicas]
             low, high = float(within.max(initial=0.0)), float(above.min(initial=math.inf))
             start = math.sqrt(low * high) if 0.0 < low <= high < math.inf else low or high / 2.0
-            standing = replace(self.pool, size=replace(self.pool.size, replicas=replicas))
+            standing = replace(self.pool, replicas=replicas)
             keeps = partial(pool_keeps, standing, promises=self.fleet.promises, slow=self.slow)
             self._carried[replicas] = largest(keeps, start, low, high, precision=COARSE)[0] if replicas else 0.0
         return self._carried[replicas]

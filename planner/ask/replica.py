@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,12 @@ from planner.shared.record import taken
 from planner.shared.remarks import said
 from planner.size.fleet import Fleet
 from planner.size.grid import engine_choices
+from planner.workload.given import load_workload
 from planner.workload.pools import FleetMoments, Lengths, PoolLaw, State
 from planner.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from planner.workload.given import Frame
 
 FloatArray = NDArray[np.float64]
 
@@ -155,13 +160,13 @@ class SchedulerReplica(Working):
         return tuple(lines)
 
 
-def scheduler_replica(workload: Workload, options: Mapping[str, Any]) -> SchedulerReplica:
+def scheduler_replica(given: Workload | Frame | str | Path | None, options: Mapping[str, Any]) -> SchedulerReplica:
     """Resolve the options of a scheduler command, under the names they have in a plan.
 
     Parameters
     ----------
-    workload
-        The traffic.
+    given
+        The traffic; default ``azure``.
     options
         Any of ``gpu``, ``model``, ``tp``, ``profile``, ``rate``, ``token_budget``, ``max_num_seqs``; ``None`` = default.
 
@@ -172,9 +177,10 @@ def scheduler_replica(workload: Workload, options: Mapping[str, Any]) -> Schedul
     InfeasibleError
         Not one request fits into the memory of a replica.
     """
-    given = {k: v for k, v in options.items() if v is not None}
+    workload = load_workload("azure" if given is None else given)
+    stated = {k: v for k, v in options.items() if v is not None}
     # one kind of replica: what is not given is as the engine starts by itself
-    inputs = PlanInputs.from_dict({"token_budget": USUAL_TOKEN_BUDGET, **given, "ttft": _NO_PROMISE})
+    inputs = PlanInputs.from_dict({"token_budget": USUAL_TOKEN_BUDGET, **stated, "ttft": _NO_PROMISE})
     if len(inputs.gpu) > 1:
         raise InputError(
             f"gpu: {', '.join(inputs.gpu)}: this command looks at one kind of replica", "Ask once per GPU type."

@@ -5,60 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from planner.ask.dwell import cheapest_holding, paid_replicas
-from planner.errors import InfeasibleError, refuse
+from planner.ask.hourly import Elasticity, Hourly
+from planner.ask.options import PlanOptions
+from planner.errors import InfeasibleError
+from planner.plans import Plan
+from planner.promise import Slo
+from planner.shared.arguments import spelled_out, told_types
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool, Shortfall
-from planner.units import HOUR_S, LEAST_RATE, format_count, format_duration, format_percent
+from planner.units import (
+    HOUR_S,
+    LEAST_RATE,
+    format_count,
+    format_duration,
+    format_percent,
+    parse_duration,
+    parse_fraction,
+)
 from planner.workload.hours import HOURS_PER_DAY, HourlyRates
+from planner.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from planner.workload.given import Frame
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-
-
-@dataclass(frozen=True, slots=True)
-class Elasticity:
-    """How replicas come and go.
-
-    Parameters
-    ----------
-    startup_s
-        From starting a replica until it serves [s]; it is paid for from the start.
-    dwell_s
-        A pool keeps its number of replicas at least this long, in whole hours [s].
-    buffer
-        Added to the traffic of every hour, e.g. 0.1 [1].
-    rate_is
-        ``mean``: the rate is the mean over the hours; ``peak``: that of the busiest hour.
-    """
-
-    startup_s: float = 240.0
-    dwell_s: float = 0.0
-    buffer: float = 0.0
-    rate_is: str = "mean"
-
-    def __post_init__(self) -> None:
-        problems = [
-            f"{name}: must not be negative or infinite, got {getattr(self, name)!r}"
-            for name in ("startup_s", "dwell_s", "buffer")
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0.0)
-        ]
-        if self.rate_is not in ("mean", "peak"):
-            problems.append(f"rate_is: {self.rate_is!r} is none of mean, peak")
-        refuse(problems)
-
-    @property
-    def startup_hours(self) -> float:
-        """Start-up time [h]."""
-        return self.startup_s / HOUR_S
-
-    @property
-    def dwell_hours(self) -> int:
-        """Whole hours a count is kept [h]."""
-        return max(1, math.ceil(self.dwell_s / HOUR_S - 1e-9))
 
 
 def needs_of(fleet: Fleet, fleet_rates_per_s: Sequence[float]) -> dict[float, list[int]]:
@@ -341,6 +317,60 @@ class Schedule(InNotebooks):
             for h, rate in enumerate(self.rates_per_s)
             for p in self.pools
         ]
+
+
+@spelled_out
+@told_types
+def schedule(
+    fleet: Plan | Workload | str | Path | None = None,
+    *,
+    hours: str | Path | None = None,
+    startup: float | str = "4min",
+    dwell: float | str = 0.0,
+    buffer: float | str = 0.0,
+    workload: Workload | Frame | str | Path | None = None,
+    slo: Slo | float | str | Sequence[float | str] | None = None,
+    scenario: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Unpack[PlanOptions],
+) -> Schedule:
+    """Replicas per hour and pool over a day or a week, and what scaling saves.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file: its pools, boundaries and engines, scaled by the hour. A configuration file or ``None``:
+        the pools are planned for the busiest hour first.
+    hours
+        File with 24 or 168 rates, or a shipped service; default the workload's own hours.
+    startup
+        From starting a replica until it serves [s]; it is started, and paid, that much ahead.
+    dwell
+        Least time a pool keeps its number of replicas, in whole hours [s].
+    buffer
+        Added to every hour's traffic, e.g. 0.1 or ``"10%"``: the older name of `headroom`.
+    workload
+        The traffic, when it is not the plan's.
+    slo, scenario
+        As for :func:`plan`, as are all other options.
+    progress
+        Told (done, all) after every pool.
+
+    Returns
+    -------
+    Schedule
+
+    Examples
+    --------
+    >>> import planner as fo
+    >>> asked = {"slo": 2.0, "rate": 100, "method": "occupancy", "burst": "poisson"}
+    >>> s = fo.schedule(workload="azure", hours="servegen-m-small", **asked)
+    >>> s.perfect_cost_usd <= s.cost_usd <= s.static_cost_usd
+    True
+    """
+    times = parse_duration(startup, "startup"), parse_duration(dwell, "dwell"), parse_fraction(buffer, "buffer")
+    hourly = Hourly(fleet, workload, scenario, {**options, "slo": slo}, hours, times)
+    return make_schedule(hourly.fleet(hourly.peak), hourly.rates, hourly.rate, hourly.elasticity, progress)
 
 
 def make_schedule(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.ask.replica import PooledReplica, capacity
+from planner.ask.replica import PooledReplica, capacity, pooled_replicas
 from planner.errors import InfeasibleError, InputError
 from planner.papers.policy import Situation, find_policy
 from planner.papers.run import Run, as_requests, run_policy
@@ -18,8 +18,12 @@ from planner.papers.traffic import sample_rows, whole_tokens
 from planner.plans import LatencyValue, Plan, PoolPlan
 from planner.predict.engine import Canonical, Request
 from planner.promise import GOODPUT, MEAN, Promise
+from planner.question.compiled import compile_question
+from planner.question.files import question_of
 from planner.question.options import PlanInputs
 from planner.shared.remarks import Remark
+from planner.size.shapes import find_shape, standing_fleet
+from planner.workload.workload import Workload
 
 REQUESTS, FEWEST, TOKENS, RUNS = 2500, 600, 500_000, 3
 """Requests of a run at most and at least, output tokens between them, and runs: the interval of a P99 rests on the runs."""
@@ -46,17 +50,15 @@ class _Trial:
 def with_scheduler(
     plan: Plan,
     inputs: PlanInputs,
-    pools: Sequence[PooledReplica],
+    workload: Workload,
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
     """The plan with its pools run by another scheduler.
 
     Parameters
     ----------
-    plan, inputs
-        The plan for the engine's own scheduler, and the question; ``scheduler`` says which other.
-    pools
-        Its pools.
+    plan, inputs, workload
+        The plan for the engine's own scheduler, the question, whose ``scheduler`` says which other, and the traffic.
     progress
         Called with (pools done, all pools).
 
@@ -69,10 +71,23 @@ def with_scheduler(
 
     Raises
     ------
+    InputError
+        The question has what the theory of the scheduler and the simulator know nothing of.
     InfeasibleError
         No number of replicas keeps the promises under this scheduler.
     """
     name = inputs.scheduler
+    fleet = standing_fleet(compile_question(inputs, workload), question_of(plan).pools)
+    others = {
+        "prefill and decode on pools of their own (--shape)": find_shape(plan.shape).divides_roles,
+        "sessions and prefix caches (--cached-share 0, --set prefix_cache=off)": any(
+            p.law.cached_share.any() for p in fleet.pools
+        ),
+        "speculation (--speculate)": inputs.speculate is not None,
+    }
+    if without := [other for other, asked in others.items() if asked]:
+        raise InputError(f"scheduler: the theory of {name} knows nothing of {without[0]}", "Leave one of them out.")
+    pools = pooled_replicas(fleet)
     if any(p.kind == GOODPUT for p in inputs.promises):
         raise InputError(
             f"scheduler: {name} is sized for single promises, not for goodput", "Promise TTFT, TPOT or E2E."

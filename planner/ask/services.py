@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from pathlib import Path
+from typing import ClassVar, Unpack
 
 import numpy as np
 
+from planner.ask.options import OwnOptions
 from planner.ask.split import Need, bought, counted, split
 from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError, refuse
@@ -16,7 +18,9 @@ from planner.plans import HOURS_PER_YEAR, Plan
 from planner.question.compiled import compile_question, population_of, rate_of_hours, stated_rate
 from planner.question.files import Question, question_of, saved_pools
 from planner.question.options import PlanInputs
-from planner.question.services import ServiceAsked, ServicesAsked
+from planner.question.services import ServiceAsked, ServicesAsked, read_services
+from planner.shared.arguments import told_types
+from planner.shared.kept import keeping
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.assemble import make_plan
@@ -303,21 +307,34 @@ def _serving(plan: Plan, inputs: PlanInputs, workload: Workload, rates: HourlyRa
     return [np.array([min(n, -(-about[rate][k] * n // top[k])) for rate in rates.relative]) for k, n in enumerate(peak)]
 
 
-def plan_services_of(file: ServicesAsked, progress: Callable[[int, int], None] | None = None) -> ServicesPlan:
-    """Plan the services of a file together.
+@told_types
+@keeping()
+def plan_services(
+    config: str | Path, *, progress: Callable[[int, int], None] | None = None, **options: Unpack[OwnOptions]
+) -> ServicesPlan:
+    """Several services planned together over one stock of GPUs or one budget: what to buy, and what each costs.
 
     Parameters
     ----------
-    file
-        The services and what they share.
+    config
+        A file with ``services:`` (name -> model, traffic, promises, ``priority``, ``hours``, any other option of a plan); beside
+        it ``inventory``, ``price``, ``budget`` [USD/hour] and options of all of them.
     progress
         Told (done, all) after every search.
+    **options
+        Options that override the file's for every service.
+
+    Returns
+    -------
+    ServicesPlan
+        Where stock or budget do not suffice, services are served by priority, the lowest number first.
 
     Raises
     ------
     InputError
-        Something in a service cannot be; all problems at once.
+        Something in the file cannot be; all problems at once.
     """
+    file = read_services(config, options)
     tell = progress or (lambda done, total: None)
     services = _each(file, [*file.services], lambda asked: _Service(asked, file))
     for k, service in enumerate(services):

@@ -10,18 +10,22 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.ask import verify
+from planner.ask.asked import standing
 from planner.errors import InputError
 from planner.machine.iteration import IterationModel
 from planner.papers.measure import SimulationResult
-from planner.papers.pool import Transfer, simulate
+from planner.papers.pool import Transfer
+from planner.papers.pool import simulate as simulate_pool
 from planner.papers.presets import PoolEngines
 from planner.papers.traffic import MOST_RUNS, SampledTraffic, Sent, Traffic, seeds_of
+from planner.plans import Plan
 from planner.predict.calls import session_calls
 from planner.predict.methods import find_method
 from planner.predict.methods.occupancy import iteration_times
@@ -30,16 +34,21 @@ from planner.predict.methods.sessions import SessionPool
 from planner.predict.traffic import PoolTraffic
 from planner.promise import GOODPUT
 from planner.question.options import GROWTH
+from planner.shared.arguments import told_types
 from planner.shared.record import Record
 from planner.size.alone import sessions_of
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool, traffic_of
 from planner.size.shapes.disaggregated import Disaggregated
 from planner.units import RATE_RULE, is_rate
+from planner.workload.given import load_workload
 from planner.workload.pools import DECODE, FEWEST_REQUESTS, KV, PoolLaw
 from planner.workload.sending import Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from planner.workload.given import Frame
 
 ERROR = 0.02
 """Relative standard error of the offered rate that the length of a run with measured bursts is to leave [1]."""
@@ -141,20 +150,16 @@ class FleetSource:
 
     Parameters
     ----------
-    fleet, workload
-        The fleet and its traffic.
-    rate_per_s
-        Rate of the fleet [1/s].
+    fleet
+        The fleet.
     load
         What it is sent.
     requests, most
         Requests of a run that are drawn, and of one that is all there is.
     """
 
-    def __init__(
-        self, fleet: Fleet, workload: Workload, rate_per_s: float, load: Load, requests: int, most: int
-    ) -> None:
-        self.fleet, self.rate_per_s, self.load, self.requests, self.most = fleet, rate_per_s, load, requests, most
+    def __init__(self, fleet: Fleet, load: Load, requests: int, most: int) -> None:
+        self.fleet, self.load, self.requests, self.most = fleet, load, requests, most
         asked = fleet.question.traffic
         bursts = asked.bursts if load.arrivals is None and load.trace is None else load.arrivals in (None, "auto")
         sending = load.beside(asked.sending)
@@ -162,8 +167,7 @@ class FleetSource:
             sending = replace(sending, drawn=not bursts or sending.paced is not None)
         self.traffic = replace(
             asked,
-            workload=_other_deal(load.trace or workload),
-            rate_per_s=rate_per_s,
+            workload=_other_deal(load.trace or asked.workload),
             bursts=bursts and sending.paced is None,
             growth=load.growth or asked.growth,
             sending=sending,
@@ -199,7 +203,7 @@ class FleetSource:
             Whether a part of the replicas may stand for all.
         """
         law = self.laws[k]
-        rate = self.rate_per_s * law.share
+        rate = self.fleet.rate * law.share
         if self.load.arrivals == "dispersion":
             return self._dispersed(law, rate)
         traffic = traffic_of(self.traffic, law)
@@ -241,12 +245,12 @@ class FleetSource:
             raise InputError("in_flight, surge: not together with sessions")
         else:
             # a session is followed from call to call, whenever the trace had them
-            traffic = session_traffic(sessions, self.rate_per_s * share, self.requests)
+            traffic = session_traffic(sessions, self.fleet.rate * share, self.requests)
         # what clients of that part of the traffic do, where they do anything but wait
         rules = fleet.question.clients
         waits = not rules.stated and math.isinf(sending.in_flight)
         clients = None if waits else replace(rules, in_flight=max(sending.in_flight * share, 1.0))
-        found = simulate(
+        found = simulate_pool(
             traffic,
             engines,
             behind,
@@ -356,7 +360,7 @@ def pool_engines(fleet: Fleet, pool: Pool, preset: str | None = None) -> PoolEng
             iteration = tuple(iteration_times(law, option.profile.iteration, slots, question.inputs.chunk).tolist())
         chunk = question.inputs.chunk
     return PoolEngines(
-        pool.size.replicas * option.copies,
+        pool.replicas * option.copies,
         iteration,
         slots,
         chunk,
@@ -378,7 +382,7 @@ def pair_engines(fleet: Disaggregated) -> tuple[PoolEngines, PoolEngines]:
     overhead, routing = pools[0].option.profile.api_overhead_s, fleet.question.routing.name
     first, second = (
         PoolEngines(
-            pool.size.replicas * pool.option.copies,
+            pool.replicas * pool.option.copies,
             pool.option.profile.iteration,
             pool.setup.slots,
             kv_tokens=float(pool.setup.kv_tokens),
@@ -392,77 +396,98 @@ def pair_engines(fleet: Disaggregated) -> tuple[PoolEngines, PoolEngines]:
     return first, second
 
 
-def verify_fleet(
-    fleet: Fleet,
-    workload: Workload,
-    arrival_rate_per_s: float,
+@told_types
+def simulate(
+    fleet: Plan | str | Path,
     *,
-    preset: str | None = None,
+    workload: Workload | Frame | str | Path | None = None,
+    rate: float | None = None,
     requests: int = 50_000,
-    seeds: int | Sequence[int] = verify.RUNS,
-    max_requests: int = verify.MAX_REQUESTS,
-    load: Load | None = None,
-    program: str = "kernel",
+    seeds: int | Sequence[int] = 6,
+    max_requests: int | None = None,
+    preset: str | None = None,
+    arrivals: str | None = None,
+    replay: Workload | str | Path | None = None,
+    growth: Literal["users", "use"] | None = None,
+    surge: str | None = None,
+    in_flight: int | None = None,
+    verify_with: str = "kernel",
     progress: Callable[[str, float], None] | None = None,
 ) -> Verification:
-    """Simulate every pool of a fleet and judge every promise.
+    """Simulate a fleet and judge every promise: holds, fails, or cannot tell.
 
     Parameters
     ----------
-    fleet, workload
-        The fleet and its traffic.
-    arrival_rate_per_s
-        Rate of the fleet [1/s].
-    preset
-        Engine rules; default those of the plan's method.
+    fleet
+        A plan, or a file that holds one.
+    workload, rate
+        Other traffic, another rate [1/s].
     requests, seeds, max_requests
-        Requests of a run that are drawn; runs per pool, or their seeds; and requests of a pool at most: a trace is sent whole up
-        to as many, and more runs are drawn up to as many while a verdict is open.
-    load
-        What the fleet is sent; default what the plan assumed.
-    program
-        One of :data:`planner.papers.pool.PROGRAMS`; Python replays some :data:`BY_PYTHON` requests, no more.
+        Requests of a run that are drawn; runs per pool, each another draw of the traffic; requests of a pool at most: of a trace
+        in each run, of those drawn in all, of which there are more runs while a verdict is open. Default 4 million.
+    preset
+        Engine rules: ``mixed``, ``paged``, ``slots`` or ``policies``; default those of the plan's method.
+    arrivals
+        ``auto`` (the workload's own requests where it knows them one by one, else drawn at random), ``dispersion`` (drawn with
+        the bursts it measured), ``poisson``, or ``paced:N`` (N clients at constant gaps); default as the plan assumed.
+    replay
+        A trace that is replayed instead, its time stamps with their lengths.
+    growth
+        A trace reaches more than its own rate by more users (copies of it, shifted in time) or by more use of the same users
+        (the same requests, faster); default as the plan.
+    surge
+        Flash crowds, whose requests alone are measured: ``3x/60s``, or ``3x/60s/30s`` with a ramp of 30 s.
+    in_flight
+        Requests of all clients under way at most (closed loop).
+    verify_with
+        ``kernel``, or ``python``, its reference: some 20,000 requests in two runs.
     progress
-        Called with (pool name, share of its runs).
+        Told (pool, share of its current run done).
 
     Returns
     -------
     Verification
+
+    Raises
+    ------
+    InputError
+        Traffic, an engine's rules or a number of requests that cannot be.
     """
-    question, load = fleet.question, load or Load()
-    if not is_rate(arrival_rate_per_s):
-        raise InputError(f"rate: {RATE_RULE}, got {arrival_rate_per_s!r}")
-    if min(requests, max_requests) < 1:
-        raise InputError(f"requests: at least 1, got {min(requests, max_requests)}")
+    crowd, trace = None if surge is None else Surge.parse(surge), None if replay is None else load_workload(replay)
+    load = Load(arrivals, trace, growth, crowd, in_flight or math.inf)
+    built = standing(fleet, workload, rate)
+    most = max_requests or verify.MAX_REQUESTS
+    if not is_rate(built.rate):
+        raise InputError(f"rate: {RATE_RULE}, got {built.rate!r}")
+    if min(requests, most) < 1:
+        raise InputError(f"requests: at least 1, got {min(requests, most)}")
     warnings: list[str] = []
-    if find_method(question.method).free_prefill and preset is None:
+    if find_method(built.question.method).free_prefill and preset is None:
         warnings.append(
             "simulated as the mgc method pictures the engine, with prefill at no cost in tokens; --preset mixed is a real one"
         )
     numbers = seeds_of(seeds)
-    if program == "python" or preset == "policies":
+    if verify_with == "python" or preset == "policies":
         numbers = numbers[:RUNS_BY_PYTHON]
-        max_requests = min(max_requests, BY_PYTHON // len(numbers))
-    requests = min(requests, max_requests)
-    source = FleetSource(fleet, workload, arrival_rate_per_s, load, requests, max_requests)
-    runs = partial(source.simulated, preset, program, progress)
-    asked = _asked(fleet, arrival_rate_per_s)
+        most = min(most, BY_PYTHON // len(numbers))
+    requests = min(requests, most)
+    source = FleetSource(built, load, requests, most)
+    asked = _asked(built)
     # both pools of a pair together
-    groups = [asked] if isinstance(fleet, Disaggregated) else [[pool] for pool in asked]
+    groups = [asked] if isinstance(built, Disaggregated) else [[pool] for pool in asked]
     checks: list[verify.Check] = []
     results: dict[str, SimulationResult] = {}
     for k, pools in enumerate(groups):
-        found, verdicts = verify.verify_pools(
-            pools, partial(runs, k), numbers, min(max_requests // requests, MOST_RUNS)
-        )
+        runs = partial(source.simulated, preset, verify_with, progress, k)
+        found, verdicts = verify.verify_pools(pools, runs, numbers, min(most // requests, MOST_RUNS))
         checks += verdicts
         results |= {pool.name: result for pool, result in zip(pools, found, strict=True)}
     for name, result in results.items():
         warnings += [f"pool {name}: {w}" for w in result.warnings]
-    return Verification((*checks, *_fleet_wide(fleet, results)), results, arrival_rate_per_s, tuple(warnings))
+    return Verification((*checks, *_fleet_wide(built, results)), results, built.rate, tuple(warnings))
 
 
-def _asked(fleet: Fleet, rate_per_s: float) -> list[verify.Asked]:
+def _asked(fleet: Fleet) -> list[verify.Asked]:
     """The promises of every pool beside what the closed form predicts of it."""
     return [
         verify.Asked(
@@ -475,7 +500,7 @@ def _asked(fleet: Fleet, rate_per_s: float) -> list[verify.Asked]:
                 for p in fleet.question.promises.latency
             },
         )
-        for k, (pool, found) in enumerate(zip(fleet.pools, fleet.at(rate_per_s), strict=True))
+        for k, (pool, found) in enumerate(zip(fleet.pools, fleet.at(fleet.rate), strict=True))
     ]
 
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 
-from planner.ask.replica import UTILIZATION, SchedulerReplica
+from planner.ask.options import ReplicaOptions
+from planner.ask.replica import UTILIZATION, SchedulerReplica, scheduler_replica
 from planner.errors import InputError, refuse_below_1
 from planner.predict.bounds import MaxThroughput, max_throughput, mean_running
+from planner.shared.arguments import spelled_out, told_types
 from planner.shared.record import Record
 from planner.shared.remarks import said
+from planner.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from planner.workload.given import Frame
 
 _CHUNKS = (128, 256, 512, 1024, 2048, 4096, 8192)
 ENGINE_ERROR = 0.01
@@ -105,18 +112,31 @@ class Stability(Record):
         return [b.to_dict() for b in self.bounds]
 
 
-def stability(replica: SchedulerReplica, replicas: int | None = None, burst: float = 2.0) -> Stability:
-    """What the fleet sustains, which bound says so, and what a burst does to it.
+@spelled_out
+@told_types
+def stability(
+    workload: Workload | Frame | str | Path | None = None,
+    *,
+    replicas: int | None = None,
+    burst: float = 2.0,
+    **options: Unpack[ReplicaOptions],
+) -> Stability:
+    """What a replica and a fleet sustain: which bound says so, slack, time to overload.
 
     Parameters
     ----------
-    replica
-        Engine and traffic.
+    workload, rate, gpu, model, tp, profile, token_budget, max_num_seqs
+        As for :func:`plan`; one kind of replica.
     replicas
-        Replicas [1]; ``None`` = enough for a load of 0.85.
+        Replicas of the fleet; default enough for a load of 0.85.
     burst
-        Factor on the arrival rate [1], >= 1.
+        Burst asked about, as a factor on the rate.
+
+    Returns
+    -------
+    Stability
     """
+    replica = scheduler_replica(workload, options)
     if not (math.isfinite(burst) and burst >= 1.0):
         raise InputError(f"burst: must be a factor of at least 1, got {burst!r}")
     refuse_below_1({"replicas": replicas})

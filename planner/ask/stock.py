@@ -32,7 +32,7 @@ from planner.size.assemble import fleet_of
 from planner.size.fleet import Fleet
 from planner.size.grid import engine_choices
 from planner.size.margin import Margin
-from planner.size.pool import Pool, PoolSize, gpus_by_type, replica_for, when_idle
+from planner.size.pool import Pool, gpus_by_type, pool_for, when_idle
 from planner.size.problem import KEPT_BACK, FleetProblem, held_to
 from planner.size.shapes import find_shape, shape_names
 from planner.size.shapes.colocated import Colocated
@@ -140,7 +140,7 @@ class Stock:
     @property
     def by_share(self) -> bool:
         """Whether traffic may be cut by share: every pool keeps its own promises, and no request hangs on another."""
-        shape = self.question.search.shape
+        shape = self.question.shape
         mixes = shape in shape_names() and not find_shape(shape).divides_roles
         return mixes and self.question.traffic.sessions is None and not self.question.promises.of_fleet
 
@@ -157,9 +157,8 @@ class Stock:
 
     def pool(self, option: EngineOption, law: PoolLaw, high: float, replicas: int, name: str = "all") -> Pool | None:
         """A pool of which so many replicas serve; ``None`` where none fits."""
-        made = replica_for(self.question, option, law, option.max_model_len if high >= self.moments.top else high)
-        bought = option.price.bought(replicas)
-        return None if made is None else Pool(law, option, *made, 1.0, PoolSize(replicas), bought, name)
+        made = pool_for(self.question, option, law, option.max_model_len if high >= self.moments.top else high)
+        return None if made is None else replace(made.sized(replicas), name=name)
 
     def _margin(self, option: EngineOption, types: int) -> Margin:
         """How sure an engine has to be in a fleet of so many types."""
@@ -204,7 +203,7 @@ class Stock:
             start = more or most * (LOAD if other or near is None else near.load)
             rate, _ = largest(keeps, start, precision=NEARLY)
             if rate > 0.0:
-                best = Cell(k, pool.size.replicas, rate / pool.size.replicas, rate / most)
+                best = Cell(k, pool.replicas, rate / pool.replicas, rate / most)
         return best
 
     def allocated(self, way: Sequence[Range], cells: Cells) -> tuple[float, list[Part]]:
@@ -286,13 +285,13 @@ class Stock:
 
     def fitting(self, rate_per_s: float) -> Fleet | None:
         """A fleet of pools by length, each of one type, that bears a rate [1/s]; ``None`` where these GPUs hold none."""
-        search = replace(self.question.search, explained=False)
         for count in range(len(self.have), 0, -1):
             for types in itertools.combinations(self.have, count):
                 # engines of each are as sure as fleets of so many have to be
                 own = [option for option in self.options if option.gpu.name in types]
-                asked = replace(search, deviations=self._margin(own[0], count).deviations)
-                problem = FleetProblem(replace(self.question, search=asked).at(rate_per_s), own)
+                deviations = self._margin(own[0], count).deviations
+                asked = replace(self.question.at(rate_per_s), explained=False, deviations=deviations)
+                problem = FleetProblem(asked, own)
                 problem.open_grid()
                 known = self._refused.setdefault(types, {})
                 fleet = Fitting(problem, {gpu: self.have[gpu] for gpu in types}, known).fleet()
@@ -313,9 +312,8 @@ class Stock:
 
     def planned(self, rate_per_s: float) -> Fleet | None:
         """The fleet that a plan takes of these GPUs at a rate [1/s]; ``None`` where they are too few."""
-        search = replace(self.question.search, explained=False)
         try:
-            found = fleet_of(replace(self.question, search=search).at(rate_per_s))
+            found = fleet_of(replace(self.question.at(rate_per_s), explained=False))
         except InfeasibleError:
             return None
         # a search ranks by a sample; all requests may ask for a replica more than there is

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 
-from planner.ask.replica import UTILIZATION, SchedulerReplica
+from planner.ask.options import ReplicaOptions
+from planner.ask.replica import UTILIZATION, SchedulerReplica, scheduler_replica
 from planner.errors import InputError, refuse_below_1
 from planner.fluid import nested_wait as nested
 from planner.fluid import wait as fluid
 from planner.machine.derived import wait_parameters
+from planner.shared.arguments import spelled_out, told_types
 from planner.shared.record import Record, json_number, taken
 from planner.shared.remarks import said
+from planner.units import parse_duration, parse_fraction
+from planner.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from planner.workload.given import Frame
 
 NESTED = ("segments", "ends", "thresholds=thresholds.n", "iteration_s=thresholds.dT", "memory_tokens=memory")
 """What is told of the segments of Nested WAIT, and where it lies."""
@@ -119,32 +127,38 @@ def _check_asked(replicas: int | None, types: int | None, segments: int | None, 
         raise InputError(f"delta: must lie between 0 and 1, got {delta!r}")
 
 
-def wait_settings(
-    replica: SchedulerReplica,
+@spelled_out
+@told_types
+def wait(
+    workload: Workload | Frame | str | Path | None = None,
+    *,
     replicas: int | None = None,
     types: int | None = None,
     segments: int | None = None,
-    horizon_s: float = 3600.0,
-    delta: float = 0.01,
+    horizon: float | str = "1h",
+    delta: float | str = 0.01,
+    **options: Unpack[ReplicaOptions],
 ) -> WaitSettings:
-    """Thresholds, memory and segments for one replica's share of the traffic.
+    """Thresholds of WAIT and Nested WAIT: how many requests to wait for, the memory they need, what they promise.
 
     Parameters
     ----------
-    replica
-        Engine and traffic.
+    workload, rate, gpu, model, tp, profile, token_budget, max_num_seqs
+        As for :func:`plan`; one kind of replica.
     replicas
-        Replicas that share the rate [1]; ``None`` = enough for 0.85 of what the fluid model sustains in this memory.
-    types
-        Output classes for WAIT [1]; ``None`` = as many, up to four, as memory allows.
-    segments
-        Segments of Nested WAIT [1]; ``None`` = those with the least memory.
-    horizon_s
-        Time the memory promise covers [s].
-    delta
-        Probability of exceeding it within the horizon [1].
+        Replicas that share the rate; default enough for 0.85 of capacity.
+    types, segments
+        Output classes of WAIT; segments of Nested WAIT. Default those with the least memory.
+    horizon, delta
+        Time the memory promise covers [s], and the probability that memory is exceeded in that time.
+
+    Returns
+    -------
+    WaitSettings
     """
-    _check_asked(replicas, types, segments, horizon_s, delta)
+    horizon_s, risk = parse_duration(horizon, "--horizon"), parse_fraction(delta, "--delta")
+    replica = scheduler_replica(workload, options)
+    _check_asked(replicas, types, segments, horizon_s, risk)
     C = replica.kv_tokens
     mean_L, mean_D = max(1.0, replica.workload.mean_input), max(1.0, replica.mean_decodes)
     derived = wait_parameters(
@@ -163,8 +177,8 @@ def wait_settings(
     warnings = list(replica.warnings)
     if derived.form_error > 0.2:
         warnings.append(said("wait_strays", error=derived.form_error))
-    asked = {"horizon_s": horizon_s, "delta": delta}
-    design = _nested(replica, rate, d0, d1, segments, horizon_s, delta) if found.stable else None
+    asked = {"horizon_s": horizon_s, "delta": risk}
+    design = _nested(replica, rate, d0, d1, segments, horizon_s, risk) if found.stable else None
     verdict, reason = _verdict(found, fluid_state, scale, rate, C)
     return WaitSettings(
         about=replica.describe(),

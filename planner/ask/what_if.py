@@ -5,25 +5,31 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from planner.ask.asked import saved_of
 from planner.ask.points import Journal, RowFile, key_of
-from planner.errors import InfeasibleError, InputError, refuse
+from planner.errors import InfeasibleError, InputError, refuse, refuse_below_1
 from planner.plans import Plan, SavedPool
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import Words, compile_question
-from planner.question.files import engines_of
+from planner.question.files import Question, engines_of
 from planner.question.options import OPTIONS, PlanInputs, canonical
+from planner.shared.arguments import told_types
 from planner.shared.kept import keeping
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.assemble import fleet_of, make_plan
 from planner.size.shapes import standing_fleet
+from planner.workload.given import load_workload
 from planner.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from planner.workload.given import Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,92 +160,139 @@ PINNED = {
 """What is kept of the base -> in words."""
 
 
+@told_types
 @keeping()
-def sweep(
-    base: PlanInputs,
-    changes: Sequence[Mapping[str, Any]],
-    load: Callable[[str], Workload],
-    progress: Callable[[int, int], None] | None = None,
+def what_if(
+    base: Plan | str | Path | PlanInputs,
+    *,
+    zipped: bool = False,
     scenarios: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    workload: Workload | Frame | str | Path | None = None,
     executor: Executor | None = None,
-    in_memory: bool = False,
-    standing: Sequence[SavedPool] = (),
+    jobs: int = 1,
+    resume: str | Path | None = None,
+    stream: str | Path | None = None,
     keep: bool = False,
-    journal: Journal | None = None,
-    stream: Path | None = None,
     plans: bool = True,
+    **values: Any,
 ) -> Sweep:
-    """A plan per change, each what a plan of the changed question is.
+    """A plan for every combination of changed options: each is searched as :func:`plan` would with them.
 
     Parameters
     ----------
     base
-        The question.
-    changes
-        Options to override at each point, as in a configuration file. All are checked before the first is planned.
-    load
-        Workload by name; called once per name.
+        A plan, a plan or configuration file, or a question. Savings are against what it costs.
+    zipped
+        One point per position instead of all combinations.
+    scenarios
+        Names of scenarios of the file, each a point of its own (combined with `values`).
     progress
         Told (done, all) before the first point and after every one.
-    scenarios
-        Name of the scenario each change comes from; a column of its own.
+    workload
+        The traffic, when it is not in a file.
     executor
-        Plans the points, several to a task; ``None`` = one after the other, here.
-    in_memory
-        Whether the base's workload is in no file, so that its plans carry it.
-    standing
-        Pools of the base, where it is a plan: what they cost is what savings are against.
-    keep
-        Whether the points have these pools but for what is changed, see :data:`PINNED`.
-    journal
-        Points that are there are taken from it, the others added as they are done.
+        Plans the points elsewhere: any :class:`concurrent.futures.Executor`, also Dask's or Ray's. Their order is kept.
+    jobs
+        Threads that plan the points, > 0, where no executor is given.
+    resume
+        File of finished points (JSON lines): those of this sweep that are in it are taken from there, the others added as
+        they are done, so that an interrupted sweep goes on. Rows without a plan do where none is asked for.
     stream
-        CSV or Parquet file that gets every row as its point is done.
+        CSV or Parquet file that gets every row as its point is done, in the order they are.
+    keep
+        Of a plan: keep its pools, engines and boundaries but for what is changed; every row says what is pinned.
     plans
-        Whether points have their plans; their rows alone are known in half the time.
+        Whether every point has its plan. Without them there are rows alone (``to_rows()``), in about half the time.
+    **values
+        Option -> value or list of values, e.g. ``rate=[500, 1000], gpu=["h100", "h200"]``.
+
+    Returns
+    -------
+    Sweep
+        Infeasible points are rows with their reason.
 
     Raises
     ------
     InputError
-        A change that cannot be: every one of them is reported.
+        A change that cannot be: every one of them is reported before the first point is planned.
     """
-    pools = tuple(standing) if keep else ()
-    questions = _questions(base, changes, pools)
-    workloads = {name: load(name) for name in dict.fromkeys([base.cdf, *(q.cdf for q, _ in questions)])}
-    if scenarios is not None:
-        changes = [{"scenario": name, **change} for name, change in zip(scenarios, changes, strict=True)]
-    cost = _cost_of(base, workloads[base.cdf], standing)
-    asked = [
-        Asked(
-            dict(change), q, workloads[q.cdf], in_memory and q.cdf == base.cdf, pools if pinned == "pools" else (), plans,
-            cost, pinned,
-        )
-        for change, (q, pinned) in zip(changes, questions, strict=True)
-    ]  # fmt: skip
+    saved = None if isinstance(base, PlanInputs) else saved_of(base)
+    told = [*values] if workload is None else [*values, "cdf"]
+    question = base if isinstance(base, PlanInputs) else cast("Question", saved).inputs(told=told)
+    lists = {canonical(k): [*v] if isinstance(v, (list, tuple)) else [v] for k, v in values.items()}
+    changes = combinations(lists, zipped)
+    origins: list[dict[str, Any]] = [{}] * len(changes)
+    if scenarios and saved is not None:
+        for name in scenarios:
+            saved.inputs(name, told=told)
+        origins = [{"scenario": name} for name in scenarios for _ in changes]
+        changes = [{**saved.scenarios[name], **change} for name in scenarios for change in changes]
+    pools = () if saved is None else saved.pools
+    if keep and not pools:
+        raise InputError("keep: the base has no pools", "Give a plan: fleetopt plan ... -o plan.yaml")
+    refuse_below_1({"jobs": jobs})
+    with ExitStack() as opened:
+        if executor is None and min(jobs, len(changes)) > 1:
+            executor = opened.enter_context(ThreadPoolExecutor(min(jobs, len(changes))))
+        journal = None if resume is None else opened.enter_context(Journal(Path(resume)))
+        questions = _questions(question, changes, pools if keep else ())
+        traffic = _traffic(question, saved, workload, [q.cdf for q, _ in questions])
+        cost = _cost_of(question, traffic[question.cdf], pools)
+        in_memory = workload is not None or (saved is not None and "rows" in saved.workload)
+        asked = [
+            Asked(
+                {**origin, **change}, q, traffic[q.cdf], in_memory and q.cdf == question.cdf,
+                pools if pinned == "pools" else (), plans, cost, pinned,
+            )
+            for origin, change, (q, pinned) in zip(origins, changes, questions, strict=True)
+        ]  # fmt: skip
+        rows = None if stream is None else opened.enter_context(_row_file(Path(stream), asked))
+        return Sweep(question, _points_of(asked, journal, rows, executor, progress), cost)
+
+
+def _traffic(base: PlanInputs, saved: Question | None, workload: Any, others: Sequence[str]) -> dict[str, Workload]:
+    """The traffic of the base and of every point by its name, each read once."""
+    loaded = None if workload is None else load_workload(workload)
+
+    def load(name: str) -> Workload:
+        if loaded is not None and name == base.cdf:
+            return loaded
+        return load_workload(name) if saved is None else saved.traffic(name)
+
+    return {name: load(name) for name in dict.fromkeys([base.cdf, *others])}
+
+
+def _points_of(
+    asked: Sequence[Asked],
+    journal: Journal | None,
+    rows: RowFile | None,
+    executor: Executor | None,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[SweepPoint, ...]:
+    """The points in their order: those of the journal, the others as they are done."""
     keys = [point.key() for point in asked] if journal is not None else [""] * len(asked)
     points: dict[int, SweepPoint] = {}
     for k, key in enumerate(keys):
         found = None if journal is None else journal.points.get(key)
         # a row without its plan is as good as none where plans are asked for
-        if found is not None and not (plans and found["row"]["feasible"] and found["plan"] is None):
+        if found is not None and not (asked[k].whole and found["row"]["feasible"] and found["plan"] is None):
             points[k] = SweepPoint(asked[k].changes, None, found["reason"], found["row"], found["plan"])
     open_points = [k for k in range(len(asked)) if k not in points]
     tell = progress or (lambda done, total: None)
     # a bar that counts by itself until then ends here: a process with threads cannot be copied
     tell(len(points), len(asked))
-    with ExitStack() as opened:
-        rows = None if stream is None else opened.enter_context(_row_file(stream, asked))
+    if rows is not None:
+        for point in points.values():
+            rows.add(point.to_row())
+    for k, point in _answers(asked, open_points, executor):
+        points[k] = point
+        if journal is not None:
+            journal.add(keys[k], point.to_row(), point.document(), point.error)
         if rows is not None:
-            for point in points.values():
-                rows.add(point.to_row())
-        for k, point in _answers(asked, open_points, executor):
-            points[k] = point
-            if journal is not None:
-                journal.add(keys[k], point.to_row(), point.document(), point.error)
-            if rows is not None:
-                rows.add(point.to_row())
-            tell(len(points), len(asked))
-    return Sweep(base, tuple(points[k] for k in range(len(asked))), cost)
+            rows.add(point.to_row())
+        tell(len(points), len(asked))
+    return tuple(points[k] for k in range(len(asked)))
 
 
 def _questions(
@@ -271,7 +324,7 @@ def _cost_of(base: PlanInputs, workload: Workload, standing: Sequence[SavedPool]
         question = compile_question(base, workload)
         if standing:
             return standing_fleet(question, standing).cost_usd_per_hour
-        return fleet_of(replace(question, search=replace(question.search, explained=False))).cost_usd_per_hour
+        return fleet_of(replace(question, explained=False)).cost_usd_per_hour
     except (InfeasibleError, InputError):
         # the points may be possible where the base is not
         return None

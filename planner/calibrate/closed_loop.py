@@ -30,7 +30,7 @@ DEFAULT_BUDGET = float(DEFAULT_TOKEN_BUDGET)
 SMALLEST_CHUNK = 16.0
 """Tokens left for prompts when decodes fill the budget: the engine makes room somehow [tokens]."""
 
-LOWEST_LOG = -45.0
+LOWEST_LOG = 2.0 * math.log(LEAST)
 """Logarithm that stands for nothing [log SI]."""
 ROUNDS, SHORT_ROUNDS = 6, 3
 """Fixed-point steps from the load to the running sequences where TTFT was not measured [1]."""

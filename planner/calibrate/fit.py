@@ -6,34 +6,26 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibrate.closed_loop import FloatArray, with_experts_of
+from planner.calibrate.closed_loop import LOWEST_LOG, FloatArray, with_experts_of
 from planner.calibrate.points import Batch, Points
-from planner.calibrate.solver import (
-    PARAMETERS,
-    POINT_SD,
-    PRIOR_REDRAW,
-    TAILS,
-    B,
-    C,
-    Design,
-    E,
-    G,
-    X,
-    ends,
-    minimise,
-    predict,
-)
+from planner.calibrate.solver import POINT_SD, TAILS, Problem, ends
 from planner.errors import CalibrationError
 from planner.machine.iteration import IterationModel
 from planner.machine.roofline import PRIOR_LOG_SD
 from planner.shared.record import Record
 from planner.shared.remarks import those_that_hold
 from planner.units import LEAST
+
+PARAMETERS = ("t0", "w", "b", "c", "g", "h", "e", "a", "x")
+"""Order of the parameters in every array of this module, the drift after them. The tile is chosen outside; `e` is held as e/g, so
+that a kernel nobody measured at its worst keeps e = g."""
+
+T0, W, B, C, G, H, E, A, X, DRIFT = range(10)
 
 RESIDUAL_SCALE = (0.005, POINT_SD)
 """Relative error up to which a point counts quadratically: what the points themselves show, within these bounds. The
@@ -54,14 +46,12 @@ deviations, as misfit elsewhere easily looks like it; a tile other than the prio
 MOST_POINTS = 600
 """A fit takes at most so many points; of more it takes them evenly, by batch (:func:`_thinned`), and tells all of its errors."""
 
-LEFT_OUT_ALONE = 400
 LEFT_OUT_GROUPS = 100
 """Up to so many points are left out one by one; more in so many groups, repeats of a batch always together."""
 
 MOST_NAMED = 20
 """Outliers named one by one."""
 
-STARTS = 6
 RESAMPLES = 200
 CONCENTRATION = 0.5
 """Of the Dirichlet weights; below 1 makes up for the parameters the points have already paid for (about 8 of 28)."""
@@ -69,9 +59,8 @@ CONCENTRATION = 0.5
 IDENTIFIED_HALF_WIDTH = 0.35
 """A parameter whose 90% interval is wider than +-35% is reported as not identified [1]."""
 
-OUTLIER_FACTOR = 6.0
-REJECT_FACTOR = 8.0
-"""Points further off than 10% and this many robust standard deviations do not count at all."""
+OUTLIER_FACTOR = 8.0
+"""Points further off than 10% and this many robust standard deviations are named, and do not count."""
 
 BAND_FACTOR = 1.8
 USUAL_MISS, USUAL_POINTS = 0.045, 8
@@ -82,8 +71,6 @@ DRIFT_SD = 0.15
 """Prior standard deviation of the slowdown over a run [1]."""
 FAR_OFF = 0.10
 """Error from which on it is told, of a point or of those left out: three times what 24 designed batches are missed by [1]."""
-
-_OFF = -60.0  # log of a parameter that is switched off
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +96,14 @@ class Fit(Record):
     prior
         What it was pulled towards.
     samples
-        Models of the resampled fits, shape (R, 9) in the order of ``solver.PARAMETERS`` (natural units, `e` absolute).
+        Models of the resampled fits, shape (R, 9) in the order of :data:`PARAMETERS` (natural units, `e` absolute).
     intervals
         90% interval of every parameter [SI].
     identified
         Whether the points determine the parameter by themselves.
     fit_error, leave_one_out_error, leave_one_out_p95, leave_one_out_rms
         Mean relative error on the points; mean, 95th percentile and root mean square on each point when it is left out, beyond
-        ``LEFT_OUT_ALONE`` points with the others of its group [1].
+        ``LEFT_OUT_GROUPS`` points with the others of its group [1].
     left_out_groups
         Groups in which points were left out; 0 = one by one.
     residuals
@@ -177,131 +164,137 @@ class Fit(Record):
         return max(POINT_SD, BAND_FACTOR * math.sqrt(known / (self.points + USUAL_POINTS)))
 
 
-@dataclass(frozen=True, slots=True)
-class _At:
-    """Where a fit stands."""
+class Design:
+    """Regressors of P measured iterations, arrays of shape (P,), and from log-parameters to the logarithms of their times.
 
-    tile: int
-    design: Design
-    theta: FloatArray
-    drift: float
-    free: NDArray[np.bool_]
-    counted: FloatArray  # 0 for points far off, 1 else
-    scale: float
+    ``tokens`` T = n + C and ``stairs``, T rounded up to the tile [tokens]; ``decodes`` n [sequences]; ``context_sum`` K and
+    ``context_max`` [tokens]; ``pairs`` A [pairs]; ``overlap`` n C/T [tokens]; ``weight_share`` that a batch touches, 1 for
+    dense models [1]; ``position`` in the order of measuring [1]; ``joined``: whether one attention kernel takes decodes and
+    prompts together, then ``joined_pairs`` A + m K and ``walked_pairs``, e_m/a times the longest context or prompt [pairs], and
+    ``joined_s`` h_m n [s].
 
+    Parameters
+    ----------
+    points
+        The iterations.
+    prior
+        Says which experts a batch touches, and whether one kernel takes decodes and prompts.
+    tile
+        tau [tokens].
+    position
+        0 at the first of those fitted and 1 at the last, shape (P,); ``None`` = not known.
+    """
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """Finds the parameters that fit measured points beside their prior."""
+    def __init__(self, points: Points, prior: IterationModel, tile: int, position: FloatArray | None) -> None:
+        self.decodes, self.context_sum, new, self.pairs, self.context_max, end = points.columns
+        self.tile, n = tile, self.decodes
+        self.tokens = tokens = n + new
+        self.stairs = tokens if tile == 1 else np.where(tokens <= 0.5 * tile, tokens, tile * np.ceil(tokens / tile))
+        self.overlap = n * new / tokens
+        total = prior.w + prior.w_experts
+        self.weight_share = prior.weight_time(tokens) / total if total > 0.0 else np.ones(len(points))
+        self.position = np.zeros(len(points)) if position is None else position
+        self.joined = (new > 0.0) & (prior.m > 0.0) & (not points.composed)
+        self.joined_pairs = self.pairs + prior.m * self.context_sum
+        walk = prior.e_m / prior.a if prior.a > 0.0 else 0.0
+        self.walked_pairs = walk * np.maximum(self.context_max, end)
+        self.joined_s = prior.h_m * n
 
-    points: Points
-    prior: IterationModel
-    prior_theta: FloatArray
-    sd: FloatArray
-    position: FloatArray | None
-
-    def mean(self, free: NDArray[np.bool_]) -> FloatArray:
-        """The prior's mean; interference is off where it is not free."""
-        mean = self.prior_theta.copy()
-        mean[X] = self.prior_theta[X] if free[X] else _OFF
-        return mean
-
-    def best_start(self, has_mixed: bool, rng: np.random.Generator) -> _At:
-        """The best of several starts for every tile, with interference only where it pays."""
-        count, width = len(self.points), len(PARAMETERS)
-        found: list[tuple[float, _At]] = []
-        dispersion = 1.0
-        tiles = dict.fromkeys([self.prior.tau, *TILES])
-        for tile, with_x in itertools.product(tiles, (False, True) if has_mixed else (False,)):
-            free = np.ones(width, dtype=bool)
-            free[X] = with_x
-            start = np.tile(self.prior_theta, (STARTS, 1))
-            start[1:] += 0.7 * self.sd * rng.standard_normal((STARTS - 1, width))
-            if not with_x:
-                start[:, X] = _OFF
-            design = Design(self.points, self.prior, tile, self.position)
-            at = _At(tile, design, start[0], 0.0, free, np.ones(count), RESIDUAL_SCALE[1])
-            theta, drift, costs = self.solve(at, start, np.ones((STARTS, count)), self.mean(free))
-            i = int(np.argmin(costs))
-            if not found:
-                dispersion = max(1.0, float(costs[i]) / count)
-            margin = float(tile != self.prior.tau) + (INTERFERENCE_MARGIN if with_x else 0.0)
-            at = replace(at, theta=theta[i], drift=float(drift[i]))
-            found.append((float(costs[i]) + margin * dispersion, at))
-        return min(found, key=lambda one: one[0])[1]
-
-    def solve(
-        self, at: _At, start: FloatArray, weights: FloatArray, mean: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """R problems of the same iterations, with a linear drift over the run where their order is known.
+    def __call__(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Logarithms of the times of all points, and their derivatives.
 
         Parameters
         ----------
-        at
-            Whose design, free parameters and precision count.
-        start
-            [log SI], shape (R, 9).
-        weights
-            Of the points [1], shape (R, P).
-        mean
-            Of the prior [log SI], shape (9,) or (R, 9).
+        theta
+            Log-parameters [log SI] and the drift from the first to the last point [1], shape (R, 10).
 
         Returns
         -------
-        theta, drift, cost
-            Log-parameters [log SI], shape (R, 9); relative slowdown from the first to the last point and robust loss, the prior's
-            included [1], shape (R,).
+        logs, slope
+            Shapes (R, P) and (R, P, 10).
         """
-        problems, size = start.shape
-        mean, sd, free = np.broadcast_to(mean, start.shape), self.sd, at.free
-        drifts = self.position is not None
-        if drifts:
-            nothing = np.zeros((problems, 1))
-            start, mean = np.concatenate([start, nothing], axis=1), np.concatenate([mean, nothing], axis=1)
-            sd, free = np.append(sd, DRIFT_SD), np.append(free, True)
+        p = np.exp(theta)[:, None, :]
+        compute = p[..., B] * self.stairs
+        weights = p[..., W] * self.weight_share
+        bound_by_weights = weights >= compute
+        kv = p[..., G] * self.context_sum
+        longest = p[..., G] * p[..., E] * self.context_max
+        apart = ~self.joined
+        slope = np.zeros((theta.shape[0], self.tokens.size, theta.shape[1]))
+        slope[..., T0] = p[..., T0]
+        slope[..., W] = np.where(bound_by_weights, weights, 0.0)
+        slope[..., B] = np.where(bound_by_weights, 0.0, compute)
+        slope[..., C] = p[..., C] * self.tokens
+        summed = p[..., A] * self.joined_pairs + self.joined_s
+        walked = p[..., A] * self.walked_pairs
+        read = self.joined & (kv > np.maximum(summed, walked))
+        slope[..., G] = np.where(apart, np.maximum(kv, longest), np.where(read, kv, 0.0))
+        slope[..., H] = np.where(apart, p[..., H] * self.decodes, 0.0)
+        slope[..., E] = np.where(apart & (longest > kv), longest, 0.0)
+        known = np.where(self.joined & ~read & (summed >= walked), self.joined_s, 0.0)
+        together = np.where(read, 0.0, np.maximum(summed, walked) - known)
+        slope[..., A] = np.where(apart, p[..., A] * self.pairs, together)
+        slope[..., X] = p[..., X] * self.overlap
+        # every term is proportional to its own parameter, so the time is the sum of its log-derivatives (e/g rides on g) and h_m n
+        time = slope.sum(axis=-1) - slope[..., E] + known
+        slope[..., DRIFT] = time * self.position
+        return np.log(time) + theta[:, DRIFT, None] * self.position, slope / time[..., None]
 
-        def model(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-            time, slope = predict(at.design, values[:, :size])
-            logs, jacobian = np.log(time), slope / time[..., None]
-            if drifts:
-                logs = logs + values[:, size:] * at.design.position
-                place = np.broadcast_to(at.design.position, time.shape)
-                jacobian = np.concatenate([jacobian, place[..., None]], axis=-1)
-            return logs, jacobian
 
-        theta, cost = minimise(
-            model, np.log(self.points.time_s), weights, start, mean, np.diag(1.0 / sd**2), scale=at.scale, free=free
-        )
-        return theta[:, :size], theta[:, size] if drifts else np.zeros(problems), cost
+def _prior_sd() -> FloatArray:
+    """Standard deviations of the logarithms of the parameters, and of the drift, shape (10,) [1]."""
+    return np.array([*(PRIOR_LOG_SD[name] for name in PARAMETERS), DRIFT_SD])
 
-    def again(self, at: _At, weights: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Solved anew from where the fit stands, for every row of weights."""
-        return self.solve(at, np.tile(at.theta, (weights.shape[0], 1)), weights * at.counted, mean)
 
-    def settled(self, at: _At, has_mixed: bool) -> _At:
-        """Without points far off, at the precision of the others, and with interference where it shows only then."""
-        count = len(self.points)
-        once = np.ones((1, count))
-        for _ in range(2):
-            fitted = predict(at.design, at.theta[None])[0][0] * np.exp(at.drift * at.design.position)
-            gaps = self.points.time_s / fitted - 1.0
-            counted = np.ones(count)
-            counted[list(_far(gaps, REJECT_FACTOR))] = 0.0
-            scale = float(np.clip(1.5 * _spread(gaps), *RESIDUAL_SCALE)) if count >= ENOUGH_POINTS else at.scale
-            at = replace(at, counted=counted, scale=scale)
-            found, drift, _ = self.again(at, once, self.mean(at.free)[None])
-            at = replace(at, theta=found[0], drift=float(drift[0]))
-        if not has_mixed or at.free[X]:
-            return at
-        # looked for again at the points' own precision: a few per cent of a mixed batch may be all there is
-        plain = self.again(at, once, self.mean(at.free)[None])[2]
-        theta = at.theta.copy()
-        theta[X] = self.prior_theta[X] - 2.0
-        freed = replace(at, theta=theta, free=np.ones(len(PARAMETERS), dtype=bool))
-        found, drift, cost = self.again(freed, once, self.mean(freed.free)[None])
-        if cost[0] + INTERFERENCE_MARGIN * max(1.0, plain[0] / count) < plain[0]:
-            return replace(freed, theta=found[0], drift=float(drift[0]))
-        return at
+def _problem(points: Points, prior: IterationModel, width: float, tile: int, with_x: bool) -> Problem:
+    """The points with their prior, `width` times as wide; interference is off where it is not looked for."""
+    mean, count = _theta(prior), len(points)
+    mean[X] = mean[X] if with_x else LOWEST_LOG
+    sd = _prior_sd()
+    sd[:DRIFT] *= width
+    design = Design(points, prior, tile, _position(points, points))
+    return Problem(
+        design, np.log(points.time_s), np.arange(count), np.ones(count), mean, np.diag(sd**-2.0), RESIDUAL_SCALE[1]
+    )  # fmt: skip
+
+
+def _started(points: Points, prior: IterationModel, width: float, has_mixed: bool) -> tuple[Problem, FloatArray]:
+    """The best of several starts for every tile, with interference only where it pays."""
+    found: list[tuple[float, Problem, FloatArray]] = []
+    dispersion = 1.0
+    tiles = dict.fromkeys([prior.tau, *TILES])
+    for tile, with_x in itertools.product(tiles, (False, True) if has_mixed else (False,)):
+        problem = _problem(points, prior, width, tile, with_x)
+        theta, cost = problem.solve(problem.starts())
+        if not found:
+            dispersion = max(1.0, float(cost[0]) / len(points))
+        margin = float(tile != prior.tau) + (INTERFERENCE_MARGIN if with_x else 0.0)
+        found.append((float(cost[0]) + margin * dispersion, problem, theta[0]))
+    return min(found, key=lambda one: one[0])[1:]
+
+
+def _settled(problem: Problem, theta: FloatArray, points: Points, prior_x: float | None) -> tuple[Problem, FloatArray]:
+    """Without points far off, at the precision of the others, and with interference where it shows only then.
+
+    `prior_x`: the prior's logarithm of it; ``None`` = no mixed batch could show any.
+    """
+    count = len(points)
+    for _ in range(2):
+        gaps = np.expm1(problem.target - problem.model(theta[None])[0][0])
+        counted = np.ones(count)
+        counted[list(_far(gaps))] = 0.0
+        scale = float(np.clip(1.5 * _spread(gaps), *RESIDUAL_SCALE)) if count >= ENOUGH_POINTS else problem.scale
+        problem = replace(problem, counted=counted, scale=scale)
+        (theta,), (plain,) = problem.solve(theta[None])
+    if prior_x is None or problem.mean[X] == prior_x:
+        return problem, theta
+    # looked for again at the points' own precision: a few per cent of a mixed batch may be all there is
+    freed = replace(problem, mean=np.where(np.arange(theta.size) == X, prior_x, problem.mean))
+    start = theta.copy()
+    start[X] = prior_x - 2.0
+    (found,), (cost,) = freed.solve(start[None])
+    pays = cost + INTERFERENCE_MARGIN * max(1.0, plain / count) < plain
+    return (freed, found) if pays else (problem, theta)
 
 
 def _enough(points: Points) -> None:
@@ -316,17 +309,6 @@ def _enough(points: Points) -> None:
         )
 
 
-def _left_out(search: _Search, at: _At) -> tuple[FloatArray, int]:
-    """Errors at points fitted without their group, those far off aside [1]; and how many groups there are."""
-    points = search.points
-    group = _groups(points)
-    groups = int(group.max()) + 1
-    theta, drift, _ = search.again(at, 1.0 * (group != np.arange(groups)[:, None]), search.mean(at.free))
-    found, _ = predict(at.design, theta)
-    own = found[group, np.arange(len(points))] * np.exp(drift[group] * at.design.position)
-    return np.abs(own / points.time_s - 1.0)[at.counted > 0.0], groups
-
-
 def fit_points(
     points: Points, prior: IterationModel, *, prior_width: float = PRIOR_WIDTH, resamples: int = RESAMPLES
 ) -> Fit:
@@ -337,7 +319,7 @@ def fit_points(
     the order of measuring is known a linear drift is fitted with it and removed: the parameters are those at the start
     of the run. Intervals come from Bayesian resampling of the points (Dirichlet weights) with the prior's mean redrawn
     each time. Of more than ``MOST_POINTS`` points so many are fitted, spread evenly over the batches, and the residuals are
-    those of all; more than ``LEFT_OUT_ALONE`` are left out in groups. A warning says so.
+    those of all; more than ``LEFT_OUT_GROUPS`` are left out in groups. A warning says so.
 
     Parameters
     ----------
@@ -358,41 +340,33 @@ def fit_points(
     ------
     CalibrationError
         With fewer than three points, or when all are the same batch.
-
-    References
-    ----------
-    Rubin, "The Bayesian bootstrap", Ann. Statist. 9(1), 1981, doi:10.1214/aos/1176345338.
     """
     given, points = points, _thinned(points)
     count = len(points)
     _enough(points)
-    rng = np.random.default_rng(0)
-    sd = prior_width * np.array([PRIOR_LOG_SD[name] for name in PARAMETERS])
     has_mixed = not points.composed and any(kind == "mixed" for kind in points.kinds)
-    search = _Search(points, prior, _theta(prior), sd, _position(points, points))
-    begin = search.best_start(has_mixed, rng)
-    at = search.settled(begin, has_mixed)
-    tile, design, theta, drift, free = at.tile, at.design, at.theta, at.drift, at.free
-    mean = search.mean(free)
-    weights = rng.dirichlet(np.full(count, CONCENTRATION), size=resamples) * count
-    means = mean + PRIOR_REDRAW * np.where(free, sd, 0.0) * rng.standard_normal((resamples, len(PARAMETERS)))
-    sample_theta = search.again(at, weights, means)[0]
-
-    loo_error, groups = _left_out(search, at)
-    everything = design if given is points else Design(given, prior, tile, _position(given, points))
-    fitted = predict(everything, theta[None])[0][0] * np.exp(drift * everything.position)
-    residuals = given.time_s / fitted - 1.0
-    outliers = _far(residuals, OUTLIER_FACTOR)
-    iteration = _model(_absolute(theta), tile, prior)
+    begun = _started(points, prior, prior_width, has_mixed)
+    problem, theta = _settled(*begun, points, float(_theta(prior)[X]) if has_mixed else None)
+    design, with_x = cast(Design, problem.model), bool(problem.mean[X] > LOWEST_LOG)
+    sample_theta = problem.resampled(theta, resamples, CONCENTRATION)
+    group = _groups(points)
+    groups = int(group.max()) + 1
+    loo_error = problem.left_out(theta[None], group)[problem.counted > 0.0]
+    everything = design if given is points else Design(given, prior, design.tile, _position(given, points))
+    residuals = given.time_s / np.exp(everything(theta[None])[0][0]) - 1.0
+    outliers = _far(residuals)
+    iteration = _model(_absolute(theta), design.tile, prior)
     samples = np.array([_absolute(values) for values in sample_theta])
-    intervals = {name: ends(samples[:, k]) for k, name in enumerate(PARAMETERS)} | {"tau": (float(tile), float(tile))}
-    if not free[X]:
+    intervals = {name: ends(samples[:, k]) for k, name in enumerate(PARAMETERS)}
+    intervals["tau"] = (float(design.tile), float(design.tile))
+    if not with_x:
         intervals["x"] = (0.0, _interference_bound(given, everything, residuals))
-    identified = _identified(design, theta, intervals, sample_theta, sd, bool(free[X]))
+    identified = _identified(design, theta, intervals, sample_theta, prior_width, with_x)
     loo_mean, loo_p95 = float(loo_error.mean()), float(np.percentile(loo_error, TAILS[1]))
-    drifted = None if search.position is None else drift
+    drifted = float(theta[DRIFT]) if design.position.any() else None
     warnings = _warnings(given, identified, has_mixed, outliers, residuals, drifted, loo_mean)
-    if count > LEFT_OUT_ALONE:
+    in_groups = groups if count > groups or given is not points else 0
+    if in_groups:
         by = f"Fitted to {count:,} of {len(given):,} points, spread evenly over the batches; errors by kind are those of all. "
         told = f"Points were left out in {groups} groups of batches, not one by one."
         warnings.append(told if given is points else by + told)
@@ -414,7 +388,7 @@ def fit_points(
         warnings=tuple(warnings),
         points=count,
         prior_error=float(np.abs(times(prior, given) / given.time_s - 1.0).mean()),
-        left_out_groups=groups if count > LEFT_OUT_ALONE else 0,
+        left_out_groups=in_groups,
     )
 
 
@@ -451,7 +425,7 @@ def _evenly(count: int, wanted: int) -> list[int]:
 def _groups(points: Points) -> NDArray[np.int64]:
     """Group in which each point is left out, shape (P,): its own, or that of its batch among ``LEFT_OUT_GROUPS``, to which
     the batches are dealt along kind and size."""
-    if len(points) <= LEFT_OUT_ALONE:
+    if len(points) <= LEFT_OUT_GROUPS:
         return np.arange(len(points))
     dealt = {batch: k % LEFT_OUT_GROUPS for k, batch in enumerate(_along(points))}
     return np.array([dealt[batch] for batch in points.batches])
@@ -463,10 +437,9 @@ def log_slopes(points: Points, prior: IterationModel) -> tuple[FloatArray, Float
     Returns
     -------
     slope, sd
-        Shapes (P, 9) and (9,) [1].
+        Shapes (P, 10) and (10,) [1].
     """
-    time, slope = predict(Design(points, prior, prior.tau, None), _theta(prior)[None])
-    return slope[0] / time[0][:, None], np.array([PRIOR_LOG_SD[name] for name in PARAMETERS])
+    return Design(points, prior, prior.tau, None)(_theta(prior)[None])[1][0], _prior_sd()
 
 
 def scaled_prior(points: Points, reference: IterationModel) -> IterationModel:
@@ -495,18 +468,20 @@ def times(model: IterationModel, points: Points) -> FloatArray:
 
 
 def _theta(prior: IterationModel) -> FloatArray:
+    """Log-parameters of a model that does not drift, shape (10,)."""
     full = prior.at_batch()
     theta = np.log([max(float(getattr(full, name)), LEAST) for name in PARAMETERS])
     theta[E] = 0.0 if prior.e <= prior.g else math.log(prior.e / max(prior.g, LEAST))
     theta[X] = theta[B] if prior.x == 0.0 else math.log(prior.x)
-    return theta
+    return np.append(theta, 0.0)
 
 
 def _absolute(theta: FloatArray) -> FloatArray:
-    values = np.exp(theta)
+    """Parameters in natural units, shape (9,)."""
+    values = np.exp(theta[:DRIFT])
     # e below g never binds (l_max <= K): then the points say nothing about it and it is g
     values[E] = values[G] * max(1.0, values[E])
-    values[X] = 0.0 if theta[X] <= _OFF + 1.0 else values[X]
+    values[X] = values[X] if values[X] > LEAST else 0.0
     return values
 
 
@@ -530,12 +505,12 @@ def _identified(
     theta: FloatArray,
     intervals: Mapping[str, tuple[float, float]],
     sample_theta: FloatArray,
-    sd: FloatArray,
+    prior_width: float,
     with_x: bool,
 ) -> dict[str, bool]:
     """Which parameters the points tell: those they touch, whose interval is narrow, and far narrower than the prior had it."""
     found = {}
-    slope = predict(design, theta[None])[1][0]
+    slope, sd = design(theta[None])[1][0], prior_width * _prior_sd()
     for k, name in enumerate(PARAMETERS):
         touched = bool((slope[:, k] > 0.0).any())
         narrow = float(np.ptp(ends(sample_theta[:, k]))) <= 2.0 * IDENTIFIED_HALF_WIDTH
@@ -558,8 +533,9 @@ def _interference_bound(points: Points, design: Design, residuals: FloatArray) -
     return float(hidden * np.median(points.time_s[mixed] / design.overlap[mixed]))
 
 
-def _far(residuals: FloatArray, factor: float) -> tuple[int, ...]:
-    limit = max(FAR_OFF, factor * _spread(residuals))
+def _far(residuals: FloatArray) -> tuple[int, ...]:
+    """Places of points far off."""
+    limit = max(FAR_OFF, OUTLIER_FACTOR * _spread(residuals))
     return tuple(int(i) for i in np.flatnonzero(np.abs(residuals) > limit))
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from planner.calibrate.closed_loop import (
 )
 from planner.calibrate.fit import FAR_OFF, MIN_POINTS
 from planner.calibrate.fit import RESAMPLES as DRAWS
-from planner.calibrate.solver import POINT_SD, PRIOR_REDRAW, TAILS, ends, minimise
+from planner.calibrate.solver import POINT_SD, TAILS, Problem, ends
 from planner.errors import CalibrationError, refuse, refuse_unknown
 from planner.machine.engines import DEFAULT_ENGINE, engine
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, shard
@@ -38,9 +39,6 @@ from planner.shared.remarks import those_that_hold
 
 ENOUGH_SHAPES = 6
 """Different (input, output) lengths from which W, H, g and beta_p can be told apart; with fewer the prior is rescaled."""
-
-WIDE_SHAPES = 5
-"""Lengths from which on the prior is as wide as with many; the band is that of few until there are enough."""
 
 BUDGETS = (2048.0, 4096.0, 8192.0, 16384.0)
 """Token budgets tried where none was given: the defaults of the engines in use [tokens]."""
@@ -67,7 +65,6 @@ COMMON_LOG_SD = 0.25
 """What the estimate of a GPU and model is off by as a whole [1]."""
 
 UNKNOWN_LOG_SD = (1.0, 1.0, 1.5, 1.5, 1.5, 1.5, 1.5, FROZEN_SD, 2.0, 1.0)
-STARTS, STEPS = 2, 40
 RESAMPLES = 60
 """Fits behind the intervals."""
 
@@ -213,97 +210,51 @@ class ServerFit(Record):
         return np.asarray(LEVEL_SD * np.sqrt(variance + misfit**2))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Search:
-    """Points of a server, and mean and precision of the log-parameters they are fitted with.
+def _intervals(
+    problem: Problem, theta: FloatArray, covariance: FloatArray, resamples: int
+) -> dict[str, tuple[float, float]]:
+    """90% intervals: resampled points where there are enough, draws from the posterior otherwise."""
+    if problem.counted.size >= 2 * len(PARAMETERS):
+        draws = problem.resampled(theta, resamples, 1.0)
+    else:
+        rng = np.random.default_rng(1)
+        draws = rng.multivariate_normal(theta, covariance, size=max(resamples, DRAWS), check_valid="ignore")
+    columns = dict(zip(PARAMETERS, np.exp(draws).T, strict=True))
+    columns |= {"W": columns["t0"] + columns["w"], "beta_p": columns["b"] + columns["c"]}
+    return {name: ends(column) for name, column in columns.items()}
+
+
+def _covariance(problem: Problem, theta: FloatArray, opened: FloatArray) -> FloatArray:
+    """Posterior covariance of the log-parameters, Laplace's, with the residuals' own size as their scale.
 
     A few points are fitted best with a prior that is narrower than estimates are good; what they leave open has the width that
-    estimates really have (`open_precision`). `shape_of` is the shape of each point.
+    estimates really have: `opened` is the precision of that.
     """
-
-    x: Loads
-    shape_of: NDArray[np.int_]
-    mean: FloatArray
-    precision: FloatArray
-    open_precision: FloatArray
-    starts: FloatArray
-
-    @property
-    def target(self) -> FloatArray:
-        """What :func:`log_times` is to give."""
-        return np.concatenate([np.log(self.x.tpot), np.log(self.x.ttft[self.x.alone])])
-
-    def solve(
-        self, rules: Rules, starts: FloatArray, weights: FloatArray | None = None, mean: Any = None
-    ) -> FloatArray:
-        """Best log-parameters of R weightings of the points, shape (R, 10), each from every start."""
-        weights = np.ones((1, self.shape_of.size)) if weights is None else weights
-        both = np.concatenate([weights, weights[:, self.x.alone]], axis=1)
-        mean = self.mean if mean is None else mean
-        found = [
-            minimise(
-                lambda at: log_times(at, self.x, rules), self.target, both, np.tile(start, (weights.shape[0], 1)),
-                mean, self.precision, iterations=STEPS,
-            )
-            for start in starts
-        ]  # fmt: skip
-        best = np.argmin([cost for _, cost in found], axis=0)
-        return np.asarray(np.stack([theta for theta, _ in found])[best, np.arange(best.size)])
-
-    def loss(self, theta: FloatArray, rules: Rules) -> float:
-        """What :meth:`solve` minimises, at its result [1]."""
-        gap = (log_times(theta[None], self.x, rules)[0][0] - self.target) / POINT_SD
-        away = theta - self.mean
-        return float(np.sum(2.0 * (np.sqrt(1.0 + gap**2) - 1.0)) + away @ self.precision @ away)
-
-    def left_out(self, rules: Rules, starts: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Errors of TPOT of points fitted without those of their shape, shape (P,), and of TTFT alone where measured."""
-        x, group = self.x, self.shape_of
-        weights = (group[None, :] != np.arange(group.max() + 1)[:, None]).astype(float)
-        tpot, ttft = (
-            found[group, np.arange(group.size)] for found in loop_times(self.solve(rules, starts, weights), x, rules)
-        )
-        return np.abs(tpot / x.tpot - 1.0), np.abs(ttft / x.ttft - 1.0)[x.alone]
-
-    def covariance(self, theta: FloatArray, rules: Rules) -> FloatArray:
-        """Posterior covariance of the log-parameters, Laplace's, with the residuals' own size as their scale."""
-        logs, slope = log_times(theta[None], self.x, rules)
-        scale = max(POINT_SD, float(np.sqrt(np.mean((logs[0] - self.target) ** 2))))
-        inverse: FloatArray = np.linalg.inv(slope[0].T @ slope[0] / scale**2 + self.open_precision)
-        return 0.5 * (inverse + inverse.T)
-
-    def intervals(
-        self, theta: FloatArray, rules: Rules, covariance: FloatArray, resamples: int
-    ) -> dict[str, tuple[float, float]]:
-        """90% intervals: resampled points where there are enough, draws from the posterior otherwise."""
-        rng = np.random.default_rng(1)
-        count = self.shape_of.size
-        if count >= 2 * len(PARAMETERS):
-            weights = rng.dirichlet(np.ones(count), size=resamples) * count
-            spread = np.linalg.cholesky(np.linalg.inv(self.precision))
-            means = self.mean + PRIOR_REDRAW * rng.standard_normal((resamples, len(PARAMETERS))) @ spread.T
-            draws = self.solve(rules, theta[None], weights, means)
-        else:
-            draws = rng.multivariate_normal(theta, covariance, size=max(resamples, DRAWS), check_valid="ignore")
-        columns = dict(zip(PARAMETERS, np.exp(draws).T, strict=True))
-        columns |= {"W": columns["t0"] + columns["w"], "beta_p": columns["b"] + columns["c"]}
-        return {name: ends(column) for name, column in columns.items()}
-
-    def loaded_overhead(self, theta: FloatArray, rules: Rules) -> float | None:
-        """What TTFT under load has beyond the engine's own time, median over loads whose requests hardly queue [s]."""
-        x = self.x
-        use = (x.concurrency > 1.0) & np.isfinite(x.ttft) & (x.share > FULL_SHARE)
-        if not use.any():
-            return None
-        nothing = theta.copy()
-        nothing[PARAMETERS.index("overhead")] = LOWEST_LOG
-        engine = loop_times(nothing[None], x, rules)[1][0]
-        return max(0.0, float(np.median((x.ttft - engine)[use])))
+    logs, slope = problem.model(theta[None])
+    scale = max(POINT_SD, float(np.sqrt(np.mean((logs[0] - problem.target) ** 2))))
+    inverse: FloatArray = np.linalg.inv(slope[0].T @ slope[0] / scale**2 + opened)
+    return 0.5 * (inverse + inverse.T)
 
 
-def _search(x: Loads, shape_of: NDArray[np.int_], prior: IterationModel | None, more: bool = False) -> _Search:
-    """Points with the prior of the parameters; `more`: of decodes that may cost more in the linear layers than prompt tokens do."""
-    size, few = len(PARAMETERS), shape_of.max() + 1 < WIDE_SHAPES
+def _loaded_overhead(x: Loads, theta: FloatArray, rules: Rules) -> float | None:
+    """What TTFT under load has beyond the engine's own time, median over loads whose requests hardly queue [s]."""
+    use = (x.concurrency > 1.0) & np.isfinite(x.ttft) & (x.share > FULL_SHARE)
+    if not use.any():
+        return None
+    nothing = theta.copy()
+    nothing[PARAMETERS.index("overhead")] = LOWEST_LOG
+    engine = loop_times(nothing[None], x, rules)[1][0]
+    return max(0.0, float(np.median((x.ttft - engine)[use])))
+
+
+def _problem(
+    x: Loads, shapes: int, prior: IterationModel | None, rules: Rules, more: bool = False
+) -> tuple[Problem, FloatArray]:
+    """The points with the prior of their parameters, and the precision of what the points leave open.
+
+    `more`: decodes may cost more in the linear layers than prompt tokens do.
+    """
+    size, few = len(PARAMETERS), shapes < ENOUGH_SHAPES
     host = np.array([name in HOST_LOG_SD for name in PARAMETERS])
     factor = np.ones(size)
     if prior is None:
@@ -317,9 +268,10 @@ def _search(x: Loads, shape_of: NDArray[np.int_], prior: IterationModel | None, 
     mean[at], sd[at] = MORE if more else (LOWEST_LOG, FROZEN_SD)
     wide = sd / factor if few else sd
     precision, opened = (np.asarray(np.linalg.inv(np.diag(s**2) + np.outer(common, common))) for s in (sd, wide))
-    rng = np.random.default_rng(0)
-    moved = mean + 0.5 * np.minimum(sd, 1.5) * rng.standard_normal((STARTS - 1, size))
-    return _Search(x, shape_of, mean, precision, opened, np.concatenate([mean[None], moved]))
+    places = np.arange(x.tpot.size)
+    target = np.log(np.concatenate([x.tpot, x.ttft[x.alone]]))
+    model, of = partial(log_times, loads=x, rules=rules), np.concatenate([places, places[x.alone]])
+    return Problem(model, target, of, np.ones(places.size), mean, precision), opened
 
 
 def _unknown_prior(x: Loads) -> FloatArray:
@@ -335,7 +287,14 @@ def _unknown_prior(x: Loads) -> FloatArray:
     return np.asarray(np.log(values))
 
 
-def _chosen_rules(search: _Search, usual: Rules, scheduling: str | None, budget: float | None, bunched: bool) -> Rules:
+def _chosen_rules(
+    ruled: Callable[[Rules], Problem],
+    shape_of: NDArray[np.int_],
+    usual: Rules,
+    scheduling: str | None,
+    budget: float | None,
+    bunched: bool,
+) -> Rules:
     """Scheduling and budget: as given, else those that predict left-out shapes best; and whether requests moved together."""
     kinds = (scheduling,) if scheduling else SCHEDULING
     candidates = [usual]
@@ -343,11 +302,12 @@ def _chosen_rules(search: _Search, usual: Rules, scheduling: str | None, budget:
         budgets = (budget,) if budget else (BUDGETS if kind == "mixed" else (DEFAULT_BUDGET,))
         others = (replace(usual, scheduling=kind, budget=b) for b in budgets)
         candidates += [rules for rules in others if rules != usual]
-    if (len(candidates) == 1 and not bunched) or search.shape_of.max() + 1 < MIN_POINTS:
+    if (len(candidates) == 1 and not bunched) or shape_of.max() + 1 < MIN_POINTS:
         return usual
 
     def missed(rules: Rules) -> float:
-        return float(search.left_out(rules, search.starts[:1])[0].mean())
+        problem = ruled(rules)
+        return float(problem.left_out(problem.mean[None], shape_of)[: shape_of.size].mean())
 
     errors = {rules: missed(rules) for rules in candidates}
     for kind in kinds if bunched else ():
@@ -418,26 +378,27 @@ def fit_server(
     x = Loads(points, prior)
     limits = server_limits(points)
     shape_of = np.array([shapes.index(p.shape) for p in points])
-    held = _search(x, shape_of, prior)
     # load generators start all requests at once
     herd = not steady and bool(np.isfinite(x.ttft).any())
     most = limits.requests_per_s or math.inf
     usual = Rules(scheduling or SCHEDULING[0], token_budget or DEFAULT_BUDGET, slots or math.inf, requests_per_s=most)
-    rules = _chosen_rules(held, usual, scheduling, token_budget, herd)
-    theta = held.solve(rules, held.starts)[0]
-    missed, missed_alone = np.empty(0), np.empty(0)
+    held_by = partial(_problem, x, len(shapes), prior)
+    rules = _chosen_rules(lambda rules: held_by(rules)[0], shape_of, usual, scheduling, token_budget, herd)
+    held, opened = held_by(rules)
+    (theta,), (loss,) = held.solve(held.starts())
+    missed = np.empty(0)
     if len(shapes) >= MIN_POINTS:
-        missed, missed_alone = held.left_out(rules, np.stack([theta, held.mean]))
+        missed = held.left_out(np.stack([theta, held.mean]), shape_of)
     if len(shapes) >= ENOUGH_SHAPES:
-        freed = _search(x, shape_of, prior, more=True)
-        found_more = freed.solve(rules, freed.starts)[0]
-        missed_more, alone_more = freed.left_out(rules, np.stack([found_more, freed.mean]))
-        better = missed_more.mean() / missed.mean()
-        least = freed.loss(found_more, rules)
-        clearly = held.loss(theta, rules) - least > MORE_MARGIN * max(1.0, least / x.tpot.size)
+        freed, wider = held_by(rules, more=True)
+        (found_more,), (least,) = freed.solve(freed.starts())
+        missed_more = freed.left_out(np.stack([found_more, freed.mean]), shape_of)
+        better = missed_more[: len(points)].mean() / missed[: len(points)].mean()
+        clearly = loss - least > MORE_MARGIN * max(1.0, least / x.tpot.size)
         if better < CHOICE_MARGIN or (better <= 1.0 and clearly):
-            held, theta, missed, missed_alone = freed, found_more, missed_more, alone_more
-    covariance = held.covariance(theta, rules)
+            held, opened, theta, missed = freed, wider, found_more, missed_more
+    missed, missed_alone = missed[: len(points)], missed[len(points) :]
+    covariance = _covariance(held, theta, opened)
     prior_error = None
     if prior is not None:
         prior_error = float(np.abs(loop_times(held.mean[None], x, rules)[0][0] / x.tpot - 1.0).mean())
@@ -447,9 +408,9 @@ def fit_server(
     found = ServerFit(
         iteration=iteration_of(theta, prior),
         request_s=float(np.exp(theta[PARAMETERS.index("request")])),
-        api_overhead_s=held.loaded_overhead(theta, rules) if steady else None,
+        api_overhead_s=_loaded_overhead(x, theta, rules) if steady else None,
         api_overhead_idle_s=idle,
-        intervals=held.intervals(theta, rules, covariance, resamples),
+        intervals=_intervals(held, theta, covariance, resamples),
         tpot_error=float(missed.mean()) if missed.size else None,
         tpot_error_p95=float(np.percentile(missed, TAILS[1])) if missed.size else None,
         tpot_error_by_shape=by_shape,

@@ -1,28 +1,22 @@
-"""Robust nonlinear least squares in the logarithms of the iteration-time parameters, many problems at once.
+"""Robust nonlinear least squares in logarithms, many problems at once, and what every calibration asks of it.
 
-The problems of one calibration differ only in the weights of their points (resampling, leave-one-out) and in where
-they start, so one batched Levenberg-Marquardt in numpy solves them together.
+The problems of one calibration differ only in the weights of their points (resampling, leaving out) and in where they start, so
+one batched Levenberg-Marquardt in numpy solves them together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibrate.closed_loop import FloatArray
-from planner.calibrate.points import Points
-from planner.machine.iteration import IterationModel
+from planner.calibrate.closed_loop import STEP, FloatArray
 
 LogModel = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-"""From log-parameters, shape (R, K), to logarithms of what they predict, shape (R, P), and their derivatives, (R, P, K)."""
+"""From log-parameters, shape (R, K), to logarithms of what they predict, shape (R, M), and their derivatives, (R, M, K)."""
 
-PARAMETERS = ("t0", "w", "b", "c", "g", "h", "e", "a", "x")
-"""Order of the parameters in every array of this module. The tile is chosen outside; `e` is held as e/g, so that a
-kernel nobody measured at its worst keeps e = g."""
-
-T0, W, B, C, G, H, E, A, X = range(9)
 POINT_SD = 0.02
 """What one measurement is off by, two runs of a machine differing by 2 to 4%; up to it a residual counts quadratically [1]."""
 
@@ -32,92 +26,8 @@ TAILS = (5.0, 95.0)
 PRIOR_REDRAW = 0.85
 """Share of the prior's standard deviation by which its mean is redrawn in each resampled fit [1]."""
 
-DAMPING = (1e-9, 1e8)
-"""Of the steps: the least, and the most, at which nothing is found any more; a gain of the least of the loss is none [1]."""
-
-LOG_LIMIT = 12.0
-"""Parameters stay within e^+-12 of the prior: beyond that a term is nil or the data are of something else."""
-
-
-class Design:
-    """Regressors of P measured iterations, arrays of shape (P,).
-
-    ``tokens`` T = n + C and ``stairs``, T rounded up to the tile [tokens]; ``decodes`` n [sequences]; ``context_sum`` K and
-    ``context_max`` [tokens]; ``pairs`` A [pairs]; ``overlap`` n C/T [tokens]; ``weight_share`` that a batch touches, 1 for
-    dense models [1]; ``position`` in the order of measuring [1]; ``joined``: whether one attention kernel takes decodes and
-    prompts together, then ``joined_pairs`` A + m K and ``walked_pairs``, e_m/a times the longest context or prompt [pairs], and
-    ``joined_s`` h_m n [s].
-
-    Parameters
-    ----------
-    points
-        The iterations.
-    prior
-        Says which experts a batch touches, and whether one kernel takes decodes and prompts.
-    tile
-        tau [tokens].
-    position
-        0 at the first of those fitted and 1 at the last, shape (P,); ``None`` = not known.
-    """
-
-    def __init__(self, points: Points, prior: IterationModel, tile: int, position: FloatArray | None) -> None:
-        self.decodes, self.context_sum, new, self.pairs, self.context_max, end = points.columns
-        n = self.decodes
-        self.tokens = tokens = n + new
-        self.stairs = tokens if tile == 1 else np.where(tokens <= 0.5 * tile, tokens, tile * np.ceil(tokens / tile))
-        self.overlap = n * new / tokens
-        total = prior.w + prior.w_experts
-        self.weight_share = prior.weight_time(tokens) / total if total > 0.0 else np.ones(len(points))
-        self.position = np.zeros(len(points)) if position is None else position
-        self.joined = (new > 0.0) & (prior.m > 0.0) & (not points.composed)
-        self.joined_pairs = self.pairs + prior.m * self.context_sum
-        walk = prior.e_m / prior.a if prior.a > 0.0 else 0.0
-        self.walked_pairs = walk * np.maximum(self.context_max, end)
-        self.joined_s = prior.h_m * n
-
-
-def predict(design: Design, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Times of all points and their derivatives with respect to the log-parameters.
-
-    Parameters
-    ----------
-    design
-        P points.
-    theta
-        Log-parameters [log SI], shape (R, 9).
-
-    Returns
-    -------
-    time
-        [s], shape (R, P).
-    slope
-        d time / d theta [s], shape (R, P, 9).
-    """
-    p = np.exp(theta)[:, None, :]
-    compute = p[..., B] * design.stairs
-    weights = p[..., W] * design.weight_share
-    bound_by_weights = weights >= compute
-    kv = p[..., G] * design.context_sum
-    longest = p[..., G] * p[..., E] * design.context_max
-    bound_by_longest = longest > kv
-    apart = ~design.joined
-    slope = np.zeros((theta.shape[0], design.tokens.size, len(PARAMETERS)))
-    slope[..., T0] = p[..., T0]
-    slope[..., W] = np.where(bound_by_weights, weights, 0.0)
-    slope[..., B] = np.where(bound_by_weights, 0.0, compute)
-    slope[..., C] = p[..., C] * design.tokens
-    summed = p[..., A] * design.joined_pairs + design.joined_s
-    walked = p[..., A] * design.walked_pairs
-    read = design.joined & (kv > np.maximum(summed, walked))
-    slope[..., G] = np.where(apart, np.maximum(kv, longest), np.where(read, kv, 0.0))
-    slope[..., H] = np.where(apart, p[..., H] * design.decodes, 0.0)
-    slope[..., E] = np.where(apart & bound_by_longest, longest, 0.0)
-    known = np.where(design.joined & ~read & (summed >= walked), design.joined_s, 0.0)
-    together = np.where(read, 0.0, np.maximum(summed, walked) - known)
-    slope[..., A] = np.where(apart, p[..., A] * design.pairs, together)
-    slope[..., X] = p[..., X] * design.overlap
-    # every term is proportional to its own parameter, so the time is the sum of its log-derivatives (e/g rides on g) and h_m n
-    return slope.sum(axis=-1) - slope[..., E] + known, slope
+STARTS, STEPS = 6, 40
+"""Places a fit starts from, the prior's mean and others around it, and steps from each at most."""
 
 
 def ends(values: FloatArray) -> tuple[float, float]:
@@ -126,93 +36,139 @@ def ends(values: FloatArray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def minimise(
-    model: LogModel,
-    target: FloatArray,
-    weights: FloatArray,
-    start: FloatArray,
-    mean: FloatArray,
-    precision: FloatArray,
-    *,
-    scale: float = POINT_SD,
-    free: NDArray[np.bool_] | None = None,
-    iterations: int = 60,
-) -> tuple[FloatArray, FloatArray]:
-    r"""Minimise sum_i weight_i rho((target_i - model_i)/scale) + (theta - mean)' precision (theta - mean), rho soft-L1.
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    r"""M measurements of P points, what predicts them, and the prior of its K parameters.
 
+    Minimised is sum_i weight_i rho((target_i - model_i)/scale) + (theta - mean)' precision (theta - mean) with soft-L1
     rho(z) = 2 (sqrt(1 + z^2) - 1): quadratic within `scale`, linear beyond.
 
     Parameters
     ----------
     model
-        What is fitted, in logarithms.
+        What is fitted.
     target
-        Measured [log], shape (P,) or (R, P).
-    weights
-        Of the points [1], shape (R, P).
-    start
-        Log-parameters to start from, shape (R, K).
-    mean
-        Of the prior, shape (K,) or (R, K).
-    precision
-        Inverse covariance of the prior, shape (K, K).
+        Measured [log], shape (M,).
+    of
+        The point that each measurement is of, shape (M,).
+    counted
+        Weights of the points [1], shape (P,).
+    mean, precision
+        Of the prior: mean, shape (K,), and inverse covariance, shape (K, K).
     scale
         Relative error up to which a residual counts quadratically [1].
-    free
-        Parameters to fit, shape (K,); the others stay at `start`. ``None`` = all.
-    iterations
-        At most so many steps.
-
-    Returns
-    -------
-    theta
-        Log-parameters, shape (R, K).
-    cost
-        Robust loss including the prior's [1], shape (R,).
     """
-    problems, size = start.shape
-    held = np.zeros(size, dtype=bool) if free is None else ~free
-    mean = np.broadcast_to(mean, (problems, size))
-    low, high = mean - LOG_LIMIT, mean + LOG_LIMIT
-    current = start.copy()
 
-    def judged(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    model: LogModel
+    target: FloatArray
+    of: NDArray[np.int_]
+    counted: FloatArray
+    mean: FloatArray
+    precision: FloatArray
+    scale: float = POINT_SD
+
+    def drawn(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """Departures from the prior's mean as likely as it has them, shape (count, K)."""
+        spread = np.linalg.cholesky(np.linalg.inv(self.precision))
+        return np.asarray(rng.standard_normal((count, self.mean.size)) @ spread.T)
+
+    def starts(self) -> FloatArray:
+        """The prior's mean, and places around it, shape (STARTS, K)."""
+        around = 0.5 * self.drawn(STARTS, np.random.default_rng(0))
+        around[0] = 0.0
+        return self.mean + around
+
+    def _judged(
+        self, theta: FloatArray, weights: FloatArray, mean: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Residuals, their derivatives, and the loss."""
-        predicted, slope = model(values)
-        gap, away = (predicted - target) / scale, values - mean
+        predicted, slope = self.model(theta)
+        gap, away = (predicted - self.target) / self.scale, theta - mean
         data = 2.0 * (np.sqrt(1.0 + gap**2) - 1.0)
-        total: FloatArray = (weights * data).sum(axis=1) + np.einsum("ri,ij,rj->r", away, precision, away)
-        return gap, slope / scale, total
+        return gap, slope / self.scale, (weights * data).sum(axis=1) + ((away @ self.precision) * away).sum(axis=1)
 
-    least, most = DAMPING
-    damping = np.full(problems, 1e-2)
-    gap, jacobian, cost = judged(current)
-    running = np.ones(problems, dtype=bool)
-    diagonal = np.arange(size)
-    for _ in range(iterations):
-        curvature = weights / np.sqrt(1.0 + gap**2)
-        weighted = jacobian * curvature[..., None]
-        hessian = np.einsum("rpi,rpj->rij", weighted, jacobian) + precision
-        gradient = np.einsum("rpi,rp->ri", weighted, gap) + (current - mean) @ precision
-        hessian[:, diagonal, diagonal] *= 1.0 + damping[:, None]
-        hessian[:, held, :] = 0.0
-        hessian[:, :, held] = 0.0
-        hessian[:, diagonal[held], diagonal[held]] = 1.0
-        gradient[:, held] = 0.0
-        step = np.linalg.solve(hessian, -gradient[..., None])[..., 0]
-        np.clip(step, -2.0, 2.0, out=step)
-        trial = np.clip(current + step, low, high)
-        trial[:, held] = current[:, held]
-        trial_gap, trial_jacobian, trial_cost = judged(trial)
-        better = running & (trial_cost <= cost)
-        gain = np.where(better, cost - trial_cost, 0.0)
-        current[better] = trial[better]
-        gap[better] = trial_gap[better]
-        jacobian[better] = trial_jacobian[better]
-        cost = np.where(better, trial_cost, cost)
-        damping = np.where(better, np.maximum(damping * 0.3, least), np.minimum(damping * 5.0, most))
-        finished = (better & (gain <= least * (1.0 + cost))) | (~better & (damping >= most))
-        running &= ~finished
-        if not running.any():
-            break
-    return current, cost
+    def solve(
+        self, starts: FloatArray, weights: FloatArray | None = None, mean: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Best parameters for each of R weightings of the points, and their loss.
+
+        Parameters
+        ----------
+        starts
+            Log-parameters that every weighting is started from, shape (S, K).
+        weights
+            Beside `counted` [1], shape (R, P); ``None`` = one weighting, all alike.
+        mean
+            Of the prior, where each weighting has its own, shape (R, K).
+
+        Returns
+        -------
+        theta
+            Log-parameters, shape (R, K).
+        cost
+            Robust loss including the prior's [1], shape (R,).
+        """
+        weights = self.counted * (np.ones((1, self.counted.size)) if weights is None else weights)
+        problems, count = len(weights), len(starts)
+        current = np.tile(starts, (problems, 1))
+        weights = np.repeat(weights[:, self.of], count, axis=0)
+        mean = np.repeat(
+            np.broadcast_to(self.mean if mean is None else mean, (problems, self.mean.size)), count, axis=0
+        )
+        damping = np.full(len(current), 1e-2)
+        gap, slope, cost = self._judged(current, weights, mean)
+        diagonal, going = np.arange(self.mean.size), np.arange(len(current))
+        for _ in range(STEPS):
+            if not going.size:
+                break
+            bent = slope[going] * (weights[going] / np.sqrt(1.0 + gap[going] ** 2))[..., None]
+            hessian = np.swapaxes(bent, 1, 2) @ slope[going] + self.precision
+            hessian[:, diagonal, diagonal] *= 1.0 + damping[going, None]
+            gradient = (np.swapaxes(bent, 1, 2) @ gap[going, :, None])[..., 0]
+            gradient += (current[going] - mean[going]) @ self.precision
+            step = np.linalg.solve(hessian, -gradient[..., None])[..., 0]
+            trial = current[going] + np.clip(step, -2.0, 2.0)
+            judged = self._judged(trial, weights[going], mean[going])
+            better = judged[2] <= cost[going]
+            gain, took = (cost[going] - judged[2])[better], going[better]
+            current[took], gap[took], slope[took], cost[took] = (each[better] for each in (trial, *judged))
+            damping[going] = np.where(better, np.maximum(damping[going] / 10.0, STEP), damping[going] * 10.0)
+            ended = damping[going] > 1.0 / STEP
+            ended[better] = gain <= STEP * (1.0 + cost[took])
+            going = going[~ended]
+        best = np.arange(problems), cost.reshape(problems, count).argmin(axis=1)
+        return current.reshape(problems, count, -1)[best], cost.reshape(problems, count)[best]
+
+    def left_out(self, starts: FloatArray, group: NDArray[np.int_]) -> FloatArray:
+        """Relative errors of measurements fitted without the points of their group [1], shape (M,).
+
+        Parameters
+        ----------
+        starts
+            As :meth:`solve`.
+        group
+            Of each point, from 0, shape (P,).
+        """
+        theta, _ = self.solve(starts, 1.0 * (group != np.arange(group.max() + 1)[:, None]))
+        own = self.model(theta)[0][group[self.of], np.arange(self.of.size)]
+        return np.abs(np.expm1(own - self.target))
+
+    def resampled(self, theta: FloatArray, count: int, concentration: float) -> FloatArray:
+        """Fits of the points weighted anew, the prior's mean redrawn with them, shape (count, K).
+
+        Parameters
+        ----------
+        theta
+            Where they start, shape (K,).
+        count
+            How many.
+        concentration
+            Of the Dirichlet weights [1].
+
+        References
+        ----------
+        Rubin, "The Bayesian bootstrap", Ann. Statist. 9(1), 1981, doi:10.1214/aos/1176345338.
+        """
+        rng, size = np.random.default_rng(1), self.counted.size
+        weights = rng.dirichlet(np.full(size, concentration), size=count) * size
+        return self.solve(theta[None], weights, self.mean + PRIOR_REDRAW * self.drawn(count, rng))[0]

@@ -179,10 +179,12 @@ def _prices() -> Iterator[Finding]:
 
 def _plan() -> Iterator[Finding]:
     """A small question through every room."""
-    from planner.api import plan
+    import planner as fo
 
     begun = time.perf_counter()
-    found: Any = plan(isl=512, osl=128, rate=5, slo=1.0, gpu="h100", model="llama-3.1-8b", price={"h100": 2.0}, pools=1)
+    found: Any = fo.plan(
+        isl=512, osl=128, rate=5, slo=1.0, gpu="h100", model="llama-3.1-8b", price={"h100": 2.0}, pools=1
+    )
     taken = time.perf_counter() - begun
     told = f"{found.replicas} replica{'s' if found.replicas != 1 else ''} for a small question, {taken:.1f} s"
     yield _known("plan", taken < SLOW_S, told)

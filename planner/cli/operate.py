@@ -16,7 +16,7 @@ OF_JOB = ("name", "namespace", "image", "api_key_secret")
 """What the Job takes of the fleet's own options."""
 
 OF_JOB_ALONE = {"fleetopt": "program", "url": "url", "replay_requests": "requests", "replay_for": "seconds"}
-"""What it alone takes, and what :func:`planner.api.acceptance_job` calls it."""
+"""What it alone takes, and what ``fo.acceptance_job`` calls it."""
 
 FILES: opt.Table = {
     "": {
@@ -130,7 +130,7 @@ OF_REPLAY = {
     "replay_for": "seconds",
     "served_model_name": "served_model",
 }
-"""Options of --replay, and what :func:`planner.api.accept` calls them."""
+"""Options of --replay, and what ``fo.accept`` calls them."""
 
 CHECKED: opt.Table = {
     "": {

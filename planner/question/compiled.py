@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from planner.catalog.kv import BLOCK_TOKENS
+from planner.catalog.load import gpu as find_gpu
 from planner.errors import InputError, refuse
 from planner.machine.engines import DEFAULT_ENGINE
 from planner.machine.engines import engine as find_engine
@@ -213,15 +214,30 @@ class Promises:
 
 
 Words = Literal["all", "brief", "page", "none"]
-"""What is said of a plan, see :class:`Search`."""
+"""What is said of a plan, see :class:`CompiledQuestion`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
-    """How fleets are looked for.
+class CompiledQuestion:
+    """A question ready to be answered.
 
     Parameters
     ----------
+    asked
+        The options it was made from, in their own names, for the plan that carries them.
+    traffic, promises
+        What is sent, and what is kept.
+    inputs
+        The options, for what may serve, which fleets are compared, what GPUs cost, how many there are, and what is bought beyond
+        the need; GPU types that were left open are named in it.
+    method
+        Name of the latency method.
+    routing
+        How a pool spreads requests over its replicas.
+    open_routing
+        Whether another routing may be taken where it is cheaper: nothing was said of it, and sessions come back.
+    clients
+        Limits of queues and patience of clients, for what happens beyond capacity.
     shape
         ``colocated``, ``disaggregated`` or ``both``.
     explained
@@ -239,6 +255,14 @@ class Search:
         Label of the engine that it has most of: one pool of it is sized first, and all others are asked whether they cost less.
     """
 
+    asked: Mapping[str, object]
+    traffic: Traffic
+    promises: Promises
+    inputs: PlanInputs
+    method: str
+    routing: Routing
+    open_routing: bool = False
+    clients: Clients = PATIENT
     shape: str = "colocated"
     explained: bool = True
     words: Words = "all"
@@ -247,39 +271,15 @@ class Search:
     near_per_s: float = 0.0
     likely: str = ""
 
+    @property
+    def stock(self) -> dict[str, int]:
+        """GPUs there are, by their own names; of others as many as wanted."""
+        return {find_gpu(name).name: count for name, count in self.inputs.inventory.items()}
 
-@dataclass(frozen=True, slots=True)
-class CompiledQuestion:
-    """A question ready to be answered.
-
-    Parameters
-    ----------
-    asked
-        The options it was made from, in their own names, for the plan that carries them.
-    traffic, promises, search
-        Its parts.
-    inputs
-        The options, for what may serve, which fleets are compared, what GPUs cost, how many there are, and what is bought beyond
-        the need; GPU types that were left open are named in it.
-    method
-        Name of the latency method.
-    routing
-        How a pool spreads requests over its replicas.
-    open_routing
-        Whether another routing may be taken where it is cheaper: nothing was said of it, and sessions come back.
-    clients
-        Limits of queues and patience of clients, for what happens beyond capacity.
-    """
-
-    asked: Mapping[str, object]
-    traffic: Traffic
-    promises: Promises
-    inputs: PlanInputs
-    search: Search
-    method: str
-    routing: Routing
-    open_routing: bool = False
-    clients: Clients = PATIENT
+    @property
+    def max_w(self) -> float:
+        """What all GPUs may draw together [W]."""
+        return math.inf if self.inputs.max_kw is None else 1e3 * self.inputs.max_kw
 
     def at(self, rate_per_s: float) -> CompiledQuestion:
         """The same question at another rate of the fleet [1/s]."""
@@ -540,7 +540,6 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         ),
         # a user's next request may belong to another pool, which the first one's answers would have to wait for
         inputs=replace(inputs, pools=1) if traffic.sending.population else inputs,
-        search=Search(inputs.shape),
         method=inputs.method,
         routing=_with_closed_form(routing),
         open_routing=open_routing,
@@ -551,6 +550,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
             inputs.retries,
             inputs.retry_after,
         ),
+        shape=inputs.shape,
     )
 
 

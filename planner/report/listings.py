@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
 
 from planner.report.blocks import Block, Table, Text
-from planner.report.pages import Alone, Listing, pages, rows_of, told_beside, written
+from planner.report.pages import Listing, listed, pages, rows_of, told_beside, written
 from planner.units import format_bytes, format_count, format_percent
 
 if TYPE_CHECKING:
@@ -25,69 +25,19 @@ COUNTED = "arithmetic of the shape, or as published with it"
 DERIVED = "computed from the numbers above"
 
 
-class GpuList(Listing):
-    """GPUs as rows."""
-
-    versioned: ClassVar[bool] = True
-    written: ClassVar[tuple[str, ...]] = ("gpus=to_rows",)
-
-
-class ModelList(Listing):
-    """Models as rows."""
-
-    versioned: ClassVar[bool] = True
-    written: ClassVar[tuple[str, ...]] = ("models=to_rows",)
-
-
-class OfferList(Listing):
-    """Offers as rows."""
-
-    versioned: ClassVar[bool] = True
-    written: ClassVar[tuple[str, ...]] = ("offers=to_rows",)
-
-
-class Fact(TypedDict):
-    """A number and where it is from."""
-
-    value: Any
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogEntry(Listing):
-    """An entry of the catalog as rows.
-
-    Parameters
-    ----------
-    kind, name
-        ``gpu`` or ``model``, and its canonical name.
-    aliases
-        Other names that mean it.
-    facts
-        Field -> value in SI units and source.
-    """
-
-    kind: str
-    name: str
-    aliases: Sequence[str]
-    facts: Mapping[str, Fact]
-
-    versioned: ClassVar[bool] = True
-
-
-def gpu_list(gpus: Sequence[GpuSpec]) -> GpuList:
+def gpu_list(gpus: Sequence[GpuSpec]) -> Listing:
     """GPUs as rows, and where to see more."""
     rows = rows_of(
         told_beside(__file__)["gpu_row"], gpus, aliases=lambda g: " ".join(a.replace(" ", "-") for a in g.aliases)
     )
     offered = {g.name: g.sources.get("price_usd_per_hour", "no offer known: --price") for g in gpus}
-    return GpuList(rows, _page("gpus", None, gpus=gpus, price_of=lambda g: offered[g.name]))
+    return listed(rows, _page("gpus", None, gpus=gpus, price_of=lambda g: offered[g.name]), gpus=rows)
 
 
-def model_list(models: Sequence[ModelSpec]) -> ModelList:
+def model_list(models: Sequence[ModelSpec]) -> Listing:
     """Models as rows, and where to see more."""
     rows = rows_of(told_beside(__file__)["model_row"], models, aliases=lambda m: " ".join(m.aliases))
-    return ModelList(rows, _page("models", None, models=models, attention=_attention))
+    return listed(rows, _page("models", None, models=models, attention=_attention), models=rows)
 
 
 def _attention(m: ModelSpec) -> str:
@@ -102,13 +52,13 @@ def _attention(m: ModelSpec) -> str:
     return ", ".join(kinds)
 
 
-def offer_list(offers: Sequence[Offer], used: Collection[Offer] = ()) -> OfferList:
+def offer_list(offers: Sequence[Offer], used: Collection[Offer] = ()) -> Listing:
     """Offers as rows; ``*`` marks those of `used`, which a plan takes without a price, ``stale`` one too old to rely on."""
     rows = [{**offer.to_dict(), "used": offer in used} for offer in offers]
-    return OfferList(rows, _page("offers", None, offers=offers, used=lambda offer: offer in used))
+    return listed(rows, _page("offers", None, offers=offers, used=lambda offer: offer in used), offers=rows)
 
 
-def gpu_entry(spec: GpuSpec, offer: Offer | None) -> CatalogEntry:
+def gpu_entry(spec: GpuSpec, offer: Offer | None) -> Listing:
     """A GPU with the source of every number and the offer a plan takes."""
     sheet = spec.sources.get("flops_per_s", "")
     bought = "no offer known: give --price" if offer is None else f"{offer.describe()}; {offer.source}"
@@ -128,7 +78,7 @@ def gpu_entry(spec: GpuSpec, offer: Offer | None) -> CatalogEntry:
     return _entry("gpu", spec, facts)
 
 
-def model_entry(spec: ModelSpec, kv_bytes_per_token: float) -> CatalogEntry:
+def model_entry(spec: ModelSpec, kv_bytes_per_token: float) -> Listing:
     """A model's shape with its source; what a model does not have is left out."""
     facts = []
     for f in fields(spec):
@@ -138,6 +88,9 @@ def model_entry(spec: ModelSpec, kv_bytes_per_token: float) -> CatalogEntry:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         billions = f.name.startswith("parameters_")
         shown = f"{value / 1e9:,.4g} B" if billions else format_count(value) if number else str(value)
+        if (encoder := spec.vision) is not None and f.name == "vision":
+            shown = f"{encoder.layers} layers of {encoder.hidden_size:,}, {encoder.q_heads} heads"
+            value = {name: one for name, one in asdict(encoder).items() if one}
         facts.append(_fact(f.name, value, shown, COUNTED if billions else spec.source or "the config.json given"))
     facts.append(_fact("kv_bytes_per_token", kv_bytes_per_token, format_bytes(kv_bytes_per_token), DERIVED))
     return _entry("model", spec, facts)
@@ -148,11 +101,12 @@ def _fact(name: str, value: object, shown: str | None, source: str) -> dict[str,
     return {"field": name, "value": value, "shown": shown, "source": source}
 
 
-def _entry(kind: str, spec: GpuSpec | ModelSpec, facts: Sequence[dict[str, Any]]) -> CatalogEntry:
+def _entry(kind: str, spec: GpuSpec | ModelSpec, facts: Sequence[dict[str, Any]]) -> Listing:
     """The name, the facts, and the other names."""
     page = _page("entry", spec, facts=facts, also=", ".join(spec.aliases))
-    numbers: dict[str, Fact] = {f["field"]: {"value": f["value"], "source": f["source"]} for f in facts}
-    return CatalogEntry(rows_of(("field", "value", "source"), facts), page, kind, spec.name, spec.aliases, numbers)
+    numbers = {f["field"]: {"value": f["value"], "source": f["source"]} for f in facts}
+    named = {"kind": kind, "name": spec.name, "aliases": spec.aliases}
+    return listed(rows_of(("field", "value", "source"), facts), page, **named, facts=numbers)
 
 
 _SCALES = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9), ("ps", 1e12))
@@ -164,31 +118,12 @@ def _profile_rows(profiles: Sequence[Profile]) -> list[dict[str, Any]]:
     return [{**row, **{f"iteration_{k}": v for k, v in p.iteration.to_dict().items()}} for row, p in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileList(Listing):
-    """Profiles as rows.
-
-    Parameters
-    ----------
-    profiles
-        What to list.
-    """
-
-    profiles: Sequence[Profile]
-
-    versioned: ClassVar[bool] = True
-
-
-class ProfileComparison(ProfileList):
-    """Profiles to compare, the first being the base."""
-
-
-def profile_list(profiles: Sequence[Profile]) -> ProfileList:
+def profile_list(profiles: Sequence[Profile]) -> Listing:
     """One line per profile."""
-    return ProfileList(_profile_rows(profiles), _page("profiles", None, profiles=profiles), profiles)
+    return listed(_profile_rows(profiles), _page("profiles", None, profiles=profiles), profiles=profiles)
 
 
-def profile_comparison(profiles: Sequence[Profile]) -> ProfileComparison:
+def profile_comparison(profiles: Sequence[Profile]) -> Listing:
     """Parameters beside those of the first, and what they mean: W, H, knee, time of a typical decode batch and of a prompt."""
     from planner.machine.iteration import PARAMETER_UNITS
 
@@ -216,7 +151,7 @@ def profile_comparison(profiles: Sequence[Profile]) -> ProfileComparison:
     # names are longer than numbers: two of them would leave no room for a second column
     named = [f"{k}: {p.name}" for k, p in enumerate(profiles, start=1)]
     page: list[Block] = [Text(named), Table(["", *map(str, range(1, len(profiles) + 1))], rows, {""})]
-    return ProfileComparison(_profile_rows(profiles), page, profiles)
+    return listed(_profile_rows(profiles), page, profiles=profiles)
 
 
 def value(amount: float | None, unit: str) -> str:
@@ -233,7 +168,7 @@ def value(amount: float | None, unit: str) -> str:
     return f"{amount:.3g} {unit}"
 
 
-def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None) -> Alone:
+def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None) -> Listing:
     """Everything a profile says, and the parameters of every paper's form."""
     from planner.machine.iteration import PARAMETER_UNITS
 
@@ -250,7 +185,7 @@ def profile_entry(profile: Profile, papers: Mapping[str, Derived] | None = None)
         untested_told="; ".join(profile.untested),
         papers=_papers(papers) if papers else [],
     )
-    return Alone(_profile_rows([profile]), page, profile)
+    return Listing(_profile_rows([profile]), page, profile.to_dict())
 
 
 def _papers(derived: Mapping[str, Derived]) -> Table:
@@ -269,23 +204,7 @@ def _papers(derived: Mapping[str, Derived]) -> Table:
     return Table(columns, rows, set(columns) - {"value"})
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadList(Listing):
-    """Shipped workloads as rows.
-
-    Parameters
-    ----------
-    workloads, profiles
-        What to list.
-    """
-
-    workloads: Sequence[Workload]
-    profiles: Mapping[str, Arrivals]
-
-    versioned: ClassVar[bool] = True
-
-
-def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals]) -> WorkloadList:
+def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals]) -> Listing:
     """Workloads and hourly profiles as rows."""
     told: dict[str, Callable[[Workload], object]] = {
         "categories": lambda w: " ".join(c for c in w.categories if c),
@@ -296,7 +215,8 @@ def workload_list(workloads: Sequence[Workload], profiles: Mapping[str, Arrivals
     page = _page("workloads", None, workloads=workloads, **told)
     if profiles:
         page += _page("hourly_profiles", None, items=[_hours(name, arrivals) for name, arrivals in profiles.items()])
-    return WorkloadList(rows_of(told_beside(__file__)["workload_row"], workloads, **told), page, workloads, profiles)
+    rows = rows_of(told_beside(__file__)["workload_row"], workloads, **told)
+    return listed(rows, page, workloads=workloads, profiles=profiles)
 
 
 def _note(w: Workload) -> str:
@@ -314,8 +234,9 @@ def _hours(name: str, arrivals: Arrivals) -> dict[str, object]:
     return {"name": name, "rate": rate, "peak": peak, **dict(zip(("busiest", "quietest"), ends, strict=True))}
 
 
-def drift_listing(found: Drift, names: tuple[str, str]) -> Alone:
+def drift_listing(found: Drift, names: tuple[str, str]) -> Listing:
     """What changed from the first workload to the second."""
     title = f"{names[0]} -> {names[1]}"
     rows = [[written(text, found, {}) or "-" for text in told] for told in told_beside(__file__)["drift"]]
-    return Alone(found.to_rows(), [Table([title, "value", "meaning"], rows, {title, "meaning"})], found)
+    page = [Table([title, "value", "meaning"], rows, {title, "meaning"})]
+    return Listing(found.to_rows(), page, found.to_dict())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from planner.plans import HOURS_PER_MONTH
 from planner.report.blocks import STYLES, Block, Table, Text, rows_table
 from planner.shared.documents import shipped
-from planner.shared.record import Record, placed, spelled
+from planner.shared.record import Record, placed, plain, spelled
 from planner.shared.remarks import Writer
 from planner.units import format_bytes, format_count, format_usd
 
@@ -172,8 +172,8 @@ def _block(told: dict[str, Any], thing: Any, values: Mapping[str, Any]) -> Block
 
 
 @dataclass(frozen=True, slots=True)
-class Listing(Record):
-    """Something looked up, as every format has it; what JSON and YAML have are the fields of its kind.
+class Listing:
+    """Something looked up, as every format has it.
 
     Parameters
     ----------
@@ -181,28 +181,23 @@ class Listing(Record):
         What is written as CSV.
     page
         What people read.
+    data
+        What is written as JSON and YAML.
     """
 
-    rows: Sequence[dict[str, Any]] = field(repr=False)
-    page: Sequence[Table | Text] = field(repr=False)
+    rows: Sequence[dict[str, Any]]
+    page: Sequence[Block]
+    data: Mapping[str, Any]
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row per thing."""
         return [*self.rows]
 
-
-@dataclass(frozen=True, slots=True)
-class Alone(Listing):
-    """One thing that writes itself, with a page.
-
-    Parameters
-    ----------
-    thing
-        That thing.
-    """
-
-    thing: Any
-
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        return dict(self.thing.to_dict())
+        return {**self.data}
+
+
+def listed(rows: Sequence[dict[str, Any]], page: Sequence[Block], **data: Any) -> Listing:
+    """Things looked up, their data a document of its own."""
+    return Listing(rows, page, {"schema_version": Record.schema_version, **plain(data)})

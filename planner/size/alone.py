@@ -37,7 +37,7 @@ def sessions_of(pool: Pool) -> SessionPool | None:
 
 def cache_curve(pool: Pool, model: SessionPool) -> dict[str, object]:
     """The state of the caches as planned, and share found by routing and replicas."""
-    replicas, copies = pool.size.replicas, pool.option.copies
+    replicas, copies = pool.replicas, pool.option.copies
     now = model.state(pool.rate_per_s, replicas * copies)
     curve = []
     for name in ROUTINGS:
@@ -114,7 +114,7 @@ def overload_at(pool: Pool, clients: Clients, rate_per_s: float) -> dict[str, fl
     model = _replayed(pool)
     if model is None:
         return None
-    n = pool.size.replicas * pool.option.copies
+    n = pool.replicas * pool.option.copies
     return _row(model.answered(rate_per_s, n, _rules(pool, clients)), rate_per_s)
 
 
@@ -130,7 +130,7 @@ def _beyond_capacity(pool: Pool, clients: Clients, promises: Promises) -> dict[s
     model = _replayed(pool)
     if model is None:
         return {"loads": [], "limits": [], "surge": None}
-    n, rules = pool.size.replicas * pool.option.copies, _rules(pool, clients)
+    n, rules = pool.replicas * pool.option.copies, _rules(pool, clients)
     full = n * model.capacity_per_s
     limits = []
     for p in promises.parts:
@@ -211,7 +211,7 @@ def speculation_remark(question: CompiledQuestion, pool: Pool) -> Remark | None:
     setup = replace(pool.setup, kv_tokens=float(plain_option.kv_tokens(pool.setup.slots)))
     plain = pool_model(question, plain_option, setup, arrivals)
     own = pool_model(question, option, pool.setup, arrivals)
-    rate = pool.rate_per_s / pool.size.replicas
+    rate = pool.rate_per_s / pool.replicas
 
     def gain(at: float) -> float:
         return _median(plain, at) / _median(own, at)

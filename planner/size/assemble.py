@@ -39,7 +39,7 @@ def make_plan(
     """The cheapest fleet for a workload; a plan of one that is `in_memory` carries its rows.
 
     With the pools of a plan that are `standing`, the numbers of their replicas alone are open. What is said of it, and without
-    `words` its bands of replicas and its chance, is left out as :class:`planner.question.compiled.Search` has it.
+    `words` its bands of replicas and its chance, is left out as :class:`planner.question.compiled.CompiledQuestion` has it.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def make_plan(
         No fleet of the searched grid keeps the promises.
     """
     question = compile_question(inputs, workload)
-    question = replace(question, search=replace(question.search, words=words))
+    question = replace(question, words=words)
     plan = resized(question, standing) if standing else plan_of(question)
     if in_memory and words != "none" and (is_passing(inputs.cdf) or not is_filed(workload)):
         # rows are carried as they were planned for: read back, nothing is left to change of them
@@ -74,7 +74,7 @@ def may_cost_less(question: CompiledQuestion, usd_per_hour: float) -> bool:
     """Whether :func:`fleet_of` may find a fleet for less than so much, as its shape says."""
     if question.traffic.sending.population is not None or _without_host_memory(question) is not None:
         return True
-    names = [question.search.shape] if question.search.shape in shape_names() else shape_names()
+    names = [question.shape] if question.shape in shape_names() else shape_names()
     typed = with_types(question)
     return any(find_shape(name).may_cost_less(typed, usd_per_hour) for name in names)
 
@@ -105,7 +105,7 @@ def plan_of(question: CompiledQuestion) -> Plan:
 def _written(found: Solved) -> Plan:
     """The plan of what a search found, with what was found beside it."""
     question = found.fleet.question
-    plan = assemble(question, found, question.search.shape)
+    plan = assemble(question, found, question.shape)
     others = [
         Alternative(name, (), other) if isinstance(other, str) else Alternative(name, _written(other).pools)
         for name, other in found.others.items()
@@ -117,14 +117,14 @@ def _solved(question: CompiledQuestion) -> Solved:
     """What is found of the shape asked for, or of the one of all that costs least."""
     question = _of_users(with_types(question))
     names = list(shape_names())
-    if question.search.shape in names:
+    if question.shape in names:
         bare = _without_host_memory(question)
         return _of_shape(question) if bare is None else _cheaper_of(question, bare)
     solved: dict[str, Solved] = {}
     failed: dict[str, InfeasibleError | InputError] = {}
     for name in names:
         try:
-            solved[name] = _solved(replace(question, search=replace(question.search, shape=name)))
+            solved[name] = _solved(replace(question, shape=name))
         except (InfeasibleError, InputError) as error:
             failed[name] = error
     if not solved:
@@ -151,12 +151,12 @@ def _of_users(question: CompiledQuestion) -> CompiledQuestion:
         return question
 
     def solve(at: CompiledQuestion) -> Fleet:
-        return find_shape(at.search.shape).solve(at).fleet
+        return find_shape(at.shape).solve(at).fleet
 
     def about(at: CompiledQuestion) -> Fleet:
-        return solve(replace(at, search=replace(at.search, explained=False, quick=True)))
+        return solve(replace(at, explained=False, quick=True))
 
-    return at_rest(question, solve, None if question.search.quick else about)
+    return at_rest(question, solve, None if question.quick else about)
 
 
 def _without_host_memory(question: CompiledQuestion) -> CompiledQuestion | None:
@@ -170,7 +170,7 @@ def _without_host_memory(question: CompiledQuestion) -> CompiledQuestion | None:
 
 def _of_shape(question: CompiledQuestion) -> Solved:
     """What is found of one shape, of a routing that is left open the cheapest."""
-    return _cheapest_routing(question) if question.open_routing else find_shape(question.search.shape).solve(question)
+    return _cheapest_routing(question) if question.open_routing else find_shape(question.shape).solve(question)
 
 
 def _cheaper_of(question: CompiledQuestion, bare: CompiledQuestion) -> Solved:
@@ -229,7 +229,7 @@ def _cheapest_routing(question: CompiledQuestion) -> Solved:
 def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
     """The plan of a solved question, in numbers alone where it is to be `bare`."""
     fleet, traffic = solved.fleet, question.traffic
-    sure = None if question.search.words == "none" else sureness_of(fleet)
+    sure = None if question.words == "none" else sureness_of(fleet)
     plan = Plan(
         pools=pool_plans(fleet, sure),
         baseline=None if solved.baseline is None else pool_plans(solved.baseline),
@@ -244,7 +244,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         remarks={"assumptions": (), "warnings": (), "notes": ()},
         sureness=sure,
     )
-    return plan if question.search.words == "none" else _in_words(plan, question, solved)
+    return plan if question.words == "none" else _in_words(plan, question, solved)
 
 
 def _in_words(plan: Plan, question: CompiledQuestion, solved: Solved) -> Plan:
@@ -257,7 +257,7 @@ def _in_words(plan: Plan, question: CompiledQuestion, solved: Solved) -> Plan:
     method = find_method(question.method)
     explanation: list[str] = []
     notes: list[Remark | None] = [speculation_remark(question, pool) for pool in fleet.pools]
-    if question.search.words != "page":
+    if question.words != "page":
         explanation = [line for k in range(len(plan.pools)) for line in (explained_size(fleet, k), *fleet.tightness(k))]
         spare = fleet.headroom()
         told_spare = f"{format_count(spare * fleet.rate)} requests/s ({spare:.2f}x)"
@@ -326,8 +326,8 @@ MEASUREMENTS = {
 def _pool_plan(fleet: Fleet, k: int, sure: Sureness | None) -> PoolPlan:
     """The public record of one pool."""
     pool = fleet.pools[k]
-    prediction, law, profile, price = pool.size.prediction, pool.law, pool.option.profile, pool.option.price
-    low, high = (pool.size.replicas,) * 2 if sure is None else (_of_pool(s, k) for s in (sure.low, sure.high))
+    prediction, law, profile, price = pool.prediction, pool.law, pool.option.profile, pool.option.price
+    low, high = (pool.replicas,) * 2 if sure is None else (_of_pool(s, k) for s in (sure.low, sure.high))
     mean_input, mean_output = fleet.work_tokens(k)
     return PoolPlan(
         name=pool.name,
@@ -344,7 +344,7 @@ def _pool_plan(fleet: Fleet, k: int, sure: Sureness | None) -> PoolPlan:
         profile=profile.name,
         provenance=profile.provenance,
         replicas=pool.bought,
-        spares=pool.bought - pool.size.replicas,
+        spares=pool.bought - pool.replicas,
         slots=pool.setup.slots * pool.option.copies,
         kv_tokens=pool.setup.kv_tokens * pool.option.copies,
         capacity_per_s=pool.capacity_per_s,
@@ -354,13 +354,13 @@ def _pool_plan(fleet: Fleet, k: int, sure: Sureness | None) -> PoolPlan:
         overflow_probability=pool.setup.overflow_probability,
         preemptions_per_1000=pool.setup.preemptions_per_1000,
         latency=tuple(_latency(fleet, pool, fleet.metrics(k))),
-        binding=str(pool.size.binding),
+        binding=str(pool.binding),
         cost_usd_per_hour=pool.cost_usd_per_hour,
         settings=pool.setup.settings,
         replicas_low=price.bought(low or 0),
         replicas_high=None if high is None else price.bought(high),
         warnings=tuple(pool.setup.warnings),
-        reason=pool.size.binding,
+        reason=pool.binding,
         pp=pool.option.parallel.pp,
         dp=pool.option.parallel.dp,
         ep=pool.option.parallel.ep,
@@ -375,7 +375,7 @@ def _of_pool(size: Sized, k: int) -> int | None:
 
 def _latency(fleet: Fleet, pool: Pool, metrics: tuple[str, ...]) -> Iterator[LatencyValue]:
     """Predicted quantiles with the band of the method's error and the profile's."""
-    prediction, band = pool.size.prediction, pool.option.profile.band
+    prediction, band = pool.prediction, pool.option.profile.band
     limits = {(p.metric, p.quantile): p.limit_s for p in fleet.promises.latency}
     for metric in metrics:
         bands = prediction.bands.get(metric, same_band(prediction.quantiles, -0.1, 0.1))
@@ -396,12 +396,12 @@ def _latency(fleet: Fleet, pool: Pool, metrics: tuple[str, ...]) -> Iterator[Lat
 def explained_size(fleet: Fleet, k: int) -> str:
     """What fixes the size of a pool, and what one replica fewer would break."""
     pool = fleet.pools[k]
-    n = pool.size.replicas
-    line = f"{pool.name}: {n:,} replica{'s' if n != 1 else ''}, fixed by {pool.size.binding}."
+    n = pool.replicas
+    line = f"{pool.name}: {n:,} replica{'s' if n != 1 else ''}, fixed by {pool.binding}."
     if n <= fleet.promises.min_replicas:
         return line
     load = pool.rate_per_s / ((n - 1) * pool.model.capacity_at(n - 1))
-    if pool.size.binding.code == "utilization_cap" and load < 1.0:
+    if pool.binding.code == "utilization_cap" and load < 1.0:
         # whatever its latencies would be
         return line + f" With {n - 1:,}: load {load:.2f}."
     slow = fleet.margins(fleet.promises.confidence)[k].slow
@@ -416,7 +416,7 @@ def explained_size(fleet: Fleet, k: int) -> str:
         worst, found = max(missed, key=lambda pair: pair[1].value(pair[0].metric, pair[0].quantile) / pair[0].limit_s)
         return line + told + f"{worst.label} {worst.tell(found.value(worst.metric, worst.quantile))}."
     # the size is decided by all requests, the prediction is a sample's
-    why = ", where all requests break it and a sample of them does not" if pool.size.binding.code == "promise" else ""
+    why = ", where all requests break it and a sample of them does not" if pool.binding.code == "promise" else ""
     return line + told + f"load {fewer[0].load:.2f}{why}."
 
 

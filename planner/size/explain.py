@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from planner.errors import InfeasibleError, InputError
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import CompiledQuestion
-from planner.size.pool import MOST_IDLE, Shortfall
+from planner.size.pool import MOST_IDLE, Pool, Shortfall, gpus_by_type, power_w
 from planner.size.problem import FleetProblem
 from planner.size.splits import Found
 from planner.size.unknowns import ANY
@@ -49,8 +49,8 @@ def check_limit(problem: FleetProblem) -> None:
         return
     for k in range(len(problem.options)):
         if (built := problem.build(0, len(problem.states) - 1, k)) is not None:
-            rate = IDLE * built[2].capacity_at(1)
-            fastest = min(fastest, built[2].look(rate, 1, problem.levels).mean_running / rate)
+            rate = IDLE * built.model.capacity_at(1)
+            fastest = min(fastest, built.model.look(rate, 1, problem.levels).mean_running / rate)
             if fastest * problem.rate <= limit:
                 return
     if fastest < math.inf:
@@ -63,12 +63,10 @@ def check_limit(problem: FleetProblem) -> None:
 
 def infeasible(problem: FleetProblem, found: Found) -> InfeasibleError:
     """The error that says which promise binds, the best that is achievable, and what would help."""
-    if found.beyond_w > 0.0:
-        return beyond_power(problem.question, problem.rate, found.beyond_w)
-    if found.beyond_stock is not None:
-        return beyond_stock(problem.stock, problem.rate, found.beyond_stock, found.outcome.proven)
+    if found.beyond:
+        return beyond(problem.question, found.beyond, found.proven)
     shortfalls = problem.shortfalls
-    if not problem.search.explained:
+    if not problem.question.explained:
         broken = dict.fromkeys(s.promise.label for s in shortfalls)
         return InfeasibleError(f"no fleet keeps {' and '.join(broken)}" if broken else "no fleet keeps the promises")
     best, idle, at_work = _nearest_fleet(problem), "even idle, the best fleet needs", False
@@ -108,7 +106,7 @@ def _helps(problem: FleetProblem, broken: Promise) -> Iterator[str]:
     if "e2e_s" in limited:
         yield from _either("", ["shorter outputs", *(f"a GPU with more memory bandwidth {flag}" for flag in faster)])
     if problem.method.free_prefill:
-        slots = max((setup.slots for _, setup, _ in problem.built().values()), default=0)
+        slots = max((pool.setup.slots for pool in problem.built().values()), default=0)
         yield (
             f"the method: {problem.method.name} times every iteration with all {format_count(slots)} slots busy; "
             "--method mixed or occupancy uses the slots that are"
@@ -146,35 +144,30 @@ def relaxed(promise: Promise, limit_s: float) -> str:
     return f"relax {told} or more: what is near the least possible is dear"
 
 
-def beyond_stock(
-    stock: Mapping[str, int], rate_per_s: float, needed: Mapping[str, int], proven: bool
-) -> InfeasibleError:
-    """The error that says how many GPUs are missing."""
-    have = ", ".join(f"{name}: {count:,}" for name, count in stock.items())
-    takes = ", ".join(f"{name}: {count:,}" for name, count in needed.items())
-    lines = [f"an inventory of {takes}: the cheapest fleet without one", "another GPU type beside these (--gpu)"]
-    if not proven:
+def beyond(question: CompiledQuestion, pools: Sequence[Pool], proven: bool = True) -> InfeasibleError:
+    """The error that says how many GPUs, or how much power, the cheapest fleet without a limit takes: these pools.
+
+    Without `proven` a longer search may find one within the inventory.
+    """
+    if question.inputs.max_kw is not None:
+        within = f"{question.inputs.max_kw:g} kW"
+        told = f"--max-kw {math.ceil(power_w(pools) / 10.0) / 100.0:g}: the cheapest fleet without a bound"
+    else:
+        have, takes = (
+            ", ".join(f"{name}: {count:,}" for name, count in gpus.items())
+            for gpus in (question.stock, gpus_by_type(pools))
+        )
+        within, told = f"the inventory ({have})", f"an inventory of {takes}: the cheapest fleet without one"
+    lines = [told, "another GPU type beside these (--gpu)"]
+    if not proven and question.inputs.max_kw is None:
         lines.append("a longer search (--set max_evaluations=500): this one stopped before every fleet was ruled out")
-    return InfeasibleError(
-        f"no fleet within the inventory ({have}) serves {format_count(rate_per_s)} requests/s",
-        "What would help:",
-        lines,
-    )
-
-
-def beyond_power(question: CompiledQuestion, rate_per_s: float, needed_w: float) -> InfeasibleError:
-    """The error that says how much power is missing; the cheapest fleet without a bound draws `needed_w` [W]."""
-    told = math.ceil(needed_w / 10.0) / 100.0
-    return InfeasibleError(
-        f"no fleet within {question.inputs.max_kw:g} kW serves {format_count(rate_per_s)} requests/s",
-        "What would help:",
-        [f"--max-kw {told:g}: the cheapest fleet without a bound", "another GPU type beside these (--gpu)"],
-    )
+    rate = format_count(question.traffic.rate_per_s)
+    return InfeasibleError(f"no fleet within {within} serves {rate} requests/s", "What would help:", lines)
 
 
 def name_shortfalls(problem: FleetProblem) -> None:
     """Size some of the pools whose bounds say "no number of replicas", so that the promise they break is known."""
-    if not problem.search.explained:
+    if not problem.question.explained:
         return
     top, every = len(problem.states) - 1, range(len(problem.options))
     if math.isinf(float(problem.bounds[0, top])):

@@ -19,7 +19,7 @@ from planner.shared.remarks import Remark
 from planner.size.alone import beyond_capacity, cache_curve, cache_lines, overload_at, overload_lines, sessions_of
 from planner.size.grid import TAIL_LEVELS
 from planner.size.margin import Margin
-from planner.size.pool import Pool, PoolSize, Shortfall, smallest_pool
+from planner.size.pool import Pool, Shortfall, smallest_pool
 from planner.workload import pools as m
 
 GROWN = 1.05
@@ -84,8 +84,8 @@ class Fleet:
 
     def sizes_for(
         self, rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
-    ) -> list[PoolSize] | Shortfall:
-        """The cheapest sizes that keep the promises at a rate of the fleet, at the middle draw of its traffic.
+    ) -> list[Pool] | Shortfall:
+        """The pools of the cheapest sizes that keep the promises at a rate of the fleet, at the middle draw of its traffic.
 
         Parameters
         ----------
@@ -119,11 +119,11 @@ class Fleet:
 
     def size_of(
         self, k: int, rate_per_s: float, promises: Promises, start: int, quick: bool = False
-    ) -> PoolSize | Shortfall:
-        """The fewest replicas of pool `k` that keep other promises at a rate of its own [1/s]; `start` are thought to be close."""
-        margin = self.margins(promises.confidence)[k]
-        model, levels = self.pools[k].model, promises.levels()
-        return smallest_pool(model, rate_per_s, promises, 1, levels, start, quick, margin)
+    ) -> Pool | Shortfall:
+        """Pool `k` of the fewest replicas that keep other promises at a rate of its own [1/s]; `start` are thought to be near."""
+        pool, margin = self.pools[k], self.margins(promises.confidence)[k]
+        found = smallest_pool(pool.model, rate_per_s, promises, 1, promises.levels(), start, quick, margin)
+        return found if isinstance(found, Shortfall) else pool.sized(*found)
 
     def as_engines_see(self) -> Fleet:
         """The same fleet without what no engine measures."""
@@ -198,15 +198,17 @@ class Fleet:
 
     # --- sizes ---
 
-    def size(self, rate_per_s: float, near: Sequence[int] | None = None) -> list[PoolSize] | Shortfall:
-        """The cheapest sizes that keep the promises at a rate of the fleet [1/s] with the confidence asked for, all draws of its
-        traffic considered; `near` are numbers thought to be close."""
+    def size(self, rate_per_s: float, near: Sequence[int] | None = None) -> list[Pool] | Shortfall:
+        """The pools of the cheapest sizes that keep the promises at a rate of the fleet [1/s] with the confidence asked for.
+
+        All draws of its traffic are considered; `near` are numbers thought to be close.
+        """
         margins = self.margins(self.promises.confidence)
         found = self.sizes_for(rate_per_s, margins, near, quick=True)
         if isinstance(found, Shortfall) or not self.promises.latency:
             return found if isinstance(found, Shortfall) else self.sizes_for(rate_per_s, margins, near)
-        counts = [size.replicas for size in found]
-        return self.sizes_for(rate_per_s, self.resized(counts).margins_at(rate_per_s), counts)
+        about = self.sized(found)
+        return self.sizes_for(rate_per_s, about.margins_at(rate_per_s), about.counts)
 
     def margins_at(self, rate_per_s: float) -> list[Margin]:
         """Iteration times with which pools about as large as these keep their promises with the confidence asked for.
@@ -230,15 +232,15 @@ class Fleet:
             size.replicas <= n for size, n in zip(sizes, self.counts, strict=True)
         )
 
-    def sized(self, sizes: Sequence[PoolSize]) -> Self:
-        """The same fleet with other sizes of its pools."""
+    def sized(self, pools: Sequence[Pool]) -> Self:
+        """The same fleet with its pools of other sizes."""
         other = copy(self)
-        other.pools = [pool.sized(size) for pool, size in zip(self.pools, sizes, strict=True)]
+        other.pools = [*pools]
         return other
 
     def resized(self, counts: Sequence[int]) -> Self:
         """The same fleet with other numbers of replicas that serve."""
-        return self.sized([replace(p.size, replicas=n) for p, n in zip(self.pools, counts, strict=True)])
+        return self.sized([p.sized(n) for p, n in zip(self.pools, counts, strict=True)])
 
     # --- what holds for all ---------------------------------------------------------------------------------------
 
@@ -255,7 +257,7 @@ class Fleet:
     @property
     def counts(self) -> list[int]:
         """Replicas that serve, by pool."""
-        return [p.size.replicas for p in self.pools]
+        return [p.replicas for p in self.pools]
 
     @property
     def errors(self) -> int:
@@ -289,7 +291,7 @@ class Fleet:
     @property
     def capacity_per_s(self) -> float:
         """Largest stable rate of the fleet at this mix of requests [1/s]."""
-        return min(p.size.replicas * p.capacity_per_s / p.law.share for p in self.pools)
+        return min(p.replicas * p.capacity_per_s / p.law.share for p in self.pools)
 
     def at(self, rate_per_s: float) -> list[Verdict]:
         """Every pool as it stands at a rate of the fleet [1/s], each held against the promises."""
@@ -363,7 +365,7 @@ class Fleet:
         """Whether the fleet as it stands keeps promises, with the question's confidence, and utilization cap at a rate [1/s]."""
         cap = self.promises.utilization_cap * (1.0 + 1e-9)
         for pool in self.pools:
-            if rate_per_s * pool.law.share > cap * pool.size.replicas * pool.capacity_per_s:
+            if rate_per_s * pool.law.share > cap * pool.replicas * pool.capacity_per_s:
                 return False
         deviations = self.margins(self.promises.confidence)[0].deviations
         return self.slowed(deviations).keeps(rate_per_s)

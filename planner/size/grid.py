@@ -121,7 +121,7 @@ class SearchGrid:
 
     def __init__(self, question: CompiledQuestion, options: Sequence[EngineOption] | None = None) -> None:
         self.question = question
-        self.search, self.inputs, self.kept = question.search, question.inputs, question.promises
+        self.inputs, self.kept = question.inputs, question.promises
         self.rate = question.traffic.rate_per_s
         self.method = find_method(question.method)
         self.moments = question.traffic.moments(self.inputs.chunk)
@@ -169,7 +169,8 @@ class SearchGrid:
     def margin(self, option: EngineOption) -> Margin:
         """Iteration times of an engine with which a pool of it keeps its promises."""
         found = Margin.of(self.kept.confidence, option.profile, self.kept.latency)
-        return found if self.search.deviations is None else Margin(self.search.deviations, found.sd)
+        deviations = self.question.deviations
+        return found if deviations is None else Margin(deviations, found.sd)
 
     def set_bounds(self) -> None:
         """Lower bounds of the cost of every pool, by option: shape (options, states, states)."""

@@ -133,9 +133,9 @@ def notes_of(fleet: Fleet) -> Iterator[Remark]:
     """Findings worth knowing, of any shape."""
     if fleet.question.traffic.own_rate and sum(p.bought for p in fleet.pools) <= SMALL_FLEET:
         yield Remark("small_fleet", {"rate": fleet.rate})
-    if fleet.question.search.words != "brief" and (other := fleet.other_growth()) is not None:
+    if fleet.question.words != "brief" and (other := fleet.other_growth()) is not None:
         yield other
-    if fleet.question.search.words != "brief" and (hours := hours_told(fleet)) is not None:
+    if fleet.question.words != "brief" and (hours := hours_told(fleet)) is not None:
         yield hours
     yield from deaths_of(fleet)
     for pool in fleet.pools:
@@ -169,11 +169,11 @@ def warnings_of(fleet: Fleet, plans: tuple[PoolPlan, ...]) -> Iterator[Remark]:
             yield from _wide_band(fleet, pool)
         decode = law.mean(m.DECODE)
         context = law.mean(m.KV) / decode if decode > 0.0 else 0.0
-        running = max(pool.size.prediction.mean_running, 1.0)
+        running = max(pool.prediction.mean_running, 1.0)
         outside = () if fleet.linked else profile.outside(decodes=running, context_tokens=context)
-        told = [*pool.setup.warnings, *pool.size.prediction.warnings, *(["; ".join(outside)] if outside else [])]
+        told = [*pool.setup.warnings, *pool.prediction.warnings, *(["; ".join(outside)] if outside else [])]
         yield from (Remark("pool", {"pool": pool.name, "warning": warning}) for warning in told)
-        if not pool.size.prediction.reliable:
+        if not pool.prediction.reliable:
             yield Remark("no_promise", {"pool": pool.name})
     if not fleet.linked:
         for pool in fleet.pools:
@@ -207,7 +207,7 @@ def _impossible(pool: Pool) -> Iterator[Remark]:
     law, option = pool.law, pool.option
     new, output, kv = law.mean(m.NEW_INPUT), law.mean(m.OUTPUT), law.mean(m.KV)
     floor = hardware_floor(option.gpu, option.model, pool.rate_per_s, new, output, kv)
-    gpus, least = pool.size.replicas * option.profile.gpus, float(floor)
+    gpus, least = pool.replicas * option.profile.gpus, float(floor)
     if gpus < least:
         names = {"gpu": option.gpu.name, "profile": option.profile.name}
         yield Remark("below_hardware", {"gpus": gpus, "least": least, **names})
@@ -273,10 +273,10 @@ def cliffs_of(fleet: Fleet) -> Iterator[Remark]:
         sizes = other.sizes_for(fleet.rate, margins, fleet.counts, quick=True)
         if isinstance(sizes, Shortfall):
             continue
-        then = fleet.sized(sizes)
-        saved = 1.0 - then.cost_usd_per_hour / own if own > 0.0 else 0.0
+        then = math.fsum(pool.cost_usd_per_hour for pool in sizes)
+        saved = 1.0 - then / own if own > 0.0 else 0.0
         if saved > WORTH_TELLING:
-            gpus, now = (sum(pool.gpus for pool in one.pools) for one in (then, fleet))
+            gpus, now = (sum(pool.gpus for pool in pools) for pools in (sizes, fleet.pools))
             yield Remark("cliff", {"looser": looser.told, "gpus": gpus, "promise": p.told, "now": now, "saved": saved})
 
 
@@ -320,9 +320,7 @@ def hours_told(fleet: Fleet) -> Remark | None:
 def _gpus(fleet: Fleet, rate_per_s: float) -> int | None:
     """GPUs that the same pools take at a rate [1/s]; ``None`` where no number of replicas does."""
     sizes = fleet.size(rate_per_s)
-    if isinstance(sizes, Shortfall):
-        return None
-    return sum(pool.gpus for pool in fleet.sized(sizes).pools)
+    return None if isinstance(sizes, Shortfall) else sum(pool.gpus for pool in sizes)
 
 
 BUSIEST_S = 300.0
@@ -337,7 +335,7 @@ def deaths_of(fleet: Fleet) -> Iterator[Remark]:
     more requests than are replayed whole, it is told that nobody knows.
     """
     for pool in fleet.pools:
-        spares = pool.bought - pool.size.replicas
+        spares = pool.bought - pool.replicas
         if not spares:
             continue
         option = pool.option
@@ -357,7 +355,7 @@ def _after(pool: Pool, promises: tuple[Promise, ...], dead: int, repair_s: float
     if not 0 < dead < pool.bought:
         return
     count = pool.bought * copies
-    unknown = Remark("deaths_unknown", {"pool": pool.name, "spares": pool.bought - pool.size.replicas})
+    unknown = Remark("deaths_unknown", {"pool": pool.name, "spares": pool.bought - pool.replicas})
     # pools with caches and speculation have requests of their own
     if type(model) is not ReplayPool:
         yield unknown

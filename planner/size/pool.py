@@ -37,25 +37,6 @@ FLAT, USUAL, STEEP = 0.25, 1.5, 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class PoolSize:
-    """A number of replicas and what it achieves; of those that stand as they are, nothing is known.
-
-    Parameters
-    ----------
-    replicas
-        Smallest number that keeps every promise and the utilization cap.
-    prediction
-        At that number.
-    binding
-        Why one fewer would not do.
-    """
-
-    replicas: int
-    prediction: Prediction = field(default_factory=Prediction.unknown)
-    binding: Remark = field(default_factory=lambda: Remark("stands"))
-
-
-@dataclass(frozen=True, slots=True)
 class Shortfall:
     """A promise no number of replicas keeps.
 
@@ -86,6 +67,10 @@ class Shortfall:
         return self.chance > 0.0 and self.best_s <= self.promise.limit_s
 
 
+Size = tuple[int, Prediction, Remark]
+"""A number of replicas, what it achieves, and why one fewer would not do."""
+
+
 def when_idle(model: PoolModel, promises: Sequence[Promise], levels: tuple[float, ...]) -> Shortfall | None:
     """The promise that an idle pool keeps least well, kept or not; ``None`` where there are no promises.
 
@@ -112,13 +97,15 @@ class Pool:
     law, option, setup, model
         Requests, engine, replica, latency method.
     rate_per_s
-        Rate it was sized for [1/s].
-    size
-        Replicas that serve, and what they achieve.
-    bought
-        Replicas bought, spares included.
+        Rate it is sized for [1/s].
+    replicas, bought
+        Replicas that serve, and with spares; 0 = of no size yet.
     name
         As the plan calls it.
+    prediction
+        At that number; of one that stands as it is, nothing is known.
+    binding
+        Why one replica fewer would not do.
     """
 
     law: PoolLaw
@@ -126,9 +113,11 @@ class Pool:
     setup: ReplicaSetup
     model: PoolModel
     rate_per_s: float
-    size: PoolSize
-    bought: int
+    replicas: int = 0
+    bought: int = 0
     name: str = "all"
+    prediction: Prediction = field(default_factory=Prediction.unknown)
+    binding: Remark = field(default_factory=lambda: Remark("stands"))
 
     @property
     def cost_usd_per_hour(self) -> float:
@@ -138,35 +127,31 @@ class Pool:
     @property
     def capacity_per_s(self) -> float:
         """Largest stable rate of one of the replicas that serve [1/s]."""
-        return self.model.capacity_at(self.size.replicas)
+        return self.model.capacity_at(self.replicas)
 
     @property
     def gpus(self) -> int:
         """GPUs of the replicas bought."""
         return self.bought * self.option.price.gpus_per_replica
 
-    @property
-    def power_w(self) -> float:
-        """What its GPUs draw with every batch full, spares among them [W]."""
-        return self.gpus * full_w(self.option.gpu.name)
-
-    def sized(self, size: PoolSize) -> Pool:
-        """The same with another size, and as many bought as the price rules say."""
-        return replace(self, size=size, bought=self.option.price.bought(size.replicas))
+    def sized(self, replicas: int, prediction: Prediction | None = None, binding: Remark | None = None) -> Pool:
+        """The same of another size, as many bought as the price rules say; of what is not told of it, it keeps its own."""
+        prediction, binding = prediction or self.prediction, binding or self.binding
+        bought = self.option.price.bought(replicas)
+        return replace(self, replicas=replicas, bought=bought, prediction=prediction, binding=binding)
 
 
-def replica_for(
-    question: CompiledQuestion, option: EngineOption, law: PoolLaw, high_tokens: float
-) -> tuple[ReplicaSetup, PoolModel] | None:
-    """The replica of a pool that admits requests up to `high_tokens`, and its latency model; ``None`` when none fits."""
-    if not question.traffic.sees_output:
+def pool_for(question: CompiledQuestion, option: EngineOption, law: PoolLaw, high_tokens: float) -> Pool | None:
+    """A pool of no size yet that admits requests up to `high_tokens`; ``None`` when no replica holds them."""
+    traffic = question.traffic
+    if not traffic.sees_output:
         # a prompt's length says nothing of its output: every pool admits the longest
-        high_tokens = min(high_tokens + question.traffic.longest_output, option.max_model_len)
+        high_tokens = min(high_tokens + traffic.longest_output, option.max_model_len)
     setup = _set_up(question, option, law, high_tokens)
     if setup is None:
         return None
-    traffic = question.traffic
-    return setup, pool_model(question, option, setup, traffic_of(traffic, law))
+    model = pool_model(question, option, setup, traffic_of(traffic, law))
+    return Pool(law, option, setup, model, traffic.rate_per_s * law.share)
 
 
 def _set_up(question: CompiledQuestion, option: EngineOption, law: PoolLaw, high_tokens: float) -> ReplicaSetup | None:
@@ -263,7 +248,7 @@ def smallest_pool(
     start: float | None = None,
     quick: bool = False,
     margin: Margin = MEDIAN,
-) -> PoolSize | Shortfall:
+) -> Size | Shortfall:
     """The smallest number of replicas that keeps the promises while one fewer does not: galloping steps, then bisection.
 
     Every step asks the model one question, which ends as soon as a promise is broken; a sample of the requests brackets the
@@ -307,7 +292,7 @@ def smallest_pool(
         why = _why_cap(by_cap, floor, least, promises)
     else:
         why = Remark("promise", {"promise": _missed_by(slow, rate_per_s, number - 1, promises, levels, quick)})
-    return PoolSize(number, prediction, why)
+    return number, prediction, why
 
 
 def _question(model: PoolModel, slow: PoolModel, rate: float, promises: Promises) -> Callable[..., bool]:
@@ -328,11 +313,11 @@ def _question(model: PoolModel, slow: PoolModel, rate: float, promises: Promises
 def without_luck(pool: Pool, promises: Promises, margin: Margin) -> Pool:
     """A pool that a search sized: of a short trace, whose sample is one draw of the gateway's choices, by several."""
     rate, slow = pool.rate_per_s, pool.model.under(margin.slow)
-    if not promises.latency or not slow.is_short(rate, pool.size.replicas):
+    if not promises.latency or not slow.is_short(rate, pool.replicas):
         return pool
-    floor = max(_by_cap(pool.model, rate, promises, pool.size.replicas), promises.min_replicas)
-    number = _decided(pool.size.replicas, floor, _question(pool.model, slow, rate, promises))
-    return pool.sized(replace(pool.size, replicas=number))
+    floor = max(_by_cap(pool.model, rate, promises, pool.replicas), promises.min_replicas)
+    number = _decided(pool.replicas, floor, _question(pool.model, slow, rate, promises))
+    return pool.sized(number)
 
 
 def unsure(found: Shortfall, model: PoolModel, slow: PoolModel, levels: tuple[float, ...], margin: Margin) -> Shortfall:
@@ -473,3 +458,16 @@ def gpus_by_type(pools: Sequence[Pool]) -> dict[str, int]:
     for pool in pools:
         used[pool.option.gpu.name] = used.get(pool.option.gpu.name, 0) + pool.gpus
     return used
+
+
+def power_w(pools: Sequence[Pool]) -> float:
+    """What the GPUs of pools draw with every batch full, spares among them [W]."""
+    return math.fsum(pool.gpus * full_w(pool.option.gpu.name) for pool in pools)
+
+
+def fits(question: CompiledQuestion, pools: Sequence[Pool]) -> bool:
+    """Whether the inventory holds the GPUs of these pools and the power suffices for them."""
+    if question.max_w < math.inf and power_w(pools) > question.max_w * (1.0 + 1e-9):
+        return False
+    stock = question.stock
+    return all(n <= stock.get(name, n) for name, n in gpus_by_type(pools).items())

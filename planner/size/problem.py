@@ -10,29 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.catalog.load import full_w
-from planner.catalog.load import gpu as find_gpu
 from planner.errors import InputError
 from planner.predict import traffic
 from planner.predict.methods.base import PoolModel
 from planner.predict.methods.replayed import ROOTS
-from planner.predict.replica import EngineOption, ReplicaSetup
+from planner.predict.replica import EngineOption
 from planner.promise import MEAN, Promise
 from planner.question.compiled import CompiledQuestion
 from planner.size.grid import SearchGrid
 from planner.size.pool import (
     Pool,
-    PoolSize,
     Shortfall,
     evaluate_pool,
     excess_of,
-    gpus_by_type,
-    replica_for,
+    pool_for,
     smallest_pool,
     unsure,
     when_idle,
 )
 from planner.size.search import Edge, FloatArray
-from planner.workload.pools import PoolLaw
 
 UNITS = 10
 """Parts into which the late requests that a promise of the whole fleet allows are shared out between its pools."""
@@ -61,8 +57,7 @@ class FleetProblem(SearchGrid):
 
     def __init__(self, question: CompiledQuestion, options: Sequence[EngineOption] | None = None) -> None:
         super().__init__(question, options)
-        self.stock = {find_gpu(name).name: count for name, count in question.inputs.inventory.items()}
-        self.max_w = math.inf if question.inputs.max_kw is None else 1e3 * question.inputs.max_kw
+        self.stock, self.max_w = question.stock, question.max_w
         if self.stock and self.max_w < math.inf:
             raise InputError(
                 "max_kw: stands beside inventory, and the search keeps to one of them", "Give the one that binds."
@@ -75,7 +70,7 @@ class FleetProblem(SearchGrid):
         self.shortfalls: list[Shortfall] = []
         # those of pools that were not set up, roughly; None = all are
         self.hopeless: dict[Edge, Shortfall] | None = {}
-        self._models: dict[Edge, tuple[PoolLaw, ReplicaSetup, PoolModel] | None] = {}
+        self._built: dict[Edge, Pool | None] = {}
         self._pools: dict[Edge, Pool | None] = {}
         self._refused: dict[Edge, int] = {}
         self._idle: dict[Edge, Shortfall | None] = {}
@@ -87,7 +82,7 @@ class FleetProblem(SearchGrid):
             return
         top = len(states) - 1
         self.states = states
-        self._models = {(0, top, k): value for (_, _, k), value in self._models.items()}
+        self._built = {(0, top, k): value for (_, _, k), value in self._built.items()}
         self._pools = {(0, top, k): value for (_, _, k), value in self._pools.items()}
         self._refused = {(0, top, k): value for (_, _, k), value in self._refused.items()}
         self._idle = {(0, top, k): value for (_, _, k), value in self._idle.items()}
@@ -96,7 +91,7 @@ class FleetProblem(SearchGrid):
 
     def begin(self) -> None:
         """Size the engine that is likely the cheapest: what others need that have a lower bound is often many times it."""
-        likely = next((k for k, option in enumerate(self.options) if option.label == self.search.likely), None)
+        likely = next((k for k, option in enumerate(self.options) if option.label == self.question.likely), None)
         if likely is not None:
             # of those that differ in their slots alone the likeliest
             self.candidate(0, len(self.states) - 1, self.whole(likely))
@@ -128,16 +123,15 @@ class FleetProblem(SearchGrid):
         shared = [held_to(p, part * units / share) for p in self.fleet_promises]
         return tuple(p for p in (*own, *shared) if p is not None)
 
-    def build(self, i: int, j: int, k: int) -> tuple[PoolLaw, ReplicaSetup, PoolModel] | None:
-        """The requests, replica and model of a pool of engine `k` between two states; ``None`` when none fits."""
+    def build(self, i: int, j: int, k: int) -> Pool | None:
+        """A pool of engine `k` between two states, of no size yet; ``None`` when no replica fits."""
         key = (i, j, k)
-        if key not in self._models:
+        if key not in self._built:
             law = self.moments.law(self.states[i], self.states[j])
             option, is_top = self.options[k], j == len(self.states) - 1
             high = option.max_model_len if is_top else self.states[j].boundary
-            replica = None if law is None else replica_for(self.question, option, law, high)
-            self._models[key] = None if law is None or replica is None else (law, *replica)
-        return self._models[key]
+            self._built[key] = None if law is None else pool_for(self.question, option, law, high)
+        return self._built[key]
 
     def ask(self, i: int, j: int, k: int, room: float, limited: bool = False) -> tuple[float, bool]:
         """See :class:`planner.size.search.PoolSearch`: one question, and where it is answered with yes the pool's size; no more is
@@ -166,7 +160,7 @@ class FleetProblem(SearchGrid):
     def _is_short(self, key: Edge, replicas: int) -> bool:
         """Whether the requests of one pool for all are so few that all of them decide rows beside a plan too."""
         built = self.build(key[0], key[1], key[2] // self.units) if key[:2] == (0, len(self.states) - 1) else None
-        return built is not None and built[2].is_short(self.rate, replicas)
+        return built is not None and built.model.is_short(self.rate, replicas)
 
     def _least_known(self, key: Edge, limited: bool) -> float:
         """What the cheapest known pool costs that stands for one of this choice wherever it may be [USD/hour]: between the same
@@ -192,7 +186,7 @@ class FleetProblem(SearchGrid):
             return []
         if (built := self.build(i, j, k // self.units)) is None:
             return []
-        near = self.search.near_per_s * built[0].share / built[2].capacity_at(1)
+        near = self.question.near_per_s * built.law.share / built.model.capacity_at(1)
         most = math.ceil(max(near if not asked else 0.0, STEP * max(below, asked)))
         return [most] if most < MANY * below else []
 
@@ -207,10 +201,10 @@ class FleetProblem(SearchGrid):
         may be late as a sample errs by where it is to be `nearly` so."""
         i, j, k = key
         built = self.build(i, j, k // self.units)
-        if built is None or replicas < int(self.least_replicas(self.option(k), built[0].moments)):
+        if built is None or replicas < int(self.least_replicas(self.option(k), built.law.moments)):
             return False
-        law, _, model = built
-        rate, promises = self.rate * law.share, self.promises_of(i, j, k, law.share)
+        law, model, rate = built.law, built.model, built.rate_per_s
+        promises = self.promises_of(i, j, k, law.share)
         self.evaluations += 1
         if nearly:
             promises = tuple(p for q in promises if (p := held_to(q, 1.0 + error_of_sample(q))) is not None)
@@ -228,7 +222,7 @@ class FleetProblem(SearchGrid):
         """One pools for less than a cost [USD/hour] that a sample of the requests refused by so few of them that it may err, and
         that all requests do not refuse, the cheapest first."""
         top, asked = len(self.states) - 1, dict(self._refused)
-        asked |= {key: pool.size.replicas - 1 for key, pool in self._pools.items() if pool is not None}
+        asked |= {key: pool.replicas - 1 for key, pool in self._pools.items() if pool is not None}
         costs = sorted((self.option(key[-1]).price.cost_of_need(n), key, n) for key, n in asked.items())
         for _, (i, j, k), n in costs:
             price = self.option(k).price
@@ -239,7 +233,7 @@ class FleetProblem(SearchGrid):
             if self.keeps((i, j, k), n, nearly=True) and self.keeps((i, j, k), n, sure=True):
                 built = self.build(i, j, k // self.units)
                 assert built is not None
-                yield (i, j, k), Pool(built[0], self.option(k), *built[1:], self.rate, PoolSize(n), price.bought(n))
+                yield (i, j, k), built.sized(n)
 
     def _is_hopeless(self, key: Edge) -> bool:
         """Whether no number of replicas would do: nothing fits, or what is idle breaks a promise."""
@@ -265,18 +259,18 @@ class FleetProblem(SearchGrid):
             return None
         built, result, option = self.build(i, j, k // self.units), None, self.option(k)
         if built is not None:
-            law, setup, model = built
-            rate, promises = self.rate * law.share, self.kept.only(self.promises_of(i, j, k, law.share))
+            law, model = built.law, built.model
+            promises = self.kept.only(self.promises_of(i, j, k, law.share))
             self.evaluations += 1
             least = max(int(self.least_replicas(option, law.moments)), self._refused.get(key, 0) + 1)
             levels, margin = promises.levels(self.levels), self.margin(option)
-            if start is None and self.search.near_per_s:
-                start = math.ceil(self.search.near_per_s * law.share / model.capacity_at(1) * (1.0 - 1e-9))
-            size = smallest_pool(model, rate, promises, least, levels, start, quick=True, margin=margin)
+            if start is None and self.question.near_per_s:
+                start = math.ceil(self.question.near_per_s * law.share / model.capacity_at(1) * (1.0 - 1e-9))
+            size = smallest_pool(model, built.rate_per_s, promises, least, levels, start, quick=True, margin=margin)
             if isinstance(size, Shortfall):
                 self.shortfalls.append(size)
             else:
-                result = Pool(law, option, setup, model, rate, size, option.price.bought(size.replicas))
+                result = built.sized(*size)
         self._pools[key] = result
         return result
 
@@ -284,10 +278,10 @@ class FleetProblem(SearchGrid):
         """What an idle pool breaks beyond doubt: alone a request takes as long whatever a replica holds beside it."""
         i, j, k = key
         whole, law = (0, len(self.states) - 1, k // self.units), self.moments.law(self.states[i], self.states[j])
-        one = self.build(*whole) if (i, j) == whole[:2] else self._models.get(whole)
+        one = self.build(*whole) if (i, j) == whole[:2] else self._built.get(whole)
         if one is None or law is None:
             return None
-        slow = one[2].under(self.margin(self.option(k)).slow)
+        slow = one.model.under(self.margin(self.option(k)).slow)
         found = slow.breaks_alone(law, self.kept.only(self.promises_of(i, j, k, law.share)).latency)
         return None if found is None else Shortfall(*found)
 
@@ -307,7 +301,7 @@ class FleetProblem(SearchGrid):
         for edge, pool in zip(edges, pools, strict=True):
             known = self._pools[edge]
             if known is not None and pool.bought > known.bought:
-                self._pools[edge], grown = replace(known, size=pool.size, bought=pool.bought), True
+                self._pools[edge], grown = known.sized(pool.replicas, pool.prediction, pool.binding), True
         return grown
 
     def alike(self, edge: Edge, pool: Pool) -> Pool:
@@ -321,7 +315,7 @@ class FleetProblem(SearchGrid):
         promises = shared if self.fleet_promises else self.kept.of_pools
         if not promises:
             return pool
-        rate, n, levels = pool.rate_per_s, pool.size.replicas, self.kept.only(promises).levels(self.levels)
+        rate, n, levels = pool.rate_per_s, pool.replicas, self.kept.only(promises).levels(self.levels)
 
         def rank(option: EngineOption, model: PoolModel) -> tuple[float | bool, ...]:
             over = excess_of(evaluate_pool(model.under(self.margin(option).slow), rate, n, levels, True), promises)
@@ -338,13 +332,13 @@ class FleetProblem(SearchGrid):
             same = same and option.price == pool.option.price and option.profile.name == pool.option.profile.name
             if k == own or not same or waits(option) > waits(pool.option) or (built := self.build(i, j, k)) is None:
                 continue
-            law, setup, model = built
-            if n < int(self.least_replicas(option, law.moments)):
+            if n < int(self.least_replicas(option, built.law.moments)):
                 continue
-            if rate > self.kept.utilization_cap * n * model.capacity_at(n):
+            if rate > self.kept.utilization_cap * n * built.model.capacity_at(n):
                 continue
-            if (own_rank := rank(option, model)) < least:
-                least, best = own_rank, replace(pool, law=law, option=option, setup=setup, model=model)
+            if (own_rank := rank(option, built.model)) < least:
+                least = own_rank
+                best = replace(pool, law=built.law, option=option, setup=built.setup, model=built.model)
         return best
 
     def idle(self, i: int, j: int, k: int) -> Shortfall | None:
@@ -353,16 +347,16 @@ class FleetProblem(SearchGrid):
         if key not in self._idle:
             built, margin, found = self.build(i, j, k), self.margin(self.options[k]), None
             if built is not None:
-                slow = built[2].under(margin.slow)
+                slow = built.model.under(margin.slow)
                 found = when_idle(slow, self.promises, self.levels)
                 if found is not None and found.excess > 1.0:
-                    found = unsure(found, built[2], slow, self.levels, margin)
+                    found = unsure(found, built.model, slow, self.levels, margin)
             self._idle[key] = found
         return self._idle[key]
 
-    def built(self) -> dict[Edge, tuple[PoolLaw, ReplicaSetup, PoolModel]]:
-        """Every pool that was set up: (lower state, upper state, engine) -> its parts."""
-        return {key: parts for key, parts in self._models.items() if parts is not None}
+    def built(self) -> dict[Edge, Pool]:
+        """Every pool that was set up, by lower state, upper state and engine."""
+        return {key: pool for key, pool in self._built.items() if pool is not None}
 
     def sized(self) -> Mapping[Edge, Pool | None]:
         """Every pool that was sized, by lower state, upper state and choice; ``None`` where no size keeps the promises."""
@@ -372,12 +366,6 @@ class FleetProblem(SearchGrid):
         """Whether as many questions were asked as are allowed: the search then ends with a gap."""
         allowed = self.inputs.max_evaluations
         return bool(allowed) and self.evaluations >= allowed
-
-    def fits(self, pools: Sequence[Pool]) -> bool:
-        """Whether the inventory holds the GPUs of these pools and the power suffices for them."""
-        if self.max_w < math.inf:
-            return math.fsum(pool.power_w for pool in pools) <= self.max_w * (1.0 + 1e-9)
-        return all(n <= self.stock.get(name, n) for name, n in gpus_by_type(pools).items())
 
 
 def error_of_sample(promise: Promise) -> float:

@@ -42,30 +42,6 @@ def edges_of(path: Labelled) -> Iterator[Edge]:
         yield i, j, k
 
 
-@dataclass(frozen=True, slots=True)
-class SearchOutcome:
-    """The best fleet found and what is proven about the rest.
-
-    Parameters
-    ----------
-    path
-        From bottom to top; ``None`` when no path is feasible.
-    cost
-        Exact cost of `path`, inf when there is none.
-    lower_bound
-        No path costs less.
-    """
-
-    path: Labelled | None
-    cost: float
-    lower_bound: float
-
-    @property
-    def proven(self) -> bool:
-        """Whether ``cost`` equals the lower bound."""
-        return self.cost <= self.lower_bound * (1.0 + 1e-9)
-
-
 class PoolSearch:
     """See the module.
 
@@ -96,8 +72,16 @@ class PoolSearch:
     ) -> None:
         self.bounds, self.exact, self.ask, self.stock, self.stop = bounds, exact, ask, stock, stop
 
-    def run(self, pools: int, best: tuple[float, Labelled | None] = (math.inf, None)) -> SearchOutcome:
-        """The cheapest fleet of at most so many pools, or the `best` so far where none is cheaper."""
+    def run(
+        self, pools: int, best: tuple[float, Labelled | None] = (math.inf, None)
+    ) -> tuple[float, Labelled | None, float]:
+        """The cheapest fleet of at most so many pools, or the `best` so far where none is cheaper.
+
+        Returns
+        -------
+        tuple
+            Its exact cost, inf where there is none; its path from bottom to top; and what no path costs less than.
+        """
         cost, path = self._known(pools, *best)
         while True:
             found = self._cheapest(self.bounds - EXACT_FIRST * self.exact, pools)
@@ -105,13 +89,13 @@ class PoolSearch:
                 math.inf if found is None else math.fsum(float(self.bounds[k, i, j]) for i, j, k in edges_of(found[1]))
             )
             if found is None or bound >= cost * (1.0 - 1e-9):
-                return SearchOutcome(path, cost, cost)
+                return cost, path, cost
             waiting = [edge for edge in edges_of(found[1]) if not self.exact[edge[2], edge[0], edge[1]]]
             if not waiting:
                 cost, path = bound, found[1]
                 continue
             if self.stop():
-                return SearchOutcome(path, cost, min(bound, cost))
+                return cost, path, min(bound, cost)
             # the pool of the longest requests has the loosest bound
             i, j, first = waiting[-1]
             rest = bound - float(self.bounds[first, i, j])

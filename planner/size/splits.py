@@ -11,9 +11,9 @@ import numpy as np
 
 from planner.catalog.load import full_w
 from planner.predict.traffic import DRAWS
-from planner.size.pool import Pool, gpus_by_type
+from planner.size.pool import Pool, fits
 from planner.size.problem import UNITS, FleetProblem
-from planner.size.search import Edge, FloatArray, Labelled, PoolSearch, SearchOutcome, edges_of
+from planner.size.search import Edge, FloatArray, Labelled, PoolSearch, edges_of
 
 TRIED = 12
 """Fresh draws of the traffic on which a fleet of several pools is held against one pool."""
@@ -36,28 +36,28 @@ class Found:
         Chosen pools with where they lie, shortest requests first; empty when no fleet is feasible.
     one_pool
         The best fleet of one pool without compression; ``None`` when infeasible.
-    outcome, alone
-        What is proven, and what of one pool.
+    cost, bound
+        What the search has the fleet cost, inf where there is none, and what no fleet of the grid costs less than [USD/hour].
+    alone
+        The same of one pool.
     candidates
         Fleets of the grid.
-    beyond_stock
-        GPUs by type of the cheapest fleet there would be without an inventory, where none was found within it.
-    beyond_w
-        What that fleet draws where power is bounded [W].
+    beyond
+        The cheapest fleet there would be without a limit, where none was found within it.
     """
 
     pools: tuple[tuple[Edge, Pool], ...]
     one_pool: tuple[Edge, Pool] | None
-    outcome: SearchOutcome
-    alone: SearchOutcome
+    cost: float
+    bound: float
+    alone: tuple[float, float]
     candidates: int
-    beyond_stock: Mapping[str, int] | None = None
-    beyond_w: float = 0.0
+    beyond: tuple[Pool, ...] = ()
 
-    def beyond(self, problem: FleetProblem, pools: Sequence[Pool]) -> Found:
-        """The same, where only these pools keep the promises, and they are beyond the bound."""
-        watts = math.fsum(pool.power_w for pool in pools) if problem.max_w < math.inf else 0.0
-        return replace(self, beyond_stock=gpus_by_type(pools), beyond_w=watts)
+    @property
+    def proven(self) -> bool:
+        """Whether no fleet of the grid is cheaper."""
+        return self.cost <= self.bound * (1.0 + 1e-9)
 
 
 def solve(problem: FleetProblem) -> Found:
@@ -65,14 +65,15 @@ def solve(problem: FleetProblem) -> Found:
     bounded = problem.stock or problem.max_w < math.inf
     # a promise of the fleet has no search within an inventory
     found = _solve(problem, limited=True) if bounded and not problem.fleet_promises else None
-    if found is not None and (found.pools or not problem.search.explained):
+    if found is not None and (found.pools or not problem.question.explained):
         return found
     free = _solve(problem, limited=False)
-    if problem.fits([pool for _, pool in free.pools]):
+    beyond = tuple(pool for _, pool in free.pools)
+    if fits(problem.question, beyond):
         return free
     # what there would be without a limit is told where there is nothing within it
-    outcome = free.outcome if found is None else found.outcome
-    return replace(free, pools=(), one_pool=None, outcome=outcome).beyond(problem, [pool for _, pool in free.pools])
+    cost, bound = (free.cost, free.bound) if found is None else (found.cost, found.bound)
+    return replace(free, pools=(), one_pool=None, cost=cost, bound=bound, beyond=beyond)
 
 
 def _solve(problem: FleetProblem, limited: bool) -> Found:
@@ -80,21 +81,19 @@ def _solve(problem: FleetProblem, limited: bool) -> Found:
     ask = partial(problem.ask, limited=limited)
     problem.begin()
     first = PoolSearch(*problem.known(), ask, _stock(problem, limited), problem.stops)
-    outcome = first.run(1)
-    one = _pools(problem, outcome.path)
+    cost, path, bound = first.run(1)
+    alone, one = (cost, bound), _pools(problem, path)
     if problem.inputs.pools == 1 or (one and _is_unbeatable(problem, one[0][1])):
-        return Found(one, one[0] if one else None, outcome, outcome, problem.fleets())
+        return Found(one, one[0] if one else None, cost, bound, alone, problem.fleets())
     problem.open_grid()
     top = len(problem.states) - 1
     search = PoolSearch(*problem.known(), ask, _stock(problem, limited), problem.stops)
-    path: Labelled | None = None if outcome.path is None else ((top, outcome.path[0][1]),)
+    path = None if path is None else ((top, path[0][1]),)
     one = _pools(problem, path)
-    single = SearchOutcome(path, outcome.cost, outcome.lower_bound)
-    best = single
     # what is asked for fewer pools is known for more
     for count in sorted({2, problem.inputs.pools}):
-        best = search.run(count, (best.cost, best.path))
-    return Found(_pools(problem, best.path), one[0] if one else None, best, single, problem.fleets())
+        cost, path, bound = search.run(count, (cost, path))
+    return Found(_pools(problem, path), one[0] if one else None, cost, bound, alone, problem.fleets())
 
 
 def may_cost_less(problem: FleetProblem, usd_per_hour: float) -> bool:
@@ -106,7 +105,7 @@ def may_cost_less(problem: FleetProblem, usd_per_hour: float) -> bool:
         if pools > 1:
             problem.open_grid()
         search = PoolSearch(*problem.known(), ask, _stock(problem, limited), problem.stops)
-        if search.run(pools, best).path is not None:
+        if search.run(pools, best)[1] is not None:
             return True
     return problem.stops()
 
@@ -118,7 +117,7 @@ def tried(problem: FleetProblem, found: Found) -> Found:
         return found
     if (held := _kept(problem, pools)) == TRIED or held >= _kept(problem, (one,)):
         return found
-    return replace(found, pools=(one,), outcome=found.alone)
+    return replace(found, pools=(one,), cost=found.alone[0], bound=found.alone[1])
 
 
 def _pools(problem: FleetProblem, path: Labelled | None) -> tuple[tuple[Edge, Pool], ...]:
@@ -172,7 +171,7 @@ def _kept(problem: FleetProblem, pools: Sequence[tuple[Edge, Pool]]) -> int:
     for draw in range(DRAWS, DRAWS + TRIED):
         held += all(
             pool.model.under(problem.margin(pool.option).slow, draw).keeps(
-                pool.rate_per_s, pool.size.replicas, problem.kept.of_pools
+                pool.rate_per_s, pool.replicas, problem.kept.of_pools
             )
             for _, pool in pools
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from planner.catalog.profiles import HOLDS
 from planner.plans import Narrowing, Sized, Sureness
@@ -40,58 +40,68 @@ GROWTH = 0.83
 """How fast the logarithm of the critical speed grows with that of the replicas, where nothing is known yet: .8 to .87 measured."""
 
 
-@dataclass(slots=True)
-class Critical:
-    """The critical speed of a fleet at one draw.
+At = Callable[[float, bool], float]
+"""Deviations -> logarithm of the worst latency over its limit, and whether a broken promise need be told as infinite only."""
+
+
+def critical(at: At, slope: float, guess: float) -> tuple[float, float]:
+    """The deviations at which the worst promise of a fleet at one draw is just kept; at most :data:`FAR` either way.
 
     Parameters
     ----------
     at
-        Deviations -> logarithm of the worst latency over its limit, and whether a broken promise need be told as infinite only.
+        The fleet at that draw.
     slope
-        How fast that grows with the deviations.
+        How fast that grows with the deviations, as far as it is known.
+    guess
+        From where on it is looked for.
+
+    Returns
+    -------
+    tuple
+        The deviations, and the slope by then.
     """
+    low, high, value, x = -math.inf, math.inf, 0.0, guess
+    for _ in range(16):
+        over = at(x, True)
+        if over <= 0.0:
+            if math.isfinite(low) and x > low and math.isfinite(value) and over > value:
+                slope = _slope((over - value) / (x - low), slope)
+            low, value = x, over
+        else:
+            high = x
+        step = -value / slope
+        if low >= FAR or high <= -FAR:
+            return math.copysign(FAR, low if low >= FAR else high), slope
+        if math.isfinite(low) and step < 0.3 * TOLERANCE:
+            return min(low + step, high), slope
+        if high - low < TOLERANCE:
+            return 0.5 * (low + high), slope
+        if math.isinf(high):
+            x = min(low + max(step, TOLERANCE), FAR)
+        elif math.isinf(low):
+            x = max(high - max(4.0 * TOLERANCE, guess - high), -FAR)
+        else:
+            x = min(low + max(step, 0.5 * TOLERANCE), high - 0.25 * (high - low))
+    return low if math.isfinite(low) else high, slope
 
-    at: Callable[[float, bool], float]
-    slope: float
 
-    def find(self, guess: float) -> float:
-        """The deviations at which the worst promise is just kept, from a guess on; at most :data:`FAR` either way."""
-        low, high, value, x = -math.inf, math.inf, 0.0, guess
-        for _ in range(16):
-            over = self.at(x, True)
-            if over <= 0.0:
-                if math.isfinite(low) and x > low and math.isfinite(value) and over > value:
-                    self.slope = min(max((over - value) / (x - low), 0.3 * self.slope), 3.0 * self.slope)
-                low, value = x, over
-            else:
-                high = x
-            step = -value / self.slope
-            if low >= FAR or high <= -FAR:
-                return math.copysign(FAR, low if low >= FAR else high)
-            if math.isfinite(low) and step < 0.3 * TOLERANCE:
-                return min(low + step, high)
-            if high - low < TOLERANCE:
-                return 0.5 * (low + high)
-            if math.isinf(high):
-                x = min(low + max(step, TOLERANCE), FAR)
-            elif math.isinf(low):
-                x = max(high - max(4.0 * TOLERANCE, guess - high), -FAR)
-            else:
-                x = min(low + max(step, 0.5 * TOLERANCE), high - 0.25 * (high - low))
-        return low if math.isfinite(low) else high
+def critical_near(at: At, slope: float, guess: float) -> float:
+    """The same near a guess, from latencies there whether kept or not."""
+    over = at(guess, False)
+    if not abs(over) / slope < 1.5:
+        return critical(at, slope, guess)[0]
+    x = guess - over / slope
+    if abs(x - guess) > 3.0 * TOLERANCE:
+        again = at(x, False)
+        if math.isfinite(again) and again != over:
+            x -= again / _slope((again - over) / (x - guess), slope)
+    return min(max(x, -FAR), FAR)
 
-    def shifted(self, guess: float) -> float:
-        """The same near a guess, from latencies there whether kept or not."""
-        over = self.at(guess, False)
-        if not abs(over) / self.slope < 1.5:
-            return self.find(guess)
-        x = guess - over / self.slope
-        if abs(x - guess) > 3.0 * TOLERANCE:
-            again = self.at(x, False)
-            if math.isfinite(again) and again != over:
-                x -= again / min(max((again - over) / (x - guess), 0.3 * self.slope), 3.0 * self.slope)
-        return min(max(x, -FAR), FAR)
+
+def _slope(seen: float, known: float) -> float:
+    """A slope between two answers, not too far from the one that was known."""
+    return min(max(seen, 0.3 * known), 3.0 * known)
 
 
 class Errors:
@@ -119,9 +129,7 @@ class Errors:
 
     def critical(self, counts: Sequence[int], guess: float) -> float:
         """Deviations up to which so many replicas keep every promise at the middle draw."""
-        search = Critical(self._at(counts, None), self.slope)
-        found = search.find(guess)
-        self.slope = search.slope
+        found, self.slope = critical(self._at(counts, None), self.slope, guess)
         return found
 
     def spread(self, guess: float) -> float:
@@ -129,7 +137,7 @@ class Errors:
         own = self.fleet.counts
         middle = self.critical(own, guess)
         if len(self.draws) > 1:
-            self.shifts = [Critical(self._at(own, d), self.slope).shifted(middle) - middle for d in self.draws]
+            self.shifts = [critical_near(self._at(own, d), self.slope, middle) - middle for d in self.draws]
         return middle
 
     def borne(self) -> float:
@@ -153,7 +161,7 @@ class Errors:
             low, high = (middle, high) if self.chance(middle) < confidence else (low, middle)
         return high
 
-    def _at(self, counts: Sequence[int], draw: int | None) -> Callable[[float, bool], float]:
+    def _at(self, counts: Sequence[int], draw: int | None) -> At:
         fleet = self.fleet.resized(counts)
         return lambda z, quick: fleet.slowed(z, draw).excess(self.rate, quick)
 
@@ -161,7 +169,7 @@ class Errors:
 def chance_at(fleet: Fleet, rate_per_s: float) -> float | None:
     """The chance that a fleet as it stands keeps its promises at a rate [1/s]; ``None`` where nothing is promised or the errors
     are not known."""
-    if not fleet.promises.latency or not all(p.size.prediction.reliable for p in fleet.pools):
+    if not fleet.promises.latency or not all(p.prediction.reliable for p in fleet.pools):
         return None
     errors = Errors(fleet, rate_per_s)
     return errors.chance(errors.borne()) if errors.sd > 0.0 else None
@@ -169,7 +177,7 @@ def chance_at(fleet: Fleet, rate_per_s: float) -> float | None:
 
 def sureness_of(fleet: Fleet) -> Sureness | None:
     """How sure a fleet is; ``None`` where nothing is promised or the errors are not known."""
-    if not fleet.promises.latency or not all(p.size.prediction.reliable for p in fleet.pools):
+    if not fleet.promises.latency or not all(p.prediction.reliable for p in fleet.pools):
         return None
     errors, asked = Errors(fleet, fleet.rate), fleet.promises.confidence
     if errors.sd == 0.0:

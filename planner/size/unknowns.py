@@ -191,7 +191,7 @@ def at_rest(
 def _lowest(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Fleet]) -> CompiledQuestion:
     """The question at the lowest rate that is found at which its users ask the fleet of that rate."""
     found, fleet = settled(question, solve)
-    while (fewer := fleet.pools[0].size.replicas - 1) > 0:
+    while (fewer := fleet.pools[0].replicas - 1) > 0:
         # a smaller fleet is asked less, which its own cap on the load may bear
         smaller = _at(found, rate_of_users(fleet, fewer))
         try:
@@ -210,7 +210,7 @@ def settled(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Flee
     for _ in range(ROUNDS):
         fleet = solve(question)
         before = question.traffic.rate_per_s
-        rate = rate_of_users(fleet, fleet.pools[0].size.replicas)
+        rate = rate_of_users(fleet, fleet.pools[0].replicas)
         if abs(rate / before - 1.0) < NEAR:
             break
         question = _at(question, rate)

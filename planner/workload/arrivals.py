@@ -20,14 +20,12 @@ DISPERSION_WINDOWS_S = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0)
 """Windows over which counts are taken [s]: two at least in an hour, whose mean they vary about."""
 
 SCV_WINDOW_S = 60.0
-"""Window inside which interarrival times are compared, so that slow swings of the rate do not count as burstiness [s]."""
+"""Window inside which interarrival times are compared, so that slow swings of the rate do not count as burstiness; the busiest
+one is the peak [s]."""
 
 _MIN_WINDOWS = 8  # fewer windows say little about a variance
-_PEAK_WINDOW_S = 60.0
-"""Busiest minute over the mean one [s]."""
 UNSEEN_S = 0.01 * DAY_S
 """What a trace may lack of a day or a week at its ends and still hold it [s]: its first request comes after midnight."""
-_LONGEST_PROFILE_S = 3.2e9  # a century: beyond it the clock is broken, not the traffic
 
 POISSON_ASSUMED = "Poisson assumed"
 
@@ -253,7 +251,7 @@ def spread_ticks(times: Floats) -> tuple[Floats, float | None]:
     3.0
     """
     # two times nearer than half a second tell a fine clock: of millions of requests the first ones do
-    few = np.diff(np.sort(times[:_A_FEW]))
+    few = np.diff(np.sort(times[:_AT_ONCE]))
     if float(few[few > 0.0].min(initial=np.inf)) < 0.5:
         return times, None
     moments = np.unique(times)
@@ -297,7 +295,7 @@ def count_dispersion(
 def _profile(times: Floats, absolute: bool) -> tuple[float, ...]:
     """Rates by hour of day or week over their mean; empty where the trace is too short for one."""
     span = float(times[-1] - times[0])
-    if not DAY_S - UNSEEN_S <= span <= _LONGEST_PROFILE_S:
+    if span < DAY_S - UNSEEN_S:
         return ()
     hours = 168 if span >= 7 * DAY_S - UNSEEN_S else 24
     # 1970-01-01 was a Thursday; Monday 00:00 is the origin of the hour of week. Relative clocks start at hour 0.
@@ -316,7 +314,7 @@ def _profile(times: Floats, absolute: bool) -> tuple[float, ...]:
 def _peak_hour(times: Floats, absolute: bool) -> float | None:
     """The busiest whole hour of several days over the mean one [1]; ``None`` of a trace of less than two days."""
     span = float(times[-1] - times[0])
-    if not 2.0 * DAY_S - UNSEEN_S <= span <= _LONGEST_PROFILE_S:
+    if span < 2.0 * DAY_S - UNSEEN_S:
         return None
     begun, hour = _windows(times, 0.0 if absolute else float(times[0]), HOUR_S)
     counts = np.diff(begun, append=times.size)
@@ -370,9 +368,6 @@ def arrivals_from_times(times: ArrayLike, *, absolute: bool = False) -> Arrivals
 _AT_ONCE = 1 << 16
 """Requests of which columns are made at a time."""
 
-_A_FEW = 4096
-"""Requests whose times are looked at before all are."""
-
 _SPREAD = 1_000_000
 """Requests laid over their seconds to see the gaps between them."""
 
@@ -412,5 +407,5 @@ def _by_windows(elapsed: Floats, counts: Floats, span_s: float) -> tuple[tuple[t
         found = count_dispersion(elapsed, counts, width, span_s)
         if found is not None and found[2] >= _MIN_WINDOWS:
             dispersion.append((width, found[0]))
-    peak = count_dispersion(elapsed, counts, _PEAK_WINDOW_S, span_s)
+    peak = count_dispersion(elapsed, counts, SCV_WINDOW_S, span_s)
     return tuple(dispersion), None if peak is None else peak[1]

@@ -17,8 +17,9 @@ from planner.workload.formats.base import (
     TraceBuilder,
     packed,
 )
-from planner.workload.formats.rows import found_at, quoted, unit_of
+from planner.workload.formats.rows import found_at, quoted
 from planner.workload.source import normal_name
+from planner.workload.trace import MOST_REQUESTS
 
 if TYPE_CHECKING:
     from planner.workload.formats.base import Format
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 LARGE_BYTES = 32 << 20
 """Files from this size on are read by columns where DuckDB is installed [bytes]."""
-
-_FIRST_LABELS = 100_000
-"""Rows whose labels are looked at before all are."""
 
 _WHOLE = ("UTINYINT", "USMALLINT", "UINTEGER", "TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 """Types of whole numbers that need no look at what follows the point."""
@@ -138,10 +136,10 @@ class _Table:
 
 def _collect(engine: Any, table: _Table, source: Source, form: Format, options: ReadOptions) -> TraceBuilder | None:
     """All requests of a table; ``None`` where a row cannot be read."""
-    own, layout = options.columns, form.layout or {}
+    own, builder = options.columns, TraceBuilder(source.name, form.name, form.layout or {}, options)
 
     def of(role: str, later: bool = False) -> _Field | None:
-        return table.field(options.names(layout, role), later=later)
+        return table.field(builder.names(role), later=later)
 
     sent, got, total = of("input"), of("output"), of("total")
     time, label = of("time", True), of("category", True)
@@ -159,12 +157,10 @@ def _collect(engine: Any, table: _Table, source: Source, form: Format, options: 
         return None
     if time is not None and time not in (label, *(found for _, found, _ in wanted)):
         time = table.as_number(time)
-    builder = TraceBuilder(source.name, form.name, Clock(options.time_unit or layout.get("time_unit")), options)
     relation = table.relation + _where(engine, table, wanted, builder)
     columns = [_count(sent), _count(got if got is not None else _difference(total, sent))]  # type: ignore[arg-type]
     if time is not None:
-        if builder.clock.unit is None:
-            builder.clock.unit = unit_of(time[2])
+        builder.clock.named(time[2])
         first = engine.execute(f"SELECT {time[0]} FROM {relation} LIMIT 1").fetchone()
         seconds = None if first is None else _seconds(builder.clock, time[0], time[1], first[0])
         if seconds is None:
@@ -219,7 +215,7 @@ def _with_labels(
     text = f"trim(coalesce(CAST({label[0]} AS VARCHAR), ''))"
     rows = f"SELECT {text} AS label FROM {relation} LIMIT"
     # reading all of a file only for its labels costs as much as its lengths: those of its beginning are most often all
-    for limit in (_FIRST_LABELS, "ALL"):
+    for limit in (MOST_REQUESTS, "ALL"):
         found = engine.execute(f"SELECT DISTINCT label FROM ({rows} {limit}) LIMIT {MOST_CATEGORIES + 1}").fetchall()
         if len(found) > MOST_CATEGORIES:
             return [], []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from planner.units import DAY_S
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
 from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ImportReport, ReadOptions, TraceBuilder
-from planner.workload.formats.rows import read_rows
 from planner.workload.resolve import expand, resolve_workload
 from planner.workload.sessions import Sessions, joined
 from planner.workload.source import Progress, Source, normal_name
@@ -438,46 +437,3 @@ def _account(trace: TraceBuilder, relative: bool) -> tuple[list[str], ImportRepo
     if trace.unreadable:
         notes.append(f"dropped {trace.unreadable:,} of {trace.rows_read:,}: unreadable")
     return notes, report
-
-
-class Frame(Protocol):
-    """What is needed of a pandas data frame."""
-
-    columns: Any
-
-    def itertuples(self, index: bool = True) -> Iterable[Any]:
-        """Its rows."""
-        ...
-
-
-def workload_from_frame(frame: Frame) -> Workload:
-    """One request per row: lengths, and times and categories where there are columns for them.
-
-    Parameters
-    ----------
-    frame
-        Columns named as in a CSV that ``fleetopt workload import`` recognises: ``input_tokens``, ``output_tokens``,
-        ``timestamp``, ``category``, or another name in use for them. Times are date-times, or numbers.
-
-    Raises
-    ------
-    InputError
-        A column is missing or there twice; more than 0.1% of the rows cannot be read; no row at all.
-    """
-    from planner.workload.formats.registry import common_layout
-
-    builder = TraceBuilder("DataFrame", "frame")
-    try:
-        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame), common_layout())
-        workload, _ = workload_from_traces([builder], builder.options)
-    except InputError as error:
-        # hints of files name options of the command line
-        hint = "Name its columns input_tokens, output_tokens and, where known, timestamp and category; drop rows without them."
-        raise InputError.from_problems(error.problems or (error.message,), hint) from None
-    return workload
-
-
-def _rows(frame: Frame) -> Iterator[tuple[int, list[Any]]]:
-    """Rows with their numbers, from 1; times as text, which the clock reads."""
-    for row, values in enumerate(frame.itertuples(index=False), 1):
-        yield row, [v.isoformat(sep=" ") if hasattr(v, "isoformat") else v for v in values]

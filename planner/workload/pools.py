@@ -246,8 +246,7 @@ class FleetMoments:
         self.lower = workload.lower_tokens if route_on == "total" else self.input
         self.images = self._images[workload.category[order]]
         # a search asks for the same few cuts and bands again and again
-        self._cuts: dict[float, tuple[int, Floats]] = {}
-        self._bands: dict[tuple[float, float], tuple[slice, Floats]] = {}
+        self._below, self.band_weights = cache(self._cut), cache(self._band)
         # what every later row begins above: no boundary below it cuts a row
         self._later = np.append(np.minimum.accumulate(self.lower[::-1])[::-1], np.inf)
         by_category = chances(workload, p_c)
@@ -273,12 +272,6 @@ class FleetMoments:
     def compressible(self) -> bool:
         """Whether any request can be compressed at all."""
         return bool(np.any(self.p_c > 0.0))
-
-    def _below(self, boundary: float) -> tuple[int, Floats]:
-        found = self._cuts.get(boundary)
-        if found is None:
-            found = self._cuts[boundary] = self._cut(boundary)
-        return found
 
     def _cut(self, boundary: float) -> tuple[int, Floats]:
         """Rows wholly at or below a boundary, and the part of each later row that is (bins of a compact file: linear)."""
@@ -313,16 +306,13 @@ class FleetMoments:
         part[: parts_low.size] -= parts_low
         return rows, part * self.weight[rows]
 
-    def band_weights(self, boundary: float, gamma: float) -> tuple[slice, Floats]:
+    def _band(self, boundary: float, gamma: float) -> tuple[slice, Floats]:
         """Rows of ``(boundary, gamma boundary]`` and the weight of each that is compressed across the boundary."""
-        key = (boundary, gamma)
-        if key not in self._bands:
-            rows, weight = self._between(boundary, gamma * boundary)
-            weight = weight * self.p_c[rows]
-            # the unchanged output must leave room for a prompt
-            weight[self.output[rows] >= boundary] = 0.0
-            self._bands[key] = rows, weight
-        return self._bands[key]
+        rows, weight = self._between(boundary, gamma * boundary)
+        weight = weight * self.p_c[rows]
+        # the unchanged output must leave room for a prompt
+        weight[self.output[rows] >= boundary] = 0.0
+        return rows, weight
 
     def _moved(self, boundary: float, gammas: Sequence[float]) -> tuple[Floats, Floats]:
         """Sums that bands above one boundary give away, and what is received below it, each of shape (gammas, features)."""

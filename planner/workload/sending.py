@@ -14,8 +14,6 @@ from planner.workload.trace import Bools, Floats
 
 QUIET = 9.0
 """Time between two crowds, in lengths of a crowd."""
-AFTER = 1.0
-"""Lengths of a crowd after its end whose requests still count."""
 STEPS = 64
 """Pieces in which a ramp is laid out."""
 
@@ -92,8 +90,8 @@ class Surge:
         """Whether requests that come then belong to a crowd, its ramps and the time after it."""
         phase = times % self.cycle_s
         end = QUIET * self.length_s + 2.0 * self.ramp_s + self.length_s
-        start = min(AFTER, QUIET) * self.length_s  # what is after the end wraps into the next cycle
-        return np.asarray((phase >= QUIET * self.length_s) | ((phase < start) & (times >= end)))
+        # a crowd's own length after its end, which wraps into the next cycle
+        return np.asarray((phase >= QUIET * self.length_s) | ((phase < self.length_s) & (times >= end)))
 
 
 def paced_clients(text: str) -> int | None:

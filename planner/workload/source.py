@@ -24,7 +24,9 @@ HEAD_BYTES = 1 << 16
 LONG_HEAD_BYTES = 1 << 22
 """Where the first record is longer than that: a prompt of 128K tokens [bytes]."""
 _PROGRESS_EVERY = 8192  # lines between two reports of progress
-_PIECE = 1 << 18  # of a text [characters]
+PIECE = 1 << 18
+"""Of a text that is read in pieces [characters]."""
+
 _KEY = re.compile(r'"([^"\\]{1,80})"\s*:')
 
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "lzma"}
@@ -182,14 +184,14 @@ class Source:
         encoding = self.head.encoding
         size, every = self.path.stat().st_size, 1 if pieces else _PROGRESS_EVERY
         with self._raw() as raw:
-            buffered = io.BufferedReader(self._unpacked(raw), _PIECE)
+            buffered = io.BufferedReader(self._unpacked(raw), PIECE)
             text = io.TextIOWrapper(buffered, encoding, "replace", newline="")
 
             def parts() -> Iterator[str]:
                 """Lines or pieces, counting what is not UTF-8 and telling how far reading is."""
                 number = 0
                 try:
-                    for part in iter(partial(text.read, _PIECE), "") if pieces else text:
+                    for part in iter(partial(text.read, PIECE), "") if pieces else text:
                         number += 1
                         if not part.isascii() and "\ufffd" in part:
                             self.undecodable += part.count("\ufffd") if pieces else 1
@@ -197,7 +199,7 @@ class Source:
                             self.progress(min(raw.tell(), size), size)
                         yield part
                 except _DAMAGED as error:
-                    where, after = ("", number * _PIECE) if pieces else (f":{number + 1}", number)
+                    where, after = ("", number * PIECE) if pieces else (f":{number + 1}", number)
                     raise InputError(
                         f"{self.name}{where}: the packed file is truncated or damaged after {after:,} "
                         + ("characters" if pieces else "lines"),

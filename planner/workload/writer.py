@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,12 @@ import numpy as np
 from planner.errors import InputError, refuse
 from planner.workload.arrivals import Arrivals
 from planner.workload.sessions import Sessions
-from planner.workload.trace import SHIFT_S, Floats, Intervals, Ints, Stretches, Trace
+from planner.workload.trace import MOST_REQUESTS, SHIFT_S, Floats, Intervals, Ints, Stretches, Trace
 from planner.workload.workload import COLUMNS, Provenance, Workload
 
 STATED_QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
 """Quantiles of the whole that a file of some stretches carries along [1]."""
 
-_LINE = 120  # characters of a line of counts
 _UNSAFE = str.maketrans(dict.fromkeys('",\n\r;\t|', " "))
 
 
@@ -87,20 +87,9 @@ def _metadata_lines(workload: Workload) -> list[str]:
     if workload.intervals is not None:
         known_as = workload.intervals.coarser()
         lines.append(f"counts_interval_s: {known_as.width_s:g}")
-        lines += [f"counts: {line}" for line in _folded(_numbers(known_as.counts))]
+        lines += [f"counts: {line}" for line in textwrap.wrap(" ".join(_numbers(known_as.counts)), 120)]
     lines += [f"note: {note}" for note in from_source.notes]
     return ["# " + " ".join(line.split()) for line in lines]
-
-
-def _folded(words: Sequence[str]) -> list[str]:
-    """Words in lines of about :data:`_LINE` characters."""
-    lines, line = [], ""
-    for word in words:
-        if len(line) + len(word) >= _LINE:
-            lines.append(line)
-            line = ""
-        line = f"{line} {word}" if line else word
-    return [*lines, line]
 
 
 def csv_text(workload: Workload, keep_ids: bool = False) -> str:
@@ -139,15 +128,11 @@ def _columns(workload: Workload, keep_ids: bool) -> dict[str, list[str]]:
     if not np.array_equal(workload.lower_tokens, workload.input_tokens + workload.output_tokens):
         law = {"lower_tokens": _numbers(workload.lower_tokens), "total_tokens": _numbers(workload.total_tokens)}
     alone = known.exact and not law and workload.intervals is None and bool(np.all(each > 0))
-    if alone and int(each.sum()) == requests <= MOST_ROWS:
+    if alone and int(each.sum()) == requests <= MOST_REQUESTS:
         rows = np.repeat(rows, each)
     else:
         law["weight"] = [f"{x:.10g}" for x in workload.weight.tolist()]
     return _lengths(workload, workload.input_tokens[rows], workload.output_tokens[rows], workload.category[rows]) | law
-
-
-MOST_ROWS = 1_000_000
-"""Rows of requests without times; of more, one row for all that are equal."""
 
 
 def _lengths(workload: Workload, inputs: Floats, outputs: Floats, category: Ints) -> dict[str, list[str]]:

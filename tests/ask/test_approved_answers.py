@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 
 from planner.ask import choices as of_choices
-from planner.ask.batching import batching
 from planner.ask.replica import SchedulerReplica, mixed_cost_known, scheduler_replica
-from planner.ask.stability import stability
-from planner.ask.wait import wait_settings
 from planner.choices import Choice
 from planner.errors import InfeasibleError, InputError
 from planner.promise import Promise
 from planner.question.options import PlanInputs
+from tests.ask.of_replica import batching, stability, wait
 from tests.golden.make_advice import ANSWERS, KINDS, QUICK, answers, replicas, work
 
 pytestmark = pytest.mark.usefixtures("without_chances", "without_words")
@@ -116,7 +114,7 @@ def test_batching_follows_from_its_costs(dear: SchedulerReplica) -> None:
 
 
 def test_wait_keeps_the_work_of_the_traffic(dear: SchedulerReplica) -> None:
-    found = wait_settings(dear)
+    found = wait(dear)
     load, D = dear.workload, np.maximum(dear.workload.output_tokens - 1.0, 0.0)
     work = float(load.weight @ ((D + 1.0) * (load.input_tokens + 0.5 * D)))
     rate = dear.rate_per_s / found.replicas

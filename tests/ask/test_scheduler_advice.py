@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.ask.batching import batching
 from planner.ask.replica import SchedulerReplica, scheduler_replica
-from planner.ask.stability import stability
-from planner.ask.wait import wait_settings
 from planner.errors import InfeasibleError, InputError
 from planner.report import formatter
 from planner.workload.workload import Workload
+from tests.ask.of_replica import batching, stability, wait
 
 MEASURED = """\
 schema: fleetopt-profile/1
@@ -179,7 +177,7 @@ def test_burst_arithmetic() -> None:
 
 def test_wait_settings_fit_and_scale() -> None:
     r = replica()
-    found = wait_settings(r)
+    found = wait(r)
     assert found.verdict == "stable"
     assert found.fits
     assert found.memory_tokens is not None
@@ -201,15 +199,15 @@ def test_wait_settings_fit_and_scale() -> None:
 
 def test_wait_overload_and_small_memory(tmp_path: Path) -> None:
     r = replica(rate=10_000.0)
-    over = wait_settings(r, replicas=1)
+    over = wait(r, replicas=1)
     assert over.verdict == "overload"
     assert over.nested is None
     assert over.memory_tokens is None
     assert "OVERLOAD" in formatter("table")(over)
-    near = wait_settings(replica(), replicas=60, types=60)
+    near = wait(replica(), replicas=60, types=60)
     assert near.verdict == "memory too small"
     assert "does not fit" in formatter("table")(near)
-    fixed = wait_settings(replica(), replicas=20, types=1, segments=3, horizon_s=60.0, delta=0.1)
+    fixed = wait(replica(), replicas=20, types=1, segments=3, horizon=60.0, delta=0.1)
     assert fixed.nested is not None
     assert fixed.nested["segments"] == 3
     assert len(fixed.nested["thresholds"]) == 3
@@ -221,7 +219,7 @@ def test_fixed_lengths_and_single_tokens() -> None:
     )
     assert stability(plain).verdict == "stable"
     assert batching(plain).exclusive["throughput_per_s"] > 0
-    assert wait_settings(plain).verdict == "stable"
+    assert wait(plain).verdict == "stable"
     fixed = scheduler_replica(
         Workload.from_arrays(np.array([300.0]), np.array([200.0]), name="fixed"), {"rate": 5.0, "gpu": "h100"}
     )
@@ -242,9 +240,9 @@ def test_questions_that_cannot_be() -> None:
     for call, what in [
         (lambda: stability(r, burst=0.5), "burst"),
         (lambda: stability(r, replicas=0), "replicas"),
-        (lambda: wait_settings(r, types=0), "types"),
-        (lambda: wait_settings(r, delta=0.0), "delta"),
-        (lambda: wait_settings(r, horizon_s=0.0), "horizon"),
+        (lambda: wait(r, types=0), "types"),
+        (lambda: wait(r, delta=0.0), "delta"),
+        (lambda: wait(r, horizon=0.0), "horizon"),
     ]:
         with pytest.raises(InputError, match=what):
             call()

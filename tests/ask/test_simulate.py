@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner import api
+import planner as fo
 from planner.ask.simulate import FleetSource, Load, pool_engines
 from planner.cli.main import run
 from planner.errors import InputError
@@ -54,21 +54,21 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_generous_promise_holds_and_ten_times_the_load_fails(plan_file: Path) -> None:
-    result = api.simulate(plan_file, **SHORT)
+    result = fo.simulate(plan_file, **SHORT)
     assert result.verdict == "holds" and result.arrival_rate_per_s == 40.0
     row = result.to_rows()[0]
     assert row["low_s"] <= row["simulated_s"] <= row["high_s"] <= row["limit_s"]
     assert row["predicted_s"] == pytest.approx(row["simulated_s"], rel=0.5)
-    assert api.simulate(plan_file, preset="mixed", **SHORT).results["all"].preset == "mixed"
-    overloaded = api.simulate(plan_file, rate=400.0, **SHORT)
+    assert fo.simulate(plan_file, preset="mixed", **SHORT).results["all"].preset == "mixed"
+    overloaded = fo.simulate(plan_file, rate=400.0, **SHORT)
     assert overloaded.verdict == "fails" and any("unstable" in w for w in overloaded.warnings)
     assert json.loads(json.dumps(overloaded.to_dict()))["verdict"] == "fails"
 
 
 @pytest.mark.parametrize("method", ["mgc", "occupancy"])
 def test_slot_methods_are_checked_with_slots(method: str) -> None:
-    fleet = api.plan("azure", slo=5.0, rate=40, method=method, pools=1, burst="poisson")
-    result = api.simulate(fleet, **SHORT)
+    fleet = fo.plan("azure", slo=5.0, rate=40, method=method, pools=1, burst="poisson")
+    result = fo.simulate(fleet, **SHORT)
     assert result.results["all"].preset == "slots"
     assert result.results["all"].stable
 
@@ -77,12 +77,12 @@ def test_slot_methods_are_checked_with_slots(method: str) -> None:
 def test_bursts_of_the_workload_reach_the_simulation() -> None:
     """The dispersion it measured, thinned to the pool's share; paced clients; and what is known one by one as it came."""
     azure = Workload.from_file("azure")
-    plan = api.plan(azure, slo=2.0, rate=8, pools=2, burst="auto", tp=1, token_budget=2048)
+    plan = fo.plan(azure, slo=2.0, rate=8, pools=2, burst="auto", tp=1, token_budget=2048)
     inputs = PlanInputs.from_dict(dict(plan.inputs))
     fleet = standing_fleet(compile_question(inputs, azure, 8.0), saved_pools(plan))
 
     def first_pool(arrivals: str | None) -> tuple[Traffic, Sent]:
-        source = FleetSource(fleet, azure, 8.0, Load(arrivals), 20_000, 10**7)
+        source = FleetSource(fleet, Load(arrivals), 20_000, 10**7)
         traffic = source.of(0, pool_engines(fleet, fleet.pools[0]), [1])
         return traffic, traffic(1)
 
@@ -115,11 +115,13 @@ def test_every_request_of_a_trace_goes_to_its_pool_with_its_own_lengths(tmp_path
     lengths = [(int(i), int(o)) for i, o in zip(rng.integers(10, 9000, 2000), rng.integers(1, 300, 2000), strict=True)]
     path = trace_file(tmp_path, [(0.5 * k, i, o) for k, (i, o) in enumerate(lengths)])
     workload = Workload.from_file(path)
-    plan = api.plan(workload, slo=5.0, rate=20, pools=1, route_on="total")
+    plan = fo.plan(workload, slo=5.0, rate=20, pools=1, route_on="total")
     (whole,) = saved_pools(plan)
     cut = [replace(whole, name="short", high_tokens=4096.0), replace(whole, name="long", low_tokens=4096.0)]
-    fleet = standing_fleet(compile_question(PlanInputs.from_dict(dict(plan.inputs)), workload), cut)
-    source = FleetSource(fleet, workload, workload.arrivals.rate_per_s, Load("auto"), 10, 10**6)
+    fleet = standing_fleet(
+        compile_question(PlanInputs.from_dict(dict(plan.inputs)), workload, workload.arrivals.rate_per_s), cut
+    )
+    source = FleetSource(fleet, Load("auto"), 10, 10**6)
     sent = [source.of(k, pool_engines(fleet, fleet.pools[k]), [1])(1).requests for k in range(2)]
     for found, belongs in zip(sent, (lambda n: n <= 4096, lambda n: n > 4096), strict=True):
         pairs = zip(found.input_tokens.tolist(), found.output_tokens.tolist(), strict=True)
@@ -142,13 +144,13 @@ def test_time_stamps_of_a_trace_are_replayed(
 
 
 def test_a_prefill_and_a_decode_pool_are_simulated_together() -> None:
-    plan = api.plan("azure", slo=2.0, tpot=0.1, rate=8, shape="disaggregated", burst="poisson")
-    result = api.simulate(plan, requests=12_000, seeds=1, max_requests=12_000)
+    plan = fo.plan("azure", slo=2.0, tpot=0.1, rate=8, shape="disaggregated", burst="poisson")
+    result = fo.simulate(plan, requests=12_000, seeds=1, max_requests=12_000)
     assert [(c.where, c.promise.metric) for c in result.checks] == [("prefill", "ttft_s"), ("decode", "tpot_s")]
     for check in result.checks:  # one run of 12,000 requests
         assert check.predicted == pytest.approx(check.simulated.value, rel=0.15)
     with pytest.raises(InputError, match="rules of their own"):
-        api.simulate(plan, in_flight=50, requests=1000)
+        fo.simulate(plan, in_flight=50, requests=1000)
 
 
 def command(*arguments: str) -> int:

@@ -92,9 +92,9 @@ def test_thinning_keeps_every_batch_and_its_repeats_from_the_first_to_the_last()
 
 def test_groups_leave_out_nearly_as_one_by_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     points = many(200)
-    alone = fit_points(points, PRIOR, resamples=2)
-    monkeypatch.setattr(sys.modules[fit_points.__module__], "LEFT_OUT_ALONE", 199)
     groups = fit_points(points, PRIOR, resamples=2)
+    monkeypatch.setattr(sys.modules[fit_points.__module__], "LEFT_OUT_GROUPS", 200)
+    alone = fit_points(points, PRIOR, resamples=2)
     assert (alone.left_out_groups, groups.left_out_groups) == (0, 100)
     assert groups.iteration == alone.iteration
     # two points of two hundred, left out together, hardly move a fit of nine parameters

@@ -12,8 +12,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from planner import api
-from planner.ask import choices, stock
+from planner.ask import choices, plan, stock
 from planner.cli.main import app, run
 from planner.errors import InputError
 from planner.operate.autoscale import derive
@@ -315,7 +314,7 @@ IN_FULL = 12
 
 
 WORK = (
-    (api, "make_plan"), (stock, "capacity_of_stock"), (derive, "autoscaling"), (choices, "choices_after"),
+    (plan, "make_plan"), (stock, "capacity_of_stock"), (derive, "autoscaling"), (choices, "choices_after"),
     (papers, "import_module"),
 )  # fmt: skip
 """Where the work begins once a question is read."""

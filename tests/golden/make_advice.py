@@ -15,10 +15,7 @@ import numpy as np
 
 import planner as fo
 from planner.ask import choices as of_choices
-from planner.ask.batching import batching
 from planner.ask.replica import SchedulerReplica, capacity, pooled_replicas, scheduler_replica
-from planner.ask.stability import stability
-from planner.ask.wait import wait_settings
 from planner.catalog.load import gpus
 from planner.errors import InfeasibleError
 from planner.promise import Promise
@@ -27,6 +24,7 @@ from planner.question.files import question_of
 from planner.question.options import PlanInputs
 from planner.size.shapes import standing_fleet
 from planner.workload.workload import Provenance, Workload
+from tests.ask.of_replica import batching, stability, wait
 from tests.golden.rounding import rounded
 
 ANSWERS = Path(__file__).with_name("advice.json")
@@ -96,7 +94,7 @@ def of_replicas() -> dict[str, Any]:
     for name, r in replicas().items():
         found[f"stability {name}"] = told(stability(r))
         found[f"batching {name}"] = told(batching(r))
-        found[f"wait {name}"] = told(wait_settings(r))
+        found[f"wait {name}"] = told(wait(r))
     return found
 
 
@@ -111,11 +109,11 @@ def of_loads() -> dict[str, Any]:
         "near": lambda: stability(replace(plain, rate_per_s=0.99 * limit), replicas=1),
         "between": lambda: stability(replace(plain, rate_per_s=0.5 * (limit + hard)), replicas=1),
         "over": lambda: stability(replace(plain, rate_per_s=1.6 * hard), replicas=1),
-        "wait over": lambda: wait_settings(replace(plain, rate_per_s=10_000.0), replicas=1),
-        "wait many": lambda: wait_settings(plain, replicas=60, types=60),
-        "wait fixed": lambda: wait_settings(plain, replicas=20, types=1, segments=3, horizon_s=60.0, delta=0.1),
-        "wait two": lambda: wait_settings(plain, types=2, segments=1),
-        "wait tight": lambda: wait_settings(replace(plain, kv_tokens=30_000.0), replicas=6),
+        "wait over": lambda: wait(replace(plain, rate_per_s=10_000.0), replicas=1),
+        "wait many": lambda: wait(plain, replicas=60, types=60),
+        "wait fixed": lambda: wait(plain, replicas=20, types=1, segments=3, horizon=60.0, delta=0.1),
+        "wait two": lambda: wait(plain, types=2, segments=1),
+        "wait tight": lambda: wait(replace(plain, kv_tokens=30_000.0), replicas=6),
     }
     return {name: told(ask()) for name, ask in asked.items()}
 

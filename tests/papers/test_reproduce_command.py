@@ -1,4 +1,4 @@
-"""``fleetopt reproduce`` and ``api.reproduce``: every format, and no paper that does not exist."""
+"""``fleetopt reproduce`` and ``fo.reproduce``: every format, and no paper that does not exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from planner import api
+import planner as fo
 from planner.cli.main import app
 from planner.errors import InputError
 from planner.papers import printed as papers
@@ -37,7 +37,7 @@ def _run(*arguments: str) -> str:
 
 
 def test_machine_formats_agree() -> None:
-    rows = api.reproduce("wait").to_rows()
+    rows = fo.reproduce("wait").to_rows()
     as_json = json.loads(_run("wait", "--format", "json"))
     assert as_json["rows"] == rows and as_json["kind"] == "fleetopt-reproduction" and as_json["papers"] == ["wait"]
     assert sum(as_json["counts"].values()) == as_json["numbers"] == len({r["quantity"] for r in rows})
@@ -67,4 +67,4 @@ def test_a_file_is_written(tmp_path: Path) -> None:
 
 def test_unknown_paper() -> None:
     with pytest.raises(InputError, match="did you mean 'fleetopt'"):
-        api.reproduce("fleetop")
+        fo.reproduce("fleetop")

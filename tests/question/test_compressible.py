@@ -99,7 +99,7 @@ def test_the_flag_stands_alone_or_with_a_file(measured: Path, monkeypatch: pytes
         asked.append(given["compress"])
         raise InputError("asked")
 
-    monkeypatch.setattr("planner.api.plan", keep)
+    monkeypatch.setattr("planner.ask.plan.plan", keep)
     for words in (
         ["--compress", "--slo", "1"],
         ["--slo", "1", "--compress"],

@@ -14,7 +14,7 @@ import yaml
 from typer.main import get_command
 
 import planner as fo
-from planner import api
+from planner.ask import plan as of_plan
 from planner.cli.main import app, run
 from planner.errors import InputError
 from planner.promise import Promise, Slo
@@ -83,7 +83,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[PlanInputs]:
         found.append(question)
         raise InputError("asked")
 
-    monkeypatch.setattr(api, "make_plan", keep)
+    monkeypatch.setattr(of_plan, "make_plan", keep)
     return found
 
 

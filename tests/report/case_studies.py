@@ -15,8 +15,9 @@ from planner.ask.costs import ApiComparison, Commitment, Costs, Energy, TokenPri
 from planner.ask.difference import Changed, Difference
 from planner.ask.evaluation import Evaluation, Served
 from planner.ask.growth import Growth, Month
+from planner.ask.hourly import Elasticity
 from planner.ask.overview import Cut, Overview, Sensitivity
-from planner.ask.schedule import Elasticity, Schedule, ScheduledPool
+from planner.ask.schedule import Schedule, ScheduledPool
 from planner.ask.services import ServicePlan, ServicesPlan, SharedGpus
 from planner.ask.simulate import Verification
 from planner.ask.verify import Check

@@ -20,7 +20,7 @@ import pytest
 from planner.promise import Promise
 from planner.size.margin import MEDIAN, Margin, below, deviation, normal_quantile
 from planner.size.pool import Shortfall
-from planner.size.sure import Critical, Errors, chance_at, most_chance, sureness_of
+from planner.size.sure import Errors, chance_at, critical, critical_near, most_chance, sureness_of
 
 NORMAL = NormalDist()
 BAND = 0.26
@@ -99,7 +99,7 @@ def test_a_critical_speed_is_found_from_any_guess(believed: float, bend: float) 
     for root in (-3.7, -1.0, 0.0, 0.84, 2.0, 3.8):
         for guess in (-1.5, 0.0, 0.8, 2.5):
             at = Counted(root, steep, bend)
-            found = Critical(at, believed * steep).find(guess)
+            found = critical(at, believed * steep, guess)[0]
             furthest, most = max(furthest, abs(found - root)), max(most, len(at.asked))
             assert all(quick for _, quick in at.asked)
             assert all(-4.0 <= z <= 4.0 for z, _ in at.asked)
@@ -111,35 +111,35 @@ def test_a_critical_speed_is_found_from_any_guess(believed: float, bend: float) 
 
 def test_a_right_guess_is_told_at_once() -> None:
     at = Counted(0.84, 0.7)
-    assert Critical(at, 0.7).find(0.83) == pytest.approx(0.84, abs=1e-9) and len(at.asked) == 1
+    assert critical(at, 0.7, 0.83)[0] == pytest.approx(0.84, abs=1e-9) and len(at.asked) == 1
     # a limit that is met to the bit is kept
     at = Counted(0.5, 0.7)
-    assert Critical(at, 0.7).find(0.5) == 0.5 and len(at.asked) == 1
+    assert critical(at, 0.7, 0.5)[0] == 0.5 and len(at.asked) == 1
     # two answers tell how fast latencies grow
     at = Counted(1.0, 0.7)
-    search = Critical(at, 0.5)
-    assert search.find(0.0) == pytest.approx(1.0, abs=0.05)
-    assert search.slope == pytest.approx(0.7, rel=0.2)
+    found, slope = critical(at, 0.5, 0.0)
+    assert found == pytest.approx(1.0, abs=0.05)
+    assert slope == pytest.approx(0.7, rel=0.2)
 
 
 def test_no_critical_speed_is_looked_for_beyond_four_deviations() -> None:
     for root, found in ((9.0, 4.0), (-9.0, -4.0), (math.inf, 4.0)):
         at = Counted(root, 0.7)
-        assert Critical(at, 0.7).find(0.5) == found
-        assert Critical(Counted(root, 0.7), 0.7).shifted(0.5) == found
+        assert critical(at, 0.7, 0.5)[0] == found
+        assert critical_near(Counted(root, 0.7), 0.7, 0.5) == found
 
 
 def test_another_draw_lies_near_the_middle_one() -> None:
     """Near the guess one answer is enough, further off a second tells the slope; either is asked for whether it is kept or not."""
     near = Counted(0.9, 0.7)
-    assert Critical(near, 0.7).shifted(0.8) == pytest.approx(0.9, abs=1e-9)
+    assert critical_near(near, 0.7, 0.8) == pytest.approx(0.9, abs=1e-9)
     assert near.asked == [(0.8, False)]
     for root, believed in ((1.5, 0.5), (0.1, 0.9), (1.4, 1.0)):
         far = Counted(root, 0.7)
-        assert Critical(far, believed).shifted(0.8) == pytest.approx(root, abs=1e-6)
+        assert critical_near(far, believed, 0.8) == pytest.approx(root, abs=1e-6)
         assert [quick for _, quick in far.asked] == [False, False]
     beyond = Counted(3.5, 0.7)
-    assert Critical(beyond, 0.7).shifted(0.8) == pytest.approx(3.5, abs=0.1)
+    assert critical_near(beyond, 0.7, 0.8) == pytest.approx(3.5, abs=0.1)
     assert [quick for _, quick in beyond.asked][:2] == [False, True]
 
 
@@ -196,14 +196,13 @@ class Known:
             )
 
         model = SimpleNamespace(draws=ranked, under=idle, unloaded=idle(1.0).unloaded)
-        size = SimpleNamespace(prediction=SimpleNamespace(reliable=self.reliable))
         return [
             SimpleNamespace(
                 option=SimpleNamespace(profile=profile_of(self.band)),
                 model=model,
                 law=SimpleNamespace(share=0.5),
                 gpus=2 * n,
-                size=size,
+                prediction=SimpleNamespace(reliable=self.reliable),
             )
             for n in self.counts
         ]

@@ -19,10 +19,10 @@ from planner.size.fleet import Fleet, serving, tail_at
 from planner.size.grid import hardware_floor
 from planner.size.notes import cliffs_of
 from planner.size.pool import (
-    PoolSize,
     Shortfall,
     evaluate_pool,
     gpus_by_type,
+    power_w,
     prefix_cache,
     smallest_pool,
 )
@@ -46,14 +46,14 @@ def split(**options: Any) -> Colocated:
     problem.open_grid()
     found = [problem.candidate(0, 1, problem.whole(0)), problem.candidate(1, 2, problem.whole(0))]
     pools = [
-        replace(p, name=n, size=replace(p.size, replicas=k), bought=k)
+        replace(p, name=n, replicas=k, bought=k)
         for p, n, k in zip(found, ("short", "long"), (3, 40), strict=True)
         if p is not None
     ]
     assert len(pools) == 2
     own = Colocated(question, pools)
     told = own.predict(own.rate, own.counts)
-    own.pools = [replace(p, size=replace(p.size, prediction=found)) for p, found in zip(own.pools, told, strict=True)]
+    own.pools = [replace(p, prediction=found) for p, found in zip(own.pools, told, strict=True)]
     return own
 
 
@@ -70,7 +70,7 @@ def test_a_fleet_is_the_sum_of_its_pools() -> None:
     assert own.cost_usd_per_hour == pytest.approx(43 * price)
     each = [n * p.model.capacity_per_s / 0.5 for n, p in zip((3, 40), own.pools, strict=True)]
     assert own.capacity_per_s == pytest.approx(min(each))
-    assert [p.power_w for p in own.pools] == [3 * 600.0, 40 * 600.0] and gpus_by_type(own.pools) == {"h100-80gb": 43}
+    assert [power_w([p]) for p in own.pools] == [3 * 600.0, 40 * 600.0] and gpus_by_type(own.pools) == {"h100-80gb": 43}
     assert gpus_by_type([own.pools[0], own.pools[0]]) == {"h100-80gb": 6}
     assert own.work_tokens(0) == (200.0, 105.0) and own.work_tokens(1) == (2500.0, 225.0)
     assert own.metrics(0) == own.seen_in(1) == ("ttft_s", "tpot_s", "e2e_s")
@@ -117,7 +117,7 @@ def test_what_a_fleet_keeps_and_how_far_it_is_from_it() -> None:
     # a cap that is passed is not held, however short the waits
     lazy = fleet(ttft=30.0, rate=60.0)
     (pool,) = lazy.pools
-    most = 0.85 * pool.size.replicas * pool.capacity_per_s
+    most = 0.85 * pool.replicas * pool.capacity_per_s
     assert lazy.holds(0.99 * most) and not lazy.holds(1.01 * most) and lazy.keeps(1.01 * most)
     assert lazy.headroom() == pytest.approx(most / 60.0) and lazy.headroom(1.01) == 1.0
     assert lazy.headroom(1.09) in (1.09, pytest.approx(most / 60.0))
@@ -153,7 +153,7 @@ def test_a_pool_stands_where_promise_cap_and_minimum_are_kept() -> None:
     assert not own.stands(60.0, [replace(margin, deviations=8.0)])
     lazy = fleet(rate=60.0, ttft=60.0)
     (pool,) = lazy.pools
-    most = 0.85 * pool.size.replicas * pool.capacity_per_s
+    most = 0.85 * pool.replicas * pool.capacity_per_s
     assert lazy.stands(0.999 * most, [margin]) and not lazy.stands(1.001 * most, [margin])
     least = fleet(rate=1.0, min_replicas=3)
     assert least.counts == [3] and least.stands(1.0, [margin]) and not least.resized([2]).stands(1.0, [margin])
@@ -171,7 +171,7 @@ def test_sizes_are_those_of_each_pool() -> None:
         # of several pools four fifths of the late requests
         held = own.promises.only((replace(own.promises.latency[0], quantile=0.992),))
         alone = smallest_pool(p.model, 200.0, held, 1, held.levels(own.levels), None, False, margin)
-        assert isinstance(alone, PoolSize) and size.replicas == alone.replicas
+        assert isinstance(alone, tuple) and size.replicas == alone[0]
         assert size.prediction.load == pytest.approx(200.0 / (size.replicas * p.model.capacity_at(size.replicas)))
         assert size.binding.values == {"promise": "P99.2 TTFT"} or size.binding.code != "promise"
     quick = own.sizes_for(400.0, margins, quick=True)
@@ -218,7 +218,7 @@ def test_late_requests_are_shared_out_at_least_cost() -> None:
         for p, part in zip(own.pools, (tenths, 10 - tenths), strict=True):
             held = own.promises.only((Promise("ttft_s", 0.5, round(1.0 - 0.8 * 0.01 * part / 10.0 / 0.5, 12)),))
             size = smallest_pool(p.model, 200.0, held, 1, held.levels(own.levels), None, True, margins[0])
-            counts.append(size.replicas if isinstance(size, PoolSize) else 10**6)
+            counts.append(size[0] if isinstance(size, tuple) else 10**6)
         costs[tenths] = sum(counts)
     assert sum(s.replicas for s in sizes) == min(costs.values())
     one = fleet(slo=wide, ttft=None)
@@ -255,20 +255,20 @@ def test_lines_on_what_fixes_a_pool() -> None:
     margin = own.margins(0.5)[1]
     lines = own.tightness(1)
     more = smallest_pool(own.pools[1].model, 220.0, own.promises, 1, own.promises.levels(), 44, True, margin)
-    assert isinstance(more, PoolSize)
-    n = max(more.replicas, 40)
+    assert isinstance(more, tuple)
+    n = max(more[0], 40)
     assert lines[-1] == f"long: with these engine settings {n} replicas for 10% more traffic."
     value = own.pools[1].model.predict(200.0, 40, (0.5, 0.9, 0.99))
     for used, told in ((0.92, True), (0.88, False)):
         limit = value.value("ttft_s", 0.99) / used
         tight = split(ttft=limit)
-        tight.pools[1] = replace(tight.pools[1], size=replace(tight.pools[1].size, prediction=value))
+        tight.pools[1] = replace(tight.pools[1], prediction=value)
         assert ("long: P99 TTFT uses 92% of its promise." in tight.tightness(1)) == told
     single = fleet(rate=0.1)
     assert single.tightness(0)[-1] == "all: with these engine settings 1 replica for 10% more traffic."
     wide = fleet(slo=fo.Slo(promises=(fo.Promise("ttft_s", 0.5, 0.99, scope="fleet"),)), ttft=None)
     assert wide.tightness(0) == []
-    tail = wide.tails([p.size.prediction for p in wide.pools])[0]
+    tail = wide.tails([p.prediction for p in wide.pools])[0]
     (line,) = wide.summary()
     assert line.startswith(f"{100.0 * tail:.1f}% of all requests exceed 500 ms TTFT")
     assert line.endswith("(promised: at most 1.0%).")
@@ -281,13 +281,13 @@ def test_lines_on_what_fixes_a_pool() -> None:
 def test_what_one_replica_fewer_would_break(options: dict[str, Any]) -> None:
     own = fleet(**options)
     (pool,) = own.pools
-    n, line = pool.size.replicas, explained_size(own, 0)
-    begin = f"all: {n} replicas, fixed by {pool.size.binding}."
+    n, line = pool.replicas, explained_size(own, 0)
+    begin = f"all: {n} replicas, fixed by {pool.binding}."
     assert line.startswith(begin) and n > 1
     slow = own.margins(own.promises.confidence)[0].slow
     load = 60.0 / ((n - 1) * pool.model.capacity_at(n - 1))
     rest = line.removeprefix(begin)
-    if pool.size.binding.code == "utilization_cap":
+    if pool.binding.code == "utilization_cap":
         assert rest == f" With {n - 1}: load {load:.2f}."
         return
     longer = f", iterations {100.0 * (slow - 1.0):.0f}% longer than the profile's" if slow > 1.0005 else ""
@@ -300,7 +300,7 @@ def test_what_one_replica_fewer_would_break(options: dict[str, Any]) -> None:
     elif value > options.get("ttft", 1.0):
         assert rest == f" With {n - 1}{longer}: P99 TTFT {own.promises.latency[0].tell(value)}."
     else:
-        why = ", where all requests break it and a sample of them does not" * (pool.size.binding.code == "promise")
+        why = ", where all requests break it and a sample of them does not" * (pool.binding.code == "promise")
         assert rest == f" With {n - 1}{longer}: load {found.load:.2f}{why}."
 
 
@@ -308,16 +308,14 @@ def test_a_size_that_all_requests_decide_is_told_so() -> None:
     """One more than a sample takes: with one fewer the sample keeps the promise."""
     own = fleet(rate=60.0, ttft=0.4)
     more = own.resized([own.counts[0] + 1])
-    more.pools[0] = replace(
-        more.pools[0], size=replace(more.pools[0].size, binding=Remark("promise", {"promise": "P99 TTFT"}))
-    )
+    more.pools[0] = replace(more.pools[0], binding=Remark("promise", {"promise": "P99 TTFT"}))
     assert explained_size(more, 0).endswith(", where all requests break it and a sample of them does not.")
 
 
 def test_a_single_replica_has_none_fewer() -> None:
     (pool,) = (own := fleet(rate=0.1)).pools
-    assert explained_size(own, 0) == f"all: 1 replica, fixed by {pool.size.binding}."
-    assert pool.size.binding.code == "one_replica"
+    assert explained_size(own, 0) == f"all: 1 replica, fixed by {pool.binding}."
+    assert pool.binding.code == "one_replica"
     few = fleet(rate=0.1, min_replicas=3)
     assert explained_size(few, 0) == "all: 3 replicas, fixed by the minimum of 3 replicas."
     assert plan(rate=0.1).explanation[0] == explained_size(own, 0)
@@ -331,12 +329,12 @@ def test_what_bursts_cost() -> None:
     calm = pool.model.without_bursts()
     assert calm is not None
     size = smallest_pool(calm, 40.0, own.promises, levels=own.levels, quick=True, margin=own.margins(0.8)[0])
-    assert isinstance(size, PoolSize) and size.replicas < own.counts[0]
+    assert isinstance(size, tuple) and size[0] < own.counts[0]
     found = own._without_bursts()
-    values = {"extra": own.counts[0] - size.replicas, "replicas": own.counts[0], "calm": size.replicas}
+    values = {"extra": own.counts[0] - size[0], "replicas": own.counts[0], "calm": size[0]}
     assert found is not None and found.values == values and found.code in ("cost_of_bursts", "cost_of_bursts_unshared")
     assert (found.code == "cost_of_bursts") == bool(own.question.routing.least)
-    assert own.resized([size.replicas])._without_bursts() is None
+    assert own.resized([size[0]])._without_bursts() is None
     assert fleet(azure, **{**bursty, "burst": "poisson"})._without_bursts() is None
     assert found in list(own.notes())
 
@@ -376,10 +374,10 @@ def test_a_plan_of_two_pools_is_rebuilt_as_it_was() -> None:
     own = standing_fleet(question, saved[::-1])
     assert isinstance(own, Colocated) and len(own.pools) == len(found.pools)
     for p, was in zip(own.pools, found.pools, strict=True):
-        assert (p.name, p.bought, p.size.replicas) == (was.name, was.replicas, was.replicas - 1)
+        assert (p.name, p.bought, p.replicas) == (was.name, was.replicas, was.replicas - 1)
         assert (p.law.lower.boundary, p.law.upper.boundary, p.law.share) == (was.low_tokens, was.high_tokens, was.share)
         assert (p.setup.slots, p.option.gpu.name, p.rate_per_s) == (was.slots, was.gpu, was.arrival_rate_per_s)
-        assert p.size.binding.code == "stands" and p.setup.settings.max_model_len == was.settings.max_model_len
+        assert p.binding.code == "stands" and p.setup.settings.max_model_len == was.settings.max_model_len
     with pytest.raises(fo.InputError, match=r"pool all: has no replicas that serve \(3 of 3 are spares\)"):
         serving(replace(saved[0], name="all", replicas=3, spares=3))
     assert serving(replace(saved[0], replicas=3, spares=2)) == 1
@@ -431,7 +429,7 @@ def test_what_a_search_that_stopped_leaves_open() -> None:
     problem = FleetProblem(question)
     found = solve(problem)
     own = decided(problem, found.pools)
-    open_end = replace(found, outcome=replace(found.outcome, lower_bound=0.5 * own.cost_usd_per_hour))
+    open_end = replace(found, bound=0.5 * own.cost_usd_per_hour)
     told = shape._unproven(problem, open_end, own)
     assert told is not None and told.values["gap_usd_per_hour"] == pytest.approx(0.5 * own.cost_usd_per_hour)
     report = shape._report(problem, open_end, own)
@@ -504,11 +502,11 @@ def test_promises_on_a_cliff() -> None:
         (pool,) = tight.pools
         looser = tight.promises.only((replace(tight.promises.latency[0], limit_s=1.5 * over * idle),))
         size = smallest_pool(pool.model, 60.0, looser, quick=True)
-        assert isinstance(size, PoolSize) and size.replicas < 24
-        saved = 1.0 - size.replicas / tight.counts[0]
+        assert isinstance(size, tuple) and size[0] < 24
+        saved = 1.0 - size[0] / tight.counts[0]
         assert ("cliff" in found) == (saved > 0.2)
         if "cliff" in found:
-            assert found["cliff"]["gpus"] == size.replicas and found["cliff"]["now"] == tight.counts[0]
+            assert found["cliff"]["gpus"] == size[0] and found["cliff"]["now"] == tight.counts[0]
             assert found["cliff"]["saved"] == pytest.approx(saved)
             assert found["cliff"]["looser"] == looser.latency[0].told
         if "near_idle" in found:

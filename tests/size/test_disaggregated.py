@@ -117,7 +117,7 @@ def test_the_simulation_too_keeps_the_promises_and_breaks_them_with_one_fewer() 
     rate = 90.0
     inputs = question(rate=rate, slo="p90=0.17", tpot="p90=10.8ms")
     model = built(inputs, WORKLOAD)
-    sizes = model.with_sizes(model.sizes(rate, model.promises, quick=True)).size(rate)  # type: ignore[arg-type]
+    sizes = model.sized(model.sizes(rate, model.promises, quick=True)).size(rate)  # type: ignore[arg-type]
     assert isinstance(sizes, list)
     prefills, decodes = (s.replicas for s in sizes)
 
@@ -198,7 +198,7 @@ def test_one_queue_waits_less_than_a_split() -> None:
 def test_one_replica_fewer_breaks_a_promise_or_the_cap(promises: dict[str, Any]) -> None:
     inputs = question(rate=300.0, **promises)
     model = built(inputs, WORKLOAD)
-    sizes = model.with_sizes(model.sizes(300.0, model.promises, quick=True)).size(300.0)  # type: ignore[arg-type]
+    sizes = model.sized(model.sizes(300.0, model.promises, quick=True)).size(300.0)  # type: ignore[arg-type]
     assert isinstance(sizes, list)
     counts = [s.replicas for s in sizes]
 

@@ -21,7 +21,7 @@ from planner.question.files import saved_pools
 from planner.question.options import PlanInputs
 from planner.routing import find_routing
 from planner.shared.remarks import Remark
-from planner.size.pool import PoolSize, Shortfall, smallest_pool
+from planner.size.pool import Pool, Shortfall, smallest_pool
 from planner.size.shapes import find_shape
 from planner.size.shapes.disaggregated import SHAPE, Disaggregated, _decode_steps, pool_options
 
@@ -49,7 +49,7 @@ def fleet(workload: fo.Workload = FOUR, counts: tuple[int, ...] | None = None, *
     found = Disaggregated(question, engines[0], engines[-1])
     if counts is None:
         return found
-    return found.with_sizes([PoolSize(n, Prediction.unknown(), Remark("stands")) for n in counts])
+    return found.resized(counts[: len(found.pools)])
 
 
 def test_what_a_prefill_and_a_decode_replica_do_at_most() -> None:
@@ -171,7 +171,7 @@ def test_a_fleet_as_engines_see_it_has_no_link() -> None:
     model = fleet(counts=(3, 2), kv_transfer_gbps=2.0)
     seen = model.as_engines_see()
     assert float(seen.transfer_s(4000.0)) == 0.0
-    assert [(p.size.replicas, p.bought) for p in seen.pools] == [(3, 3), (2, 2)]
+    assert [(p.replicas, p.bought) for p in seen.pools] == [(3, 3), (2, 2)]
     (_, slow), (_, quick) = model.look(60.0), seen.look(60.0)
     # the median of E2E is of a prompt of 300 or 1,000
     assert quick.value("e2e_s", 0.5) < slow.value("e2e_s", 0.5) - 0.1
@@ -273,8 +273,8 @@ def test_sizes_are_those_of_the_pools_alone_where_no_promise_spans_both() -> Non
     limits = {p.metric: p for p in model.promises.latency}
     one = smallest_pool(model.prefills, 200.0, model.promises.only((limits["ttft_s"],)))
     other = smallest_pool(model.decodes, 150.0, model.promises.only((limits["tpot_s"],)))
-    assert isinstance(one, PoolSize) and isinstance(other, PoolSize)
-    assert [s.replicas for s in sizes] == [one.replicas, other.replicas]
+    assert isinstance(one, tuple) and isinstance(other, tuple)
+    assert [s.replicas for s in sizes] == [one[0], other[0]]
     assert sizes[0].prediction.value("ttft_s", 0.99) <= 0.4 and sizes[1].prediction.value("tpot_s", 0.99) <= 0.0121
     quick = model.sizes(200.0, model.promises, quick=True)
     assert isinstance(quick, list) and [abs(a.replicas - b.replicas) <= 1 for a, b in zip(quick, sizes, strict=True)]
@@ -282,8 +282,8 @@ def test_sizes_are_those_of_the_pools_alone_where_no_promise_spans_both() -> Non
     # the same of one pool, at a rate of its own
     planned = fleet(ttft=0.4, tpot="12ms", rate=200.0, counts=tuple(s.replicas for s in sizes))
     own = [planned.size_of(k, rate, planned.promises, 1) for k, rate in ((0, 200.0), (1, 150.0))]
-    assert [s.replicas for s in own if isinstance(s, PoolSize)] == [s.replicas for s in sizes]
-    again = model.with_sizes(quick).size(200.0)
+    assert [s.replicas for s in own if isinstance(s, Pool)] == [s.replicas for s in sizes]
+    again = model.sized(quick).size(200.0)
     assert isinstance(again, list) and [s.replicas for s in again] == [s.replicas for s in sizes]
     # a cost that nothing undercuts: as many for the first tokens, and decode replicas full to the cap
     price = model.prefill_option.price.least_usd_per_replica_hour
@@ -360,7 +360,7 @@ def test_the_cheapest_pair_is_that_of_enumeration(p_usd: float, d_usd: float, wo
 def test_where_nobody_decodes_the_first_token_is_the_last() -> None:
     ones = fo.Workload.from_arrays(INPUTS, np.ones(4), name="one token")
 
-    def sized(**options: Any) -> PoolSize:
+    def sized(**options: Any) -> Pool:
         model = fleet(ones, rate=200.0, **options)
         found = model.sizes(200.0, model.promises)
         assert isinstance(found, list) and len(found) == 1
@@ -396,10 +396,10 @@ def test_a_plan_is_rebuilt_as_it_was() -> None:
     assert SHAPE.stands(saved) and SHAPE.stands(saved[:1]) and not SHAPE.stands(saved[1:])
     assert not SHAPE.stands([replace(saved[0], name="all")]) and find_shape("disaggregated") is SHAPE
     model = SHAPE.rebuild(question, saved[::-1])
-    assert [(p.name, p.bought, p.size.replicas) for p in model.pools] == [
+    assert [(p.name, p.bought, p.replicas) for p in model.pools] == [
         (p.name, p.replicas, p.replicas - 1) for p in plan.pools
     ]
-    assert [p.size.binding.code for p in model.pools] == ["stands", "stands"]
+    assert [p.binding.code for p in model.pools] == ["stands", "stands"]
     with pytest.raises(fo.InputError, match=r"pool decode: has no replicas that serve \(2 of 2 are spares\)"):
         SHAPE.rebuild(question, [saved[0], replace(saved[1], replicas=2, spares=2)])
 
@@ -412,7 +412,7 @@ def test_engines_of_either_pool_are_of_any_type() -> None:
         model = Disaggregated(question, first, second)
         sizes = model.sizes(100.0, model.promises)
         if isinstance(sizes, list):
-            costs[first.gpu.name, second.gpu.name] = model.with_sizes(sizes).cost_usd_per_hour
+            costs[first.gpu.name, second.gpu.name] = model.sized(sizes).cost_usd_per_hour
     assert found.cost_usd_per_hour == pytest.approx(min(costs.values())) and len(costs) > 1
     names = tuple(p.option.gpu.name for p in found.pools)
     assert costs[names] == pytest.approx(found.cost_usd_per_hour)  # type: ignore[index]
@@ -433,9 +433,7 @@ def test_what_cannot_be_is_told() -> None:
 
     need = SHAPE.solve(asked(rate=400.0)).fleet
     # of a sample of the requests, which an error goes by
-    gpus = sum(
-        p.gpus for p in SHAPE.solve(replace(asked(rate=400.0), search=replace(asked().search, quick=True))).fleet.pools
-    )
+    gpus = sum(p.gpus for p in SHAPE.solve(replace(asked(rate=400.0), quick=True)).fleet.pools)
     assert abs(gpus - sum(p.gpus for p in need.pools)) <= 1
     short = told(fo.InfeasibleError, rate=400.0, inventory={"h100": 3})
     assert "(h100-80gb: 3) serves 400 requests/s" in str(short)
@@ -502,10 +500,10 @@ def test_decode_replicas_that_compute_late_prompts_are_counted_with_both_pools()
     assert isinstance(sizes, list)
     found = [s.replicas for s in sizes]
     assert kept(*found) and not any(kept(n, sum(found) - 1 - n) for n in range(1, sum(found) - 1))
-    settled = model.with_sizes(sizes)
+    settled = model.sized(sizes)
     assert settled.keeps(90.0) and settled.pools[1].setup.settings.max_num_batched_tokens == settled.decode_budget
     assert "2 prompts waiting" in " ".join(map(str, settled.assumptions()))
-    assert model.pool_at(0, 90.0, found[0], model.levels).value("ttft_s", 0.5) == pytest.approx(
+    assert settled.pool_at(0, 90.0, found[0], model.levels).value("ttft_s", 0.5) == pytest.approx(
         model.pair(90.0, *found)[0].value("ttft_s", 0.5)
     )
 

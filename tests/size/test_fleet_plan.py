@@ -55,10 +55,10 @@ def test_every_pool_is_as_small_as_its_promises_allow(azure: Workload, options: 
     fleet = decided(problem, found.pools)
     assert math.fsum(p.rate_per_s for p in fleet.pools) == pytest.approx(options["rate"], rel=1e-9)
     for pool in fleet.pools:
-        n = pool.size.replicas
+        n = pool.replicas
         # all draws of the traffic decide; the middle one alone lies within a few percent
         for promise in problem.promises:
-            assert pool.size.prediction.value(promise.metric, promise.quantile) <= 1.1 * promise.limit_s
+            assert pool.prediction.value(promise.metric, promise.quantile) <= 1.1 * promise.limit_s
         if n > 1:
             fewer = evaluate_pool(pool.model, pool.rate_per_s, n - 1, problem.levels)
             over_cap = pool.rate_per_s > 0.85 * (n - 1) * pool.model.capacity_per_s
@@ -98,7 +98,7 @@ def test_the_unit_of_time_changes_nothing(azure: Workload, scale: float) -> None
     )
     inputs = PlanInputs.from_dict({"cdf": "azure", "slo": 2.0 * scale, "rate": 900.0 / scale, **PAPER})
     other = solve(FleetProblem(compile_question(inputs, azure), [stretched]))
-    assert [p.size.replicas for _, p in other.pools] == [p.size.replicas for _, p in base.pools]
+    assert [p.replicas for _, p in other.pools] == [p.replicas for _, p in base.pools]
     assert [p.law.upper for _, p in other.pools] == [p.law.upper for _, p in base.pools]
 
 
@@ -179,7 +179,7 @@ def test_the_mixture_of_the_pools_keeps_the_fleet_wide_promise(azure: Workload) 
     levels = tuple(1.0 - 10 ** (-k / 40) for k in range(1, 161))
     tail = 0.0
     for _, pool in fleet.pools:
-        values = pool.model.predict(pool.rate_per_s, pool.size.replicas, levels).ttft_s
+        values = pool.model.predict(pool.rate_per_s, pool.replicas, levels).ttft_s
         tail += pool.law.share * (1.0 - max((q for q, v in zip(levels, values, strict=True) if v <= 0.4), default=0.0))
     # the fine grid rounds each tail up by at most one step of 6%
     assert tail <= 0.01 * 1.07
@@ -301,7 +301,7 @@ def test_the_search_finds_the_optimum_of_every_fleet_in_a_small_grid(seed: int) 
         for inner in itertools.permutations(range(1, n - 1), k):
             path = (0, *inner, n - 1)
             best = min(best, sum(cost[i, j] for i, j in itertools.pairwise(path)))
-    assert fleet.outcome.cost == pytest.approx(best) if fleet.pools else math.isinf(best)
+    assert fleet.cost == pytest.approx(best) if fleet.pools else math.isinf(best)
 
 
 @pytest.mark.parametrize("method", ["occupancy", "mixed"])
@@ -417,8 +417,8 @@ def test_what_more_replicas_break_is_not_predicted_again_of_fewer(azure: Workloa
     problem = FleetProblem(compile_question(inputs, azure))
     k = int(np.argmin(problem.option_bounds[:, 0, 1]))
     one = problem.candidate(0, 1, k)
-    assert one is not None and one.size.binding.code == "promise"
-    price, fewer = one.option.price, one.size.replicas - 1
+    assert one is not None and one.binding.code == "promise"
+    price, fewer = one.option.price, one.replicas - 1
     again = FleetProblem(compile_question(inputs, azure))
     cost, exact = again.ask(0, 1, k, price.cost_of_need(fewer) + 1e-3)
     assert (cost, exact) == (price.cost_of_need(fewer + 1), False)
@@ -465,7 +465,7 @@ def test_what_the_most_replicas_break_no_number_keeps(azure: Workload, over_idle
         {"cdf": "azure", "ttft": over_idle * idle.best_s, "rate": 50.0, "burst": "poisson", "pools": 1}
     )
     kept = compile_question(asked, azure).promises
-    size = smallest_pool(built[2], 50.0, kept, 1, problem.levels)
+    size = smallest_pool(built.model, 50.0, kept, 1, problem.levels)
     assert isinstance(size, Shortfall) == (over_idle < 1.0)
     if isinstance(size, Shortfall):
         assert size.best_s == pytest.approx(idle.best_s)

@@ -16,7 +16,7 @@ from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.size.grid import TAIL_LEVELS
-from planner.size.pool import Pool, Shortfall
+from planner.size.pool import Pool, Shortfall, fits
 from planner.size.problem import FleetProblem, held_to
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
@@ -131,7 +131,7 @@ def test_a_prompt_alone_takes_as_long_as_its_replay(budget: int, length: float) 
     option = found.options[0]
     built = found.build(0, len(found.states) - 1, 0)
     assert built is not None
-    engine = built[2].engine  # type: ignore[attr-defined]
+    engine = built.model.engine  # type: ignore[attr-defined]
     one = Requests(np.array([0.0]), np.array([length]), np.array([10.0]), np.zeros(1), np.zeros(1, dtype=np.uint64))
     alone = float(replay(one, replace(engine, count=1, wake_s=0.0)).ttft_s[0]) + option.profile.api_overhead_s
     told = float(found._alone_s(option, np.array([length]))[0])
@@ -200,7 +200,7 @@ def test_the_arithmetic_alone_takes_so_many_where_prefill_is_free() -> None:
     assert built is not None and free.method.free_prefill
     kv = float(np.mean(OUTPUTS * (INPUTS + 0.5 * OUTPUTS)))
     floor = hardware_floor(gpu("h100"), model("llama-3.1-8b"), 2000.0, INPUTS.mean(), OUTPUTS.mean(), kv)
-    sums = built[0].moments
+    sums = built.law.moments
     assert free.least_replicas(free.options[0], sums) == pytest.approx(math.ceil(floor), abs=1)
     assert mixed.least_replicas(mixed.options[0], sums) == 1.0
     assert problem(min_replicas=3).least_replicas(mixed.options[0], sums) == 3.0
@@ -247,8 +247,8 @@ def test_a_question_is_answered_by_what_is_known(monkeypatch: pytest.MonkeyPatch
     """Room for as many replicas as the pool takes finds it; for one fewer not, and nothing is asked twice."""
     sized = problem(rate=100.0)
     pool = sized.candidate(0, 3, 0)
-    assert pool is not None and pool.size.replicas > 2
-    n, price = pool.size.replicas, pool.option.price
+    assert pool is not None and pool.replicas > 2
+    n, price = pool.replicas, pool.option.price
     fresh = problem(rate=100.0)
     cost, exact = fresh.ask(0, 3, 0, price.cost_of_need(n) + 1e-3)
     assert (cost, exact) == (pool.cost_usd_per_hour, True)
@@ -262,7 +262,7 @@ def test_a_question_is_answered_by_what_is_known(monkeypatch: pytest.MonkeyPatch
         # below the bound nobody need ask
         assert fresh.ask(0, 1, 0, 1e-3)[1] is False
     again = other.candidate(0, 3, 0)
-    assert again is not None and again.size.replicas == n
+    assert again is not None and again.replicas == n
     bounds, known = other.known()
     assert bounds[0, 0, 3] == pool.cost_usd_per_hour and known[0, 0, 3] and other.sized()[0, 3, 0] is again
 
@@ -292,7 +292,7 @@ def test_a_pool_that_holds_no_request_is_beyond_help() -> None:
 def test_no_more_is_asked_about_than_there_is() -> None:
     pool = problem(rate=100.0).candidate(0, 3, 0)
     assert pool is not None
-    n = pool.size.replicas
+    n = pool.replicas
     short, enough = (problem(rate=100.0, inventory={"h100": k}) for k in (n - 1, n))
     assert short.ask(0, 3, 0, math.inf, limited=True)[1] is False
     assert enough.ask(0, 3, 0, math.inf, limited=True) == (pool.cost_usd_per_hour, True)
@@ -302,9 +302,10 @@ def test_no_more_is_asked_about_than_there_is() -> None:
     powered = problem(rate=100.0, max_kw=0.6 * n - 0.1)
     assert powered._most_gpus(powered.options[0]) == n - 1
     assert enough._most_gpus(enough.options[0]) == n and problem()._most_gpus(enough.options[0]) is None
-    assert enough.fits([pool]) and not short.fits([pool]) and not powered.fits([pool])
-    assert problem(rate=100.0, max_kw=0.6 * n).fits([pool]) and not enough.fits([pool, pool])
-    assert problem(inventory={"l40s": 1}, gpu=["h100", "l40s"]).fits([pool])
+    assert fits(enough.question, [pool])
+    assert not fits(short.question, [pool]) and not fits(powered.question, [pool])
+    assert fits(problem(rate=100.0, max_kw=0.6 * n).question, [pool]) and not fits(enough.question, [pool, pool])
+    assert fits(problem(inventory={"l40s": 1}, gpu=["h100", "l40s"]).question, [pool])
 
 
 def test_what_all_requests_take_more_is_taken_along() -> None:
@@ -312,10 +313,10 @@ def test_what_all_requests_take_more_is_taken_along() -> None:
     pool = found.candidate(0, 3, 0)
     assert pool is not None
     assert not found.resize([(0, 3, 0)], [pool])
-    larger = replace(pool, bought=pool.bought + 2, size=replace(pool.size, replicas=pool.size.replicas + 2))
+    larger = replace(pool, bought=pool.bought + 2, replicas=pool.replicas + 2)
     assert found.resize([(0, 3, 0)], [larger])
     known = found.sized()[0, 3, 0]
-    assert known is not None and (known.bought, known.size.replicas) == (larger.bought, larger.size.replicas)
+    assert known is not None and (known.bought, known.replicas) == (larger.bought, larger.replicas)
     assert not found.resize([(0, 3, 0)], [pool]) and found.sized()[0, 3, 0] is known
 
 
@@ -326,16 +327,18 @@ def test_of_engines_that_cost_the_same_the_quickest_is_taken() -> None:
     for k, option in enumerate(found.options):
         built = found.build(0, 1, k)
         assert built is not None
-        values[k] = built[2].look(60.0, 8, found.levels).value("ttft_s", 0.99)
+        values[k] = built.model.look(60.0, 8, found.levels).value("ttft_s", 0.99)
         assert option.token_budget in (512, 2048, 8192)
     best = min(values, key=lambda k: values[k])
     for own in range(3):
         pool = found.candidate(0, 1, own)
         assert pool is not None
-        eight = replace(pool, size=replace(pool.size, replicas=8))
+        eight = replace(pool, replicas=8)
         taken = found.alike((0, 1, own), eight)
-        assert taken.option is found.options[best] and taken.size.replicas == 8
-        setup, model = found.build(0, 1, best)[1:]  # type: ignore[index]
+        assert taken.option is found.options[best] and taken.replicas == 8
+        built = found.build(0, 1, best)
+        assert built is not None
+        setup, model = built.setup, built.model
         assert taken.setup is setup and taken.model is model
     # another type, another price or another group is no other setting
     two = problem(rate=60.0, gpu=["l40s", "h100"], pools=1, open_grid=False)
@@ -349,7 +352,7 @@ def test_engines_beyond_the_cap_are_not_taken_for_a_pool() -> None:
     assert all(p is not None for p in pools)
     for own, pool in enumerate(pools):
         assert pool is not None
-        n = pool.size.replicas
+        n = pool.replicas
         taken = found.alike((0, 1, own), pool)
         assert 0.85 * n * taken.model.capacity_at(n) * (1.0 + 1e-9) >= 60.0
 
@@ -387,7 +390,7 @@ def test_of_a_closed_form_the_bounds_are_the_costs(confidence: float, more: dict
     assert found.exact_bounds
     for i, j in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)):
         pool = found.candidate(i, j, 0)
-        assert pool is not None and pool.size.replicas >= more.get("min_replicas", 1)
+        assert pool is not None and pool.replicas >= more.get("min_replicas", 1)
         assert found.option_bounds[0, i, j] == pytest.approx(pool.cost_usd_per_hour, rel=1e-12), (i, j)
         assert found.ask(i, j, 0, 1e-9) == (found.option_bounds[0, i, j], True)
 
@@ -409,14 +412,12 @@ def test_what_nobody_keeps_alone_is_told_without_setting_it_up(promise: dict[str
     """The closed form says what a replay of lone requests does; looser limits, which may be kept, it leaves to others."""
     found = problem(method="mixed", kv="paged", confidence=0.5, pools=2, **promise)
     asked, top = found.kept.latency, len(found.states) - 1
-    _, _, pool = found.build(0, top, 0) or pytest.fail("nothing fits")
-    law = found.moments.law(found.states[0], found.states[top])
-    assert law is not None
-    missed, value = pool.breaks_alone(law, asked) or pytest.fail("kept")
-    replayed = pool.unloaded((missed.quantile,)).value(missed.metric, missed.quantile)
+    pool = found.build(0, top, 0) or pytest.fail("nothing fits")
+    missed, value = pool.model.breaks_alone(pool.law, asked) or pytest.fail("kept")
+    replayed = pool.model.unloaded((missed.quantile,)).value(missed.metric, missed.quantile)
     # 4,096 lone requests stand for the law
     assert value == pytest.approx(replayed, rel=0.01) and value > missed.limit_s
-    assert pool.breaks_alone(law, [replace(missed, limit_s=1.05 * replayed)]) is None
+    assert pool.model.breaks_alone(pool.law, [replace(missed, limit_s=1.05 * replayed)]) is None
     assert found.candidate(0, 1, 0) is None and set(found.built()) == {(0, top, 0)}
     roughly, exactly = found.shortfalls, found.told_exactly()
     assert len(roughly) == len(exactly) == 1 and found.evaluations == 1

@@ -40,11 +40,11 @@ def test_other_shares_are_answered_as_a_new_replay_answers_them(metric: str, rat
     for n in (max(round(rate / per), 1) for per in (9.0, 7.0, 5.0, 3.0)):
         alone = []
         for promise in asked:
-            fresh = built[2].grown("users")
+            fresh = built.model.grown("users")
             assert fresh is not None
             alone.append(fresh.keeps(rate, n, promise))
         for order in (range(len(LEVELS)), range(len(LEVELS))[::-1]):
-            fresh = built[2].grown("users")
+            fresh = built.model.grown("users")
             assert fresh is not None
             told = {k: fresh.keeps(rate, n, asked[k]) for k in order}
             assert [told[k] for k in range(len(LEVELS))] == alone

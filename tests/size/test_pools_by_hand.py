@@ -14,7 +14,6 @@ from planner.shared.remarks import Remark
 from planner.size.margin import Margin
 from planner.size.pool import (
     MOST_IDLE,
-    PoolSize,
     Shortfall,
     broken,
     evaluate_pool,
@@ -105,8 +104,8 @@ def test_how_sure_an_idle_engine_can_be() -> None:
 def test_why_a_pool_is_as_large_as_it_is() -> None:
     def why(promises: Promises, rate: float, least: int = 1) -> tuple[int, Remark]:
         size = smallest_pool(Fixed(0.1), rate, promises, least)
-        assert isinstance(size, PoolSize)
-        return size.replicas, size.binding
+        assert isinstance(size, tuple)
+        return size[0], size[2]
 
     plain = Promises((TTFT,))
     assert why(plain, 5.0) == (1, Remark("one_replica")) and why(plain, 85.0) == (
@@ -131,11 +130,11 @@ def test_why_a_pool_is_as_large_as_it_is() -> None:
 
     size = smallest_pool(Two(0.0), 100.0, Promises((TTFT, TPOT)))
     # 1 - load >= 0.4 and >= sqrt(0.4)
-    assert isinstance(size, PoolSize) and size.replicas == math.ceil(10.0 / (1.0 - math.sqrt(0.4)))
-    assert size.binding == Remark("promise", {"promise": "P99 TPOT"})
-    assert size.prediction.load == pytest.approx(100.0 / (10.0 * size.replicas))
+    assert isinstance(size, tuple) and size[0] == math.ceil(10.0 / (1.0 - math.sqrt(0.4)))
+    assert size[2] == Remark("promise", {"promise": "P99 TPOT"})
+    assert size[1].load == pytest.approx(100.0 / (10.0 * size[0]))
     quick = smallest_pool(Two(0.0), 100.0, Promises((TTFT, TPOT)), quick=True)
-    assert isinstance(quick, PoolSize) and quick.replicas == size.replicas and math.isnan(quick.prediction.load)
+    assert isinstance(quick, tuple) and quick[0] == size[0] and math.isnan(quick[1].load)
 
 
 def test_of_a_pool_nobody_idle_enough_can_keep_the_least_well_kept_is_told() -> None:
@@ -162,7 +161,7 @@ def test_of_a_pool_nobody_idle_enough_can_keep_the_least_well_kept_is_told() -> 
 
     # a load of 0.04 keeps 0.5 s
     kept = smallest_pool(Rising(0.0), 85.0, Promises((TTFT,)), quick=True)
-    assert isinstance(kept, PoolSize) and kept.replicas == math.ceil(8.5 / 0.04)
+    assert isinstance(kept, tuple) and kept[0] == math.ceil(8.5 / 0.04)
 
 
 def test_more_than_a_pool_bears_is_unstable() -> None:

@@ -22,7 +22,7 @@ from planner.size import alone, assemble, splits
 from planner.size.assemble import pool_plans, workload_summary
 from planner.size.fleet import Fleet, Solved
 from planner.size.margin import Margin
-from planner.size.pool import Shortfall
+from planner.size.pool import Shortfall, power_w
 from planner.size.problem import FleetProblem
 from planner.size.sure import Errors
 from tests.size.four_requests import FOUR, asked, fleet
@@ -37,17 +37,17 @@ def test_a_pool_s_record_has_what_its_pool_has() -> None:
         levels, (0.1, 0.2, 0.4), (0.01, 0.02, math.nan), (1.0, 2.0, 4.0), 0.5, 0.25, 3.0, 0.125, bands={"e2e_s": ((-0.3, 0.5),) * 3}
     )  # fmt: skip
     (pool,) = own.pools
-    own.pools[0] = replace(pool, size=replace(pool.size, prediction=told))
+    own.pools[0] = replace(pool, prediction=told)
     sure: Any = SimpleNamespace(low=Sized(0.1, (3,), 3), high=Sized(0.9, (9,), 9))
     (plan,) = pool_plans(own, sure)
-    n = pool.size.replicas
+    n = pool.replicas
     assert (plan.replicas, plan.spares, plan.replicas_low, plan.replicas_high) == (n + 2, 2, 5, 11)
     assert (plan.load, plan.slot_occupancy, plan.wait_probability, plan.share) == (0.5, 0.25, 0.125, 1.0)
     assert (plan.slots, plan.kv_tokens) == (pool.setup.slots, pool.setup.kv_tokens)
     assert (plan.overflow_probability, plan.preemptions_per_1000) == (
         pool.setup.overflow_probability, pool.setup.preemptions_per_1000
     )  # fmt: skip
-    assert (plan.binding, plan.reason) == (str(pool.size.binding), pool.size.binding)
+    assert (plan.binding, plan.reason) == (str(pool.binding), pool.binding)
     assert (plan.provenance, plan.profile, plan.warnings) == (
         "estimated",
         pool.option.profile.name,
@@ -84,7 +84,7 @@ def test_a_joint_promise_is_told_with_its_share() -> None:
     (plan,) = pool_plans(own)
     (joint,) = [v for v in plan.latency if v.share is not None]
     (promise,) = own.promises.joint
-    prediction, band = pool.size.prediction, pool.option.profile.band
+    prediction, band = pool.prediction, pool.option.profile.band
     assert (joint.metric, joint.quantile, joint.limit_s) == (promise.metric, 0.9, 1.0)
     assert joint.share == prediction.share(promise)
     assert (joint.share_low, joint.share_high) == prediction.share_band(promise, band)
@@ -247,7 +247,7 @@ def test_from_which_load_on_speculation_loses(
         kv_tokens=lambda n: 1000 * n,
     )
     pool: Any = SimpleNamespace(
-        option=option, law=None, name="all", rate_per_s=24.0, size=SimpleNamespace(replicas=3),
+        option=option, law=None, name="all", rate_per_s=24.0, replicas=3,
         setup=SimpleNamespace(slots=7, kv_tokens=1.0),
     )  # fmt: skip
     found = alone.speculation_remark(SimpleNamespace(traffic=None), pool)  # type: ignore[arg-type]
@@ -279,7 +279,7 @@ def test_a_plain_replica_that_does_not_keep_up_never_answers(monkeypatch: pytest
         speculation=SimpleNamespace(tokens_per_step=2.5, assumed=False), plain="p", kv_tokens=lambda n: n
     )
     pool: Any = SimpleNamespace(
-        option=option, law=None, name="all", rate_per_s=24.0, size=SimpleNamespace(replicas=3),
+        option=option, law=None, name="all", rate_per_s=24.0, replicas=3,
         setup=SimpleNamespace(slots=7),
     )  # fmt: skip
     found = alone.speculation_remark(SimpleNamespace(traffic=None), pool)  # type: ignore[arg-type]
@@ -313,9 +313,7 @@ class Kept:
 
 
 def test_what_caches_find_by_routing_and_replicas() -> None:
-    pool: Any = SimpleNamespace(
-        name="all", size=SimpleNamespace(replicas=5), option=SimpleNamespace(copies=2), rate_per_s=12.0
-    )
+    pool: Any = SimpleNamespace(name="all", replicas=5, option=SimpleNamespace(copies=2), rate_per_s=12.0)
     facts = alone.cache_curve(pool, Kept("sticky", False))  # type: ignore[arg-type]
     points: Any = facts["curve"]
     # half of five is two; each of two copies has a cache of its own
@@ -329,10 +327,10 @@ def test_what_caches_find_by_routing_and_replicas() -> None:
     assert {p["routing"] for p in shared} == {"random", "sticky", "prefix"} and {p["host_share"] for p in shared} == {
         0.125
     }
-    pool.size.replicas = 1
+    pool.replicas = 1
     single: Any = alone.cache_curve(pool, Kept("sticky", False))["curve"]  # type: ignore[arg-type]
     assert [p["replicas"] for p in single] == [1, 2, 1, 2]
-    pool.size.replicas = 5
+    pool.replicas = 5
     assert list(alone.cache_lines(pool, Kept("sticky", False, 0.125))) == [  # type: ignore[arg-type]
         "all: prefix caches supply 20% of the prompt tokens, host memory 13%; 43% repeat. 30 sessions at a time, calls run 2.5 s, "
         "running requests hold 25% of the KV memory.",
@@ -347,20 +345,15 @@ def test_a_search_within_what_there_is() -> None:
     free = splits.solve(FleetProblem(asked(rate=100.0)))
     n = sum(p.gpus for _, p in free.pools)
     enough = splits.solve(FleetProblem(asked(rate=100.0, inventory={"h100": n})))
-    assert [p.gpus for _, p in enough.pools] == [n] and enough.beyond_stock is None and enough.beyond_w == 0.0
+    assert [p.gpus for _, p in enough.pools] == [n] and enough.beyond == ()
     short = splits.solve(FleetProblem(asked(rate=100.0, inventory={"h100": n - 1})))
-    assert (
-        short.pools == ()
-        and short.one_pool is None
-        and short.beyond_stock == {"h100-80gb": n}
-        and short.beyond_w == 0.0
-    )
+    assert short.pools == () and short.one_pool is None and [p.gpus for p in short.beyond] == [n]
     powered = splits.solve(FleetProblem(asked(rate=100.0, max_kw=0.6 * n - 0.3)))
-    assert powered.pools == () and powered.beyond_w == pytest.approx(600.0 * n)
+    assert powered.pools == () and power_w(powered.beyond) == pytest.approx(600.0 * n)
     # nobody is told what there would be without
     quiet = asked(rate=100.0, inventory={"h100": n - 1})
-    silent = splits.solve(FleetProblem(replace(quiet, search=replace(quiet.search, explained=False))))
-    assert silent.pools == () and silent.beyond_stock is None
+    silent = splits.solve(FleetProblem(replace(quiet, explained=False)))
+    assert silent.pools == () and silent.beyond == ()
     # what the one type lacks the other has
     both = splits.solve(FleetProblem(asked(rate=100.0, gpu=["h100", "l40s"], inventory={"h100": n - 1})))
     used = {p.option.gpu.name for _, p in both.pools}
@@ -372,11 +365,11 @@ def test_a_search_within_what_there_is() -> None:
     cheap = splits.solve(FleetProblem(asked(**dear)))
     assert {p.option.gpu.name for _, p in cheap.pools} == {"h100-80gb"}
     taken = splits.solve(FleetProblem(asked(**dear, inventory={"h100": sum(p.gpus for _, p in cheap.pools) - 1})))
-    assert {p.option.gpu.name for _, p in taken.pools} == {"l40s-48gb"} and taken.outcome.cost > cheap.outcome.cost
-    assert free.one_pool == free.pools[0] and free.candidates == 1 and free.outcome.proven
+    assert {p.option.gpu.name for _, p in taken.pools} == {"l40s-48gb"} and taken.cost > cheap.cost
+    assert free.one_pool == free.pools[0] and free.candidates == 1 and free.proven
     wide = fo.Slo(promises=(fo.Promise("ttft_s", 1.0, 0.99, scope="fleet"),))
     fleet_wide = splits.solve(FleetProblem(asked(rate=100.0, slo=wide, ttft=None, inventory={"h100": 2})))
-    assert fleet_wide.pools == () and fleet_wide.beyond_stock is not None
+    assert fleet_wide.pools == () and fleet_wide.beyond
 
 
 def test_one_pool_stands_in_for_several_that_fresh_draws_do_not_bear_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,7 +380,7 @@ def test_one_pool_stands_in_for_several_that_fresh_draws_do_not_bear_out(monkeyp
         monkeypatch.setattr(splits, "_kept", lambda problem, pools: 12 - len(pools))
         other = splits.solve(FleetProblem(asked(**options)))
         assert other.pools == (other.one_pool,)
-        assert other.outcome.cost == pytest.approx(found.one_pool[1].cost_usd_per_hour)
+        assert other.cost == pytest.approx(found.one_pool[1].cost_usd_per_hour)
         monkeypatch.setattr(splits, "_kept", lambda problem, pools: 12)
         same = splits.solve(FleetProblem(asked(**options)))
         assert len(same.pools) == 2

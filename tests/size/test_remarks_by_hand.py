@@ -263,18 +263,18 @@ def test_fewer_gpus_than_the_arithmetic_takes() -> None:
         "tp": None,
     }
     (pool,) = fleet(rate=500.0, **paper).pools
-    one = replace(pool, size=replace(pool.size, replicas=1))
+    one = replace(pool, replicas=1)
     (found,) = notes._impossible(one)
     least = 500.0 * (1350.0 + 165.0) * 2.0 * 70.6e9 / 312e12
     assert found.values["gpus"] == pool.option.profile.gpus and found.values["profile"] == "fleetopt-paper"
     assert found.values["least"] == pytest.approx(least, rel=0.01) and found.values["gpu"] == pool.option.gpu.name
-    assert list(notes._impossible(replace(pool, size=replace(pool.size, replicas=10_000)))) == []
+    assert list(notes._impossible(replace(pool, replicas=10_000))) == []
 
 
 def test_warnings_of_pools() -> None:
     own = fleet(rate=60.0, confidence=0.8)
     (plan,), (pool,) = pool_plans(own), own.pools
-    known = [*pool.setup.warnings, *pool.size.prediction.warnings]
+    known = [*pool.setup.warnings, *pool.prediction.warnings]
     assert [r.values["warning"] for r in warnings_of(own, (plan,)) if r.code == "pool"] == known
     # a thousand sequences at least and contexts of a hundred tokens at most were measured
     ranges = {"decodes": (1000.0, 2000.0), "context_tokens": (1.0, 100.0)}
@@ -284,14 +284,14 @@ def test_warnings_of_pools() -> None:
     context = float(np.sum(OUTPUTS * (INPUTS + 0.5 * OUTPUTS)) / np.sum(OUTPUTS))
     assert told[:-1] == known and len(told) == len(known) + 1
     first, second = told[-1].split("; ")
-    assert first == f"decodes = {pool.size.prediction.mean_running:g} is outside the measured range 1000..2000"
+    assert first == f"decodes = {pool.prediction.mean_running:g} is outside the measured range 1000..2000"
     assert float(second.removeprefix("context_tokens = ").split(" ")[0]) == pytest.approx(context, rel=0.01)
     own.pools[0] = pool
     unsure = replace(plan, replicas_high=None)
     (band,) = [r for r in warnings_of(own, (unsure,)) if r.code == "profile_band"]
     assert band.values == {"pool": "all", "band": pool.option.profile.band, "provenance": "estimated"}
-    doubtful = replace(pool.size.prediction, reliable=False, warnings=("watch out",))
-    own.pools[0] = replace(pool, size=replace(pool.size, prediction=doubtful))
+    doubtful = replace(pool.prediction, reliable=False, warnings=("watch out",))
+    own.pools[0] = replace(pool, prediction=doubtful)
     found = [(r.code, r.values) for r in warnings_of(own, (plan,))]
     assert ("no_promise", {"pool": "all"}) in found and ("pool", {"pool": "all", "warning": "watch out"}) in found
     few = Remark("few_requests", {"requests": 5, "promise": "P99 TTFT", "wanted": 1000})
@@ -352,11 +352,10 @@ class Linear(Fleet):
         self.question = SimpleNamespace(  # type: ignore[assignment]
             traffic=SimpleNamespace(**{"workload": workload, "own_rate": True, "rate_per_s": 1000.0, **changes})
         )
-        sized = lambda size: SimpleNamespace(gpus=2 * (size.replicas + 1))  # noqa: E731
-        self.pools = [SimpleNamespace(sized=sized, gpus=202)]  # type: ignore[list-item]
+        self.pools = [SimpleNamespace(gpus=202)]  # type: ignore[list-item]
 
     def size(self, rate_per_s: float, near: Any = None) -> Any:
-        return [SimpleNamespace(replicas=math.ceil(rate_per_s / 10.0 - 1e-9))]
+        return [SimpleNamespace(gpus=2 * (math.ceil(rate_per_s / 10.0 - 1e-9) + 1))]
 
 
 def test_the_busiest_hour_of_several_weeks() -> None:
@@ -403,10 +402,10 @@ def test_what_speculation_gains_is_told_against_the_plain_replica(acceptance: fl
     values: dict[str, Any] = dict(found.values)
     # 1 + a + a^2 + a^3 tokens a step, a little less where drafts of later places are accepted less often
     assert values["tokens"] == pytest.approx(sum(acceptance**k for k in range(4)), rel=0.05)
-    assert values["load"] == pytest.approx(12.0 / pool.size.replicas / values["capacity"])
+    assert values["load"] == pytest.approx(12.0 / pool.replicas / values["capacity"])
     (plain,) = fleet(**options).pools
     assert values["plain_capacity"] == pytest.approx(plain.model.capacity_per_s, rel=0.02)
-    per_replica = 12.0 / pool.size.replicas
+    per_replica = 12.0 / pool.replicas
     slower = plain.model.look(per_replica, 1, (0.5,)).value("tpot_s", 0.5)
     assert values["plain_s"] == pytest.approx(slower, rel=0.05) or math.isinf(values["plain_s"])
     quicker = pool.model.look(per_replica, 1, (0.5,)).value("tpot_s", 0.5)

@@ -17,7 +17,7 @@ from planner.predict.traffic import WHOLE
 from planner.promise import Promise
 from planner.question.compiled import Promises, compile_question
 from planner.question.options import PlanInputs
-from planner.size.pool import PoolSize, Shortfall, smallest_pool
+from planner.size.pool import Shortfall, smallest_pool
 from planner.size.problem import FleetProblem
 from planner.workload.workload import Workload
 
@@ -59,8 +59,8 @@ def test_one_replica_fewer_breaks_the_promise_or_the_cap(
 ) -> None:
     curve = Curve(capacity, idle, power)
     size = smallest_pool(curve, rate, TTFT)
-    assert isinstance(size, PoolSize)
-    n = size.replicas
+    assert isinstance(size, tuple)
+    n = size[0]
     assert curve.at(rate, n) <= 1.0
     assert rate <= 0.85 * n * capacity * (1.0 + 1e-9)
     if n > 1:
@@ -71,9 +71,9 @@ def test_one_replica_fewer_breaks_the_promise_or_the_cap(
 def test_a_million_replicas_take_a_handful_of_predictions() -> None:
     curve = Curve(1.0, 0.5, 2.0)
     size = smallest_pool(curve, 1e6, TTFT)
-    assert isinstance(size, PoolSize)
+    assert isinstance(size, tuple)
     # 0.5/(1-load)^2 <= 1 means load <= 1 - sqrt(0.5)
-    assert size.replicas == math.ceil(1e6 / (1.0 - math.sqrt(0.5)))
+    assert size[0] == math.ceil(1e6 / (1.0 - math.sqrt(0.5)))
     assert curve.calls < 30
 
 
@@ -94,8 +94,8 @@ def test_a_promise_that_only_idle_replicas_keep_is_a_shortfall() -> None:
 
 def test_an_exact_multiple_of_the_capacity_is_not_rounded_up() -> None:
     size = smallest_pool(Curve(10.0, 1e-6, 0.1), 85.0, TTFT)
-    assert isinstance(size, PoolSize)
-    assert size.replicas == 10
+    assert isinstance(size, tuple)
+    assert size[0] == 10
 
 
 @pytest.mark.parametrize("rate", [20.0, 300.0, 1e4, 1e6])
@@ -103,9 +103,9 @@ def test_an_exact_multiple_of_the_capacity_is_not_rounded_up() -> None:
 def test_the_answer_hangs_on_no_start(rate: float, start: float | None) -> None:
     curve = Curve(1.0, 0.5, 2.0)
     size = smallest_pool(curve, rate, TTFT, start=None if start is None else start * rate)
-    assert isinstance(size, PoolSize)
-    assert size.binding.code == "promise"
-    assert curve.at(rate, size.replicas) <= 1.0 < curve.at(rate, size.replicas - 1)
+    assert isinstance(size, tuple)
+    assert size[2].code == "promise"
+    assert curve.at(rate, size[0]) <= 1.0 < curve.at(rate, size[0] - 1)
 
 
 class Telling(Curve):
@@ -128,8 +128,8 @@ def test_what_is_told_of_a_limit_changes_which_numbers_are_asked_about_and_no_an
     telling, silent = Telling(1.0, idle, power), Curve(1.0, idle, power)
     begin = None if start is None else start * rate
     found, plain = (smallest_pool(curve, rate, TTFT, start=begin, quick=True) for curve in (telling, silent))
-    assert isinstance(found, PoolSize) and isinstance(plain, PoolSize)
-    assert found.replicas == plain.replicas
+    assert isinstance(found, tuple) and isinstance(plain, tuple)
+    assert found[0] == plain[0]
     # growing steps from either side, whatever is told: no more than twice what halves take
     assert telling.calls <= 2 * silent.calls + 10
 
@@ -152,7 +152,7 @@ def test_the_busiest_episodes_refuse_only_what_all_requests_refuse(monkeypatch: 
                 built = problem.build(0, 1, k)
                 assert built is not None
                 for n, limit in itertools.product((1, 2, 3, 4, 6), (0.35, 0.5, 1.5)):
-                    model = built[2].under(1.15)
+                    model = built.model.under(1.15)
                     found.append(model.keeps(problem.rate, n, (Promise("ttft_s", limit),)))
         return found
 
@@ -171,8 +171,8 @@ def test_how_far_a_latency_is_from_its_limit_hangs_on_nobody_who_asked_before(ra
     def model() -> ReplayPool:
         inputs = PlanInputs(promises=TTFT.latency, rate=rate, pools=1)
         built = FleetProblem(compile_question(inputs, Workload.from_file("azure"))).build(0, 1, 0)
-        assert built is not None and isinstance(built[2], ReplayPool)
-        return built[2]
+        assert built is not None and isinstance(built.model, ReplayPool)
+        return built.model
 
     n = math.ceil(rate / 2.0)
     tight, loose = (Promise("ttft_s", limit) for limit in (0.6, 1.5))
@@ -204,8 +204,8 @@ class Sampled(Curve):
 @pytest.mark.parametrize("rate", [3.0, 100.0])
 def test_all_requests_decide_what_a_sample_brackets(off: float, rate: float) -> None:
     sampled, plain = smallest_pool(Sampled(off), rate, TTFT), smallest_pool(Curve(1.0, 0.5, 2.0), rate, TTFT)
-    assert isinstance(sampled, PoolSize) and isinstance(plain, PoolSize)
-    assert sampled.replicas == plain.replicas
+    assert isinstance(sampled, tuple) and isinstance(plain, tuple)
+    assert sampled[0] == plain[0]
 
 
 @pytest.mark.usefixtures("as_many_replayed")
@@ -226,10 +226,10 @@ def test_a_decision_by_some_draws_of_the_gateway_is_that_of_all_at_once(asked: d
     )
     problem = FleetProblem(question)
     built = problem.build(0, 1, 0)
-    assert built is not None and isinstance(built[2], ReplayPool)
+    assert built is not None and isinstance(built.model, ReplayPool)
     rate, promises, by_turns = question.traffic.rate_per_s, question.promises.latency, 0
     for slow in (1.0, 1.15, 1.3):
-        model = built[2].under(slow)
+        model = built.model.under(slow)
         assert isinstance(model, ReplayPool)
         for n in range(2, 8):
             assert model.is_short(rate, n)

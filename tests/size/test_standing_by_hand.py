@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import planner as fo
+from planner.catalog import gpu
 from planner.errors import InfeasibleError, InputError
 from planner.predict.methods.base import PoolModel, Prediction, Scaled
 from planner.predict.methods.replayed import ReplayPool
@@ -28,7 +29,7 @@ from planner.size import notes, shapes
 from planner.size.assemble import make_plan
 from planner.size.fleet import Fleet
 from planner.size.margin import Margin
-from planner.size.pool import Pool, PoolSize, Shortfall, smallest_pool, without_luck
+from planner.size.pool import Pool, Shortfall, smallest_pool, without_luck
 from planner.size.problem import FleetProblem
 from planner.size.shapes import colocated, disaggregated, standing_fleet
 from planner.size.shapes.colocated import Colocated, decided
@@ -175,16 +176,16 @@ def test_of_a_short_trace_all_draws_decide(sure: int, found: int) -> None:
     """At least four replicas hold 33/s within the cap."""
     (pool,) = fleet().pools
     promises, model = Promises((Promise("ttft_s", 0.5),)), Lucky(sure)
-    own = replace(pool, model=model, rate_per_s=33.0, size=PoolSize(5, Prediction.unknown(), pool.size.binding))
+    own = replace(pool, model=model, rate_per_s=33.0, replicas=5, bought=5)
     decided_by_all = without_luck(own, promises, Margin())
-    assert (decided_by_all.size.replicas, decided_by_all.bought) == (found, found)
+    assert (decided_by_all.replicas, decided_by_all.bought) == (found, found)
     assert all(asked_sure for _, asked_sure in model.asked) and len({n for n, _ in model.asked}) == len(model.asked)
     long = replace(own, model=Lucky(sure, short=False))
     assert without_luck(long, promises, Margin()) is long and without_luck(own, Promises(()), Margin()) is own
     # and so they do where a pool is sized, from any start
     for start in (None, 1.0, 5.0, 30.0):
         size = smallest_pool(Lucky(sure), 33.0, promises, 1, (0.99,), start, quick=True)
-        assert isinstance(size, PoolSize) and size.replicas == 5 and size.binding.values == {"promise": "P99 TTFT"}
+        assert isinstance(size, tuple) and size[0] == 5 and size[2].values == {"promise": "P99 TTFT"}
 
 
 def test_pools_of_a_search_are_decided_by_all_requests() -> None:
@@ -194,12 +195,12 @@ def test_pools_of_a_search_are_decided_by_all_requests() -> None:
     own = decided(problem, [((0, 1, 0), pool)])
     sizes = own.size(200.0)
     assert isinstance(sizes, list) and own.counts == [s.replicas for s in sizes] and own.pools[0].name == "all"
-    assert not math.isnan(own.pools[0].size.prediction.load) and own.pools[0].bought == own.counts[0]
-    quick = FleetProblem(replace(asked(rate=200.0, confidence=0.8), search=replace(asked().search, quick=True)))
+    assert not math.isnan(own.pools[0].prediction.load) and own.pools[0].bought == own.counts[0]
+    quick = FleetProblem(replace(asked(rate=200.0, confidence=0.8), quick=True))
     same = quick.candidate(0, 1, 0)
     assert same is not None
     sampled = decided(quick, [((0, 1, 0), same)])
-    assert sampled.counts == [same.size.replicas] and math.isnan(sampled.pools[0].size.prediction.load)
+    assert sampled.counts == [same.replicas] and math.isnan(sampled.pools[0].prediction.load)
     impossible = FleetProblem(asked(rate=200.0, ttft=0.05))
     with pytest.raises(InfeasibleError, match="even idle, the best fleet needs"):
         decided(impossible, [((0, 1, 0), pool)])
@@ -208,7 +209,7 @@ def test_pools_of_a_search_are_decided_by_all_requests() -> None:
 def test_two_types_have_to_be_surer_each_when_decided_by_a_sample() -> None:
     """Both hold with a chance of 0.81 where each does with 0.9."""
     question = asked(rate=200.0, confidence=0.81, pools=2, boundaries=[1000.0], gpu=["h100", "l40s"])
-    problem = FleetProblem(replace(question, search=replace(question.search, quick=True)))
+    problem = FleetProblem(replace(question, quick=True))
     problem.open_grid()
     kinds = {o.gpu.name: k for k, o in enumerate(problem.options)}
     edges = [(0, 1, kinds["l40s-48gb"]), (1, 2, kinds["h100-80gb"])]
@@ -219,9 +220,9 @@ def test_two_types_have_to_be_surer_each_when_decided_by_a_sample() -> None:
         margin = Margin(NormalDist().inv_cdf(0.9), own.margins(0.81)[0].sd)
         held = own.promises.only((replace(own.promises.latency[0], quantile=0.992),))
         alone = smallest_pool(pool.model, part, held, 1, held.levels(own.levels), None, True, margin)
-        assert isinstance(alone, PoolSize) and pool.size.replicas == alone.replicas == pool.bought
+        assert isinstance(alone, tuple) and pool.replicas == alone[0] == pool.bought
         # a sample says how many, and nobody has predicted anything
-        assert math.isnan(pool.size.prediction.load)
+        assert math.isnan(pool.prediction.load)
 
 
 def test_clients_that_hold_back_more_than_they_send_are_told_at_once() -> None:
@@ -291,8 +292,7 @@ def test_doors_stand_before_prefill_replicas_alone() -> None:
     clients: dict[str, Any] = {"client_timeout": "20s", "shape": "disaggregated"}
     question = asked(**clients)
     option = disaggregated.pool_options(question)[0]
-    sizes = [PoolSize(n, Prediction.unknown(), SimpleNamespace()) for n in (4, 3)]  # type: ignore[arg-type]
-    own = disaggregated.Disaggregated(question, option, option).with_sizes(sizes)
+    own = disaggregated.Disaggregated(question, option, option).resized((4, 3))
     first, second = own.at(60.0)
     assert first.overload is not None and second.overload is None
     assert first.overload["demand_per_s"] == 60.0
@@ -310,12 +310,12 @@ def test_what_two_questions_share_is_made_once() -> None:
         )
         joint = FleetProblem(asked(ttft=None, goodput="90%:ttft=1s,tpot=60ms")).build(0, 1, 0)
     assert first is not None and dear is not None and small is not None and joint is not None
-    assert dear[1] is first[1] and dear[2] is first[2]
-    assert small[1] is not first[1] and small[2] is not first[2]
-    assert small[1].settings.max_num_batched_tokens == 512 and first[1].settings.max_num_batched_tokens == 2048
-    assert joint[2] is not first[2] and joint[2].joint and not first[2].joint
+    assert dear.setup is first.setup and dear.model is first.model
+    assert small.setup is not first.setup and small.model is not first.model
+    assert small.setup.settings.max_num_batched_tokens == 512 and first.setup.settings.max_num_batched_tokens == 2048
+    assert joint.model is not first.model and joint.model.joint and not first.model.joint
     apart = FleetProblem(asked()).build(0, 1, 0)
-    assert apart is not None and apart[2] is not first[2]
+    assert apart is not None and apart.model is not first.model
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -333,7 +333,8 @@ def test_of_pairs_of_engines_the_cheapest_within_the_bounds(seed: int, monkeypat
             if self.pair in refused:
                 raise InputError(f"no {self.pair}")
             self.cost_usd_per_hour, self.promises = costs[self.pair], None
-            self.pools = [SimpleNamespace(power_w=600.0 * needs[self.pair], size=None)]
+            option = SimpleNamespace(gpu=gpu("h100"))
+            self.pools = [SimpleNamespace(gpus=needs[self.pair], option=option)]
 
         def least_cost(self) -> float:
             return least[self.pair]
@@ -341,7 +342,7 @@ def test_of_pairs_of_engines_the_cheapest_within_the_bounds(seed: int, monkeypat
         def sizes(self, rate: float, promises: Any, quick: bool) -> Any:
             return Shortfall(Promise("ttft_s", 1.0), 2.0) if self.pair in late else []
 
-        def with_sizes(self, sizes: Any) -> Known:
+        def sized(self, sizes: Any) -> Known:
             return self
 
         def size(self, rate: float) -> Any:
@@ -350,7 +351,6 @@ def test_of_pairs_of_engines_the_cheapest_within_the_bounds(seed: int, monkeypat
     monkeypatch.setattr(disaggregated, "Disaggregated", Known)
     options = [SimpleNamespace(name=n, model=SimpleNamespace(name="m")) for n in "abc"]
     monkeypatch.setattr(disaggregated, "pool_options", lambda question: options)
-    monkeypatch.setattr(disaggregated, "gpus_by_type", lambda pools: {"h100-80gb": round(pools[0].power_w / 600.0)})
     able = [pair for pair in PAIRS if pair not in refused | late]
     for bound in ({}, {"inventory": {"h100": 4}}, {"max_kw": 2.4}):
         within = [pair for pair in able if not bound or needs[pair] <= 4]

@@ -86,7 +86,7 @@ def test_the_chance_is_that_of_engines_drawn_with_their_errors(rate: float, slo:
         )
         model = pool_model(question, option, pool.setup, arrivals)
         for draw in draws:
-            found = model.under(draw=draw).look(pool.rate_per_s, pool.size.replicas, fleet.levels)
+            found = model.under(draw=draw).look(pool.rate_per_s, pool.replicas, fleet.levels)
             held += found.value("ttft_s", 0.99) <= slo
     assert plan.sureness.chance == pytest.approx(held / (n * len(draws)), abs=0.08)
 

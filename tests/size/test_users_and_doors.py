@@ -34,7 +34,7 @@ def test_users_settle_where_their_fleet_is_asked_as_often_as_it_was_sized_for() 
         return _asked(at, n)
 
     found, fleet = unknowns.settled(question, solve)
-    n = fleet.pools[0].size.replicas
+    n = fleet.pools[0].replicas
     assert found.traffic.rate_per_s == pytest.approx(100.0 * (1.0 - 1.0 / n), rel=0.005)
     sent = found.traffic.sending.population
     assert sent is not None and sent.asked_per_s == found.traffic.rate_per_s and sent.users == 900
@@ -61,7 +61,7 @@ def _asked(at: CompiledQuestion, n: int) -> Any:
         capacity_per_s=10.0,
         look=lambda rate, replicas, levels: SimpleNamespace(load=100.0 * (1.0 - 1.0 / replicas) / (10.0 * replicas)),
     )
-    pool = SimpleNamespace(model=model, size=SimpleNamespace(replicas=n))
+    pool = SimpleNamespace(model=model, replicas=n)
     return SimpleNamespace(question=at, pools=[pool], cost_usd_per_hour=3.0 * n)
 
 
@@ -86,7 +86,7 @@ def doors(monkeypatch: pytest.MonkeyPatch, copies: int = 2) -> tuple[Any, Doors]
     monkeypatch.setattr(alone, "_replayed", lambda pool: model)
     return SimpleNamespace(
         name="all",
-        size=SimpleNamespace(replicas=3),
+        replicas=3,
         option=SimpleNamespace(copies=copies, profile=SimpleNamespace(api_overhead_s=0.5)),
         law=SimpleNamespace(mean=lambda what: 250.0),
         rate_per_s=40.0,

@@ -24,8 +24,7 @@ from planner.size.assemble import fleet_of, plan_of
 from planner.size.explain import (
     _nearest_engines,
     _nearest_fleet,
-    beyond_power,
-    beyond_stock,
+    beyond,
     check_limit,
     name_shortfalls,
     of_fleet_wide,
@@ -37,7 +36,7 @@ from planner.size.pool import Shortfall
 from planner.size.problem import FleetProblem
 from planner.size.shapes import standing_fleet
 from planner.size.splits import _is_unbeatable, _kept, _stock
-from tests.size.four_requests import asked, plan
+from tests.size.four_requests import asked, fleet, plan
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")
 
@@ -84,7 +83,7 @@ def test_what_nobody_keeps_is_told_with_the_best_there_is() -> None:
 def test_nobody_is_told_why_where_nobody_asks() -> None:
     question = asked(ttft=0.05)
     with pytest.raises(InfeasibleError, match=r"^no fleet keeps"):
-        fleet_of(replace(question, search=replace(question.search, explained=False)))
+        fleet_of(replace(question, explained=False))
 
 
 @pytest.mark.parametrize("shape", ["colocated", "disaggregated"])
@@ -134,16 +133,20 @@ def test_an_error_in_words() -> None:
 
 
 def test_what_is_missing_in_words() -> None:
-    short = beyond_stock({"h100-80gb": 1200}, 40.0, {"h100-80gb": 1300, "l40s-48gb": 2}, True)
+    stocked, powered = asked(rate=40.0, inventory={"h100": 1200}), asked(rate=40.0, max_kw=2.5)
+    (pool,) = fleet().pools
+    other = replace(pool.option, gpu=gpu("l40s"))
+    taken = [replace(pool, bought=1300), replace(pool, option=other, bought=2)]
+    short = beyond(stocked, taken)
     assert short.message == "no fleet within the inventory (h100-80gb: 1,200) serves 40 requests/s"
     assert list(short.relaxations) == [
         "an inventory of h100-80gb: 1,300, l40s-48gb: 2: the cheapest fleet without one", "another GPU type beside these (--gpu)"
     ]  # fmt: skip
-    assert "max_evaluations" in beyond_stock({}, 1.0, {}, False).relaxations[-1]
-    power = beyond_power(asked(max_kw=2.5), 40.0, 4321.0)
+    assert "max_evaluations" in beyond(stocked, taken, False).relaxations[-1]
+    # 600 W of an H100 with a full batch, as ML.ENERGY measured it
+    power = beyond(powered, [replace(pool, bought=7)], False)
     assert power.message == "no fleet within 2.5 kW serves 40 requests/s"
-    assert power.relaxations[0] == "--max-kw 4.33: the cheapest fleet without a bound"
-    assert beyond_power(asked(max_kw=2.5), 40.0, 4330.0).relaxations[0].startswith("--max-kw 4.33:")
+    assert power.relaxations[0] == "--max-kw 4.2: the cheapest fleet without a bound" and len(power.relaxations) == 2
 
 
 def test_clients_that_hold_back_more_than_the_rate_needs() -> None:
@@ -151,7 +154,7 @@ def test_clients_that_hold_back_more_than_the_rate_needs() -> None:
     problem = FleetProblem(asked(rate=1000.0, in_flight=50))
     built = problem.build(0, 1, 0)
     assert built is not None
-    alone = built[2].unloaded((0.5,)).means["e2e_s"] - built[2].unloaded((0.5,)).means["ttft_s"]
+    alone = built.model.unloaded((0.5,)).means["e2e_s"] - built.model.unloaded((0.5,)).means["ttft_s"]
     with pytest.raises(InputError, match="50 requests under way are at most") as caught:
         check_limit(problem)
     most = float(caught.value.message.split("at most ")[1].split(" requests/s")[0].replace(",", ""))
@@ -179,7 +182,7 @@ def test_the_nearest_engines_are_those_of_all_idle_ones() -> None:
     assert both.excess == min(parts[0].excess, max(parts[1].excess, parts[2].excess))  # type: ignore[union-attr]
     name_shortfalls(two)
     assert two.shortfalls and {s.promise.metric for s in two.shortfalls} == {"ttft_s"}
-    quiet = FleetProblem(replace(asked(ttft=0.05), search=replace(asked().search, explained=False)))
+    quiet = FleetProblem(replace(asked(ttft=0.05), explained=False))
     name_shortfalls(quiet)
     assert quiet.shortfalls == []
 
@@ -255,7 +258,7 @@ def test_one_replica_of_the_cheapest_is_not_beaten() -> None:
     busy = FleetProblem(asked(rate=60.0))
     pool = busy.candidate(0, 1, 0)
     assert pool is not None
-    counts = [_kept(busy, [((0, 1, 0), replace(pool, size=replace(pool.size, replicas=n)))]) for n in (1, 60)]
+    counts = [_kept(busy, [((0, 1, 0), replace(pool, replicas=n))]) for n in (1, 60)]
     assert counts == [0, 12]
 
 
@@ -289,7 +292,7 @@ def test_of_shapes_the_cheaper_with_the_other_beside_it() -> None:
 @pytest.mark.usefixtures("with_chances")
 def test_a_plan_that_is_bare_has_the_same_numbers() -> None:
     question = asked()
-    bare = plan_of(replace(question, search=replace(question.search, words="none")))
+    bare = plan_of(replace(question, words="none"))
     whole = plan_of(question)
     assert [(p.name, p.replicas, p.latency, p.cost_usd_per_hour) for p in bare.pools] == [
         (p.name, p.replicas, p.latency, p.cost_usd_per_hour) for p in whole.pools
@@ -353,9 +356,9 @@ def test_every_pair_of_promises_and_engines_is_asked_of_a_search_once() -> None:
         return float(costs[k, i, j]), True
 
     known = PoolSearch(costs.copy(), np.ones_like(costs, dtype=bool), ask).run(3)
-    assert asked_of == [] and known.path is not None
+    assert asked_of == [] and known[1] is not None
     best = cheapest_path(costs, 3)
-    assert best is not None and known.cost == best[0] == pytest.approx(
+    assert best is not None and known[0] == best[0] == pytest.approx(
         sum(costs[k, i, j] for i, j, k in edges_of(best[1]))
     )
     assert cheapest_path(np.full((1, 3, 3), math.inf), 2) is None

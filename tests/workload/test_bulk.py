@@ -191,7 +191,7 @@ def test_large_files_are_read_by_columns(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_labels_that_come_late_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planner.workload.bulk._FIRST_LABELS", 3)
+    monkeypatch.setattr("planner.workload.bulk.MOST_REQUESTS", 3)
     file = tmp_path / "late.csv"
     rows = [f"{k},100,{10 + k},{'chat' if k < 5 else 'code'}" for k in range(9)]
     file.write_text("\n".join(["timestamp,input_tokens,output_tokens,category", *rows]) + "\n")

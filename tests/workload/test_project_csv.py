@@ -146,8 +146,8 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     rows = "".join(f"{k},0.5,-1,-1\n" for k in range(1, 100))
     with pytest.raises(InputError) as caught:
         read_workload(write(tmp_path, "tokens,cdf,input_tokens,output_tokens\n" + rows))
-    assert len(caught.value.problems) == 21
-    assert caught.value.problems[-1] == "... and more"
+    assert len(caught.value.problems) == 198
+    assert str(caught.value).endswith("... and 173 more")
 
 
 def same_law(a: Workload, b: Workload, tolerance: float = 1e-4) -> None:

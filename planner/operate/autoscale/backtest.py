@@ -159,7 +159,7 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
     pool, promises = fleet.pools[k], [p for p in fleet.promises_on(k) if p.quantile != MEAN]
     # as sure as the plan is
     slow = fleet.margins(fleet.promises.confidence)[k].slow
-    spares = pool.bought - pool.size.replicas
+    spares = pool.bought - pool.replicas
     most = max(most or 2 * pool.bought, pool.bought)
     numbers = np.unique(np.round(np.geomspace(1, max(most, 1), SOLVED)).astype(int))
     if fleet.question.routing.by_rate_per_replica and not fleet.question.traffic.bursts:
@@ -182,7 +182,7 @@ def capacity_of(fleet: Fleet, k: int, most: int | None = None) -> Capacity:
     )
     if fleet.linked and sessions_of(pool) is not None:
         return found
-    replicas, least = pool.size.replicas, int(found.replicas[0])
+    replicas, least = pool.replicas, int(found.replicas[0])
 
     def held_by(n: int) -> tuple[Windows, float]:
         windows = kept_windows(fleet, k, n, found.rate_per_s(n) / n, pool.capacity_per_s / slow, slow)
@@ -205,7 +205,7 @@ def largest_rate(fleet: Fleet, k: int, replicas: int) -> float:
     them [1/s]; 0 where there is none."""
     promises, levels, pool = fleet.promises_on(k), fleet.promises.levels(), fleet.pools[k]
     margin = fleet.margins(fleet.promises.confidence)[k]
-    own = replace(pool, size=replace(pool.size, replicas=replicas))
+    own = replace(pool, replicas=replicas)
     slowed = fleet.slowed(margin.deviations) if fleet.linked else fleet
 
     def keeps(rate: float) -> bool:
@@ -215,13 +215,13 @@ def largest_rate(fleet: Fleet, k: int, replicas: int) -> float:
         held = all(found.value(p.metric, p.quantile) <= p.limit_s for p in promises)
         return held and pool_keeps(own, rate, fleet.promises.only(()))
 
-    return largest(keeps, replicas * pool.rate_per_s / pool.size.replicas)[0]
+    return largest(keeps, replicas * pool.rate_per_s / pool.replicas)[0]
 
 
 def threshold_of(fleet: Fleet, k: int, capacity: Capacity) -> Threshold:
     """The threshold of the k-th pool at the plan's number of replicas."""
     pool = fleet.pools[k]
-    replicas = pool.size.replicas
+    replicas = pool.replicas
     rate = capacity.rate_per_s(replicas)
     each = rate / replicas
     levels = tuple(sorted({*fleet.promises.levels(), *MEAN_LEVELS}))

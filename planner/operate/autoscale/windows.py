@@ -359,7 +359,7 @@ def _apart(fleet: Disaggregated, k: int, work: Work, requests: Requests, rng: np
 def _drawn(fleet: Disaggregated, k: int, metric: str, size: int, rng: np.random.Generator) -> Floats:
     """What the k-th pool adds at the plan's rate, drawn from the law predicted of it, shape (size,) [s]."""
     pool = fleet.pools[k]
-    found = pool.model.predict(pool.rate_per_s, pool.size.replicas, LAW_LEVELS)
+    found = pool.model.predict(pool.rate_per_s, pool.replicas, LAW_LEVELS)
     return np.asarray(np.interp(rng.random(size), LAW_LEVELS, getattr(found, metric)))
 
 
@@ -498,7 +498,7 @@ def signals_of(fleet: Fleet, k: int, peak: PeakPrefill) -> Signals:
     """What is seen of the replicas of the k-th pool, from replays of a few of them at several loads."""
     pool = fleet.pools[k]
     rng = np.random.Generator(np.random.PCG64([1, 400, k]))
-    top, replicas = pool.model.capacity_per_s, min(max(pool.size.replicas, 1), MOST_REPLICAS)
+    top, replicas = pool.model.capacity_per_s, min(max(pool.replicas, 1), MOST_REPLICAS)
     rates = top * np.array(LOADS)
     rows = [_looked_at(fleet, k, replicas, float(rate), peak, rng) for rate in rates]
     seen, high = ({name: np.append(0.0, [row[name][j] for row in rows]) for name in rows[0]} for j in (0, 1))
@@ -513,7 +513,7 @@ def _looked_at(
     pool, rate = fleet.pools[k], replicas * each_per_s
     steps = max(40, math.ceil(REPLAYED / rate / STEP_S))
     arrivals = fleet.question.traffic.arrivals
-    share = pool.law.share * replicas / max(pool.size.replicas, 1)
+    share = pool.law.share * replicas / max(pool.replicas, 1)
     # a rule follows what is slower than a minute
     times = arrivals_along(np.full(steps, rate), arrivals, rng, share)
     copies = replicas * pool.option.copies

@@ -238,7 +238,7 @@ def _late(promise: Promise, window: str) -> str:
 
 def _running_at(fleet: Fleet, pool: Pool, factor: float) -> float:
     """Mean requests a replica runs at that many times the planned rate."""
-    rate, replicas = factor * pool.rate_per_s, pool.size.replicas
+    rate, replicas = factor * pool.rate_per_s, pool.replicas
     if rate >= replicas * pool.model.capacity_per_s:
         return math.inf
     return pool.model.predict(rate, replicas, fleet.levels).mean_running

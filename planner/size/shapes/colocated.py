@@ -11,8 +11,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.plans import SavedPool, SearchReport
 from planner.predict.methods import find_method
-from planner.predict.methods.base import PoolModel, Prediction
-from planner.predict.replica import ReplicaSetup
+from planner.predict.methods.base import Prediction
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.routing import find_routing
 from planner.shared.remarks import Remark
@@ -23,15 +22,15 @@ from planner.size.grid import TAIL_LEVELS, engine_choices, least_by_hardware
 from planner.size.margin import Margin, error_of
 from planner.size.pool import (
     Pool,
-    PoolSize,
     Shortfall,
     evaluate_pool,
-    replica_for,
+    fits,
+    pool_for,
     smallest_pool,
     without_luck,
 )
 from planner.size.problem import KEPT_BACK, UNITS, FleetProblem, held_to
-from planner.size.search import Edge, SearchOutcome, cheapest_within
+from planner.size.search import Edge, cheapest_within
 from planner.size.splits import LATE, Found, may_cost_less, solve, tried
 from planner.units import format_percent
 from planner.workload.pools import State
@@ -75,7 +74,7 @@ class Colocated(Fleet):
 
     def sizes_for(
         self, rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
-    ) -> list[PoolSize] | Shortfall:
+    ) -> list[Pool] | Shortfall:
         """See :meth:`planner.size.fleet.Fleet.sizes_for`."""
         sizes = []
         shared = self._shared_out(rate_per_s, margins, near)
@@ -95,11 +94,12 @@ class Colocated(Fleet):
 
     def _sized(
         self, pool: Pool, rate_per_s: float, units: float, start: float | None, quick: bool, margin: Margin
-    ) -> PoolSize | Shortfall:
-        """The size of one pool that has a part of the late requests of the fleet's promises, `units` [1]."""
+    ) -> Pool | Shortfall:
+        """One pool, sized, that has a part of the late requests of the fleet's promises, `units` [1]."""
         promises, rate = self._asked_of(pool, units), rate_per_s * pool.law.share
         least, levels = max(self.promises.min_replicas, self._least(pool, rate)), promises.levels(self.levels)
-        return smallest_pool(pool.model, rate, promises, least, levels, start, quick, margin)
+        found = smallest_pool(pool.model, rate, promises, least, levels, start, quick, margin)
+        return found if isinstance(found, Shortfall) else pool.sized(*found)
 
     def _asked_of(self, pool: Pool, units: float = 1.0) -> Promises:
         """What one pool keeps that has a part of the late requests of the fleet's promises, `units` [1]."""
@@ -114,7 +114,7 @@ class Colocated(Fleet):
         if self.promises.of_fleet:
             return super().stands(rate_per_s, margins)
         for pool, margin in zip(self.pools, margins, strict=True):
-            n, rate, promises = pool.size.replicas, rate_per_s * pool.law.share, self._asked_of(pool)
+            n, rate, promises = pool.replicas, rate_per_s * pool.law.share, self._asked_of(pool)
             if n < max(promises.min_replicas, self._least(pool, rate)):
                 return False
             if rate > promises.utilization_cap * n * pool.model.capacity_at(n) * (1.0 + 1e-12):
@@ -139,7 +139,7 @@ class Colocated(Fleet):
                 if isinstance(size, Shortfall):
                     worst = worst or size
                     break
-                costs[u, k, k + 1], counts[u, k] = pool.option.price.cost_of_need(size.replicas), size.replicas
+                costs[u, k, k + 1], counts[u, k] = size.cost_usd_per_hour, size.replicas
                 start = float(size.replicas)
         taken = np.broadcast_to(np.arange(1.0, UNITS + 1.0)[:, None, None], costs.shape)
         found = cheapest_within(costs, taken, [LATE] * UNITS, {LATE: UNITS}, states - 1)
@@ -163,7 +163,7 @@ class Colocated(Fleet):
     def keeps(self, rate_per_s: float) -> bool:
         """See :meth:`planner.size.fleet.Fleet.keeps`."""
         own = self.promises.of_pools
-        if own and not all(p.model.keeps(rate_per_s * p.law.share, p.size.replicas, own) for p in self.pools):
+        if own and not all(p.model.keeps(rate_per_s * p.law.share, p.replicas, own) for p in self.pools):
             return False
         if not self.shared_promises:
             return True
@@ -182,16 +182,16 @@ class Colocated(Fleet):
     def tightness(self, k: int) -> list[str]:
         """Promises nearly used up, and what more traffic or a slower promise would take."""
         pool, lines = self.pools[k], []
-        prediction = pool.size.prediction
+        prediction = pool.prediction
         for p in self.promises.of_pools:
             value = prediction.value(p.metric, p.quantile)
             if value > 0.9 * p.limit_s:
                 lines.append(f"{pool.name}: {p.label} uses {format_percent(value / p.limit_s)} of its promise.")
         if not self.promises.of_fleet:
-            rate, near = (1.0 + MORE) * pool.rate_per_s, math.ceil((1.0 + MORE) * pool.size.replicas)
+            rate, near = (1.0 + MORE) * pool.rate_per_s, math.ceil((1.0 + MORE) * pool.replicas)
             more = self.size_of(k, rate, self.promises, near, quick=True)
             if not isinstance(more, Shortfall):
-                n = max(more.replicas, pool.size.replicas)
+                n = max(more.replicas, pool.replicas)
                 noun = "replica" if n == 1 else "replicas"
                 lines.append(f"{pool.name}: with these engine settings {n:,} {noun} for 10% more traffic.")
         return lines
@@ -201,7 +201,7 @@ class Colocated(Fleet):
     def summary(self) -> Iterator[str]:
         """How the fleet-wide promises are kept, behind what is told of every pool."""
         yield from super().summary()
-        tails = self.tails([p.size.prediction for p in self.pools])
+        tails = self.tails([p.prediction for p in self.pools])
         for p, tail in zip(self.shared_promises, tails, strict=True):
             yield of_fleet_wide(p, tail)
 
@@ -227,7 +227,7 @@ class Colocated(Fleet):
             size = smallest_pool(calm, rate, self.promises, levels=self.levels, quick=True, margin=margin)
             if isinstance(size, Shortfall):
                 return None
-            total += size.replicas
+            total += size[0]
         needed = sum(self.counts)
         if total >= needed:
             return None
@@ -252,31 +252,31 @@ class Colocated(Fleet):
         for k, pool in enumerate(self.pools):
             if pool.option.speculation is not None or pool.option.profile.iteration.apart:
                 return None
-            replica = self._replica(formula, k)
-            if replica is None:
+            other = self._again(formula, k)
+            if other is None:
                 return None
-            rate, start = pool.rate_per_s, pool.size.replicas
+            rate, start = pool.rate_per_s, pool.replicas
             margin = self.margins(self.promises.confidence)[k]
-            size = smallest_pool(replica[1], rate, self.promises, 1, self.levels, start, quick=True, margin=margin)
+            size = smallest_pool(other.model, rate, self.promises, 1, self.levels, start, quick=True, margin=margin)
             if isinstance(size, Shortfall):
                 return None
-            total += size.replicas
+            total += size[0]
         return Remark("closed_form", {"closed": total, "replicas": sum(self.counts)})
 
     def routed(self, question: CompiledQuestion) -> Colocated:
         """See :meth:`planner.size.fleet.Fleet.routed`."""
         pools = []
         for k, pool in enumerate(self.pools):
-            replica = self._replica(question, k)
-            assert replica is not None
-            pools.append(replace(pool, model=replica[1]))
+            other = self._again(question, k)
+            assert other is not None
+            pools.append(replace(pool, model=other.model))
         return Colocated(question, pools)
 
-    def _replica(self, question: CompiledQuestion, k: int) -> tuple[ReplicaSetup, PoolModel] | None:
-        """A replica of pool `k` under another question; ``None`` where none fits."""
+    def _again(self, question: CompiledQuestion, k: int) -> Pool | None:
+        """Pool `k` under another question, of no size; ``None`` where no replica fits."""
         option, law = self.pools[k].option, self.pools[k].law
         high = option.max_model_len if k == len(self.pools) - 1 else law.upper.boundary
-        return replica_for(question, option, law, high)
+        return pool_for(question, option, law, high)
 
     def grown(self, growth: str) -> Colocated | None:
         """See :meth:`planner.size.fleet.Fleet.grown`."""
@@ -308,7 +308,7 @@ class _ColocatedShape(Shape):
         found, fleet = _within_stock(problem)
         one = found.one_pool
         baseline = decided(problem, (one,)) if len(found.pools) > 1 and one is not None else None
-        if baseline is not None and not problem.fits(baseline.pools):
+        if baseline is not None and not fits(problem.question, baseline.pools):
             baseline = None
         if baseline is not None and baseline.cost_usd_per_hour <= fleet.cost_usd_per_hour * (1.0 + 1e-9):
             # GPU types whose errors are independent have to be surer each
@@ -344,13 +344,12 @@ class _ColocatedShape(Shape):
                 continue
             own = standing_engines(question, saved)
             option = engine_choices(own)[0]
-            replica = replica_for(own, option, law, option.max_model_len if is_top else saved.high_tokens)
-            if replica is None:
+            pool = pool_for(own, option, law, option.max_model_len if is_top else saved.high_tokens)
+            if pool is None:
                 raise InputError(
                     f"pool {saved.name}: one request of {upper.boundary:,.0f} tokens does not fit in memory"
                 )
-            rate = question.traffic.rate_per_s * law.share
-            built.append(Pool(law, option, *replica, rate, PoolSize(serving(saved)), saved.replicas, saved.name))
+            built.append(replace(pool, replicas=serving(saved), bought=saved.replicas, name=saved.name))
         return Colocated(question, built)
 
 
@@ -371,27 +370,26 @@ def _within_stock(problem: FleetProblem) -> tuple[Found, Colocated]:
             raise infeasible(problem, found)
         edges = [edge for edge, _ in found.pools]
         about = _by_sample(problem, [pool for _, pool in found.pools])
-        if about is not None and not problem.fits(about) and problem.resize(edges, about):
+        if about is not None and not fits(problem.question, about) and problem.resize(edges, about):
             continue
         found = tried(problem, found)
         edges = [edge for edge, _ in found.pools]
         fleet = decided(problem, found.pools)
-        if problem.fits(fleet.pools):
+        if fits(problem.question, fleet.pools):
             return _spared(problem, found, fleet)
         if not problem.resize(edges, fleet.pools):
-            raise infeasible(problem, found.beyond(problem, fleet.pools))
+            raise infeasible(problem, replace(found, beyond=tuple(fleet.pools)))
 
 
 def _spared(problem: FleetProblem, found: Found, fleet: Colocated) -> tuple[Found, Colocated]:
     """A cheaper pool in place of the one that was found, where only the sample that was searched is against it: all requests
     decide between engines too."""
-    if len(found.pools) > 1 or problem.search.quick or not problem.method.replays:
+    if len(found.pools) > 1 or problem.question.quick or not problem.method.replays:
         return found, fleet
     for edge, pool in problem.spared(fleet.cost_usd_per_hour):
         other = decided(problem, ((edge, pool),))
-        if (cost := other.cost_usd_per_hour) < fleet.cost_usd_per_hour and problem.fits(other.pools):
-            outcome = SearchOutcome(((edge[1], edge[2]),), cost, cost)
-            return replace(found, pools=((edge, pool),), one_pool=(edge, pool), outcome=outcome), other
+        if (cost := other.cost_usd_per_hour) < fleet.cost_usd_per_hour and fits(problem.question, other.pools):
+            return replace(found, pools=((edge, pool),), one_pool=(edge, pool), cost=cost, bound=cost), other
     return found, fleet
 
 
@@ -415,7 +413,7 @@ def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Coloc
     """
     names = pool_names(len(chosen))
     found = [replace(pool, name=name) for (_, pool), name in zip(chosen, names, strict=True)]
-    if problem.search.quick:
+    if problem.question.quick:
         own = problem.kept.only(problem.kept.of_pools)
         lucky = problem.fleet_promises
         return _sized(problem, found if lucky else [without_luck(p, own, problem.margin(p.option)) for p in found])
@@ -431,7 +429,7 @@ def decided(problem: FleetProblem, chosen: Sequence[tuple[Edge, Pool]]) -> Coloc
 
 def _sized(problem: FleetProblem, pools: Sequence[Pool]) -> Colocated:
     """The fleet of pools of these engines, as all requests have it; beside a plan, as a sample has it."""
-    fleet, quick = Colocated(problem.question, pools), problem.search.quick
+    fleet, quick = Colocated(problem.question, pools), problem.question.quick
     if quick and fleet.errors == 1:
         return fleet
     # each GPU type has to be surer than a search of single pools has them
@@ -476,7 +474,7 @@ def _report(problem: FleetProblem, found: Found, fleet: Colocated) -> SearchRepo
         gammas = len(inputs.gammas) if problem.moments.compressible else 1
         grid = f"{boundaries} boundar{'y' if boundaries == 1 else 'ies'} x {gammas} gamma{'s' if gammas != 1 else ''}"
         words = f"1 to {inputs.pools} pools, {grid}"
-    bound = cost if _proven(found, fleet) else min(found.outcome.lower_bound, cost)
+    bound = cost if _proven(found, fleet) else min(found.bound, cost)
     return SearchReport(found.candidates, problem.evaluations, bound, cost - bound, f"{words}, {kinds}")
 
 
@@ -485,7 +483,7 @@ def _proven(found: Found, fleet: Colocated) -> bool:
     fleet that was found, not for the one pool that stands in for types which have to be surer each, nor where all requests take
     more than the sample that was searched."""
     same = fleet.errors == 1 and len(fleet.pools) == len(found.pools)
-    return found.outcome.proven and same and fleet.cost_usd_per_hour <= found.outcome.cost * (1.0 + 1e-9)
+    return found.proven and same and fleet.cost_usd_per_hour <= found.cost * (1.0 + 1e-9)
 
 
 def _search_notes(problem: FleetProblem) -> Iterator[Remark]:
@@ -503,7 +501,7 @@ def _unproven(problem: FleetProblem, found: Found, fleet: Colocated) -> Remark |
     """What a search that stopped early leaves open."""
     if _proven(found, fleet):
         return None
-    gap = fleet.cost_usd_per_hour - found.outcome.lower_bound
+    gap = fleet.cost_usd_per_hour - found.bound
     return Remark("unproven", {"sized": problem.evaluations, "fleets": found.candidates, "gap_usd_per_hour": gap})
 
 
@@ -514,9 +512,9 @@ def _full_occupancy(problem: FleetProblem) -> Remark | None:
     from planner.predict.methods.mgc import MgcPool
 
     broken_pools = [
-        (built[0].upper.boundary, built[2])
+        (built.law.upper.boundary, built.model)
         for key, built in problem.built().items()
-        if isinstance(built[2], MgcPool) and problem.sized().get(key, True) is None
+        if isinstance(built.model, MgcPool) and problem.sized().get(key, True) is None
     ]
     if not broken_pools:
         return None

@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 
 from planner.catalog.kv import kv_bytes_per_token
-from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError
 from planner.plans import EngineSettings, SavedPool, SearchReport
 from planner.predict.methods.base import PoolModel, Prediction, Scaled, unstable
@@ -36,16 +35,16 @@ from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.queueing.memory import slot_law
 from planner.shared.remarks import Remark
-from planner.size.explain import beyond_power, beyond_stock, unkept
+from planner.size.explain import beyond, unkept
 from planner.size.fleet import Fleet, Shape, Solved, serving
 from planner.size.grid import engine_choices
 from planner.size.margin import Margin
 from planner.size.pool import (
     Pool,
-    PoolSize,
     Shortfall,
+    Size,
     evaluate_pool,
-    gpus_by_type,
+    fits,
     prefix_cache,
     smallest_pool,
     traffic_of,
@@ -141,6 +140,10 @@ class Disaggregated(Fleet):
         if key not in prefills:
             prefills[key] = self._prefill_pool(first, key[1])
         self.prefill: ReplayPool = prefills[key]
+        self.pools = [self._pool(PREFILL, self.law, prefill_option, self.prefills)]
+        if self.decode is not None:
+            law = replace(self.law, share=self.decode_share, upper=State(float(decode_option.max_model_len)))
+            self.pools.append(self._pool(DECODE, law, decode_option, self.decodes))
 
     @property
     def helps_at(self) -> float:
@@ -301,7 +304,7 @@ class Disaggregated(Fleet):
 
     def size_of(
         self, k: int, rate_per_s: float, promises: Promises, start: int, quick: bool = False
-    ) -> PoolSize | Shortfall:
+    ) -> Pool | Shortfall:
         """See :meth:`planner.size.fleet.Fleet.size_of`; both pools are sized where a promise is about both."""
         found = self.sizes(rate_per_s / self.pools[k].law.share, promises, quick)
         return found if isinstance(found, Shortfall) else found[k]
@@ -359,14 +362,23 @@ class Disaggregated(Fleet):
 
     def sizes_for(
         self, rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
-    ) -> list[PoolSize] | Shortfall:
+    ) -> list[Pool] | Shortfall:
         """See :meth:`planner.size.fleet.Fleet.sizes_for`."""
         return self.sizes(rate_per_s, self.promises, quick, max(margins, key=lambda margin: margin.sd))
 
     def sizes(
         self, rate_per_s: float, promises: Promises, quick: bool = False, margin: Margin | None = None
-    ) -> list[PoolSize] | Shortfall:
-        """The cheapest numbers of replicas that keep other promises; by a sample of the requests where it is to be `quick`."""
+    ) -> list[Pool] | Shortfall:
+        """Both pools with the fewest replicas that keep other promises; by a sample of the requests where it is to be `quick`."""
+        found = self._sizes(
+            rate_per_s, promises, quick, self._margin(promises.confidence) if margin is None else margin
+        )
+        if isinstance(found, Shortfall):
+            return found
+        return [pool.sized(*size) for pool, size in zip(self.pools, found, strict=True)]
+
+    def _sizes(self, rate_per_s: float, promises: Promises, quick: bool, margin: Margin) -> list[Size] | Shortfall:
+        """See :meth:`sizes`."""
         ttft, tpot, e2e = (
             tuple(p for p in promises.parts if p.metric == metric) for metric in ("ttft_s", "tpot_s", "e2e_s")
         )
@@ -375,14 +387,13 @@ class Disaggregated(Fleet):
         if self.helps_at < math.inf:
             # what prefill replicas are late for the others do
             both, of_first, of_second = (*ttft, *both), (), ()
-        margin = self._margin(promises.confidence) if margin is None else margin
         first = smallest_pool(self.prefills, rate_per_s, promises.only(of_first), 1, self.levels, None, quick, margin)
         if isinstance(first, Shortfall):
             return first
         if self.decode is None:
             return self._without_decode(rate_per_s, first, promises, (*ttft, *e2e), margin)
         rate = rate_per_s * self.decode_share
-        behind = self._behind(first.replicas)
+        behind = self._behind(first[0])
         second = smallest_pool(behind, rate, promises.only(of_second), 1, self.levels, None, quick, margin)
         if isinstance(second, Shortfall):
             return second
@@ -397,7 +408,7 @@ class Disaggregated(Fleet):
         first = smallest_pool(self.prefills, self.rate, self.promises.only(ttft), 1, self.levels, None, True, margin)
         if isinstance(first, Shortfall):
             return math.inf
-        cost = self.prefill_option.price.least_cost_usd_per_hour(first.replicas)
+        cost = self.prefill_option.price.least_cost_usd_per_hour(first[0])
         if self.decode is None:
             return cost
         needed = self.rate * self.decode_share / (self.promises.utilization_cap * self.decodes.capacity_per_s)
@@ -406,15 +417,15 @@ class Disaggregated(Fleet):
         )
 
     def _without_decode(
-        self, rate: float, first: PoolSize, promises: Promises, latency: Sequence[Promise], margin: Margin
-    ) -> list[PoolSize] | Shortfall:
+        self, rate: float, first: Size, promises: Promises, latency: Sequence[Promise], margin: Margin
+    ) -> list[Size] | Shortfall:
         """The prefill pool alone, where nobody decodes: the first token is the last."""
         both = promises.only(self._as_first_tokens(latency))
-        size = smallest_pool(self.prefills, rate, both, first.replicas, self.levels, None, False, margin)
+        size = smallest_pool(self.prefills, rate, both, first[0], self.levels, None, False, margin)
         if isinstance(size, Shortfall):
             return size
-        why = size.binding if size.replicas > first.replicas else first.binding
-        return [PoolSize(size.replicas, replace(size.prediction, e2e_s=size.prediction.ttft_s), why)]
+        n, found, why = size
+        return [(n, replace(found, e2e_s=found.ttft_s), why if n > first[0] else first[2])]
 
     @staticmethod
     def _as_first_tokens(latency: Sequence[Promise]) -> tuple[Promise, ...]:
@@ -428,19 +439,19 @@ class Disaggregated(Fleet):
     def _for_end_to_end(
         self,
         rate: float,
-        first: PoolSize,
-        second: PoolSize,
+        first: Size,
+        second: Size,
         promises: Sequence[Promise],
         quick: bool,
         margin: Margin,
-    ) -> list[PoolSize] | Shortfall:
+    ) -> list[Size] | Shortfall:
         """From the sizes that keep TTFT and TPOT to the cheapest that also keep what both make: every pair on the frontier."""
 
         def keeps(prefills: int, decodes: int) -> bool:
             behind = self._behind(prefills).under(margin.slow)
             return behind.keeps(rate * self.decode_share, decodes, promises, sure=not quick)
 
-        n, decodes, why = first.replicas, second.replicas, None
+        n, decodes, why = first[0], second[0], None
         if promises and not keeps(n, decodes):
             slow = self.decodes.under(margin.slow)
             idle = when_idle(slow, promises, self.levels)
@@ -455,8 +466,8 @@ class Disaggregated(Fleet):
             why = Remark("promise", {"promise": missed.label})
         predictions = [Prediction.unknown()] * 2 if quick else self.predict(rate, (n, decodes))
         return [
-            replace(size, prediction=found) if why is None or count == size.replicas else PoolSize(count, found, why)
-            for size, count, found in zip((first, second), (n, decodes), predictions, strict=True)
+            (count, found, own if why is None or count == alone else why)
+            for (alone, _, own), count, found in zip((first, second), (n, decodes), predictions, strict=True)
         ]
 
     def _cheapest_pair(self, least_p: int, least_d: int, keeps: Callable[[int, int], bool]) -> tuple[int, int] | None:
@@ -533,28 +544,13 @@ class Disaggregated(Fleet):
     def routed(self, question: CompiledQuestion) -> Disaggregated:
         """See :meth:`planner.size.fleet.Fleet.routed`."""
         fleet = Disaggregated(question, self.prefill_option, self.decode_option)
-        return fleet.with_sizes([p.size for p in self.pools], [p.bought for p in self.pools])
+        return fleet.sized([replace(p, model=own.model) for p, own in zip(self.pools, fleet.pools, strict=True)])
 
     # --- pools ----------------------------------------------------------------------------------------------------
 
-    def with_sizes(self, sizes: Sequence[PoolSize], bought: Sequence[int] | None = None) -> Disaggregated:
-        """The fleet with these sizes; bought what the price rules say unless given."""
-        self.pools = []
-        engines = (self.prefill_option, self.decode_option)
-        models = (self.prefills, None if self.decode is None else self.decodes)
-        for k, (size, option, model) in enumerate(zip(sizes, engines, models, strict=False)):
-            if model is None:
-                break
-            count = option.price.bought(size.replicas) if bought is None else bought[k]
-            law = self.law
-            if k > 0:
-                law = replace(law, share=self.decode_share, upper=State(float(option.max_model_len)))
-            setup, name = self._setup(option, first=k == 0), (PREFILL, DECODE)[k]
-            self.pools.append(Pool(law, option, setup, model, self.rate * law.share, size, count, name))
-        return self
-
-    def _setup(self, option: EngineOption, first: bool) -> ReplicaSetup:
-        """Slots, memory and settings of a replica of either pool."""
+    def _pool(self, name: str, law: PoolLaw, option: EngineOption, model: PoolModel) -> Pool:
+        """Either pool, of no size yet, with the slots, memory and settings of its replicas."""
+        first = name == PREFILL
         slots = Slots(1, "one whole prompt at a time") if first else self.slots
         longest = int(MODEL_LEN_STEP * math.ceil(option.max_model_len / MODEL_LEN_STEP))
         settings = EngineSettings(
@@ -567,7 +563,7 @@ class Disaggregated(Fleet):
             expert_parallel_size=option.parallel.ep,
             gpu_memory_utilization=option.memory_utilization,
             kv_cache_dtype=option.model.kv_dtype,
-            batching=PREFILL if first else DECODE,
+            batching=name,
             max_loras=option.lora,
             max_lora_rank=option.lora_rank,
             reasons={
@@ -578,7 +574,7 @@ class Disaggregated(Fleet):
                 "gpu_memory_utilization": "as given",
             },
         )
-        return ReplicaSetup(
+        setup = ReplicaSetup(
             slots.count,
             float(option.kv_tokens(slots.count)),
             slots.overflow_probability,
@@ -586,6 +582,7 @@ class Disaggregated(Fleet):
             settings,
             slots.warnings,
         )
+        return Pool(law, option, setup, model, self.rate * law.share, name=name)
 
     def work_tokens(self, k: int) -> tuple[float, float]:
         """See :meth:`planner.size.fleet.Fleet.work_tokens`: each token is counted where it is made or read."""
@@ -683,8 +680,6 @@ class _DisaggregatedShape(Shape):
 
     def solve(self, question: CompiledQuestion) -> Solved:
         """See :meth:`planner.size.fleet.Shape.solve`: every pair of engines."""
-        stock = {find_gpu(name).name: count for name, count in question.inputs.inventory.items()}
-        max_kw = question.inputs.max_kw
         best: Disaggregated | None = None
         too_large: Disaggregated | None = None
         shortfalls: list[Shortfall] = []
@@ -707,18 +702,18 @@ class _DisaggregatedShape(Shape):
             if isinstance(sizes, Shortfall):
                 shortfalls.append(sizes)
                 continue
-            fleet.with_sizes(sizes)
-            fits = all(n <= stock.get(name, n) for name, n in gpus_by_type(fleet.pools).items())
-            fits = fits and (max_kw is None or math.fsum(pool.power_w for pool in fleet.pools) <= 1e3 * max_kw)
-            rival = best if fits else too_large
+            fleet = fleet.sized(sizes)
+            within = fits(question, fleet.pools)
+            rival = best if within else too_large
             if rival is None or fleet.cost_usd_per_hour < rival.cost_usd_per_hour:
-                best, too_large = (fleet, too_large) if fits else (best, fleet)
+                best, too_large = (fleet, too_large) if within else (best, fleet)
         if best is None:
-            raise _infeasible(question, stock, shortfalls, refused, too_large)
-        sizes = best.size(question.traffic.rate_per_s) if not question.search.quick else [p.size for p in best.pools]
-        if isinstance(sizes, Shortfall):
-            raise unkept(sizes, "disaggregated: ", "idle pools need", [])
-        best.with_sizes(sizes)
+            raise _infeasible(question, shortfalls, refused, too_large)
+        if not question.quick:
+            sizes = best.size(question.traffic.rate_per_s)
+            if isinstance(sizes, Shortfall):
+                raise unkept(sizes, "disaggregated: ", "idle pools need", [])
+            best = best.sized(sizes)
         cost, count = best.cost_usd_per_hour, len(pairs)
         return Solved(
             best, SearchReport(count, count, cost, 0.0, f"{count} pair{'s' if count != 1 else ''} of engines, all P:D")
@@ -738,22 +733,20 @@ class _DisaggregatedShape(Shape):
             own = standing_engines(question, saved)
             engines.append(pool_options(replace(own, inputs=replace(own.inputs, token_budget=budget)))[0])
         fleet = Disaggregated(question, engines[0], engines[-1])
-        return fleet.with_sizes([PoolSize(serving(saved)) for saved in ordered], [p.replicas for p in ordered])
+        # a pool that nobody needs any more stands aside
+        there = zip(fleet.pools, ordered, strict=False)
+        return fleet.sized([replace(p, replicas=serving(saved), bought=saved.replicas) for p, saved in there])
 
 
 def _infeasible(
     question: CompiledQuestion,
-    stock: dict[str, int],
     shortfalls: Sequence[Shortfall],
     refused: Sequence[InputError],
     too_large: Disaggregated | None,
 ) -> InfeasibleError | InputError:
     """Why there is no fleet, and what would help."""
-    if too_large is not None and question.inputs.max_kw is not None:
-        power_w = math.fsum(pool.power_w for pool in too_large.pools)
-        return beyond_power(question, question.traffic.rate_per_s, power_w)
     if too_large is not None:
-        return beyond_stock(stock, question.traffic.rate_per_s, gpus_by_type(too_large.pools), proven=True)
+        return beyond(question, too_large.pools)
     if not shortfalls:
         return refused[0]
     helps = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from planner.errors import InputError
+from planner.errors import MOST_TOLD, InputError
 from planner.shared.record import Record
 from planner.units import SECONDS, TIME_UNITS
 from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled, read_call
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 JSON = ("json", "jsonl", "array")
 """Kinds of a JSON file."""
-
-MAX_PROBLEMS = 20
-"""Problems of one file shown at most."""
 
 MAX_BAD_SHARE = 0.001
 """Share of unreadable records above which an import is refused."""
@@ -41,8 +38,11 @@ MOST_CATEGORIES = 1000
 Layout = Mapping[str, Any]
 """A row of ``table.yaml``: names of columns or paths in a record by role, the first that is there, and what else it says."""
 
-CALLS = ("session", "cached", "duration", "ended", "blocks", "images")
+CALLS = frozenset({"session", "cached", "duration", "ended", "blocks", "images"})
 """Roles of what is known of sessions and images; all may be absent from a file."""
+
+ROLES = ("input", "output", "time", "category", "total", *sorted(CALLS))
+"""What a column may be; of the total only where there is no output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,6 @@ class ReadOptions:
     baseline: Source | None = None
     interval_s: float | None = None
     where: Mapping[str, str] = field(default_factory=dict)
-
-    def names(self, layout: Layout, role: str) -> tuple[str, ...]:
-        """What the column of a role may be called: the user's own name alone where there is one."""
-        return (self.columns[role],) if role in self.columns else tuple(layout.get(role, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,30 +176,27 @@ _GROUPED = re.compile(r"[1-9]\d{0,2}(,\d{3})+", re.ASCII)
 """Thousands apart by commas; no count has decimals that it could be."""
 
 
-def parse_count(value: object) -> int:
+def parse_count(value: Any, what: str = "") -> int:
     """A number of tokens as traces write it: 374, "374", 374.0; as spreadsheets do, "1,204".
 
     Raises
     ------
     ValueError
-        Negative, fractional, not finite, not a number.
+        Negative, fractional, not finite, not a number; `what` names it.
 
     >>> parse_count("374"), parse_count(12.0), parse_count("1,204")
     (374, 12, 1204)
     """
-    if isinstance(value, str):
-        text = value.strip()
-        if text.isascii() and text.isdigit() and len(text) <= 10:
-            number: float = int(text)
-        else:
-            number = float(text.replace(",", "") if _GROUPED.fullmatch(text) else text)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        number = value
-    else:
-        raise ValueError(f"{value!r} is not a count")
-    if not 0 <= number <= MAX_TOKENS or number != int(number):
-        raise ValueError(f"{value!r} is not a count")
-    return int(number)
+    number = value
+    try:
+        if isinstance(value, str):
+            text = value.strip()
+            number = int(text) if text.isdigit() else float(text.replace(",", "") if _GROUPED.fullmatch(text) else text)
+        if 0 <= number <= MAX_TOKENS and (type(number) is int or (type(number) is float and number == int(number))):
+            return int(number)
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"{what}{_shown(value)} is not a count")
 
 
 _LATEST = 1e11  # the year 5138 [s]
@@ -229,40 +222,46 @@ class Clock:
     scale: float | None = field(default=None, init=False)
     _minutes: dict[str, float] = field(default_factory=dict)
 
-    def read(self, value: object) -> float:
-        """Seconds; ValueError when `value` is no time."""
-        if type(value) is float and self.scale is not None:
-            seconds = value * self.scale
-        else:
-            seconds = self._read(value)
-        if not abs(seconds) <= _LATEST:
-            raise ValueError(f"{value!r} is not a time")
-        return seconds
+    def named(self, column: str) -> None:
+        """Take the unit that the name of a column of times ends with, where none is told.
 
-    def _read(self, value: object) -> float:
+        >>> clock = Clock()
+        >>> clock.named("arrival_ms")
+        >>> clock.unit
+        'ms'
+        """
+        _, underscore, unit = column.strip().lower().rpartition("_")
+        if self.unit is None and underscore and unit in TIME_UNITS:
+            self.unit = unit
+
+    def read(self, value: Any) -> float:
+        """Seconds; ValueError when `value` is no time."""
+        try:
+            seconds = value * self.scale if type(value) is float and self.scale is not None else self._read(value)
+            if abs(seconds) <= _LATEST:
+                return seconds
+        except (TypeError, ValueError, OverflowError, IndexError):
+            pass
+        raise ValueError(f"time {_shown(value)} is not a time")
+
+    def _read(self, value: Any) -> float:
         """Seconds of a number in the clock's unit, or of a date."""
+        number = value
         if isinstance(value, str):
             text = value.strip()
             if len(text) > 16 and text[4:5] == "-":
                 return self._iso(text)
-            if text.isdigit() and len(text) > 15:
-                number: float = int(text)
-            else:
-                try:
-                    number = float(text)
-                except ValueError:
-                    return self._iso(text)
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            number = value
-        else:
-            raise ValueError(f"{value!r} is not a time")
-        if not math.isfinite(number):
-            raise ValueError(f"{value!r} is not a time")
+            try:
+                number = int(text) if text.isdigit() else float(text)
+            except ValueError:
+                return self._iso(text)
+        if isinstance(number, bool) or not math.isfinite(number):
+            raise ValueError
         if self.scale is None:
             self._set_scale(number)
         if self.absolute and isinstance(number, int) and self.scale == 1e-9:
             return number // 1_000_000_000 + (number % 1_000_000_000) * 1e-9
-        return number * (self.scale or 1.0)
+        return float(number * (self.scale or 1.0))
 
     def _set_scale(self, number: float) -> None:
         size = abs(number)
@@ -277,7 +276,7 @@ class Clock:
     def _iso(self, text: str) -> float:
         """Seconds of a date and time; without a zone it is UTC."""
         if self.scale is not None and self.absolute is False:
-            raise ValueError(f"{text!r} is not a time")
+            raise ValueError
         self.absolute = True
         # the minute is looked up, the seconds read on their own: fast, and all digits of the fraction count
         minute, rest = text[:16], text[16:]
@@ -290,7 +289,7 @@ class Clock:
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         found = _SECONDS.fullmatch(rest)
         if found is None or float(found[1]) >= 61.0:
-            raise ValueError(f"{text!r} is not a time")
+            raise ValueError
         sign, hours, minutes = found.group(2, 3, 4)
         # what takes local time to UTC [s]
         shift = (int(hours) * 60 + int(minutes or 0)) * (-60.0 if sign == "+" else 60.0) if sign else 0.0
@@ -305,10 +304,12 @@ class TraceBuilder:
     ----------
     path, format
         For messages.
-    clock
-        Reads times.
+    layout
+        Columns of the format.
     options
         What is said about the file.
+    timed
+        Whether no request may lack a time from the first on; where users made the times none may once others had one.
     runs, place
         Of what holds several runs or conversations: how many were begun, and where in it the reader is, for messages.
     name
@@ -323,8 +324,10 @@ class TraceBuilder:
 
     path: str
     format: str
-    clock: Clock = field(default_factory=Clock)
+    layout: Layout = field(default_factory=dict)
     options: ReadOptions = field(default_factory=ReadOptions)
+    timed: bool = False
+    clock: Clock = field(init=False)
     inputs: array[float] = field(default_factory=lambda: array("d"))
     outputs: array[float] = field(default_factory=lambda: array("d"))
     times: array[float] = field(default_factory=lambda: array("d"))
@@ -343,6 +346,14 @@ class TraceBuilder:
     stretches: Stretches | None = None
     described: Callable[[Workload], Workload] | None = None
 
+    def __post_init__(self) -> None:
+        self.clock = Clock(self.options.time_unit or self.layout.get("time_unit"))
+
+    def names(self, role: str) -> tuple[str, ...]:
+        """What the column of a role may be called: the user's own name alone where there is one."""
+        own = self.options.columns
+        return (own[role],) if role in own else tuple(self.layout.get(role, ()))
+
     @property
     def rows_read(self) -> int:
         """Records seen, good and bad."""
@@ -351,7 +362,7 @@ class TraceBuilder:
     def bad(self, line: int, problem: str) -> None:
         """Count one record that cannot be read."""
         self.unreadable += 1
-        if len(self.examples) < MAX_PROBLEMS:
+        if len(self.examples) < MOST_TOLD:
             self.examples.append(f"{self.path}:{line}: {self.place}{problem}")
 
     def forget(self) -> None:
@@ -367,57 +378,48 @@ class TraceBuilder:
         found = self.category or array("i", [0]) * len(self.inputs)
         self.category = array("i", map(place.__getitem__, found))
 
-    def without_users(self, what: str) -> TraceBuilder:
-        """Say that a load generator made the times; those of several runs, or of some requests only, are left out."""
-        self.notes.append("times are those of a load generator, not of users")
-        if self.times and (self.runs > 1 or len(self.times) != len(self.inputs)):
-            self.times = self.times[:0]
-            # runs at different rates, one after another, have no common rate
-            several = f"{self.runs} {what} in the file: their times are left out"
-            self.notes.append(several if self.runs > 1 else "some records have no time: all times are left out")
+    def checked(self) -> TraceBuilder:
+        """Itself, when all is read: requests without a time are told of; a load generator's times are left out where they are of
+        several runs, or of some requests only."""
+        untimed = len(self.inputs) - len(self.times) if self.times else 0
+        if what := self.layout.get("load_generator"):
+            self.notes.append("times are those of a load generator, not of users")
+            if self.times and (self.runs > 1 or untimed):
+                self.times = self.times[:0]
+                # runs at different rates, one after another, have no common rate
+                several = f"{self.runs} {what} in the file: their times are left out"
+                self.notes.append(several if self.runs > 1 else "some records have no time: all times are left out")
+        elif untimed:
+            self.notes.append(f"the first {untimed:,} records have no time; the rate is that of the others")
         return self
 
-    def add(
-        self,
-        line: int,
-        inputs: Any,
-        outputs: Any,
-        time: Any = None,
-        category: str | None = None,
-        call: Mapping[str, Any] | None = None,
-    ) -> None:
+    def add(self, line: int, said: Mapping[str, Any]) -> None:
         """Add one request, or count it as unreadable.
 
         Parameters
         ----------
         line
             Its line, for messages.
-        inputs, outputs
-            Token counts as found.
-        time
-            As found; ``None`` = the file has no times.
-        category
-            Its category; ``None`` = none.
-        call
-            What is known of its session: see :func:`planner.workload.calls.read_call`; and its ``images``.
+        said
+            What was found of it by role, ``input`` and ``output`` at least, and what is known of its session: see
+            :func:`planner.workload.calls.read_call`.
         """
-        stage, said = 0, None
+        time, category, call = said.get("time"), None, None
         try:
-            sent = inputs if type(inputs) is int and 0 <= inputs <= MAX_TOKENS else parse_count(inputs)
-            stage = 1
-            got = outputs if type(outputs) is int and 0 <= outputs <= MAX_TOKENS else parse_count(outputs)
-            stage = 2
+            sent, got = parse_count(said["input"], "input tokens "), parse_count(said["output"], "output tokens ")
+            if time is None and (self.timed or (self.times and "load_generator" not in self.layout)):
+                raise ValueError(self._lacks("time"))
             moment = math.nan if time is None else self.clock.read(time)
-            if call is not None:
-                stage = 3
-                # a record that says nothing of them beside others that do has a category already, if an empty one
-                if "images" in call and (call["images"] is not None or category is None):
-                    category = labelled(category or "", _images(call["images"]))
-                said = read_call(call, moment, self.clock.read)
-        except (ValueError, OverflowError, IndexError) as error:
-            found = _shown((inputs, outputs, time, None)[stage])
-            wrong = ("input tokens {} is not a count", "output tokens {} is not a count", "time {} is not a time")
-            self.bad(line, wrong[stage].format(found) if stage < 3 else str(error))
+            if "category" in said:
+                category = "" if said["category"] is None else str(said["category"]).strip()
+            # a record that says nothing of them beside others that do has a category already, if an empty one
+            if "images" in said and (said["images"] is not None or category is None):
+                category = labelled(category or "", _images(said["images"]))
+            if not CALLS.isdisjoint(said):
+                call = read_call(said, moment, self.clock.read)
+        except ValueError as error:
+            absent = [role for role in ("input", "output") if said[role] is None]
+            self.bad(line, self._lacks(absent[0]) if absent else str(error))
             return
         if sent + got == 0:
             self.dropped["no tokens at all"] += 1
@@ -428,9 +430,12 @@ class TraceBuilder:
         self.outputs.append(got)
         if category is not None:
             self.category.append(self.categories.setdefault(category, len(self.categories)))
-        if said is not None:
+        if call is not None:
             self.calls = self.calls or CallColumns()
-            self.calls.add(len(self.inputs), said)
+            self.calls.add(len(self.inputs), call)
+
+    def _lacks(self, role: str) -> str:
+        return f"no {' or '.join(self.names(role)[:3])}"
 
 
 def packed(kind: str, values: Any) -> array[Any]:
@@ -446,7 +451,7 @@ def _images(value: object) -> int:
         return len(value)
     try:
         count = 0 if value is None or value != value or not str(value).strip() else parse_count(value)
-    except (ValueError, OverflowError):
+    except ValueError:
         count = MOST_IMAGES + 1
     if count > MOST_IMAGES:
         raise ValueError(f"images {_shown(value)} is not a number of images")

@@ -12,7 +12,6 @@ import numpy as np
 from planner.errors import InputError, refuse
 from planner.units import as_number, is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals
-from planner.workload.formats.base import MAX_PROBLEMS
 from planner.workload.trace import Intervals, Stretches
 
 _NUMBER = r"[-+0-9.eE]+"
@@ -70,10 +69,8 @@ class Metadata:
         self.problems.append(f"{self.path}:{self.values[key][0]}: {key}: {what}")
 
     def refuse(self, others: Sequence[str] = ()) -> None:
-        """All that is wrong with the file as one error, the first of them where they are many; `others` is of its rows."""
-        problems = [*others, *self.problems]
-        shown = problems if len(problems) <= MAX_PROBLEMS else [*problems[:MAX_PROBLEMS], "... and more"]
-        refuse(shown, of=self.path)
+        """All that is wrong with the file as one error; `others` is of its rows."""
+        refuse([*others, *self.problems], of=self.path)
 
     def text(self, *keys: str) -> str:
         """The first of some aliases that is there, ``""`` when none is."""

@@ -14,11 +14,10 @@ import numpy as np
 from planner.errors import InputError
 from planner.units import as_number
 from planner.workload.arrivals import Arrivals
+from planner.workload.bulk import LARGE_BYTES
 from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled
 from planner.workload.formats.base import (
-    MAX_PROBLEMS,
     MAX_TOKENS,
-    Clock,
     Format,
     ImportReport,
     ReadOptions,
@@ -61,7 +60,6 @@ _PREFIX = re.compile(r"prefix_\d+(_tokens)?")
 _KNOWN = {normal_name(name): name for name in (*NUMBERS, *TEXTS)}
 _OF_WEIGHTS = {*LENGTHS, "weight", "lower_tokens", "total_tokens", "images", *TEXTS}
 _LATEST_S = 5e8  # from here on a number is a date, which the clock of other formats reads [s]
-_LARGE = 1 << 28  # a text that is not held at once [bytes]
 
 
 def _recognise(head: Head) -> bool:
@@ -142,7 +140,7 @@ def _cells(source: Source, meta: Metadata) -> tuple[dict[str, list[str]], list[i
             line, where = line.lstrip("\ufeff").strip(), f"{source.name}:{number}"
             if line[:1] == "#" and not names:
                 meta.line(number, line)
-            if not line or line[0] == "#" or len(bad) > MAX_PROBLEMS:
+            if not line or line[0] == "#":
                 continue
             cells = [cell.strip() for cell in line.split(source.head.delimiter)]
             if not names:
@@ -241,11 +239,11 @@ def _read_requests(source: Source, options: ReadOptions) -> TraceBuilder:
     says what is wrong and where.
     """
     meta = Metadata(source.name)
-    plain = source.size <= _LARGE and not (options.columns or options.where or options.time_unit)
+    plain = source.size <= LARGE_BYTES and not (options.columns or options.where or options.time_unit)
     table, builder = _table(source, meta) if plain else None, None
     if table is not None:
         with suppress(ValueError):
-            builder = _collected(TraceBuilder(source.name, FORMAT.name, Clock("s", absolute=False)), table)
+            builder = _collected(TraceBuilder(source.name, FORMAT.name, {"time_unit": "s"}), table)
     if builder is None:
         from planner.workload.formats.registry import common_layout
 
@@ -276,6 +274,7 @@ def _collected(builder: TraceBuilder, table: dict[str, list[str]]) -> TraceBuild
     if not (inputs.size == outputs.size and np.all(inputs + outputs > 0.0)):
         return None
     builder.inputs, builder.outputs = packed("d", inputs), packed("d", outputs)
+    builder.clock.absolute = False
     if "t_s" in table:
         builder.times = packed("d", _numbers(table["t_s"], _LATEST_S))
     if (labels := _labels(table)) is not None:

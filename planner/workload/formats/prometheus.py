@@ -18,7 +18,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.units import DAY_S, HOUR_S, MOST, as_number, is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, UNSEEN_S, Arrivals
-from planner.workload.formats.base import JSON, Format, ImportReport, ReadOptions
+from planner.workload.formats.base import JSON, MAX_TOKENS, Format, ImportReport, ReadOptions
 from planner.workload.formats.totals import law, one_category
 from planner.workload.trace import Floats, Intervals
 from planner.workload.workload import Workload
@@ -37,7 +37,6 @@ _FEW_BUCKETS = 12  # up to so many get four points each, more get three
 # Gauss-Lobatto rules: the ends are among the points, so that every mean the buckets allow can be reached
 _LOBATTO_4 = (np.array([-1.0, -np.sqrt(0.2), np.sqrt(0.2), 1.0]), np.array([1.0, 5.0, 5.0, 1.0]) / 6.0)
 _LOBATTO_3 = (np.array([-1.0, 0.0, 1.0]), np.array([1.0, 4.0, 1.0]) / 3.0)
-_LONGEST = 1e7  # where the search for the end of an open bucket stops [tokens]
 
 
 _Histogram = dict[float | str, float]
@@ -294,7 +293,7 @@ def reshape(edges: Floats, mass: Floats, mean: float) -> tuple[Floats, Floats]:
     if math.isinf(high[-1]):
         # the end of an open bucket: twice its start, or as far as the mean asks for
         high[-1] = max(2.0 * low[-1], 2.0)
-        while float(share @ (0.5 * (first + high))) < mean and high[-1] < _LONGEST:
+        while float(share @ (0.5 * (first + high))) < mean and high[-1] < MAX_TOKENS:
             high[-1] *= 2.0
     # counts are whole numbers: a bucket (2, 5] holds 3, 4 and 5
     half = 0.5 * (high - first)

@@ -7,12 +7,14 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
 from planner.shared.extras import installing
-from planner.workload.formats.base import CALLS, Clock, Layout, ReadOptions, TraceBuilder
-from planner.workload.source import normal_name
+from planner.workload.formats.base import CALLS, ROLES, Layout, ReadOptions, TraceBuilder
+from planner.workload.source import PIECE, normal_name
 
 if TYPE_CHECKING:
     from planner.workload.source import Source
@@ -21,7 +23,6 @@ csv.field_size_limit(1 << 27)  # prompts are sometimes logged whole
 
 
 _BLANK = re.compile(r"[ \t\r\n,\ufeff]*")
-_PATIENCE = 1000  # records without a time after which a file is taken to have none
 
 Unpack = Callable[[Any, int, TraceBuilder], Iterator[Any]]
 """Records of one request inside a record of the file with its line (an export's envelope)."""
@@ -50,19 +51,18 @@ def read_table(
     InputError
         No header, a column missing or there twice, a JSON document that is broken.
     """
-    builder = TraceBuilder(source.name, format_name, Clock(options.time_unit or layout.get("time_unit")), options)
-    load_generator = layout.get("load_generator", "")
+    builder = TraceBuilder(source.name, format_name, layout, options)
     if source.head.kind == "csv":
         with source.open_text() as text:
             reader = csv.reader(_without_comments(text), delimiter=source.head.delimiter)
             header = next((row for row in reader if any(cell.strip() for cell in row)), [])
             where = f"{source.name}:{reader.line_num}"
-            read_rows(builder, where, header, _csv_rows(reader, builder, len(header)), layout)
+            read_rows(builder, where, header, _csv_rows(reader, builder, len(header)))
     else:
-        _read_records(source, builder, layout, unpack)
+        _read_records(source, builder, unpack)
     if source.undecodable:
         builder.notes.append(f"{source.undecodable:,} lines hold bytes that are not UTF-8; only names can suffer")
-    return builder.without_users(load_generator) if load_generator else builder
+    return builder.checked()
 
 
 def _csv_rows(reader: Any, builder: TraceBuilder, width: int) -> Iterator[tuple[int, list[str]]]:
@@ -84,7 +84,6 @@ def read_rows(
     where: str,
     header: Sequence[str],
     rows: Iterator[tuple[int, list[Any]]],
-    layout: Layout,
     there: Sequence[str] = (),
 ) -> None:
     """Add rows of equal columns to `builder`; `where` names the header in messages, `there` all columns where some are not read.
@@ -96,43 +95,43 @@ def read_rows(
     """
     place, options = _finder(where, header), builder.options
     among = ", ".join(h.strip() for h in there or header)
-
-    def index(role: str, needed: bool = False) -> int | None:
-        names = options.names(layout, role)
-        found = next((k for name in names if (k := place(name)) is not None), None)
-        if found is None and (needed or role in options.columns):
-            wanted = " or ".join(names[:3])
+    at = {role: k for role in ROLES if (k := place(*builder.names(role))) is not None}
+    for role in ("input", "total" if "total" in at else "output", *options.columns):
+        if role not in at:
+            wanted = " or ".join(builder.names(role)[:3])
             raise InputError(f"{where}: no column {wanted!r} ({role}) among {among}", f"Name it: --map {role}=COLUMN.")
-        return found
-
-    at_input, at_total = index("input", True) or 0, index("total")
-    at_output, at_time, at_category = index("output", at_total is None), index("time"), index("category")
-    calls = {role: at for role in CALLS if (at := index(role)) is not None}
-    if at_time is not None and builder.clock.unit is None:
-        builder.clock.unit = unit_of(header[at_time])
-    row: list[Any] = []
-
-    def cell(name: str) -> Any:
-        at = place(name)
-        value = None if at is None else row[at]
-        return value.strip() if isinstance(value, str) else value
-
     if missing := [name for name in options.where if place(name) is None]:
         raise InputError(f"{where}: no column {missing[0]!r} (--where) among {among}")
-    asked = "drop" in layout or bool(options.where)
-    for line, row in rows:
-        if asked and _left_out(builder, layout, cell):
-            continue
-        if at_time is not None and row[at_time] is None:
-            builder.bad(line, "no time")
-            continue
-        output = row[at_output] if at_output is not None else _difference(row[at_total or 0], row[at_input])
-        category = None if at_category is None else str(row[at_category] or "").strip()
-        call = {role: row[at] for role, at in calls.items()} if calls else None
-        builder.add(line, row[at_input], output, None if at_time is None else row[at_time], category, call)
+    if "time" in at:
+        builder.clock.named(header[at["time"]])
+
+    def cell(row: list[Any], name: str) -> Any:
+        k = place(name)
+        value = None if k is None else row[k]
+        return value.strip() if isinstance(value, str) else value
+
+    builder.timed, of_row = "time" in at, itemgetter(*at.values())
+    _collect(builder, rows, lambda row: dict(zip(at, of_row(row), strict=True)), cell)
 
 
-def _left_out(builder: TraceBuilder, layout: Layout, value: Callable[[str], Any]) -> bool:
+def _collect(
+    builder: TraceBuilder,
+    records: Iterator[tuple[int, Any]],
+    found_in: Callable[[Any], dict[str, Any]],
+    value: Callable[[Any, str], Any],
+) -> None:
+    """Add the requests of records, given what finds all roles in one, and the value at a name."""
+    asked = "drop" in builder.layout or bool(builder.options.where)
+    for line, record in records:
+        if asked and _left_out(builder, partial(value, record)):
+            continue
+        said = found_in(record)
+        if "total" in said and said.get("output") is None:
+            said["output"] = _difference(said["total"], said["input"])
+        builder.add(line, said)
+
+
+def _left_out(builder: TraceBuilder, value: Callable[[str], Any]) -> bool:
     """Whether a record is none of those asked for, given a reader of its fields (``None`` where absent); it is counted."""
     why: str | None
     for name, wanted in builder.options.where.items():
@@ -141,7 +140,7 @@ def _left_out(builder: TraceBuilder, layout: Layout, value: Callable[[str], Any]
             why = f"not {name}={wanted}"
             break
     else:
-        why = _why(layout, value)
+        why = _why(builder.layout, value)
     builder.dropped.update(() if why is None else (why,))
     return why is not None
 
@@ -184,8 +183,8 @@ def read_parquet(source: Source, options: ReadOptions, layout: Layout) -> TraceB
     # prompts and answers are often stored beside their lengths: only the columns that may be needed are read
     there = [str(c) for c in file.schema_arrow.names]
     header = [c for c in there if normal_name(c) in known]
-    builder = TraceBuilder(source.name, "parquet", Clock(options.time_unit), options)
-    read_rows(builder, source.name, header, _batches(source, file, header), layout, there)
+    builder = TraceBuilder(source.name, "parquet", layout, options)
+    read_rows(builder, source.name, header, _batches(source, file, header), there)
     return builder
 
 
@@ -205,20 +204,10 @@ def _plain(value: Any) -> Any:
     return value.isoformat(sep=" ", timespec="microseconds") if hasattr(value, "isoformat") else value
 
 
-def unit_of(column: str) -> str | None:
-    """Unit that the name of a time column ends with.
-
-    >>> unit_of("arrival_ms"), unit_of("timestamp")
-    ('ms', None)
-    """
-    _, underscore, unit = column.strip().lower().rpartition("_")
-    return unit if underscore and unit in ("s", "ms", "us", "ns") else None
-
-
-def _difference(total: str, inputs: str) -> float | str:
+def _difference(total: Any, inputs: Any) -> Any:
     try:
         return float(total) - float(inputs)
-    except ValueError:
+    except (TypeError, ValueError):
         return total
 
 
@@ -234,17 +223,20 @@ def _without_comments(lines: Iterator[str]) -> Iterator[str]:
         yield line
 
 
-def _finder(where: str, header: Sequence[str]) -> Callable[[str], int | None]:
-    """Place of a column by its name, however it is spelt."""
+def _finder(where: str, header: Sequence[str]) -> Callable[..., int | None]:
+    """Place of the first of some columns that is there, by their names, however they are spelt."""
     folded: dict[str, list[int]] = {}
     for k, cell in enumerate(header):
         folded.setdefault(normal_name(cell), []).append(k)
 
-    def place(name: str) -> int | None:
-        found = folded.get(normal_name(name), [])
-        if len(found) > 1:
-            raise InputError(f"{where}: column {name!r} is there {len(found)} times", "Keep one of them.")
-        return found[0] if found else None
+    def place(*names: str) -> int | None:
+        for name in names:
+            found = folded.get(normal_name(name), [])
+            if len(found) > 1:
+                raise InputError(f"{where}: column {name!r} is there {len(found)} times", "Keep one of them.")
+            if found:
+                return found[0]
+        return None
 
     return place
 
@@ -290,118 +282,82 @@ def iterate_json(source: Source, builder: TraceBuilder) -> Iterator[tuple[int, A
         yield from _iterate_document(source)
 
 
-class _Window:
-    """A growing window of a text, in which JSON elements are decoded one after the other."""
-
-    def __init__(self, name: str, chunks: Iterator[str]) -> None:
-        self.name, self.chunks = name, chunks
-        self.decoder = json.JSONDecoder()
-        self.buffer, self.position, self.line, self.ended = "", 0, 1, False
-
-    def more(self) -> bool:
-        """Read on; whether there was anything."""
-        parts = [self.buffer[self.position :]]
-        size = 0
-        # doubling keeps the work of decoding a long element again linear
-        target = max(1 << 16, len(parts[0]))
-        for text in self.chunks:
-            parts.append(text)
-            size += len(text)
-            if size >= target:
-                break
-        else:
-            self.ended = True
-        self.buffer, self.position = "".join(parts), 0
-        return size > 0
-
-    def mark(self) -> str:
-        """The first character that is neither blank nor a comma; empty at the end of the text."""
-        while True:
-            blank = _BLANK.match(self.buffer, self.position)
-            assert blank is not None
-            self.line += blank[0].count("\n")
-            self.position = blank.end()
-            if self.position < len(self.buffer):
-                return self.buffer[self.position]
-            if not self.more():
-                return ""
-
-    def element(self) -> Any:
-        """The element that begins here."""
-
-        while True:
-            try:
-                record, end = self.decoder.raw_decode(self.buffer, self.position)
-                if end == len(self.buffer) and not self.ended and self.more():
-                    continue  # a number or word may go on in the next part
-                break
-            except (ValueError, RecursionError) as error:
-                if self.ended or not self.more():
-                    at = self.line + self.buffer.count("\n", self.position, getattr(error, "pos", self.position))
-                    message = getattr(error, "msg", "nested too deeply")
-                    raise InputError(f"{self.name}:{at}: not valid JSON: {message}") from error
-        self.line += self.buffer.count("\n", self.position, end)
-        self.position = end
-        return record
-
-
 def _iterate_document(source: Source) -> Iterator[tuple[int, Any]]:
-    """Elements of one array, or one or more objects, with the lines they begin on."""
-    with source.open_text(pieces=True) as chunks:
-        window = _Window(source.name, chunks)
-        in_array = window.mark() == "["
-        window.position += in_array
-        while (mark := window.mark()) and not (in_array and mark == "]"):
-            yield window.line, window.element()
-        if in_array and not mark:
-            raise InputError(f"{source.name}:{window.line}: the JSON array does not end: a truncated file?")
+    """Elements of one array, or one or more objects, with the lines they begin on, decoded in a growing window of the text."""
+    decoder, window, at, line = json.JSONDecoder(), "", 0, 1
+    in_array: bool | None = None
+    with source.open_text(pieces=True) as pieces:
+        ended = False
+        while True:
+            blank = _BLANK.match(window, at)
+            assert blank is not None
+            line, at, wrong = line + blank[0].count("\n"), blank.end(), None
+            mark = window[at : at + 1]
+            if mark and in_array is None:
+                in_array = mark == "["
+                at += in_array
+                continue
+            if mark and not (in_array and mark == "]"):
+                try:
+                    record, end = decoder.raw_decode(window, at)
+                    # a number or word may go on in the next part
+                    if end < len(window) or ended:
+                        yield line, record
+                        line, at = line + window.count("\n", at, end), end
+                        continue
+                except (ValueError, RecursionError) as error:
+                    wrong = error
+            if (mark == "]" and in_array) or (ended and not in_array and wrong is None):
+                return
+            if ended:
+                line += window.count("\n", at, getattr(wrong, "pos", at))
+                told = "the JSON array does not end: a truncated file?"
+                if wrong is not None:
+                    told = f"not valid JSON: {getattr(wrong, 'msg', 'nested too deeply')}"
+                raise InputError(f"{source.name}:{line}: {told}") from wrong
+            rest = window[at:]
+            # doubling keeps the work of decoding a long element again linear
+            more = list(islice(pieces, 1 + len(rest) // PIECE))
+            window, at, ended = "".join([rest, *more]), 0, not more
 
 
-def _read_records(source: Source, builder: TraceBuilder, layout: Layout, unpack: Unpack | None) -> None:
-    """Add the requests of a JSON file to `builder`; where users made the times none may lack one once others had one."""
-    options, all_timed = builder.options, "load_generator" not in layout
-    inputs, outputs, times, categories = (
-        options.names(layout, role) for role in ("input", "output", "time", "category")
-    )
-    of_calls = {role: names for role in CALLS if (names := options.names(layout, role))}
-    timed, look_for_time, untimed, asked = False, bool(times), 0, "drop" in layout or bool(options.where)
-    input_key = output_key = time_key = ""
-    for line, outer in iterate_json(source, builder):
-        for record in unpack(outer, line, builder) if unpack is not None else (outer,):
-            if not isinstance(record, dict):
-                builder.bad(line, "not a JSON object")
-                continue
-            if asked and _left_out(builder, layout, partial(dig, record)):
-                continue
-            # the path that the first record had is tried first
-            sent, got = record.get(input_key), record.get(output_key)
-            if sent is None or got is None:
-                input_key, sent = found_at(record, inputs)
-                output_key, got = found_at(record, outputs)
-                if sent is None or got is None:
-                    builder.bad(line, f"no {' or '.join((inputs if sent is None else outputs)[:3])}")
-                    continue
-            time = record.get(time_key) if look_for_time else None
-            if time is None and look_for_time:
-                time_key, time = found_at(record, times)
-                if time is None and timed and all_timed:
-                    builder.bad(line, f"no {' or '.join(times[:3])}")
-                    continue
-                if time is None:
-                    untimed += 1
-                    look_for_time = timed or untimed < _PATIENCE
-                elif not timed:
-                    timed = True
-                    if builder.clock.unit is None:
-                        builder.clock.unit = unit_of(time_key)
-            category = None
-            if categories:
-                _, category = found_at(record, categories)
-                category = "" if category is None else str(category).strip()
-            call = {role: found_at(record, known)[1] for role, known in of_calls.items()} if of_calls else None
-            builder.add(line, sent, got, time, category, call)
-    if timed and untimed and all_timed:
-        builder.notes.append(f"the first {untimed:,} records have no time; the rate is that of the others")
+def _read_records(source: Source, builder: TraceBuilder, unpack: Unpack | None) -> None:
+    """Add the requests of a JSON file to `builder`."""
+
+    def records() -> Iterator[tuple[int, Any]]:
+        for line, outer in iterate_json(source, builder):
+            for record in unpack(outer, line, builder) if unpack is not None else (outer,):
+                if isinstance(record, dict):
+                    yield line, record
+                else:
+                    builder.bad(line, "not a JSON object")
+
+    find: dict[str, Callable[[Any], Any]] = {}
+    for role in ROLES:
+        if paths := builder.names(role):
+            told = builder.clock.named if role == "time" else None
+            find[role] = partial(_at, paths) if role in CALLS else _finding(paths, told)
+    _collect(builder, records(), lambda record: {role: of(record) for role, of in find.items()}, dig)
+
+
+def _finding(paths: Sequence[str], told: Callable[[str], None] | None) -> Callable[[Any], Any]:
+    """A reader of what is at the first of some paths, tried first where the record before had it; `told` is told where."""
+    key = ""
+
+    def find(record: Any) -> Any:
+        nonlocal key
+        value = record.get(key)
+        if value is None:
+            key, value = found_at(record, paths)
+            if key and told is not None:
+                told(key)
+        return value
+
+    return find
+
+
+def _at(paths: Sequence[str], record: Any) -> Any:
+    return found_at(record, paths)[1]
 
 
 def quoted(text: str, mark: str) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from planner.errors import InputError, unknown
 from planner.shared.documents import Rows
-from planner.units import SECONDS, TIME_UNITS
+from planner.units import MOST, SECONDS, TIME_UNITS
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_counts
 from planner.workload.formats.base import MAX_TOKENS, Format, ImportReport, ReadOptions
 from planner.workload.formats.metadata import Metadata
@@ -182,8 +182,6 @@ def _literal(dialect: Dialect, value: str) -> str:
 
 
 _NAMES = tuple(normal_name(name) for name in RESULT)
-_MOST = 10.0**15
-"""No query counts or sums up more: beyond it whole numbers are not exact."""
 
 
 def _recognise(head: Head) -> bool:
@@ -211,7 +209,7 @@ def _rows(source: Source) -> tuple[_Rows, list[str], _Rows]:
             except (IndexError, ValueError):
                 problems.append(f"{where}: not a row of {','.join(RESULT)}")
                 continue
-            if not all(0.0 <= n <= _MOST for n in numbers) or numbers[1] < 1.0 or part not in found:
+            if not all(0.0 <= n <= MOST for n in numbers) or numbers[1] < 1.0 or part not in found:
                 problems.append(f"{where}: part {part!r} with numbers that a count of requests cannot have")
                 continue
             found[part].append(numbers)

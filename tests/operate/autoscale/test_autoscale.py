@@ -76,16 +76,16 @@ def test_the_threshold_is_where_the_plan_stops_holding() -> None:
     """By evaluating the same fleet a little below and a little above; never above what keeps 95% of the windows."""
     fleet = fleet_of(plan(burst="poisson"))
     (pool,) = fleet.pools
-    rate = largest_rate(fleet, 0, pool.size.replicas)
+    rate = largest_rate(fleet, 0, pool.replicas)
     assert fleet.holds(0.99 * rate)
     assert not fleet.holds(1.02 * rate)
     capacity = capacity_of(fleet, 0)
     found = threshold_of(fleet, 0, capacity)
-    held = found.requests_per_s * pool.size.replicas
+    held = found.requests_per_s * pool.replicas
     kept = capacity.windows.kept(np.array([held]), np.array([held]))
     assert held <= 1.001 * rate
     assert held == pytest.approx(rate, rel=1e-3) or kept[0] == pytest.approx(0.95, abs=1e-3)
-    (at,) = fleet.predict(held, [pool.size.replicas])
+    (at,) = fleet.predict(held, [pool.replicas])
     assert found.running == pytest.approx(at.mean_running, rel=1e-6)
     assert found.load == pytest.approx(at.load, rel=1e-6)
 
@@ -134,7 +134,7 @@ def test_windows_break_where_another_simulation_says() -> None:
     """Fixed fleets on other draws, simulated by other code: most windows kept a spread and a half below, broken as far above."""
     fleet = fleet_of(plan(routing="random", method="mixed"))
     (pool,) = fleet.pools
-    replicas = pool.size.replicas
+    replicas = pool.replicas
     sized = largest_rate(fleet, 0, replicas)
     windows = kept_windows(fleet, 0, replicas, sized / replicas, pool.capacity_per_s)
     for way, low, high in ((-1.5, 0.8, 1.0), (1.5, 0.0, 0.3)):
@@ -257,14 +257,14 @@ def test_each_pool_of_prefill_and_decode_has_the_threshold_of_its_promises(k: in
     """At the threshold the fleet keeps what is the pool's, as the plan predicts it, and beyond does not."""
     fleet = fleet_of(apart())
     pool = fleet.pools[k]
-    rate = largest_rate(fleet, k, pool.size.replicas) / pool.law.share
+    rate = largest_rate(fleet, k, pool.replicas) / pool.law.share
     # with the confidence of the plan
     slow = fleet.slowed(fleet.margins(fleet.promises.confidence)[k].deviations)
 
     def kept(rate: float) -> bool:
         # the other pool grows in the plan's proportion
         counts = [max(1, math.ceil(n * rate / fleet.rate - 1e-9)) for n in fleet.counts]
-        counts[k] = pool.size.replicas
+        counts[k] = pool.replicas
         found = slow.predict(rate, counts)
         own = [p for p in fleet.promises.latency if p.metric == ("ttft_s", "tpot_s")[k]]
         both = [p for p in fleet.promises.latency if p.metric == "e2e_s"]

@@ -457,7 +457,7 @@ def test_a_threshold_is_the_prediction_at_the_largest_rate() -> None:
     (pool,) = fleet.pools
     capacity = capacity_of(fleet, 0)
     assert capacity.quantiles == (0.99,) and capacity.windows_s is None and capacity.spares == 0
-    found, n = threshold_of(fleet, 0, capacity), pool.size.replicas
+    found, n = threshold_of(fleet, 0, capacity), pool.replicas
     assert (found.pool, found.binding) == ("all", "P99 TTFT")
     each = capacity.rate_per_s(n) / n
     inputs, outputs = fleet.work_tokens(0)

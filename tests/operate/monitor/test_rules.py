@@ -141,7 +141,7 @@ def test_limits_are_where_the_plan_stops_holding() -> None:
     beyond = float(found["FleetoptTrafficBeyondPlan"][0]["expr"].rpartition("> ")[2])
     assert fleet.holds(0.999 * beyond) and not fleet.holds(1.09 * beyond)
     busy = float(found["FleetoptReplicasBusierThanPlanned"][0]["expr"].rpartition("> ")[2])
-    assert busy == pytest.approx(pool.model.predict(beyond, pool.size.replicas, fleet.levels).mean_running, rel=1e-3)
+    assert busy == pytest.approx(pool.model.predict(beyond, pool.replicas, fleet.levels).mean_running, rel=1e-3)
     assert found["FleetoptReplicaMissing"][0]["expr"].endswith(f" < {pool.bought}")
     longer = {r["labels"]["quantity"]: float(r["expr"].rpartition("> ")[2]) for r in found["FleetoptRequestsLonger"]}
     inputs, outputs = fleet.work_tokens(0)
