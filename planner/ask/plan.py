@@ -18,7 +18,7 @@ from planner.shared.arguments import spelled_out, told_types
 from planner.shared.kept import keeping
 from planner.shared.remarks import Remark
 from planner.size.assemble import make_plan
-from planner.workload.importing import Frame, load_workload
+from planner.workload.importing import Frame, taken
 from planner.workload.resolve import is_passing
 from planner.workload.workload import Workload
 
@@ -318,7 +318,7 @@ def plan(
     >>> p.pools[0].binding
     'utilization cap 85% of the maximum throughput'
     """
-    workload = load_workload(workload) if hasattr(workload, "itertuples") else workload
+    workload = taken(workload)
     data = options_of(workload, {**options, "slo": slo})
     told: set[str] = set(data)
     if config is None:
