@@ -501,7 +501,7 @@ def load_workload(
     -------
     Workload
     """
-    source = taken(source)
-    if isinstance(source, Workload):
-        return source if arrival_rate_per_s is None else source.with_rate(arrival_rate_per_s)
-    return Workload.from_file(source, arrival_rate_per_s, input_format)
+    given = taken(source)
+    if isinstance(given, Workload):
+        return given if arrival_rate_per_s is None else given.with_rate(arrival_rate_per_s)
+    return Workload.from_file(given, arrival_rate_per_s, input_format)
