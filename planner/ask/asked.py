@@ -16,6 +16,9 @@ from planner.size.shapes import standing_fleet
 from planner.units import parse_duration
 from planner.workload.importing import load_workload
 
+MORE = 0.2
+"""Share by which traffic, and what else is not sure, is taken otherwise where it is asked what that costs [1]."""
+
 
 def document_of(fleet: Plan | str | Path) -> Mapping[str, Any]:
     """A plan as its file has it; :func:`standing_of` checks the file."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 import numpy as np
 
@@ -32,14 +32,11 @@ from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool
-from planner.units import HOUR_S, format_count, parse_tokens
-from planner.workload.hours import HOURS_PER_DAY, HourlyRates
-from planner.workload.importing import load_workload
+from planner.units import HOUR_S, HOURS_PER_DAY, format_count, parse_tokens
+from planner.workload.hours import HourlyRates
+from planner.workload.importing import Frame, load_workload
 from planner.workload.pools import Lengths
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.importing import Frame
 
 LEVELS = 5
 """Rates between the calmest hour and the busiest at which batch is tried: every hour counts as the next busier of them."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from planner.ask.asked import saved_of
+from planner.ask.growth import MOST_MONTHS
 from planner.ask.hourly import Elasticity, Hourly
 from planner.ask.peaks import Peak, peaks_of, risks
 from planner.ask.schedule import Schedule, ScheduledPool, make_schedule
@@ -266,7 +267,7 @@ def months_of(term: str) -> int:
     (12, 6)
     """
     number, unit = term[:-1], term[-1:]
-    if not (number.isdigit() and 1 <= int(number) <= 120 and unit in ("y", "m")):
+    if not (number.isdigit() and 1 <= int(number) <= MOST_MONTHS and unit in ("y", "m")):
         raise InputError(f"term: {term!r} is no length of a reservation", "Write it as 1y or 6m.")
     return int(number) * (12 if unit == "y" else 1)
 

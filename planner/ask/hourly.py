@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from planner.ask.asked import saved_of
 from planner.ask.plan import options_of
@@ -19,11 +19,8 @@ from planner.size.fleet import Fleet
 from planner.size.shapes import standing_fleet
 from planner.units import HOUR_S
 from planner.workload.hours import hourly_rates
-from planner.workload.importing import load_workload
+from planner.workload.importing import Frame, load_workload
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.importing import Frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from planner.ask.asked import standing_of
 from planner.ask.options import PlanOptions
@@ -18,12 +18,9 @@ from planner.shared.arguments import spelled_out, told_types
 from planner.shared.kept import keeping
 from planner.shared.remarks import Remark
 from planner.size.assemble import make_plan
-from planner.workload.importing import load_workload
+from planner.workload.importing import Frame, load_workload
 from planner.workload.resolve import is_passing
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.importing import Frame
 
 
 @spelled_out

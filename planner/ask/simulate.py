@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,14 +41,11 @@ from planner.size.fleet import Fleet
 from planner.size.pool import Pool, traffic_of
 from planner.size.shapes.disaggregated import Disaggregated
 from planner.units import RATE_RULE, is_rate
-from planner.workload.importing import load_workload
+from planner.workload.importing import Frame, load_workload
 from planner.workload.pools import DECODE, FEWEST_REQUESTS, KV, PoolLaw
 from planner.workload.sending import Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.importing import Frame
 
 ERROR = 0.02
 """Relative standard error of the offered rate that the length of a run with measured bursts is to leave [1]."""
@@ -403,7 +400,7 @@ def simulate(
     workload: Workload | Frame | str | Path | None = None,
     rate: float | None = None,
     requests: int = 50_000,
-    seeds: int | Sequence[int] = 6,
+    seeds: int | Sequence[int] = verify.RUNS,
     max_requests: int | None = None,
     preset: str | None = None,
     arrivals: str | None = None,

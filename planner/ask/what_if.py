@@ -9,7 +9,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from planner.ask.asked import saved_of
 from planner.ask.points import Journal, RowFile, key_of
@@ -25,11 +25,8 @@ from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.assemble import fleet_of, make_plan
 from planner.size.shapes import standing_fleet
-from planner.workload.importing import load_workload
+from planner.workload.importing import Frame, load_workload
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.importing import Frame
 
 
 @dataclass(frozen=True, slots=True)

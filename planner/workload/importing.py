@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -101,7 +101,7 @@ def import_files(
     """
     if len(files) == 2 and options.baseline is None:
         sources = (Source(resolve_workload(path)) for _, path in files)
-        if all(source.head.kind == "metrics" for source in sources):
+        if all(source.kind == "metrics" for source in sources):
             # two scrapes: the first is the earlier one
             options = replace(options, baseline=Source(resolve_workload(files[0][1])))
             files = files[1:]
@@ -149,16 +149,15 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
         if input_format not in known:
             raise unknown(f"unknown input format {input_format!r}", input_format, format_names())
         return known[input_format]
-    head = source.head
-    for candidate in formats(head.kind):
-        if candidate.recognise(head) or (columns and candidate.last_resort and candidate.layout is not None):
+    for candidate in formats(source.kind):
+        if candidate.recognise(source) or (columns and candidate.last_resort and candidate.layout is not None):
             return candidate
-    if "fleetopt-plan" in head.text[:1000]:
+    if "fleetopt-plan" in source.text[:1000]:
         raise InputError(
             f"{source.name}: a plan, not a workload",
             "Plan again from it: plan --config FILE. Its fleet at other rates: evaluate FILE.",
         )
-    raise _unknown(source.name, head.columns or tuple(sorted(head.keys)))
+    raise _unknown(source.name, source.columns or tuple(sorted(source.keys)))
 
 
 LIKE = {
@@ -469,19 +468,13 @@ def workload_from_frame(frame: Frame) -> Workload:
 
     builder = TraceBuilder("DataFrame", "frame", common_layout())
     try:
-        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], _rows(frame))
+        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], enumerate(frame.itertuples(index=False), 1))
         workload, _ = workload_from_traces([builder], builder.options)
     except InputError as error:
         # hints of files name options of the command line
         hint = "Name its columns input_tokens, output_tokens and, where known, timestamp and category; drop rows without them."
         raise InputError.from_problems(error.problems or (error.message,), hint) from None
     return workload
-
-
-def _rows(frame: Frame) -> Iterator[tuple[int, list[Any]]]:
-    """Rows with their numbers, from 1; times as text, which the clock reads."""
-    for row, values in enumerate(frame.itertuples(index=False), 1):
-        yield row, [v.isoformat(sep=" ") if hasattr(v, "isoformat") else v for v in values]
 
 
 @told_types

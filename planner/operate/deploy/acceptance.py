@@ -41,7 +41,7 @@ from planner.plans import Plan
 from planner.promise import MEAN, Promise
 from planner.question.compiled import CompiledQuestion, compile_question
 from planner.shared.arguments import told_types
-from planner.shared.documents import printable, refuse_unfed
+from planner.shared.documents import read_text
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.shapes import find_shape
@@ -410,18 +410,10 @@ def read_results(path: Path) -> tuple[list[Outcome], float, str]:
     InputError
         No such file, or none of theirs with a record per request.
     """
-    refuse_unfed(path, f"--replay: {printable(str(path))}")
     try:
-        # a device says that it holds nothing and never ends
-        with path.open("rb") as stream:
-            text = stream.read(LARGEST_RESULT + 1)
-        if len(text) > LARGEST_RESULT:
-            raise InputError(f"--replay: {path}: larger than {LARGEST_RESULT >> 20} MB")
-        data = parse_json(text, str(path))
-    except OSError as error:
-        raise InputError(f"--replay: {path}: {error.strerror}", "An address begins with http://.") from None
-    except HttpError as error:
-        raise InputError(f"--replay: {error}") from None
+        data = parse_json(read_text(path, LARGEST_RESULT, "An address begins with http://."), str(path))
+    except (HttpError, InputError) as error:
+        raise InputError(f"--replay: {getattr(error, 'message', error)}", getattr(error, "hint", None)) from None
     for reader, whose in ((_of_vllm, "vllm bench serve"), (_of_guidellm, "GuideLLM")):
         if isinstance(data, Mapping) and (found := reader(data)) is not None:
             started, outcomes = zip(*sorted(found, key=lambda pair: pair[0]), strict=True) if found else ((), ())
