@@ -28,10 +28,7 @@ Policies = Annotated[
 Routing = Annotated[str, opt.told(f"How requests are spread over replicas: {', '.join(ROUTINGS)}.", panel=COMPARING)]
 RUN = opt.Verb("simulate", panels={"preset": "Run"}, without=("max_requests",))
 POLICIES = opt.Verb(
-    "compare_policies",
-    panels={"gpu": COMPARING},
-    flags={"gpu": "-g", "model": "-m"},
-    without=("rates", "parameters"),
+    "compare_policies", panels={"gpu": COMPARING}, flags={"gpu": "-g", "model": "-m"}, without=("rates", "parameters")
 )
 
 
