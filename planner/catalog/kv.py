@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError, refuse
-from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
+from planner.machine.hardware import DTYPE_BYTES, GROUPS, GpuSpec, ModelSpec, Parallelism, shard
 from planner.shared.documents import shipped
 from planner.units import GIB
 
@@ -336,7 +336,7 @@ def tensor_parallel_sizes(model: ModelSpec, gpu: GpuSpec) -> tuple[int, ...]:
     >>> tensor_parallel_sizes(model("qwen2.5-7b"), gpu("h100"))  # 28 heads
     (1, 2, 4)
     """
-    return tuple(tp for tp in (1, 2, 4, 8, 16, 32, 64) if tp <= gpu.gpus_per_node and model.q_heads % tp == 0)
+    return tuple(tp for tp in GROUPS if tp <= gpu.gpus_per_node and model.q_heads % tp == 0)
 
 
 def smallest_tp(model: ModelSpec, gpu: GpuSpec, longest_request_tokens: float, **settings: Any) -> int:
