@@ -259,7 +259,9 @@ def _seconds(clock: Clock, expression: str, kind: str, first: Any) -> str | None
         except ValueError:
             return None
         if isinstance(first, str) and clock.scale is None:
-            moment = f"trim({expression})"
+            # of dates as DuckDB knows them those that the clock reads too
+            text = f"trim({expression})"
+            moment = f"CASE WHEN {text} LIKE '____-__-_____:__%' THEN {text} END"
             # nanoseconds are read of the local time alone, its zone with microseconds
             zoned, local = (f"epoch_us(try_cast({moment} AS {kind}))" for kind in ("TIMESTAMPTZ", "TIMESTAMP"))
             shift = f" + ({zoned} - {local}) // 1000000"
