@@ -27,8 +27,7 @@ from planner.question.options import PlanInputs
 from planner.shared.remarks import Remark
 from planner.size.fleet import Fleet
 from planner.size.grid import hardware_floor
-from planner.size.margin import band_of
-from planner.size.pool import Pool, Shortfall
+from planner.size.pool import Pool, Shortfall, band_of
 from planner.units import GIB, HOUR_S, format_count, format_duration
 from planner.workload import pools as m
 from planner.workload.arrivals import POISSON_ASSUMED

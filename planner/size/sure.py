@@ -15,8 +15,7 @@ from dataclasses import replace
 from planner.catalog.profiles import HOLDS
 from planner.plans import Narrowing, Sized, Sureness
 from planner.size.fleet import Fleet
-from planner.size.margin import Margin, below, deviation, error_of, normal_quantile
-from planner.size.pool import Shortfall
+from planner.size.pool import Margin, Shortfall, below, deviation, error_of, normal_quantile
 
 TOLERANCE = 0.1
 """Width to which a critical speed is bracketed, in standard deviations; within it the latencies at its ends say where it lies."""

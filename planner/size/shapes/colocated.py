@@ -19,8 +19,8 @@ from planner.size.alone import speculation_remark
 from planner.size.explain import check_limit, infeasible, name_shortfalls, of_fleet_wide, unkept
 from planner.size.fleet import Fleet, Shape, Solved, serving
 from planner.size.grid import TAIL_LEVELS, engine_choices, least_by_hardware
-from planner.size.margin import Margin
 from planner.size.pool import (
+    Margin,
     Pool,
     Shortfall,
     evaluate_pool,
@@ -30,9 +30,8 @@ from planner.size.pool import (
     smallest_pool,
     without_luck,
 )
-from planner.size.problem import KEPT_BACK, UNITS, FleetProblem, held_to
+from planner.size.problem import KEPT_BACK, LATE, UNITS, FleetProblem, Found, held_to, may_cost_less, solve, tried
 from planner.size.search import Edge, cheapest_within
-from planner.size.splits import LATE, Found, may_cost_less, solve, tried
 from planner.units import format_percent
 from planner.workload.pools import State
 

@@ -37,8 +37,8 @@ from planner.shared.remarks import Remark
 from planner.size.explain import beyond, unkept
 from planner.size.fleet import Fleet, Shape, Solved, serving
 from planner.size.grid import engine_choices
-from planner.size.margin import Margin
 from planner.size.pool import (
+    Margin,
     Pool,
     Shortfall,
     Size,
