@@ -27,12 +27,11 @@ from planner.size.fleet import Fleet
 from planner.size.pool import Shortfall, pool_keeps
 from planner.size.unknowns import settled, with_users
 from planner.units import format_gpus
+from planner.workload.importing import Frame
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-    from planner.workload.given import Frame
 
 PRECISION, COARSE = 1.0 / 256.0, 1.0 / 32.0
 """Share to which a largest rate is known: the first rate that is refused lies no further above it; and to which largest numbers of
@@ -268,7 +267,7 @@ def capacity(
         A plan or a plan file: its fleet stands, unless `have` says what there is instead. A configuration file or ``None``: the
         question of what `have` bears. Of users the largest number is told; how many are named does not matter.
     have
-        GPUs there are: ``{"h100": 24, "a100": 40}`` or ``["h100=24", "a100=40"]``.
+        GPUs there are: h100=24; traffic is cut by length and by share.
     workload, scenario
         As for :func:`schedule`.
     executor

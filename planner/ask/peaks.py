@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from planner.ask.asked import MORE
 from planner.ask.capacity import COARSE, largest
 from planner.ask.evaluation import latencies, refuse_linked, replayed
 from planner.ask.hourly import Elasticity
@@ -30,9 +31,6 @@ LEVELS = 12
 
 TRIED = 24
 """Numbers of replicas to own that are all tried; of more, first as many a step apart."""
-
-MORE = 0.2
-"""By how much more traffic than planned in every hour the risk is told, and up to which the limit keeps the promises [1]."""
 
 START = 64.0
 """Requests under way at a replica, about, where their number has not been looked for yet."""
