@@ -394,7 +394,7 @@ def memory_safe_slots(
     tell_all
         Whether a given number beyond the safe one is always warned of.
     """
-    from planner.queueing.memory import BLOCK_TOKENS, overflow_probability, preemption, safe_slots
+    from planner.queueing.memory import BLOCK_TOKENS, preemption, safe_slots
 
     safe = safe_slots(blocks, lambda n: option.room(n) // BLOCK_TOKENS, max_slots=most)
     # nothing grows of a request that is its prompt: none runs in step with others
@@ -405,12 +405,12 @@ def memory_safe_slots(
     given = option.max_num_seqs
     if given is None:
         why = reasons.get(safe.limit, safe.limit)
-        return Slots(safe.slots, why, safe.cost.overflow, 1000.0 * safe.cost.per_request, warnings)
+        return Slots(safe.slots, why, safe.overflow, 1000.0 * safe.preemptions, warnings)
     if given <= safe.slots:
         return Slots(given, "as given", warnings=warnings)
     capacity = option.room(given) / BLOCK_TOKENS
-    overflow = overflow_probability(blocks, given, capacity)
-    preemptions = 1000.0 * preemption(blocks, given, capacity).per_request
+    overflow, preempted = preemption(blocks, given, capacity)
+    preemptions = 1000.0 * preempted
     if tell_all or safe.limit != "max_slots" or overflow > 0.01 or preemptions > 10.0:
         shares = {"overflow": f"{overflow:.1%}", "preemptions": f"{preemptions:.0f}"}
         warnings += (_told("unsafe", given=given, safe=safe.slots, **shares),)

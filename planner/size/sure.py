@@ -260,21 +260,18 @@ def _narrowing(
     fleet: Fleet, errors: Errors, near: Callable[[float, float | None], list[int] | None]
 ) -> tuple[Narrowing, ...]:
     """What knowing more would save at the same confidence, the most first."""
-    asked, now = fleet.promises.confidence, _sized(fleet, fleet.counts, 0.0)
-    assert now.gpus is not None and now.cost_usd_per_hour is not None
+    asked, gpus, cost = fleet.promises.confidence, sum(p.gpus for p in fleet.pools), fleet.cost_usd_per_hour
     found = []
     measured = deviation(CALIBRATED, HOLDS["measured"])
     if errors.sd > measured and not fleet.promises.of_fleet and (counts := near(asked, measured)) is not None:
-        then = _sized(fleet, counts, asked)
-        assert then.gpus is not None and then.cost_usd_per_hour is not None
-        saved = max(now.gpus - then.gpus, 0), max(now.cost_usd_per_hour - then.cost_usd_per_hour, 0.0)
-        found.append(Narrowing("calibration", measured, *saved))
+        then = fleet.resized(counts)
+        fewer = max(gpus - sum(p.gpus for p in then.pools), 0)
+        found.append(Narrowing("calibration", measured, fewer, max(cost - then.cost_usd_per_hour, 0.0)))
     if len(errors.shifts) > 1:
         mean = math.fsum(errors.shifts) / len(errors.shifts)
         hours = math.sqrt(math.fsum((s - mean) ** 2 for s in errors.shifts) / (len(errors.shifts) - 1))
         # both errors together widen the one that was sized for
         wider = max(normal_quantile(asked), 0.0) * (math.hypot(1.0, hours) - 1.0) * errors.sd / GROWTH
-        gpus = max(math.floor(now.gpus * (1.0 - math.exp(-wider))), 0)
-        cost = gpus * now.cost_usd_per_hour / max(now.gpus, 1)
-        found.append(Narrowing("trace", hours * errors.sd, gpus, cost))
+        fewer = max(math.floor(gpus * (1.0 - math.exp(-wider))), 0)
+        found.append(Narrowing("trace", hours * errors.sd, fewer, fewer * cost / max(gpus, 1)))
     return tuple(sorted(found, key=lambda n: -n.cost_usd_per_hour))
