@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.catalog.kv import kv_bytes_per_token
 from planner.errors import InfeasibleError, InputError
-from planner.plans import EngineSettings, SavedPool, SearchReport
+from planner.plans import SavedPool, SearchReport
 from planner.predict.methods.base import PoolModel, Prediction, Scaled, unstable
 from planner.predict.methods.disaggregated import DecodePool
 from planner.predict.methods.replayed import ReplayPool
@@ -20,14 +20,14 @@ from planner.predict.methods.sessions import SessionPool
 from planner.predict.records import Replicas
 from planner.predict.replica import (
     MAX_NUM_SEQS_LIMIT,
-    MODEL_LEN_STEP,
     UNLIMITED_BUDGET,
     USUAL_TOKEN_BUDGET,
     EngineOption,
-    ReplicaSetup,
     Slots,
     group_why,
+    in_blocks,
     memory_safe_slots,
+    replica_with,
     reserved_slots,
 )
 from planner.promise import Promise
@@ -539,36 +539,16 @@ class Disaggregated(Fleet):
         """Either pool, of no size yet, with the slots, memory and settings of its replicas."""
         first = name == PREFILL
         slots = Slots(1, "one whole prompt at a time") if first else self.slots
-        longest = int(MODEL_LEN_STEP * math.ceil(option.max_model_len / MODEL_LEN_STEP))
-        settings = EngineSettings(
-            max_model_len=min(longest, option.model.max_context),
-            max_num_seqs=slots.count * option.parallel.pp,
-            max_num_batched_tokens=longest if first else max(option.token_budget, slots.count),
-            tensor_parallel_size=option.tp,
-            pipeline_parallel_size=option.parallel.pp,
-            data_parallel_size=option.parallel.dp,
-            expert_parallel_size=option.parallel.ep,
-            gpu_memory_utilization=option.memory_utilization,
-            kv_cache_dtype=option.model.kv_dtype,
-            batching=name,
-            max_loras=option.lora,
-            max_lora_rank=option.lora_rank,
-            reasons={
-                "max_model_len": f"requests of up to {option.max_model_len:,} tokens, in whole KV blocks",
-                "max_num_seqs": slots.why,
-                "max_num_batched_tokens": "a whole prompt per iteration" if first else "a token of every sequence",
-                "tensor_parallel_size": group_why(self.question.inputs, option.parallel, "weights and a request"),
-                "gpu_memory_utilization": "as given",
-            },
-        )
-        setup = ReplicaSetup(
-            slots.count,
-            float(option.kv_tokens(slots.count)),
-            slots.overflow_probability,
-            slots.preemptions_per_1000,
-            settings,
-            slots.warnings,
-        )
+        longest = in_blocks(option.max_model_len)
+        reasons = {
+            "max_model_len": f"requests of up to {option.max_model_len:,} tokens, in whole KV blocks",
+            "max_num_seqs": slots.why,
+            "max_num_batched_tokens": "a whole prompt per iteration" if first else "a token of every sequence",
+            "tensor_parallel_size": group_why(self.question.inputs, option.parallel, "weights and a request"),
+            "gpu_memory_utilization": "as given",
+        }
+        budget = longest if first else max(option.token_budget, slots.count)
+        setup = replica_with(option, slots, longest, budget, name, reasons)
         return Pool(law, option, setup, _in_replicas(single, option), self.rate * law.share, name=name)
 
     def work_tokens(self, k: int) -> tuple[float, float]:
