@@ -331,7 +331,11 @@ def _pool_plan(fleet: Fleet, k: int, sure: Sureness | None) -> PoolPlan:
     """The public record of one pool."""
     pool = fleet.pools[k]
     prediction, law, profile, price = pool.prediction, pool.law, pool.option.profile, pool.option.price
-    low, high = (pool.replicas,) * 2 if sure is None else (_of_pool(s, k) for s in (sure.low, sure.high))
+    low, high = (
+        (pool.replicas,) * 2
+        if sure is None
+        else (None if s.replicas is None else s.replicas[k] for s in (sure.low, sure.high))
+    )
     mean_input, mean_output = fleet.work_tokens(k)
     return PoolPlan(
         name=pool.name,
@@ -370,11 +374,6 @@ def _pool_plan(fleet: Fleet, k: int, sure: Sureness | None) -> PoolPlan:
         ep=pool.option.parallel.ep,
         iteration=profile.iteration.to_dict(),
     )
-
-
-def _of_pool(size: Sized, k: int) -> int | None:
-    """Replicas of one pool; ``None`` where no number has the chance."""
-    return None if size.replicas is None else size.replicas[k]
 
 
 def _latency(fleet: Fleet, pool: Pool, metrics: tuple[str, ...]) -> Iterator[LatencyValue]:

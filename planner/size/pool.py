@@ -486,20 +486,14 @@ def _missed_by(
 
 def _by_cap(model: PoolModel, rate_per_s: float, promises: Promises, about: int) -> int:
     """Fewest replicas within the utilization cap; `about` so many are thought of."""
-    by_cap = _enough(rate_per_s, promises, model.capacity_at(about))
+    # one part in 1e12: a rate that is an exact multiple of the capacity must not cost a replica to rounding
+    by_cap = max(1, math.ceil(rate_per_s / (promises.utilization_cap * model.capacity_at(about)) * (1.0 - 1e-12)))
     while by_cap > 1 and rate_per_s <= promises.utilization_cap * (by_cap - 1) * model.capacity_at(by_cap - 1):
         by_cap -= 1
     while rate_per_s > promises.utilization_cap * by_cap * model.capacity_at(by_cap) * (1.0 + 1e-12):
         # only caches make capacities differ, and more replicas find more: no step over those in between
         by_cap += 1
     return by_cap
-
-
-def _enough(rate_per_s: float, promises: Promises, capacity_per_s: float) -> int:
-    """Replicas of that capacity within the utilization cap."""
-    fewest = 1.0 if math.isinf(capacity_per_s) else rate_per_s / (promises.utilization_cap * capacity_per_s)
-    # one part in 1e12: a rate that is an exact multiple of the capacity must not cost a replica to rounding
-    return max(1, math.ceil(fewest * (1.0 - 1e-12)))
 
 
 def excess_of(prediction: Prediction, promises: Sequence[Promise]) -> float:

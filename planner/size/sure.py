@@ -198,8 +198,12 @@ def sureness_of(fleet: Fleet) -> Sureness | None:
         sizes[level] = own if level == asked or fleet.promises.of_fleet else near(level)
     steps = {}
     for told in _steps(own, [s for s in sizes.values() if s is not None]):
-        z = middle if told == own else errors.critical(told, middle + _moved(own, told) / errors.sd)
-        steps[tuple(told)] = _sized(fleet, told, errors.chance(z))
+        # how far the logarithm of the critical speed moves from one fleet to another, roughly
+        moved = GROWTH * min(math.log(n / m) for n, m in zip(told, own, strict=True))
+        z = middle if told == own else errors.critical(told, middle + moved / errors.sd)
+        other = fleet.resized(told)
+        gpus, cost = sum(p.gpus for p in other.pools), other.cost_usd_per_hour
+        steps[tuple(told)] = Sized(errors.chance(z), tuple(told), gpus, cost)
     low, median, high = (
         Sized(level, None) if (counts := sizes[level]) is None else steps[tuple(counts)] for level in CHANCES
     )
@@ -218,11 +222,6 @@ def sureness_of(fleet: Fleet) -> Sureness | None:
     )
 
 
-def _moved(own: Sequence[int], counts: Sequence[int]) -> float:
-    """How far the logarithm of the critical speed moves from one fleet to another, roughly [1]."""
-    return GROWTH * min(math.log(n / m) for n, m in zip(counts, own, strict=True))
-
-
 def _steps(own: list[int], others: list[list[int]]) -> list[list[int]]:
     """Sizes whose chances are told, fewest first: all in between of one pool, as far as they are few."""
     if len(own) > 1:
@@ -232,12 +231,6 @@ def _steps(own: list[int], others: list[list[int]]) -> list[list[int]]:
     count = min(MOST_STEPS, high - low + 1)
     between = {low + round(k * (high - low) / max(count - 1, 1)) for k in range(count)}
     return [[n] for n in sorted({*between, *ends, own[0]})]
-
-
-def _sized(fleet: Fleet, counts: Sequence[int], chance: float) -> Sized:
-    """A size in public words."""
-    other = fleet.resized(counts)
-    return Sized(chance, tuple(counts), sum(p.gpus for p in other.pools), other.cost_usd_per_hour)
 
 
 def most_chance(fleet: Fleet, errors: Errors) -> float:

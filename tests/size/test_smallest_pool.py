@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -134,36 +132,6 @@ def test_what_is_told_of_a_limit_changes_which_numbers_are_asked_about_and_no_an
     assert telling.calls <= 2 * silent.calls + 10
 
 
-def test_the_busiest_episodes_refuse_only_what_all_requests_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every number of replicas, three gateways and three limits: the same answers where the whole trace is replayed each time."""
-    asked = []
-    breaks = ReplayPool._breaks_when_busiest
-
-    def counted(self: ReplayPool, *args: Any) -> bool:
-        asked.append(breaks(self, *args))
-        return asked[-1]
-
-    def answers() -> list[bool]:
-        found = []
-        for routing in ("p2c", "random", "rr"):
-            inputs = PlanInputs(promises=TTFT.latency, routing=routing, pools=1)
-            problem = FleetProblem(compile_question(inputs, Workload.from_file("azure")))
-            for k in (0, 3):
-                built = problem.build(0, 1, k)
-                assert built is not None
-                for n, limit in itertools.product((1, 2, 3, 4, 6), (0.35, 0.5, 1.5)):
-                    model = built.model.under(1.15)
-                    found.append(model.keeps(problem.rate, n, (Promise("ttft_s", limit),)))
-        return found
-
-    monkeypatch.setattr(ReplayPool, "_breaks_when_busiest", counted)
-    quick = answers()
-    monkeypatch.setattr(ReplayPool, "_breaks_when_busiest", lambda self, *args: False)
-    assert quick == answers()
-    # and they do refuse most of what is refused
-    assert sum(asked) > 0.5 * (len(quick) - sum(quick))
-
-
 @pytest.mark.parametrize("rate", [8.0, 120.0])
 def test_how_far_a_latency_is_from_its_limit_hangs_on_nobody_who_asked_before(rate: float) -> None:
     """Rows of a page share what a thread replayed: which were answered on it must not decide what is asked next."""
@@ -233,7 +201,7 @@ def test_a_decision_by_some_draws_of_the_gateway_is_that_of_all_at_once(asked: d
         assert isinstance(model, ReplayPool)
         for n in range(2, 8):
             assert model.is_short(rate, n)
-            by_turns += model._is_by_turns(rate, n, promises)
+            by_turns += model._by_turns(rate, n, promises) is not None
             at_once = model._play(rate, n, WHOLE, None, promises).run.ended_early < 0
             kept = at_once and rate < n * model.capacity_at(n)
             assert model.keeps(rate, n, promises, sure=True) == kept, (slow, n)
