@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -494,23 +496,13 @@ class Disaggregated(Fleet):
             prefills, decodes = 2 * prefills, 2 * decodes
         best = (cost(prefills, decodes), prefills, decodes)
         for n in range(least_p, least_p + MAX_STEPS):
-            if cost(n, least_d) >= best[0]:
-                break
             # the most decode replicas that still make it cheaper, then the fewest that keep the promise
-            most, step = least_d, 1
-            while cost(n, most + step) < best[0]:
-                most, step = most + step, 2 * step
-            while step > 1:
-                step //= 2
-                if cost(n, most + step) < best[0]:
-                    most += step
-            if not keeps(n, most):
-                continue
-            low = least_d
-            while low < most:
-                middle = (low + most) // 2
-                low, most = (low, middle) if keeps(n, middle) else (middle + 1, most)
-            best = (cost(n, most), n, most)
+            most = price_d.most_below(best[0] - price_p.cost_of_need(n))
+            if most < least_d:
+                break
+            if keeps(n, most):
+                fewest = least_d + bisect_left(range(least_d, most), True, key=partial(keeps, n))
+                best = (cost(n, fewest), n, fewest)
         return best[1], best[2]
 
     def keeps(self, rate_per_s: float) -> bool:
