@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -156,13 +157,7 @@ def _longest_queue(model: ReplayPool, replicas: int, rate_per_s: float, promise:
         value = weighted_quantiles(found, found * 0.0 + 1.0, (promise.quantile,))[0]
         return value <= promise.limit_s
 
-    low, high = 0, 1
-    while high < LONGEST_QUEUE and keeps(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
+    return bisect_left(range(1, LONGEST_QUEUE), True, key=lambda waiting: not keeps(waiting))
 
 
 def overload_lines(pool: Pool, clients: Clients, promises: Promises) -> Iterator[str]:
