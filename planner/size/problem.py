@@ -17,7 +17,7 @@ from planner.predict.methods.base import PoolModel
 from planner.predict.methods.replayed import ROOTS
 from planner.predict.replica import EngineOption
 from planner.promise import MEAN, Promise
-from planner.question.compiled import CompiledQuestion
+from planner.question.compiled import CompiledQuestion, Promises
 from planner.size.grid import SearchGrid
 from planner.size.pool import (
     Pool,
@@ -129,11 +129,7 @@ class FleetProblem(SearchGrid):
     def promises_of(self, i: int, j: int, k: int, share: float) -> tuple[Promise, ...]:
         """What a pool with a share of the requests [1] keeps, of a choice."""
         several = not (i == 0 and j == len(self.states) - 1) and self.method.replays
-        part = KEPT_BACK if several else 1.0
-        own = [held_to(p, part) for p in self.kept.of_pools]
-        units = (k % self.units + 1) / self.units
-        shared = [held_to(p, part * units / share) for p in self.fleet_promises]
-        return tuple(p for p in (*own, *shared) if p is not None)
+        return kept_by(self.kept, several, (k % self.units + 1) / self.units, share)
 
     def build(self, i: int, j: int, k: int) -> Pool | None:
         """A pool of engine `k` between two states, of no size yet; ``None`` when no replica fits."""
@@ -383,6 +379,22 @@ class FleetProblem(SearchGrid):
 def error_of_sample(promise: Promise) -> float:
     """By how much late requests of the smallest sample may differ from their share of all, over those that a promise allows [1]."""
     return ROOTS / math.sqrt((1.0 - promise.quantile) * min(traffic.SAMPLE, traffic.DRAWN // 2))
+
+
+def kept_by(promises: Promises, several: bool, units: float, share: float) -> tuple[Promise, ...]:
+    """What a pool keeps by itself that is one of `several`, or alone.
+
+    Parameters
+    ----------
+    promises
+        Of the fleet.
+    units, share
+        Its part of the late requests that promises of the fleet allow, and of all requests [1].
+    """
+    part = KEPT_BACK if several else 1.0
+    own = [held_to(p, part) for p in promises.of_pools]
+    own += [held_to(p, part * units / share) for p in promises.of_fleet]
+    return tuple(p for p in own if p is not None)
 
 
 def held_to(promise: Promise, part: float) -> Promise | None:

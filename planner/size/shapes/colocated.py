@@ -30,7 +30,7 @@ from planner.size.pool import (
     smallest_pool,
     without_luck,
 )
-from planner.size.problem import KEPT_BACK, LATE, UNITS, FleetProblem, Found, held_to, may_cost_less, solve, tried
+from planner.size.problem import LATE, UNITS, FleetProblem, Found, kept_by, may_cost_less, solve, tried
 from planner.size.search import Edge, cheapest_within
 from planner.units import format_percent
 from planner.workload.pools import State
@@ -103,11 +103,8 @@ class Colocated(Fleet):
 
     def _asked_of(self, pool: Pool, units: float = 1.0) -> Promises:
         """What one pool keeps that has a part of the late requests of the fleet's promises, `units` [1]."""
-        # a search of many pools finds those that a draw of the traffic spares
-        part = KEPT_BACK if len(self.pools) > 1 and self.method.replays else 1.0
-        own = [held_to(p, part) for p in self.promises.of_pools]
-        own += [held_to(p, part * units / pool.law.share) for p in self.promises.of_fleet]
-        return self.promises.only(tuple(p for p in own if p is not None))
+        several = len(self.pools) > 1 and self.method.replays
+        return self.promises.only(kept_by(self.promises, several, units, pool.law.share))
 
     def stands(self, rate_per_s: float, margins: Sequence[Margin]) -> bool:
         """See :meth:`planner.size.fleet.Fleet.stands`."""
