@@ -398,11 +398,11 @@ class PoolTraffic:
         found = self.fleet.laid.get(key) or make()
         return self.fleet.keep(self.fleet.laid, key, found, lambda own: own.times_s)
 
-    def repeats(self, rate: float, replicas: int, routing: str) -> int:
+    def repeats(self, rate_per_s: float, replicas: int, routing: str) -> int:
         """How often the trace at a rate is repeated to decide, under other draws of the gateway [1]."""
         if not self.recorded or replicas == 1 or find_routing(routing).in_turn:
             return 1
-        return min(max(round(POOLED / (max(self.copies(rate), 1.0) * self.own.requests)), 1), MOST_POOLED)
+        return min(max(round(POOLED / (max(self.copies(rate_per_s), 1.0) * self.own.requests)), 1), MOST_POOLED)
 
     def _repeated(self, laid: Laid, times: int) -> Laid:
         """The same requests several times, one after the other, with other choices of the gateway."""
@@ -435,13 +435,13 @@ class PoolTraffic:
 
     # --- requests that are known ------------------------------------------------------------------------------------
 
-    def _of_trace(self, rate: float, fewer: int, warm: int, most: int, draw: int | None) -> Laid:
+    def _of_trace(self, rate_per_s: float, fewer: int, warm: int, most: int, draw: int | None) -> Laid:
         """Copies of the trace, or a part of it, one request of so many; `warm` come before a stretch."""
         low, high = self.fleet.window
         span, times = high - low, self.own.times_s
-        copies = self.copies(rate)
+        copies = self.copies(rate_per_s)
         if draw is None:
-            ranked = self.draws(rate)
+            ranked = self.draws(rate_per_s)
             draw = int(ranked[ranked.size // 2])
         if self.fleet.growth == "use" and copies > 1.0:
             # the same requests, faster
@@ -521,7 +521,7 @@ class PoolTraffic:
 
         They are for so many replicas at a rate of `each` [1/s], the first `of` so many that get one in turn.
         """
-        own, rate = self.own, each * replicas
+        own, rate_per_s = self.own, each * replicas
         surge, paced = self.fleet.sending.surge, self.fleet.sending.paced
         number += warm if surge is None else 0
         index = np.arange(number)
@@ -543,7 +543,7 @@ class PoolTraffic:
         else:
             turn, client = np.divmod(index, paced)
             phases = np.sort(uniforms(keys_of(np.arange(paced), np.full(paced, draw), 3), 9))
-            times = (turn + phases[client]) * paced / rate
+            times = (turn + phases[client]) * paced / rate_per_s
         weight = None if surge is not None else (index >= warm).astype(np.float64)
         return Laid(times, row, key, weight, float(times[-1]), replicas, False)
 
@@ -553,12 +553,12 @@ class PoolTraffic:
         assert surge is not None
         times = surge.warp(laid.times_s)
         counts = surge.counts(times)
-        rate = times.size / max(laid.span_s, 1e-9)
-        before = warm / rate + surge.length_s
+        rate_per_s = times.size / max(laid.span_s, 1e-9)
+        before = warm / rate_per_s + surge.length_s
         phase = times % surge.cycle_s
         keep = counts | (phase >= surge.quiet_s - before)
         keep &= times >= surge.quiet_s - before
-        span = float(np.count_nonzero(keep)) / rate
+        span = float(np.count_nonzero(keep)) / rate_per_s
         return replace(
             laid,
             times_s=times[keep],

@@ -20,7 +20,6 @@ from planner.predict.run import replay
 from planner.predict.traffic import APART_S, SAMPLE, WHOLE, Laid, PoolTraffic
 from planner.promise import GOODPUT, MEAN, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
-from planner.shared.kept import once
 from planner.units import format_duration
 from planner.workload.pools import Lengths, PoolLaw
 from planner.workload.sending import Clients
@@ -31,9 +30,6 @@ FEWEST_BEYOND = 5
 
 IDLE_S = 1e3
 """Time between two requests of an idle replica [s]."""
-
-ALONE = 4096
-"""Requests asked of an idle replica."""
 
 CALM, BUSY = 0.1, 0.9
 """Draws of the traffic between whose quantiles the printed band lies: eight hours in ten."""
@@ -336,12 +332,7 @@ class ReplayPool(PoolModel):
         """See :class:`PoolModel`: every request alone on a replica that is awake."""
         key = ("idle", quantiles)
         if key not in self._known:
-            own = self.traffic.own
-            alone = ALONE if own.requests > ALONE else 0
-            _, row = once(
-                ("alone", id(own)),
-                lambda: (own, _spread(own.input_tokens, alone) if alone else np.arange(own.requests)),
-            )
+            row = np.arange(self.traffic.own.requests)
             apart, key_of = IDLE_S * np.arange(float(row.size)), keys_of(row, np.zeros_like(row), 7)
             span = IDLE_S * row.size
             requests, decodes = self._sent(self.traffic, Laid(apart, row, key_of, None, span, 1, False))
@@ -349,7 +340,7 @@ class ReplayPool(PoolModel):
         return self._known[key]
 
     def breaks_alone(self, law: PoolLaw, promises: Sequence[Promise]) -> tuple[Promise, float] | None:
-        """See :class:`PoolModel`: in closed form, but for :data:`ROOTS` roots of those of :data:`ALONE` that may be late."""
+        """See :class:`PoolModel`: in closed form, but for :data:`ROOTS` roots of those that may be late."""
         if type(self) is not ReplayPool or self.engine.engine != "mixed" or not self._limits_say_all(promises):
             return None
         first, tpot = idle_latency(law, replace(self.engine, wake_s=0.0))
@@ -359,7 +350,9 @@ class ReplayPool(PoolModel):
         sure = False
         for p in promises if {p.kind for p in promises} <= {*METRICS} and several.any() else ():
             counted = several if p.metric == "tpot_s" else slice(None)
-            least = p.quantile - min(ROOTS * math.sqrt((1.0 - p.quantile) / ALONE), 0.5 * p.quantile)
+            least = p.quantile - min(
+                ROOTS * math.sqrt((1.0 - p.quantile) / self.traffic.own.requests), 0.5 * p.quantile
+            )
             low, value = weighted_quantiles(found[p.metric][counted], law.weight[counted], (least, p.quantile))
             told, sure = [*told, (p, value)], sure or low > p.limit_s
         return max(told, key=lambda row: row[1] / row[0].limit_s) if sure else None
@@ -416,7 +409,7 @@ class ReplayPool(PoolModel):
 
     def with_jobs(
         self,
-        rate: float,
+        rate_per_s: float,
         replicas: int,
         jobs: Lengths,
         jobs_per_s: float,
@@ -441,7 +434,7 @@ class ReplayPool(PoolModel):
             The prediction, and the jobs' share, in tokens, that does not wait any more when the last one is sent [1]: where more
             are sent than can be done, their queue grows.
         """
-        laid = self._lay(rate, replicas, WHOLE if sure else SAMPLE, self.draw)
+        laid = self._lay(rate_per_s, replicas, WHOLE if sure else SAMPLE, self.draw)
         requests, decodes = self._sent(self.traffic, laid)
         # no job is sent between two stretches, where nobody else asks
         times, per_s = requests.arrival_s, jobs_per_s * laid.replicas / replicas
@@ -474,7 +467,7 @@ class ReplayPool(PoolModel):
         )
         run = replay(merged, replace(self.engine, count=laid.replicas))
         played = Played(
-            merged, run, laid.span_s, laid.replicas, rate / replicas, both(decodes, outputs - 1.0), laid.repeats
+            merged, run, laid.span_s, laid.replicas, rate_per_s / replicas, both(decodes, outputs - 1.0), laid.repeats
         )
         tokens = (merged.input_tokens + merged.output_tokens) * (merged.priority == 1)
         begun = run.admitted_s <= both(np.zeros(times.size), end[stretch])
@@ -482,7 +475,7 @@ class ReplayPool(PoolModel):
         return self._told(played, levels), share
 
     def with_leaving(
-        self, rate: float, replicas: int, in_flight: int, levels: tuple[float, ...]
+        self, rate_per_s: float, replicas: int, in_flight: int, levels: tuple[float, ...]
     ) -> tuple[Prediction, Requests]:
         """What requests at a rate of the pool [1/s] see that come while fewer than `in_flight` are under way; all others leave.
 
@@ -491,14 +484,14 @@ class ReplayPool(PoolModel):
         tuple
             The prediction, and the requests with the share of all that each of those that leave is for its weight [1].
         """
-        laid = self._lay(rate, replicas, SAMPLE, self.draw)
+        laid = self._lay(rate_per_s, replicas, SAMPLE, self.draw)
         requests, decodes = self._sent(self.traffic, laid)
         at_most = max(math.floor(in_flight * laid.replicas / replicas), 1)
         run = replay(requests, replace(self.engine, count=laid.replicas), Clients(in_flight=at_most, leave=True))
         weight = np.ones(requests.size) if requests.weight is None else requests.weight
         leaves = run.rejected > 0
         stay = replace(requests, weight=np.where(leaves, 0.0, weight))
-        played = Played(stay, run, laid.span_s, laid.replicas, rate / replicas, decodes, laid.repeats)
+        played = Played(stay, run, laid.span_s, laid.replicas, rate_per_s / replicas, decodes, laid.repeats)
         return self._told(played, levels), replace(requests, weight=np.where(leaves, weight, 0.0) / weight.sum())
 
     # --- how it is answered -----------------------------------------------------------------------------------------
@@ -507,35 +500,39 @@ class ReplayPool(PoolModel):
         """Requests that come one at a time."""
         return replay(requests, replace(self.engine, count=1, wake_s=0.0))
 
-    def _others(self, rate: float) -> list[int]:
+    def _others(self, rate_per_s: float) -> list[int]:
         """A calm and a busy draw of the traffic at a rate [1/s], by number; of one draw, other draws of the gateway."""
-        ranked = self.draws(rate)
+        ranked = self.draws(rate_per_s)
         if ranked.size == 1:
             return [1, 2]
         return [int(ranked[int(share * (ranked.size - 1))]) for share in (CALM, BUSY)]
 
-    def _is_whole(self, rate: float, replicas: int) -> bool:
+    def _is_whole(self, rate_per_s: float, replicas: int) -> bool:
         """Whether a sample is all requests there are."""
-        return self.sessions is None and self._lay(rate, replicas, SAMPLE, self.draw).whole
+        return self.sessions is None and self._lay(rate_per_s, replicas, SAMPLE, self.draw).whole
 
-    def _lay(self, rate: float, replicas: int, most: int, draw: int | None) -> Laid:
+    def _lay(self, rate_per_s: float, replicas: int, most: int, draw: int | None) -> Laid:
         """The requests of so many replicas."""
         warm = min(self.engine.slots, RUNNING)
         # how many requests are drawn hangs on the load
-        load = 0.0 if self.traffic.recorded else rate / (replicas * self.capacity_per_s)
-        return self.traffic.lay(rate, replicas, self.engine.routing, warm=warm, most=most, draw=draw, load=load)
+        load = 0.0 if self.traffic.recorded else rate_per_s / (replicas * self.capacity_per_s)
+        return self.traffic.lay(rate_per_s, replicas, self.engine.routing, warm=warm, most=most, draw=draw, load=load)
 
-    def _at(self, rate: float, replicas: int, quantiles: tuple[float, ...], most: int, draw: int | None) -> Prediction:
+    def _at(
+        self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...], most: int, draw: int | None
+    ) -> Prediction:
         """The prediction from `most` requests of one draw."""
-        load = rate / (replicas * self.capacity_per_s)
+        load = rate_per_s / (replicas * self.capacity_per_s)
         if load >= 1.0:
             return unstable(quantiles, load)
         # stretches of a sample are shorter than windows
-        if self.windows_s or (draw == self.draw and self._is_whole(rate, replicas)):
+        if self.windows_s or (draw == self.draw and self._is_whole(rate_per_s, replicas)):
             most = WHOLE
-        key = (rate, replicas, quantiles, most, draw)
+        key = (rate_per_s, replicas, quantiles, most, draw)
         if key not in self._known:
-            played = self._last_played(rate, replicas, most, draw) or self._play(rate, replicas, most, draw, ())
+            played = self._last_played(rate_per_s, replicas, most, draw) or self._play(
+                rate_per_s, replicas, most, draw, ()
+            )
             told = self._told(played, quantiles)
             self._known[key] = replace(told, bands=self._between(played, told)) if most == WHOLE else told
         return self._known[key]
@@ -565,16 +562,18 @@ class ReplayPool(PoolModel):
         last, played = self.traffic.fleet.played.get(type(self), (None, None))
         return played if last == (self._mark, *asked) else None
 
-    def _keep_played(self, rate: float, replicas: int, most: int, draw: int | None, played: Played) -> None:
+    def _keep_played(self, rate_per_s: float, replicas: int, most: int, draw: int | None, played: Played) -> None:
         """Keep what was replayed."""
-        self.traffic.fleet.played[type(self)] = (self._mark, rate, replicas, most, draw), played
+        self.traffic.fleet.played[type(self)] = (self._mark, rate_per_s, replicas, most, draw), played
 
-    def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
+    def _play(
+        self, rate_per_s: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]
+    ) -> Played:
         """Replay `most` requests of a draw, until a promise is broken where there are any."""
-        laid = self._lay(rate, replicas, most, draw)
+        laid = self._lay(rate_per_s, replicas, most, draw)
         requests, decodes = self._sent(self.traffic, laid)
         run = self._replayed(requests, laid.replicas, replicas, self._limits(promises, requests))
-        return Played(requests, run, laid.span_s, laid.replicas, rate / replicas, decodes, laid.repeats)
+        return Played(requests, run, laid.span_s, laid.replicas, rate_per_s / replicas, decodes, laid.repeats)
 
     def _replayed(self, requests: Requests, laid_for: int, replicas: int, limits: Sequence[Limit]) -> Run:
         """Requests for so many of the replicas, of whose clients so many hold requests back."""
@@ -721,14 +720,6 @@ def slowed(engine: Replicas, slow: float) -> Replicas:
     it = engine.iteration
     times = it.slowed(slow) if isinstance(it, IterationModel) else tuple(slow * t for t in it)
     return replace(engine, iteration=times, request_s=slow * engine.request_s, image_s=slow * engine.image_s)
-
-
-def _spread(values: Floats, count: int) -> NDArray[np.int64]:
-    """Rows evenly spread over the order of `values`, the largest among them."""
-    order = np.argsort(values, kind="stable")
-    picked = ((np.arange(count) + 0.5) * order.size / count).astype(np.int64)
-    picked[-1] = order.size - 1
-    return np.asarray(order[picked])
 
 
 def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) -> tuple[float, ...]:
