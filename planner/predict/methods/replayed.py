@@ -258,7 +258,8 @@ class ReplayPool(PoolModel):
             return None
         for turn in range(1, laid.repeats + 1):
             part, doubt = slice((turn - 1) * size, turn * size), ROOTS * math.sqrt(1.0 - turn / laid.repeats)
-            own = replace(laid, times_s=laid.times_s[:size], row=laid.row[:size], key=laid.key[part])
+            weight = None if laid.weight is None else laid.weight[:size]
+            own = replace(laid, times_s=laid.times_s[:size], row=laid.row[:size], key=laid.key[part], weight=weight)
             requests, decodes = self._sent(self.traffic, own)
             limits = [(x, turn * x.late, doubt * math.sqrt(turn * x.late)) for x in self._limits(promises, requests)]
             left = [replace(x, late=allowed + more - late[x.metric]) for x, allowed, more in limits]
