@@ -20,6 +20,7 @@ from planner.predict.run import replay
 from planner.predict.traffic import APART_S, SAMPLE, WHOLE, Laid, PoolTraffic
 from planner.promise import GOODPUT, MEAN, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
+from planner.shared.kept import once
 from planner.units import format_duration
 from planner.workload.pools import Lengths, PoolLaw
 from planner.workload.sending import Clients
@@ -30,6 +31,9 @@ FEWEST_BEYOND = 5
 
 IDLE_S = 1e3
 """Time between two requests of an idle replica [s]."""
+
+ALONE = 4096
+"""Requests asked of an idle replica."""
 
 CALM, BUSY = 0.1, 0.9
 """Draws of the traffic between whose quantiles the printed band lies: eight hours in ten."""
@@ -333,7 +337,12 @@ class ReplayPool(PoolModel):
         """See :class:`PoolModel`: every request alone on a replica that is awake."""
         key = ("idle", quantiles)
         if key not in self._known:
-            row = np.arange(self.traffic.own.requests)
+            own = self.traffic.own
+            alone = ALONE if own.requests > ALONE else 0
+            _, row = once(
+                ("alone", id(own)),
+                lambda: (own, _spread(own.input_tokens, alone) if alone else np.arange(own.requests)),
+            )
             apart, key_of = IDLE_S * np.arange(float(row.size)), keys_of(row, np.zeros_like(row), 7)
             span = IDLE_S * row.size
             requests, decodes = self._sent(self.traffic, Laid(apart, row, key_of, None, span, 1, False))
@@ -341,7 +350,7 @@ class ReplayPool(PoolModel):
         return self._known[key]
 
     def breaks_alone(self, law: PoolLaw, promises: Sequence[Promise]) -> tuple[Promise, float] | None:
-        """See :class:`PoolModel`: in closed form, but for :data:`ROOTS` roots of those that may be late."""
+        """See :class:`PoolModel`: in closed form, but for :data:`ROOTS` roots of those of :data:`ALONE` that may be late."""
         if type(self) is not ReplayPool or self.engine.engine != "mixed" or not self._limits_say_all(promises):
             return None
         first, tpot = idle_latency(law, replace(self.engine, wake_s=0.0))
@@ -351,9 +360,7 @@ class ReplayPool(PoolModel):
         sure = False
         for p in promises if {p.kind for p in promises} <= {*METRICS} and several.any() else ():
             counted = several if p.metric == "tpot_s" else slice(None)
-            least = p.quantile - min(
-                ROOTS * math.sqrt((1.0 - p.quantile) / self.traffic.own.requests), 0.5 * p.quantile
-            )
+            least = p.quantile - min(ROOTS * math.sqrt((1.0 - p.quantile) / ALONE), 0.5 * p.quantile)
             low, value = weighted_quantiles(found[p.metric][counted], law.weight[counted], (least, p.quantile))
             told, sure = [*told, (p, value)], sure or low > p.limit_s
         return max(told, key=lambda row: row[1] / row[0].limit_s) if sure else None
@@ -721,6 +728,14 @@ def slowed(engine: Replicas, slow: float) -> Replicas:
     it = engine.iteration
     times = it.slowed(slow) if isinstance(it, IterationModel) else tuple(slow * t for t in it)
     return replace(engine, iteration=times, request_s=slow * engine.request_s, image_s=slow * engine.image_s)
+
+
+def _spread(values: Floats, count: int) -> NDArray[np.int64]:
+    """Rows evenly spread over the order of `values`, the largest among them."""
+    order = np.argsort(values, kind="stable")
+    picked = ((np.arange(count) + 0.5) * order.size / count).astype(np.int64)
+    picked[-1] = order.size - 1
+    return np.asarray(order[picked])
 
 
 def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) -> tuple[float, ...]:
