@@ -19,7 +19,7 @@ from planner.size.fleet import Fleet
 from planner.size.shapes import standing_fleet
 from planner.units import HOUR_S
 from planner.workload.hours import hourly_rates
-from planner.workload.importing import Frame, load_workload
+from planner.workload.importing import Frame, load_workload, taken
 from planner.workload.workload import Workload
 
 
@@ -83,7 +83,7 @@ class Hourly:
         stated: bool = True,
         flat: str | None = None,
     ) -> None:
-        workload = load_workload(workload) if hasattr(workload, "itertuples") else workload
+        workload = taken(workload)
         data = options_of(workload, options)
         if times is not None:
             startup_s, dwell_s, buffer = (*times, 0.0, 0.0, 0.0)[:3]

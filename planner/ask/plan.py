@@ -13,12 +13,12 @@ from planner.errors import InfeasibleError, InputError
 from planner.plans import Plan
 from planner.promise import Slo
 from planner.question.files import load_question
-from planner.question.options import OPTIONS, PlanInputs
+from planner.question.options import PlanInputs
 from planner.shared.arguments import spelled_out, told_types
 from planner.shared.kept import keeping
 from planner.shared.remarks import Remark
 from planner.size.assemble import make_plan
-from planner.workload.importing import Frame, load_workload
+from planner.workload.importing import Frame, taken
 from planner.workload.resolve import is_passing
 from planner.workload.workload import Workload
 
@@ -318,7 +318,7 @@ def plan(
     >>> p.pools[0].binding
     'utilization cap 85% of the maximum throughput'
     """
-    workload = load_workload(workload) if hasattr(workload, "itertuples") else workload
+    workload = taken(workload)
     data = options_of(workload, {**options, "slo": slo})
     told: set[str] = set(data)
     if config is None:
@@ -374,7 +374,7 @@ def _chosen(question: PlanInputs, told: Collection[str]) -> list[Remark]:
     if "profile" in told:
         # a profile is of its own model and GPU
         named = {name: what for name, what in named.items() if name == "cdf"}
-    chosen = [f"{what} ({OPTIONS[name].spellings[0]})" for name, what in named.items() if name not in told]
+    chosen = [f"{what} (--{name})" for name, what in named.items() if name not in told]
     if not {"quantile", "promises"} & set(told):
         # every default level is the same; a promise with a level of its own says so
         levels = {p.quantile for p in question.promises}

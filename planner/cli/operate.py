@@ -24,13 +24,7 @@ JOB = opt.Verb(
 
 
 @opt.asks(opt.Verb("deploy", flags={"to": "-t"}), JOB)
-def deploy(
-    plan: opt.PlanFile,
-    to: str,
-    acceptance: str | None,
-    output: Path | None,
-    **given: Any,
-) -> None:
+def deploy(plan: opt.PlanFile, to: str, acceptance: str | None, output: Path | None, **given: Any) -> None:
     """Files that start a plan: replicas with resources and probes, the routing the plan relies on, disruption budgets.
 
     Example: fleetopt deploy plan.yaml --to k8s -o fleet.yaml

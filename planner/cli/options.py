@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -177,27 +178,29 @@ class Verb:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     without: Collection[str] = ()
 
-    def head(self) -> Any:
-        """Its signature and docstring as a function that does nothing: help loads no numbers, as the verb itself would."""
+    def head(self) -> ast.FunctionDef:
+        """Its definition, read: help loads no numbers, as the verb itself would."""
         place = find_spec(fo.HOME[self.name])
-        text = Path(str(place and place.origin)).read_text(encoding="utf-8")
-        (written,) = re.findall(rf'^def {self.name}\(.*?\n    """.*?"""\n', text, re.MULTILINE | re.DOTALL)
-        known: dict[str, Any] = {}
-        exec(f"from __future__ import annotations\n{written}", known)
-        return known[self.name]
+        tree = ast.parse(Path(str(place and place.origin)).read_bytes())
+        return next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == self.name)
 
     def options(self) -> Iterator[inspect.Parameter]:
         """What of its parameters can be typed, as the command line declares it."""
         head, panel = self.head(), ""
-        _, words = told_options(head.__doc__)
-        for name, p in inspect.signature(head).parameters.items():
+        _, words = told_options(ast.get_docstring(head))
+        places = [*head.args.posonlyargs, *head.args.args]
+        defaults = [*[None] * (len(places) - len(head.args.defaults)), *head.args.defaults, *head.args.kw_defaults]
+        for p, written in zip((*places, *head.args.kwonlyargs), defaults, strict=True):
+            name, annotation = p.arg, ast.unparse(p.annotation) if p.annotation else ""
             panel = self.panels.get(name, panel)
-            otherwise = p.kind is p.VAR_KEYWORD or (name in GIVEN_OTHERWISE and name not in self.flags)
-            if otherwise or name in self.without or re.search(r"Callable|Executor|Launch", p.annotation):
+            if name in self.without or (name in GIVEN_OTHERWISE and name not in self.flags):
                 continue
-            kind, default = type_of(p.annotation), self.defaults.get(name, p.default)
-            if default in (None, p.empty):
-                kind, default = kind | None, None
+            if re.search(r"Callable|Executor|Launch", annotation):
+                continue
+            default = self.defaults[name] if name in self.defaults else written and ast.literal_eval(written)
+            kind = type_of(annotation)
+            if default is None:
+                kind = kind | None
             elif kind is str:
                 default = f"{default:g}" if isinstance(default, float) else str(default)
             yield _declared(name, kind, default, words[name], self.flags.get(name, ""), panel)

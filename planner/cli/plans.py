@@ -44,8 +44,7 @@ OF_ROWS = ("table", "markdown", "csv")
 
 
 @opt.verb(
-    opt.Verb("what_if", flags={"zipped": "--zip"}, defaults={"jobs": 0}, without=("scenarios", "plans")),
-    plot=True,
+    opt.Verb("what_if", flags={"zipped": "--zip"}, defaults={"jobs": 0}, without=("scenarios", "plans")), plot=True
 )
 def what_if(
     base: opt.Base,
@@ -155,10 +154,7 @@ def report(plan: opt.Base, no_choices: bool = False, output: opt.OutputFile = No
     emit(as_markdown(found) if kind in WORDS else as_html(found), output)
 
 
-@opt.verb(
-    opt.Verb("capacity", "searching"),
-    about="Plan file, whose fleet stands. Default: the GPUs of --have.",
-)
+@opt.verb(opt.Verb("capacity", "searching"), about="Plan file, whose fleet stands. Default: the GPUs of --have.")
 def capacity(found: Any) -> None:
     """The largest rate with all promises, the fleet that carries it and what binds: the inverse of plan, with its options.
 
@@ -195,10 +191,7 @@ MONTHLY = opt.Verb(
 
 
 @opt.asks(
-    HOURLY,
-    MONTHLY,
-    names=None,
-    about="Plan file, whose pools are scaled, or configuration file. Default: plan first.",
+    HOURLY, MONTHLY, names=None, about="Plan file, whose pools are scaled, or configuration file. Default: plan first."
 )
 def schedule(
     monthly_growth: str | None,

@@ -26,12 +26,9 @@ Policies = Annotated[
     opt.told(f"Schedulers to compare, by comma: {', '.join(policy_names())}, or module:Class.", panel=COMPARING),
 ]
 Routing = Annotated[str, opt.told(f"How requests are spread over replicas: {', '.join(ROUTINGS)}.", panel=COMPARING)]
-RUN = opt.Verb("simulate", panels={"preset": "Run"}, without=("max_requests",))
+RUN = opt.Verb("simulate", panels={"preset": "Run"}, without=("max_requests", "seeds"))
 POLICIES = opt.Verb(
-    "compare_policies",
-    panels={"gpu": COMPARING},
-    flags={"gpu": "-g", "model": "-m"},
-    without=("rates", "parameters"),
+    "compare_policies", panels={"gpu": COMPARING}, flags={"gpu": "-g", "model": "-m"}, without=("rates", "parameters")
 )
 
 

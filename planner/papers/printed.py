@@ -140,12 +140,12 @@ def numbers(
     return (quantity, reading, shown[0], shown[1], compare(printed, ours, decimals, assumed), reason)
 
 
-def printed_by(module: str, **always: Any) -> tuple[dict[str, Any], Callable[..., Row]]:
-    """What the YAML beside a paper's module says it prints, and :func:`told` of its rows by key, with words for all of them."""
+def printed_by(module: str) -> tuple[dict[str, Any], Callable[..., Row]]:
+    """What the YAML beside a paper's module says it prints, and :func:`told` of its rows by key; they know how it is simulated."""
     found = load_document(Path(module).with_suffix(".yaml"))
 
     def row(key: str, ours: Any, verdict: str = "", **words: Any) -> Row:
-        return told(found["rows"][key], ours, verdict, **always, **words)
+        return told(found["rows"][key], ours, verdict, **found.get("simulated", {}), **words)
 
     return found, row
 

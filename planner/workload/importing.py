@@ -477,6 +477,11 @@ def workload_from_frame(frame: Frame) -> Workload:
     return workload
 
 
+def taken(given: Any) -> Any:
+    """A data frame as the workload it holds; anything else as it is."""
+    return workload_from_frame(given) if hasattr(given, "itertuples") else given
+
+
 @told_types
 def load_workload(
     source: Workload | Frame | str | Path, arrival_rate_per_s: float | None = None, *, input_format: str | None = None
@@ -496,8 +501,7 @@ def load_workload(
     -------
     Workload
     """
-    if hasattr(source, "itertuples"):
-        source = workload_from_frame(source)
-    if isinstance(source, Workload):
-        return source if arrival_rate_per_s is None else source.with_rate(arrival_rate_per_s)
-    return Workload.from_file(source, arrival_rate_per_s, input_format)
+    given = taken(source)
+    if isinstance(given, Workload):
+        return given if arrival_rate_per_s is None else given.with_rate(arrival_rate_per_s)
+    return Workload.from_file(given, arrival_rate_per_s, input_format)

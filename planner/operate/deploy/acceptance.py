@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +26,7 @@ from planner.operate.deploy.replay import AFTER_S, Outcome, Requests, planned_re
 from planner.operate.deploy.serving import (
     COMPONENT,
     IMAGES,
+    LIMITS,
     NAME,
     PART_OF,
     TIMES,
@@ -36,6 +37,7 @@ from planner.operate.deploy.serving import (
     refusal,
     serving_of,
 )
+from planner.papers.measure import WARM_UP
 from planner.papers.statistics import Estimate, mean_of_batches
 from planner.plans import Plan
 from planner.promise import MEAN, Promise
@@ -49,9 +51,6 @@ from planner.units import DAY_S, format_count, format_duration, format_percent
 
 LATE_S = 0.05
 """A client that sends one request in twenty later than this measured itself too [s]."""
-
-OPENING = 0.1
-"""Share of the time that does not count: the fleet is empty when it begins [1]."""
 
 SAME_RATE = 0.25
 """Rates that differ by less bring much the same latencies: bursts of the same traffic do [1]."""
@@ -154,7 +153,7 @@ class Acceptance(InNotebooks):
     document: ClassVar[str] = "fleetopt-acceptance"
     written: ClassVar[tuple[str, ...]] = (
         *("server", "state", "planned_rate_per_s", "rate_per_s", "seconds", "sent", "failed", "errors", "late_s"),
-        *("promises=judged", "rows", "findings"),
+        *("promises=judged", "rows", "findings=lines"),
     )
 
     def __repr__(self) -> str:
@@ -167,13 +166,8 @@ class Acceptance(InNotebooks):
             return "kept"
         return "broken" if any(j.verdict == FAILS for j in self.judged) else "not shown"
 
-    @property
-    def findings(self) -> list[str]:
-        """The findings in words."""
-        return list(self.lines())
-
     def lines(self) -> Iterator[str]:
-        """The same, one after the other."""
+        """The findings in words."""
         yield (
             f"{self.sent:,} requests at {format_count(self.rate_per_s)}/s for {format_duration(self.seconds)} to {self.server}, "
             f"planned {format_count(self.planned_rate_per_s)}/s; {self.failed:,} failed"
@@ -279,7 +273,8 @@ def judge_answers(
     InputError
         Too few requests.
     """
-    counted = outcomes[round(OPENING * len(outcomes)) :]
+    # the fleet is empty when it begins
+    counted = outcomes[round(WARM_UP * len(outcomes)) :]
     if len(counted) < LEAST:
         raise InputError(
             f"{len(outcomes)} requests are too few to judge, {LEAST} count at least",
@@ -476,13 +471,10 @@ def _number(value: Any) -> float:
 
 GENERATORS = ("guidellm", "vllm")
 
-_filled = filler(__file__)
+_filled: Callable[..., k.Object] = filler(__file__)
 
 BLOCK = 512
 """Tokens that a block of a trace's prompts stands for, in Mooncake's format."""
-
-LARGEST = 1 << 20
-"""Largest ConfigMap [bytes]."""
 
 
 @told_types
@@ -550,11 +542,14 @@ def acceptance_job(
     files = {"plan.yaml": k.to_yaml(content), "requests.jsonl": _trace(planned)}
     if generator == "guidellm":
         files["scenario.yaml"] = k.to_yaml(_filled("scenario", url=address, serving=serving))
-    if (size := sum(len(text.encode()) for text in files.values())) > 0.95 * LARGEST:
+    if (size := sum(len(text.encode()) for text in files.values())) > 0.95 * LIMITS["object_bytes"]:
         raise refusal("large", size=f"{size:,}")
     lasts_s = float(planned.times_s[-1]) + max(AFTER_S, max(p.drain_s for p in serving.pools))
     load = _load(serving, generator, address, planned.times_s.size)
-    found = [k.config_map(serving, job, files), _job(serving, job, load, program, wheel, lasts_s)]
+    found = [
+        k.made("config_map", serving=serving, name=job, data=files),
+        _job(serving, job, load, program, wheel, lasts_s),
+    ]
     notes = [
         f"{planned.times_s.size:,} requests in {planned.times_s[-1]:.0f} s, sent by {generator} to {address}",
         f"kubectl wait --for=condition=complete job/{job} says that the promises are kept; kubectl logs job/{job} how",
@@ -598,7 +593,7 @@ def _job(serving: Serving, name: str, load: k.Object, program: str, wheel: bool,
     judge = _filled("container", name="judge", image=image, command=command, args=check, env=env)
     return _filled(
         "job",
-        metadata=k.tagged(serving, name),
+        metadata=k.made("tagged", serving=serving, name=name),
         seconds=round(seconds) + TIMES["loads"],
         labels={PART_OF: serving.options.name, COMPONENT: "acceptance", NAME: name},
         pod=confined(_filled("pod", name=name, first=first, judge=judge)),

@@ -445,7 +445,8 @@ class _Pool:
                 at = _predict(seen, self.k, self.rate_per_s, self.replicas, MEAN_LEVELS, factor)
                 return at.mean("tpot_s") < wanted
 
-            low, high = 1.0 / LIMITS["slowest"], LIMITS["slowest"]
+            high = float(LIMITS["slowest"])
+            low = 1.0 / high
             if not too_fast(low):
                 return low
             for _ in range(12):

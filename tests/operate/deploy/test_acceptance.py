@@ -249,9 +249,9 @@ def test_pools_means_and_goodput() -> None:
         ("short", "ttft_s"): "holds", ("long", "ttft_s"): "fails", ("short", "goodput"): "holds", ("long", "goodput"): "fails"
     }  # fmt: skip
     # every finding names its pool where there are several, and none where there is one
-    about = [line.partition(": ")[0] for line in found.findings[1:]]
-    assert about == ["short", "long", "short", "long"] and found.findings == list(found.lines())
-    (alone,) = judge_answers(PLAN, [both], mixed, 200.0, "http://x", False).findings[1:]
+    about = [line.partition(": ")[0] for line in [*found.lines()][1:]]
+    assert about == ["short", "long", "short", "long"]
+    (_, alone) = judge_answers(PLAN, [both], mixed, 200.0, "http://x", False).lines()
     assert alone.startswith(f"{both.told}: ")
     assert found.to_rows() == [dict(r) for r in found.rows] and found.to_rows()[0] is not found.rows[0]
     # cut by input + output the short ones are of 110 tokens: long
