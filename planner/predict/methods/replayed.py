@@ -158,6 +158,9 @@ class ReplayPool(PoolModel):
 
     tokens_per_unit = 1.0
 
+    one_by_one = True
+    """Whether requests come to these replicas alone."""
+
     sessions: Sessions | None = None
     """The same requests session by session where prompts come back; they are drawn, as long as one draw stands for all."""
 
@@ -238,8 +241,12 @@ class ReplayPool(PoolModel):
         key = (rate_per_s, replicas, tuple(promises), most)
         if key not in self._kept:
             late = self._late.setdefault((rate_per_s, replicas, most), {})
-            kept = self._by_turns(rate_per_s, replicas, promises) if sure else None
-            if kept is None and (kept := self._by_late(late, promises)) is None:
+            kept = self._by_late(late, promises)
+            if kept is None and self._breaks_when_busiest(rate_per_s, replicas, promises):
+                kept = False
+            if kept is None and sure:
+                kept = self._by_turns(rate_per_s, replicas, promises)
+            if kept is None:
                 played = self._play(rate_per_s, replicas, most, self.draw, promises)
                 kept = played.run.ended_early < 0
                 self._note_late(late, promises, played)
@@ -250,6 +257,20 @@ class ReplayPool(PoolModel):
             # what is kept for as long as the trace lasts is not beyond the capacity
             self._kept[key] = kept and rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
+
+    def _breaks_when_busiest(self, rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> bool:
+        """Whether the busiest episodes, each begun with idle replicas, have :data:`ROOTS` more late requests than all together may.
+
+        What replicas still have to do when an episode begins would make more of them late: such a refusal needs no other request.
+        """
+        laid = self._lay(rate_per_s, replicas, SAMPLE, self.draw)
+        alone = self.one_by_one and self.sessions is None and self.traffic.fleet.sending.ordinary
+        busiest = self.traffic.busiest(laid, (rate_per_s, self.draw)) if alone else None
+        if busiest is None:
+            return False
+        limits = self._limits(promises, self._sent(self.traffic, laid)[0])
+        limits = [replace(x, late=x.late + ROOTS * math.sqrt(x.late)) for x in limits]
+        return self._replayed(self._sent(self.traffic, busiest)[0], laid.replicas, replicas, limits).ended_early >= 0
 
     def _by_turns(self, rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> bool | None:
         """What several draws of the gateway say, one after the other until those so far leave no doubt; ``None`` where not so many
