@@ -165,15 +165,15 @@ _RULES: dict[str, Callable[[Any], bool]] = {
 
 
 @cache
-def _rules_of(kind: type) -> dict[str, str]:
+def _rules_of(kind: Any) -> dict[str, str]:
     """Numbers of a kind of record -> what is said of those that are none."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
 
 
-def _numbers(where: str, record: object) -> Iterator[str]:
+def _numbers(where: str, record: Replicas | Clients | PrefixCache) -> Iterator[str]:
     """Fields that are no numbers, or break their rules."""
-    for name, words in _rules_of(type(record)).items():
+    for name, words in _rules_of(type(record)).items():  # type: ignore[arg-type]
         value = getattr(record, name)
         if isinstance(value, bool) or not isinstance(value, (float, int, numbers.Real)) or not _RULES[words](value):
             yield f"{where}{name} {words}, got {value!r}"

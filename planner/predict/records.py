@@ -238,9 +238,6 @@ COLD_AFTER_S = 0.1
 """A replica that got no request for so long finds its server's front end cold: :attr:`Replicas.wake_s` more for the next [s].
 One vLLM server: at 1 request/s nearly all did, at 18 to 43 none (kubernetes-sigs/inference-perf, kubecon-na-2025)."""
 
-CACHE_BLOCK = 16
-"""Tokens of a block of a prefix cache: what of a prefix fills none is not found again."""
-
 CROWD, CROWDED = 32, 1.5
 """A gateway that looks for prefixes takes the least busy replica where the other has so many requests, and that many times as
 many, more (the balance thresholds of SGLang's router)."""

@@ -16,6 +16,7 @@ from planner.predict.bounds import idle_latency, max_throughput
 from planner.predict.methods.base import METRICS, PoolModel, Prediction, unstable
 from planner.predict.methods.joint import Together
 from planner.predict.records import Floats, Limit, Replicas, Requests, Run, keys_of
+from planner.predict.replica import MAX_NUM_SEQS_LIMIT
 from planner.predict.run import replay
 from planner.predict.traffic import APART_S, SAMPLE, WHOLE, Laid, PoolTraffic
 from planner.promise import GOODPUT, MEAN, Promise, joint_limits
@@ -44,11 +45,12 @@ BATCHES, BATCHES_T = 16, 2.131
 OVERLOADED, OVERLOAD_WARM = 20_000, 256.0
 """Requests sent to a pool that may be overloaded, and those of each replica before it is measured, while its queue grows."""
 
-BEFORE_SURGE, SURGE_STEP_S = 2.0, 2.0
-"""Lengths of a surge before it, and how often is looked after it [s]."""
+SURGE_STEP_S = 2.0
+"""How often is looked after a surge [s]."""
 
 AFTER_SURGE = (2.0, 10.0, 50.0)
-"""Lengths of a surge that are replayed after it until its queue is gone: at a load of 0.98 it takes the last."""
+"""Lengths of a surge that are replayed after it until its queue is gone, the first of them before it too: a load of 0.98 takes the
+last."""
 
 KEPT = 0.95
 """Share of the windows that keep what is promised of windows [1]."""
@@ -411,7 +413,7 @@ class ReplayPool(PoolModel):
         """
         calm = self.traffic.poisson()
         laid = calm.lay(rate_per_s, replicas, self.engine.routing, warm=0.0, most=OVERLOADED)
-        before, factor = BEFORE_SURGE * length_s, surge_per_s / rate_per_s
+        before, factor = AFTER_SURGE[0] * length_s, surge_per_s / rate_per_s
         for after_s in AFTER_SURGE:
             # the same sequence again and again, faster during the surge
             turns = np.arange(math.ceil((before + factor * length_s + after_s * length_s) / laid.span_s))
@@ -721,7 +723,7 @@ class ReplayPool(PoolModel):
         assert isinstance(it, IterationModel)
         prompts = self.traffic.own.input_tokens / self.tokens_per_unit
         tokens = min(self.engine.token_budget, float(np.max(prompts)))
-        slots = min(self.engine.slots, 1024.0)
+        slots = min(self.engine.slots, float(MAX_NUM_SEQS_LIMIT))
         context = min(slots * float(np.mean(prompts)), self.engine.kv_tokens)
         images = self.traffic.own.images
         seen = 0.0 if images is None else self.engine.image_s * float(np.max(images))

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.catalog.kv import kv_bytes_per_token
+from planner.catalog.kv import BLOCK_TOKENS, kv_bytes_per_token
 from planner.errors import InfeasibleError, InputError
 from planner.plans import EngineSettings, SavedPool, SearchReport
 from planner.predict.methods.base import PoolModel, Prediction, Scaled, unstable
@@ -20,7 +20,6 @@ from planner.predict.methods.sessions import SessionPool
 from planner.predict.records import Replicas
 from planner.predict.replica import (
     MAX_NUM_SEQS_LIMIT,
-    MODEL_LEN_STEP,
     UNLIMITED_BUDGET,
     USUAL_TOKEN_BUDGET,
     EngineOption,
@@ -539,7 +538,7 @@ class Disaggregated(Fleet):
         """Either pool, of no size yet, with the slots, memory and settings of its replicas."""
         first = name == PREFILL
         slots = Slots(1, "one whole prompt at a time") if first else self.slots
-        longest = int(MODEL_LEN_STEP * math.ceil(option.max_model_len / MODEL_LEN_STEP))
+        longest = int(BLOCK_TOKENS * math.ceil(option.max_model_len / BLOCK_TOKENS))
         settings = EngineSettings(
             max_model_len=min(longest, option.model.max_context),
             max_num_seqs=slots.count * option.parallel.pp,
