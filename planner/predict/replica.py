@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from planner.catalog.images import image_s, parse_size
 from planner.catalog.kv import ADAPTED_S, BLOCK_TOKENS, adapter_bytes, kv_bytes_per_token, kv_capacity
@@ -26,7 +26,6 @@ from planner.plans import EngineSettings
 from planner.predict.drafts import Draft, draft_of, speculating
 from planner.predict.parallel import spreads
 from planner.predict.price import PriceRule
-from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
 from planner.question.options import PlanInputs
 from planner.question.prompts import USUAL_SIZE
@@ -47,7 +46,7 @@ MAX_NUM_SEQS_LIMIT = 1024
 TOKEN_BUDGETS = (512, 1024, 2048, 4096, 8192)
 """Budgets tried: powers of two, multiples of every GEMM tile, up to vLLM's server default."""
 
-USUAL_TOKEN_BUDGET = 2048
+USUAL_TOKEN_BUDGET = TOKEN_BUDGETS[len(TOKEN_BUDGETS) // 2]
 """Where no common budget is shared, and it decides nothing but the memory set aside."""
 
 SLOT_STEP = 64
@@ -55,12 +54,6 @@ SLOT_STEP = 64
 
 UNLIMITED_BUDGET = 1e9
 """Token budget that never binds [tokens]."""
-
-MOST_LORAS = 1_000_000
-"""More fit nowhere."""
-
-MODEL_LEN_STEP = 16
-"""``max_model_len`` is rounded up to whole KV blocks [tokens]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,23 +204,12 @@ class ReplicaSetup:
     warnings: tuple[str, ...] = field(default=())
 
 
-class EngineRules(Protocol):
-    """What a latency method says of the engine it pictures (:class:`planner.predict.methods.base.Method`)."""
-
-    @property
-    def shares_budget(self) -> bool:
-        """Whether prefill and decode share iterations under a token budget."""
-
-    def iteration_limits(self, law: PoolLaw, promises: Sequence[Promise], chunk: int) -> list[float]:
-        """What a full iteration may take so that each promise can be kept at all [s]."""
-
-
 def full_iteration_time(iteration: IterationModel, slots: float, mean_context: float) -> float:
     """Iteration time with every slot decoding at the mean context, W + H(ctx) slots (FleetOpt eq. 3) [s]."""
     return iteration.at_batch(slots).time(slots, slots * mean_context)
 
 
-def engine_options(question: CompiledQuestion, rules: EngineRules) -> list[EngineOption]:
+def engine_options(question: CompiledQuestion, shares_budget: bool) -> list[EngineOption]:
     """Every (GPU, way to spread the model, token budget) that a question leaves open to a latency method.
 
     Raises
@@ -259,7 +241,7 @@ def engine_options(question: CompiledQuestion, rules: EngineRules) -> list[Engin
         model = model if named else model.served_as(inputs.weights, inputs.kv_dtype)
         max_len = _longest_admitted(inputs, model, named, traffic.workload.max_total, traffic.longest)
         measured: dict[Parallelism, Profile] = {}
-        for budget in token_budgets(inputs, rules, whole=max_len if model.pooling == "encoder" else 0):
+        for budget in token_budgets(inputs, shares_budget, whole=max_len if model.pooling == "encoder" else 0):
             try:
                 ways = (named.parallel,) if named else spread(model, gpu, max_len, token_budget=budget)
             except InputError as error:
@@ -284,7 +266,7 @@ def engine_options(question: CompiledQuestion, rules: EngineRules) -> list[Engin
                     bears[gpu.name] = max(bears.get(gpu.name, 0), option.most_loras)
                     if option.most_loras < inputs.lora:
                         continue
-                options.append(option if speculate is None else _speculating(option, speculate, rules))
+                options.append(option if speculate is None else _speculating(option, speculate, shares_budget))
     if not options:
         for name, most in bears.items():
             rest = f"; write {most}" if most else ""
@@ -301,13 +283,14 @@ def _adapted(option: EngineOption, inputs: PlanInputs) -> EngineOption:
     def short(adapters: int) -> bool:
         return replace(option, lora=adapters, lora_rank=inputs.lora_rank).kv_tokens(1) < option.max_model_len
 
-    most = max(bisect_right(range(MOST_LORAS), False, key=short) - 1, 0)
+    fit = option.gpu.memory_bytes // adapter_bytes(option.model, option.parallel, inputs.lora_rank)
+    most = max(bisect_right(range(int(fit) + 1), False, key=short) - 1, 0)
     return replace(option, profile=profile, lora=inputs.lora, lora_rank=inputs.lora_rank, most_loras=most)
 
 
-def _speculating(option: EngineOption, speculate: Speculation, rules: EngineRules) -> EngineOption:
+def _speculating(option: EngineOption, speculate: Speculation, shares_budget: bool) -> EngineOption:
     """The same engine with speculative decoding."""
-    if not rules.shares_budget:
+    if not shares_budget:
         raise _refusal("mixed")
     small = find_model(speculate.draft_model) if speculate.draft_model else None
     if speculate.method == "mtp" and not option.model.experts and not option.model.kv_lora_rank:
@@ -322,7 +305,7 @@ def _longest_admitted(
     inputs: PlanInputs, model: ModelSpec, named: Profile | None, longest_tokens: float, room_tokens: float
 ) -> int:
     """Longest request the largest pool admits [tokens]."""
-    max_len = inputs.max_model_len or MODEL_LEN_STEP * math.ceil(room_tokens / MODEL_LEN_STEP)
+    max_len = inputs.max_model_len or BLOCK_TOKENS * math.ceil(room_tokens / BLOCK_TOKENS)
     if inputs.kv == "reserved" and named is not None and named.reserved is not None and not inputs.max_model_len:
         max_len = max(max_len, int(named.reserved.context_tokens))
     if longest_tokens > model.max_context:
@@ -431,8 +414,8 @@ def set_up(
     law: PoolLaw,
     high_tokens: float,
     inputs: PlanInputs,
-    promises: Sequence[Promise],
-    rules: EngineRules,
+    shares_budget: bool,
+    limits: Sequence[float],
 ) -> ReplicaSetup | None:
     """Slots, memory and settings of a replica for one pool; ``None`` when not even one request fits.
 
@@ -442,8 +425,11 @@ def set_up(
         Engine and requests.
     high_tokens
         Longest request the pool admits, input + output [tokens].
-    inputs, promises, rules
-        What was left open, what is promised, the latency method.
+    inputs
+        What was left open.
+    shares_budget, limits
+        Whether prefill and decode share iterations under a token budget; what a full iteration may take where they do not, so that
+        each promise can be kept at all [s].
     """
     if option.kv == "reserved":
         slots = reserved_slots(option, high_tokens)
@@ -451,7 +437,7 @@ def set_up(
         from planner.queueing.memory import slot_law
 
         # where every slot prefills a chunk of its own, no common budget keeps slots idle
-        budget = float(option.token_budget) if rules.shares_budget else UNLIMITED_BUDGET
+        budget = float(option.token_budget) if shares_budget else UNLIMITED_BUDGET
         prefix = option.shared_prefix
         _, blocks = once(
             ("slot law", id(law), budget, prefix),
@@ -461,7 +447,7 @@ def set_up(
             ),
         )
         most = MAX_NUM_SEQS_LIMIT
-        if rules.shares_budget:
+        if shares_budget:
             # the budget keeps about n_B sequences busy; half as many again is never the limit, and more slots cost cache
             most = min(most, SLOT_STEP * max(2, math.ceil(1.5 * blocks.budget_slots / SLOT_STEP)))
         slots = memory_safe_slots(option, blocks, most, _told("slots"))
@@ -470,26 +456,24 @@ def set_up(
             if slots.count >= memory_safe_slots(replace(option, max_num_seqs=None), blocks, most, _told("slots")).count:
                 return None
             slots = replace(slots, why=_told("slots")["waits"])
-        if slots.count >= 1 and not rules.shares_budget and option.max_num_seqs is None:
-            limited = _slots_for_latency(option, law, slots.count, rules.iteration_limits(law, promises, inputs.chunk))
+        if slots.count >= 1 and not shares_budget and option.max_num_seqs is None:
+            limited = _slots_for_latency(option, law, slots.count, limits)
             if limited < slots.count:
                 why = "an iteration with more sequences would break a latency promise"
                 slots = replace(slots, count=limited, why=why)
     if slots.count < 1:
         return None
-    kv = option.kv_tokens(slots.count)
-    if kv < min(high_tokens, law.longest_tokens):
+    if option.kv_tokens(slots.count) < min(high_tokens, law.longest_tokens):
         # slots as given: what the sampler keeps for so many leaves no cache for one long request
         return None
-    mixed = rules.shares_budget
-    batching = "pooling" if option.model.pooling else "mixed" if mixed else "exclusive"
-    reasons = _reasons(option, slots, high_tokens, inputs, mixed)
+    batching = "pooling" if option.model.pooling else "mixed" if shares_budget else "exclusive"
+    reasons = _reasons(option, slots, high_tokens, inputs, shares_budget)
     return replica_with(option, slots, high_tokens, option.token_budget, batching, reasons)
 
 
 def in_blocks(longest_tokens: float) -> int:
     """The longest request in whole KV blocks [tokens]."""
-    return int(MODEL_LEN_STEP * math.ceil(longest_tokens / MODEL_LEN_STEP))
+    return int(BLOCK_TOKENS * math.ceil(longest_tokens / BLOCK_TOKENS))
 
 
 def replica_with(
@@ -570,7 +554,7 @@ def group_why(inputs: PlanInputs, spread: Parallelism, held: str) -> str:
     return str(_told(f"group {why}", held=held, options=", ".join(map(str, inputs.tp_options))))
 
 
-def token_budgets(inputs: PlanInputs, rules: EngineRules, whole: int = 0) -> tuple[int, ...]:
+def token_budgets(inputs: PlanInputs, shares_budget: bool, whole: int = 0) -> tuple[int, ...]:
     """Token budgets to choose from: those given, else several where prefill and decode share one; all hold `whole` tokens.
 
     Raises
@@ -578,7 +562,7 @@ def token_budgets(inputs: PlanInputs, rules: EngineRules, whole: int = 0) -> tup
     InputError
         None of those given does: an encoder's prompts cannot be cut.
     """
-    budgets = inputs.token_budget or (TOKEN_BUDGETS if rules.shares_budget else (USUAL_TOKEN_BUDGET,))
+    budgets = inputs.token_budget or (TOKEN_BUDGETS if shares_budget else (USUAL_TOKEN_BUDGET,))
     if inputs.token_budget and max(budgets) < whole:
         raise _refusal("whole", budget=f"{max(budgets):,}", whole=f"{whole:,}")
     return tuple(b for b in budgets if b >= whole) or (whole,)

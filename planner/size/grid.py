@@ -52,7 +52,7 @@ def with_few_slots(question: CompiledQuestion, options: Sequence[EngineOption]) 
 
 def engine_choices(question: CompiledQuestion) -> list[EngineOption]:
     """Every engine that the question leaves open."""
-    return engine_options(question, find_method(question.method))
+    return engine_options(question, find_method(question.method).shares_budget)
 
 
 def hardware_floor(

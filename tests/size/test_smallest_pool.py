@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -130,6 +132,36 @@ def test_what_is_told_of_a_limit_changes_which_numbers_are_asked_about_and_no_an
     assert found[0] == plain[0]
     # growing steps from either side, whatever is told: no more than twice what halves take
     assert telling.calls <= 2 * silent.calls + 10
+
+
+def test_the_busiest_episodes_refuse_only_what_all_requests_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every number of replicas, three gateways and three limits: the same answers where the whole trace is replayed each time."""
+    asked = []
+    breaks = ReplayPool._breaks_when_busiest
+
+    def counted(self: ReplayPool, *args: Any) -> bool:
+        asked.append(breaks(self, *args))
+        return asked[-1]
+
+    def answers() -> list[bool]:
+        found = []
+        for routing in ("p2c", "random", "rr"):
+            inputs = PlanInputs(promises=TTFT.latency, routing=routing, pools=1)
+            problem = FleetProblem(compile_question(inputs, Workload.from_file("azure")))
+            for k in (0, 3):
+                built = problem.build(0, 1, k)
+                assert built is not None
+                for n, limit in itertools.product((1, 2, 3, 4, 6), (0.35, 0.5, 1.5)):
+                    model = built.model.under(1.15)
+                    found.append(model.keeps(problem.rate, n, (Promise("ttft_s", limit),)))
+        return found
+
+    monkeypatch.setattr(ReplayPool, "_breaks_when_busiest", counted)
+    quick = answers()
+    monkeypatch.setattr(ReplayPool, "_breaks_when_busiest", lambda self, *args: False)
+    assert quick == answers()
+    # and they do refuse most of what is refused
+    assert sum(asked) > 0.5 * (len(quick) - sum(quick))
 
 
 @pytest.mark.parametrize("rate", [8.0, 120.0])
