@@ -18,10 +18,10 @@ WORKLOAD = HOUSE.parent / "workloads" / "azure.csv"
 
 CEILINGS = {
     "files": 73,
-    "functions": 690,
-    "kinds of record": 60,
+    "functions": 680,
+    "kinds of record": 55,
     "jumps between files": 490,
-    "code lines": 13500,
+    "code lines": 13300,
     "names of a rate": 3,
 }
 """What the way has today, jumps to tens and lines to hundreds; only ever to be lowered.
