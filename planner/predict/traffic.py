@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from threading import Lock
 from typing import Any, TypeVar
@@ -255,7 +255,6 @@ def rolled(values: NDArray[Any], moves: NDArray[np.int64]) -> Floats:
     return np.asarray(np.fft.irfft(np.fft.rfft(values) * np.fft.rfft(counts), values.size))
 
 
-@dataclass(eq=False)
 class PoolTraffic:
     """The requests that a pool gets of a fleet's.
 
@@ -267,9 +266,9 @@ class PoolTraffic:
         The pool's requests by their law, and one by one where those are known.
     """
 
-    fleet: FleetTraffic
-    law: PoolLaw
-    _mark: object = field(default_factory=object, init=False)
+    def __init__(self, fleet: FleetTraffic, law: PoolLaw) -> None:
+        self.fleet, self.law = fleet, law
+        self._mark = object()
 
     def poisson(self) -> PoolTraffic:
         """The same requests at random times."""

@@ -107,8 +107,7 @@ class DecodePool(ReplayPool):
             laid = self._lay(rate_per_s, replicas, most, draw)
             requests, span = self.traffic.requests(laid), laid.span_s
         else:
-            calls = session_calls(self.sessions, whole, 20_000 if most < WHOLE else 60_000, draw or 0)
-            requests, span = calls.requests, calls.span_s
+            requests, span = session_calls(self.sessions, whole, 20_000 if most < WHOLE else 60_000, draw or 0)
         run = self._through(requests, prefills, replicas, promises)
         return Played(requests, run, span, replicas, rate_per_s / replicas)
 

@@ -310,7 +310,7 @@ class ReplayPool(PoolModel):
 
     def _note_late(self, known: Late, promises: Sequence[Promise], played: Played) -> None:
         """Keep which share of the requests was late in a replay, or that it was more than is allowed where that ended it."""
-        if self.tokens_per_unit != 1.0 or {p.kind for p in promises} - {*METRICS} or not self._limits_say_all(promises):
+        if {p.kind for p in promises} - {*METRICS} or not self._limits_say_all(promises):
             return
         requests, whole = played.requests, played.run.ended_early < 0
         for p, limit in zip(promises, self._limits(promises, requests), strict=True):
@@ -320,7 +320,7 @@ class ReplayPool(PoolModel):
 
     def excess(self, rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
         """See :class:`PoolModel`; what is below all of :data:`FAR_BELOW` is told as that."""
-        if self.tokens_per_unit != 1.0 or not self._limits_say_all(promises):
+        if not self._limits_say_all(promises):
             return math.nan
         if (key := (rate_per_s, replicas, tuple(promises))) in self._over:
             return self._over[key]

@@ -136,8 +136,7 @@ class SessionPool(ReplayPool):
     ) -> Played:
         """Replay calls of sessions for as long as caches take to fill."""
         wanted = FEW_CALLS if most < WHOLE else MOST_CALLS
-        calls = session_calls(self.sessions, rate_per_s, self._calls(rate_per_s, wanted), draw or 0)
-        requests = calls.requests
+        requests, span = session_calls(self.sessions, rate_per_s, self._calls(rate_per_s, wanted), draw or 0)
         run = self._run(requests, replicas, promises)
         counted = requests.weight is None or requests.weight > 0.0
         inputs = float(requests.input_tokens[counted].sum())
@@ -159,7 +158,7 @@ class SessionPool(ReplayPool):
         # of one replay, whichever others were asked before it
         if run.ended_early < 0 and draw is None and wanted == FEW_CALLS:
             self._states[rate_per_s, replicas] = state
-        return Played(requests, run, calls.span_s, replicas, rate_per_s / replicas)
+        return Played(requests, run, span, replicas, rate_per_s / replicas)
 
     def _capacity_of(self, played: Played) -> float:
         """See :class:`ReplayPool`: with what the caches found."""
