@@ -252,6 +252,12 @@ class RawPoints:
         ]  # fmt: skip
         return Points.of(rows, self.name, bool(self.header.get("composed", False)))
 
+    def and_those_of(self, other: RawPoints) -> RawPoints:
+        """With the points of another file; two runs of one machine have no common clock."""
+        rows = [{k: v for k, v in row.items() if k != "order"} for row in (*self.rows, *other.rows)]
+        composed = bool(self.header.get("composed") or other.header.get("composed"))
+        return replace(self, header={**self.header, "composed": composed}, rows=rows)
+
     def _built(self, line: int, build: Any) -> Any:
         try:
             return build(self.rows[line])
