@@ -32,8 +32,6 @@ STOPPING_S = 20.0
 """How long an engine may take to end by itself before it is killed [s]."""
 EVERY_S = 0.5
 """Time between two questions whether it is healthy [s]."""
-LINES_SHOWN = 3
-"""Lines of it that an error shows."""
 
 SETTINGS: Mapping[str, str] = {
     "max_model_len": "max_model_len",
@@ -307,7 +305,7 @@ def _end_of(log: Path) -> str:
     """The last lines of a log that say what went wrong, else the last ones at all, on one line and without credentials."""
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     telling = [line for line in lines if re.search(r"(?i)error|exception|not found|no module", line)]
-    shown = " | ".join(line[-240:] for line in (telling or lines)[-LINES_SHOWN:])
+    shown = " | ".join(line[-240:] for line in (telling or lines)[-2:])
     return without_credentials(shown) or "it wrote nothing"
 
 

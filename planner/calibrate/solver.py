@@ -34,9 +34,6 @@ TAILS = (5.0, 95.0)
 LEVEL_SD = NormalDist().inv_cdf(TAILS[1] / 100.0)
 """Half-width of such an interval in standard deviations [1]."""
 
-PRIOR_REDRAW = 0.85
-"""Share of the prior's standard deviation by which its mean is redrawn in each resampled fit [1]."""
-
 CLEARLY = 9.0
 """What a fit has beyond the usual is believed where it lowers the robust loss by so many times the loss per point, three standard
 deviations: misfit elsewhere easily looks like it."""
@@ -188,4 +185,4 @@ class Problem:
         """
         rng, size = np.random.default_rng(1), self.counted.size
         weights = rng.dirichlet(np.full(size, concentration), size=count) * size
-        return self.solve(theta[None], weights, self.mean + PRIOR_REDRAW * self.drawn(count, rng))[0]
+        return self.solve(theta[None], weights, self.mean + self.drawn(count, rng))[0]
