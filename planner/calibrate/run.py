@@ -25,7 +25,7 @@ from planner.catalog import model as find_model
 from planner.catalog.profiles import Profile
 from planner.errors import CalibrationError, InputError, refuse_unknown
 from planner.machine.engines import DEFAULT_ENGINE, engines
-from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
 from planner.machine.iteration import IterationModel
 from planner.machine.roofline import roofline
 from planner.shared.documents import printable
@@ -404,12 +404,13 @@ def _launched(asked: Asked, launch: Launch) -> Calibration:
     if asked.progress is not None:
         asked.progress(0, 1, f"starting {launch.engine.title}")
     with launched(launch) as running:
-        said = {**running.said, **{k: v for k, v in launch.settings.items() if not isinstance(v, str)}}
+        said, set_to = running.said, launch.settings
         own = replace(
-            asked, model=None if known is None else asked.model or launch.model, tp=int(said.get("tp", asked.tp or 1)),
-            token_budget=asked.token_budget or said.get("token_budget"),
-            slots=None if "slots" not in said else int(said["slots"]),
-            kv_tokens=running.said.get("kv_tokens"), engine=launch.engine.name, launch=None,
+            asked, model=None if known is None else asked.model or launch.model,
+            **{name: set_to.get(SIZES[name], getattr(asked, name)) for name in ("tp", "dp", "ep")},
+            token_budget=asked.token_budget or set_to.get("max_num_batched_tokens", said.get("token_budget")),
+            slots=set_to.get("max_num_seqs", said.get("slots")),
+            kv_tokens=said.get("kv_tokens"), engine=launch.engine.name, launch=None,
         )  # fmt: skip
         one = _server(own, Server(running.url, launch.served_name))
     return replace(

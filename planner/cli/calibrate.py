@@ -162,7 +162,8 @@ def _launch(model: str | None, served_model: str | None, wait_s: float | None, g
     if model is None:
         raise InputError("which model is the engine to load?", "Give --model: a folder with config.json, or a name.")
     settings = {} if given["for_plan"] is None else plan_settings(given["for_plan"], given["pool"])
-    settings |= {k: float(given[k]) for k in ("tp", "token_budget") if given[k] is not None}
+    own = {"tensor_parallel_size": given["tp"], "max_num_batched_tokens": given["token_budget"]}
+    settings |= {k: value for k, value in own.items() if value is not None}
     try:
         words, more = shlex.split(given["engine_command"]), shlex.split(given["engine_args"])
     except ValueError as error:
