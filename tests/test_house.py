@@ -24,8 +24,6 @@ UNREACHED = {
     "_work_bound": MATHEMATICS,
     "erlang_c": MATHEMATICS,
     "mean_wait": MATHEMATICS,
-    "deterministic_excess": MATHEMATICS,
-    "_kimura": MATHEMATICS,
     "phase_type_wait": REFERENCE,
 }
 """Definitions that no command, verb or registry reaches -> why they stay."""
@@ -185,7 +183,7 @@ class House:
             for node in tree.body:
                 if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                     command = module.startswith("planner.cli.") and (node.name[0] != "_" or bool(node.decorator_list))
-                    asked = command or node.name.startswith("__") or module == "planner.api"
+                    asked = command or node.name.startswith("__")
                     if asked or FOUND_BY_NAME.fullmatch(f"{module}:{node.name}"):
                         yield module, node.name
                 else:

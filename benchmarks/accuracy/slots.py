@@ -20,8 +20,8 @@ from benchmarks.accuracy.rows import SHARED
 from planner.machine.iteration import IterationModel
 from planner.predict.methods.mgc import MgcPool
 from planner.queueing.exact import phase_type_wait, two_phases
+from planner.queueing.slots.chain import WAIT_SURVIVAL, SlotWait
 from planner.queueing.slots.latency import ReplicaLatency
-from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait
 from planner.workload.pools import FleetMoments, State
 from planner.workload.workload import Workload
 from tests.golden.iteration_server import draw

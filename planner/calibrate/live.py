@@ -280,8 +280,7 @@ class LiveServer:
         while True:
             client = Client(self.server, self.endpoint, dialect, 0)
             try:
-                prompt, answer = SHORTEST
-                stream = Stream(0, 2 * prompt, 2 * answer, 0.0)
+                stream = Stream(0, 2 * SHORTEST[0], 2 * SHORTEST[1], 0.0)
                 return dialect, client.request(stream, min(self.server.timeout_s, self.left_s))
             except HttpError as error:
                 if error.status in UNKNOWN_WORDS and (dialect.token_ids or dialect.extras):

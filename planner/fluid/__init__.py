@@ -1,6 +1,6 @@
 """Closed forms of three schedulers' theories: pure functions of numbers and arrays.
 
-``rad`` and ``slai`` (Bari et al.), ``exclusive``, ``exclusive_memory``, ``exclusive_controller`` and ``crossover``
+``rad`` with SLAI's (Bari et al.), ``exclusive``, ``exclusive_memory``, ``exclusive_controller`` and ``crossover``
 (threshold-based exclusive batching), ``wait`` and ``nested_wait`` (Ao et al.). Printed and corrected formulas stand side
 by side; the corrected one is the default and its docstring says why. Every public name can be taken from here.
 
@@ -16,7 +16,7 @@ import pkgutil
 from typing import Any
 
 _MODULES = (
-    "rad", "slai", "exclusive", "exclusive_memory", "exclusive_controller", "crossover", "wait", "nested_wait",
+    "rad", "exclusive", "exclusive_memory", "exclusive_controller", "crossover", "wait", "nested_wait",
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from planner.fluid.exclusive import check_costs, zeta_of_theta
 from planner.fluid.numeric import expm1, formula
-from planner.shared.mathematics import need, tail_of_sum
+from planner.shared.mathematics import EXACT_BELOW, FEW_LONGEST, FEW_SHARE, FIXED_CV, LATTICE, need, tail_of_sum
 
 _ZERO, _ONE = Decimal(0), Decimal(1)
 
@@ -282,7 +282,7 @@ def N_corr(
     root = 2 * C / (z * s + reach) if z > 0 else (reach - z * s) / (2 * m)
     real = root * root
     floored = math.floor(real)
-    return floored, real, m, s, t_m, floored >= _EXACT_BELOW
+    return floored, real, m, s, t_m, floored >= EXACT_BELOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,24 +311,19 @@ class ExclusiveSlots:
 
 
 _TIMES = 12
-_CELLS = 2048
-_EXACT_BELOW = 16
-_FIXED_LENGTHS = 0.1
-"""Coefficient of variation of the output below which requests stay in step (measured: 5% to 39% instead of 1%)."""
 _CONCENTRATION = 0.18
 """Above this, outputs share too few lengths (two lengths, 80% and 20%: 2 to 13 times the promised share)."""
 _ATOM = 0.05
 """Time-weighted share of a single output length above which it is felt (5% of requests at a limit: up to 2.5 times)."""
 _WHOLE_BELOW = 64
-_LONGEST_SHARE = 3.0
-"""Fewer longest requests than this in C: one of them drains the machine (measured up to 4.2% instead of 1%)."""
+"""Slots below which the phase is as long as whole slots make it."""
 
 
 class _PhaseLaw:
     """Memory of one slot at some iterations of phases of T, on a lattice of `unit` tokens."""
 
     def __init__(self, L: Any, O: Any, w: Any, T: int) -> None:
-        self.unit = max(1.0, float((L + O).max()) / _CELLS)
+        self.unit = max(1.0, float((L + O).max()) / LATTICE)
         count = min(_TIMES, T)
         times = np.unique(np.floor((np.arange(count) + 0.5) * T / count).astype(np.int64) + 1)
         per = w / float(w @ np.ceil(O / T))  # divided by sum_j S(jT) = 1/theta(T)
@@ -367,7 +362,7 @@ class _PhaseLaw:
     def share_above(self, N: int, C: float) -> float:
         """Share of iterations in which N independent slots hold more than C tokens."""
         limit = C / self.unit
-        if N < _EXACT_BELOW:
+        if N < EXACT_BELOW:
             length = 1 << math.ceil(math.log2(N * (self.x.size - 1) + 1))
             total = np.fft.irfft(np.fft.rfft(self.pmf, length) ** N, length)
             return float(np.mean(total[:, math.floor(limit) + 1 :].sum(axis=1).clip(0.0, 1.0)))
@@ -432,9 +427,9 @@ def exclusive_slots(
         return ExclusiveSlots(math.floor(C / longest), 0.0, T, mean, (alike,))
     often = "one output length is frequent (a limit?) and its requests end together: sized for a quarter of eps"
     tight = "C holds fewer than three of the longest requests: sized for a quarter of eps"
-    found = {often: atom > _ATOM, tight: longest * _LONGEST_SHARE > C}
+    found = {often: atom > _ATOM, tight: longest * FEW_LONGEST > C}
     guards = tuple(guard for guard, holds in found.items() if holds)
-    risk = 0.25 ** len(guards) * (eps if phases is None else eps / (phases * T))
+    risk = FEW_SHARE ** len(guards) * (eps if phases is None else eps / (phases * T))
 
     def share(N: int) -> float:
         length = T
@@ -487,7 +482,7 @@ def _lumps(O: Any, w: Any) -> tuple[float, float]:
     _, near = np.unique(np.floor(np.log(O) / math.log(1.05)), return_inverse=True)
     shares = np.bincount(near, weight)
     mean = float(w @ O)
-    varies = math.sqrt(max(0.0, float(w @ O**2) - mean * mean)) >= _FIXED_LENGTHS * mean
+    varies = math.sqrt(max(0.0, float(w @ O**2) - mean * mean)) >= FIXED_CV * mean
     return float(np.bincount(value, weight).max()), float(shares @ shares) if varies else 1.0
 
 

@@ -22,11 +22,8 @@ from fractions import Fraction
 from typing import Any
 
 from planner.fluid.numeric import exact, expm1_minus_linear, out, sign_checked, whole
-from planner.fluid.wait import floor_snapped, inexact, token_iterations
+from planner.fluid.wait import MOST_STEPS, floor_snapped, inexact, token_iterations
 from planner.shared.mathematics import need
-
-_STEPS = 50_000
-"""Steps upwards over all segments before a value that is surely enough is taken instead of the least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +431,7 @@ def nested_thresholds(lambdas: Sequence[Any], l: Any, lps: Sequence[Any], d0: An
     least = True
     # n_k > p_k n_{k-1} makes M^pi at least its fluid value: a lower bound to start from
     n1 = max(1, math.floor(tails[0] * fixed / slack))
-    for _ in range(max(200, _STEPS // len(ends))):
+    for _ in range(max(200, MOST_STEPS // len(ends))):
         dT = fixed + per_token * _memory(_chain(n1, shares, snap), prompt, ends)
         new = max(n1, floor_snapped(tails[0] * dT, snap) + 1)
         if new == n1:

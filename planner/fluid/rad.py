@@ -1,4 +1,4 @@
-"""RAD: what a node can sustain under any scheduler, from tile counts (RAD/SLAI paper, section 3, Theorems 1, 2).
+"""RAD: what a node can sustain under any scheduler, from tile counts (RAD/SLAI paper, section 3, Theorems 1, 2). SLAI: eq. 8.
 
 Time of a batch is a count of matrix tiles: GeMM for the linear layers and the prefill attention, GeMV for the decode
 attention. Names are those of the paper: d dimensions, t tiles, s SMs, mu tile pairs per second and SM. Everything here
@@ -15,10 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from planner.fluid.numeric import Scalar, ceil_div, out, over_arrays, sign_checked, whole
+from planner.fluid.exclusive import check_costs
+from planner.fluid.numeric import Scalar, ceil_div, formula, out, over_arrays, sign_checked, whole
 from planner.shared.mathematics import need
 
 Lengths = Sequence[Sequence[Any]]
@@ -465,3 +467,34 @@ def rad_alpha(lam: Scalar, r: Scalar, Tbar_R: Scalar, T_max: Scalar) -> float:
     """
     load = sign_checked(lam, "lam") * sign_checked(Tbar_R, "Tbar_R") / whole(r, "r", 1)
     return out(max(load - 1, Fraction(0)) / sign_checked(T_max, "T_max", True))
+
+
+@formula(infinite=("tbt",))
+def slai_last_time(e: Decimal, tbt: Decimal, delta: Decimal, tb: Decimal) -> Decimal:
+    r"""Last schedulable time of a decode, eq. 8.
+
+    .. math:: C_i = e_{i-1} + TBT - \delta\,\bar t_{batch}
+
+    Parameters
+    ----------
+    e
+        End of the batch that emitted the previous token [s]; scalar or array.
+    tbt
+        Promised time between tokens [s]; scalar or array.
+    delta
+        Offset, in mean batch times [1], >= 0.
+    tb
+        Mean batch time so far [s], >= 0.
+
+    Returns
+    -------
+    float or ndarray
+        Time [s] from which the decode is critical.
+
+    Examples
+    --------
+    >>> slai_last_time("12.5", "0.1", 2, "0.03")
+    12.54
+    """
+    check_costs(delta=delta, tb=tb)
+    return e + tbt - delta * tb

@@ -34,8 +34,9 @@ _WORK_LIMIT = 2_000_000
 """Elementary steps spent on the search of least thresholds before settling for valid ones."""
 _PERIOD_LIMIT = 20_000
 """Steps of one period that are looked at one by one; with more the least fixed point is climbed to instead."""
-_CLIMB_LIMIT = 50_000
-"""Steps in double precision towards the least fixed point, from where exact ones go on."""
+MOST_STEPS = 50_000
+"""Steps in double precision towards the least fixed point, from where exact ones go on; and upwards over all segments of Nested
+WAIT before a value that is surely enough is taken instead of the least."""
 _SNAP = Fraction(1, 10**9)
 """Relative distance within which a product of inexact numbers counts as the whole number next to it."""
 
@@ -372,7 +373,7 @@ class _Staircase:
         rates, weights = np.array([float(r) for r in self.rates]), np.array([float(w) for w in self.weights])
         fixed, per_weight, now = float(self.d0), float(self.d1), float(x)
         below = 1.0 - 1e-11  # covers every rounding of this loop, snapping included
-        for _ in range(_CLIMB_LIMIT):
+        for _ in range(MOST_STEPS):
             arrivals = rates * (now * below)
             n = np.maximum(1.0, np.floor(arrivals) + 1.0 if self.strict else np.ceil(arrivals))
             new = (fixed + per_weight * float(weights @ n)) * below

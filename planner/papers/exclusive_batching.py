@@ -18,6 +18,7 @@ from planner.fluid.exclusive_memory import N_bounds, fluid_peak_per_slot, vbar
 from planner.machine.derived import exclusive_parameters, mixed_parameters
 from planner.machine.roofline import roofline
 from planner.papers.printed import DIFFERS, SAME, SAME_UNDER, Row, compare, numbers, printed_by
+from planner.papers.statistics import student_t
 
 PRINTED, _row = printed_by(__file__)
 WORKLOADS = ("ShareGPT", "LongBench", "WildChat", "NuminaMath")
@@ -39,7 +40,6 @@ def _gamma2_survival(mean: float, n: int) -> NDArray[np.float64]:
 
 
 QUOTIENT = "rounding: the printed values were divided before they were rounded"
-STUDENT_3 = 3.182  # 97.5% point of Student's law with three degrees of freedom: a mean of four values
 
 
 def _hardware() -> Iterator[Row]:
@@ -168,7 +168,7 @@ def _table10() -> Iterator[Row]:
     for output, (measured, mean, deviation) in PRINTED["table10"].items():
         ours = float(eb.theta0(ratio / output).theta0)
         yield _row("mean of four", fmean(measured), output=output, printed=mean)
-        inside = abs(ours - fmean(measured)) <= STUDENT_3 * stdev(measured) / 2.0
+        inside = abs(ours - fmean(measured)) <= student_t(len(measured) - 1) * stdev(measured) / 2.0
         verdict = SAME_UNDER if inside else DIFFERS
         yield _row("mean", f"{ours:.2f}", verdict, output=output, printed=mean, ratio=ratio)
         yield _row("deviation", stdev(measured), output=output, printed=deviation)

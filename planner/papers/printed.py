@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from planner.errors import refuse_unknown
+from planner.shared.arguments import told_types
 from planner.shared.documents import load_document
 from planner.shared.record import Record
 
@@ -139,12 +140,12 @@ def numbers(
     return (quantity, reading, shown[0], shown[1], compare(printed, ours, decimals, assumed), reason)
 
 
-def printed_by(module: str, **always: Any) -> tuple[dict[str, Any], Callable[..., Row]]:
-    """What the YAML beside a paper's module says it prints, and :func:`told` of its rows by key, with words for all of them."""
+def printed_by(module: str) -> tuple[dict[str, Any], Callable[..., Row]]:
+    """What the YAML beside a paper's module says it prints, and :func:`told` of its rows by key; they know how it is simulated."""
     found = load_document(Path(module).with_suffix(".yaml"))
 
     def row(key: str, ours: Any, verdict: str = "", **words: Any) -> Row:
-        return told(found["rows"][key], ours, verdict, **always, **words)
+        return told(found["rows"][key], ours, verdict, **found.get("simulated", {}), **words)
 
     return found, row
 
@@ -177,6 +178,7 @@ PAPERS = {"fleetopt": "fleetopt", "rad-slai": "rad_slai", "exclusive-batching": 
 """Name of a paper -> module of this package; its ``SECTIONS`` yield the findings, one part of the paper each."""
 
 
+@told_types
 def reproduce(paper: str = "all", progress: Callable[[int, int], None] | None = None) -> Reproduction:
     """The numbers a paper prints beside ours, and why they differ.
 

@@ -11,24 +11,25 @@ import numpy as np
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import profile
-from planner.fluid.rad import T_D_SA, RadParameters, T_max, Tbar_R, Tbar_R_tight, rad_alpha, rad_lambda_max
-from planner.fluid.slai import slai_last_time
-from planner.papers.compare import Setting, compare_policies
+from planner.fluid.rad import (
+    T_D_SA,
+    RadParameters,
+    T_max,
+    Tbar_R,
+    Tbar_R_tight,
+    rad_alpha,
+    rad_lambda_max,
+    slai_last_time,
+)
+from planner.papers.compare import Setting, compared
 from planner.papers.machines import Staircase, late_over_early
 from planner.papers.printed import DIFFERS, SAME, SAME_UNDER, Row, printed_by
 from planner.papers.run import as_requests, run_policy
 from planner.papers.statistics import mean_of_batches
 from planner.workload.workload import Workload
 
-# An A100-like machine: 108 SMs, 32 layers of width 4,096; rates only set the scale
-MACHINE = {
-    "inv_mu_lin": "0.002", "inv_mu_nlin": "1e-6", "N": 32, "d": 4096, "vrow": 64, "vcol": 64, "s": 108,
-    "mu_gemv": "2e7", "mu": "3e6",
-}  # fmt: skip
-RUNS, STABILITY_REQUESTS, SLAI_REQUESTS = 4, 2000, 1200
-"""Simulations of each claim, and requests of each."""
-
-PRINTED, _row = printed_by(__file__, runs=RUNS)
+PRINTED, _row = printed_by(__file__)
+RUNS, MACHINE = PRINTED["simulated"]["runs"], PRINTED["machine"]
 HIGH_LOAD, A100_TILE, EQUAL_TILE = PRINTED["high_load"], PRINTED["tile"], PRINTED["equal_tile"]
 
 
@@ -64,26 +65,24 @@ def _theory() -> Iterator[Row]:
 
 def _stability() -> Iterator[Row]:
     """Theorems 1 and 2 by simulation: RAD just below and above the bound, waits late against early in the run."""
-    lines = Staircase(0.002, 1e-5, 32, 4096, 2e-9, 2e-9, 32, 16, 8, 32, 16)
-    machine = {
-        "inv_mu_lin": 0.002, "inv_mu_nlin": 1e-5, "N": 32, "d": 4096, "vrow": 32, "vcol": 16, "s": 1, "mu_gemv": 1 / 2e-9,
-        "trow": 32, "tcol": 16, "tred": 8, "mu": 1 / 2e-9,
-    }  # fmt: skip
+    requests, m = PRINTED["simulated"]["stability_requests"], PRINTED["small_machine"]
+    tiles = m["trow"], m["tcol"], m["tred"], m["vrow"], m["vcol"]
+    lines = Staircase(m["inv_mu_lin"], m["inv_mu_nlin"], m["N"], m["d"], 1 / m["mu"], 1 / m["mu_gemv"], *tiles)
     dist = [(p, d, 1 / (8 * 48)) for p in range(32, 257, 32) for d in range(1, 49)]
-    bound = rad_lambda_max(1, dist, machine)
+    bound = rad_lambda_max(1, dist, m)
     for load, printed in ((0.95, "stable"), (1.05, "unstable")):
         runs = []
         for seed in range(RUNS):
             rng = np.random.default_rng(seed)
-            times = np.cumsum(rng.exponential(1 / (load * bound), STABILITY_REQUESTS))
-            prompts = 32 * rng.integers(1, 9, STABILITY_REQUESTS)
-            sample = as_requests(times, prompts, rng.integers(2, 50, STABILITY_REQUESTS))
-            run = run_policy(sample, "rad", lines, {"t_col": 16, "chunk": 32, "n": 10_000})
+            times = np.cumsum(rng.exponential(1 / (load * bound), requests))
+            prompts = 32 * rng.integers(1, 9, requests)
+            sample = as_requests(times, prompts, rng.integers(2, 50, requests))
+            run = run_policy(sample, "rad", lines, {"t_col": m["tcol"], "chunk": m["trow"], "n": 10_000})
             waits = np.array([r.first_token_s - r.arrival for r in run.requests])
             runs.append((float(times[-1]), waits))
         expected = max(0.0, load - 1.0)  # a queue that serves at 1 what comes at `load`
         ours, verdict = late_over_early(runs, expected)
-        theorem, requests = 1 if load > 1 else 2, STABILITY_REQUESTS
+        theorem = 1 if load > 1 else 2
         yield _row(
             "stable", ours, verdict, theorem=theorem, load=load, requests=requests, printed=printed, expected=expected
         )
@@ -99,12 +98,12 @@ def _figure7() -> Iterator[Row]:
     setting = Setting(slots=128, token_budget=512, kv_tokens=memory, strict_share=0.05, tbt_s=0.5, tbt_strict_s=0.1)
 
     def rows_of(
-        policy: str, parameters: Mapping[str, Any], rate: float, requests: int = SLAI_REQUESTS
+        policy: str, parameters: Mapping[str, Any], rate: float, requests: int = PRINTED["simulated"]["slai_requests"]
     ) -> list[dict[str, Any]]:
         """One row of statistics per seed, the same requests for every policy."""
         more: dict[str, Any] = {"parameters": {policy: parameters}, "requests": requests}
         runs = (
-            compare_policies([policy], [rate], *lengths, iteration, setting, seeds=[seed], **more)
+            compared([policy], [rate], *lengths, iteration, setting, seeds=[seed], **more)
             for seed in range(1, RUNS + 1)
         )
         return [dict(run.rows[0]) for run in runs]

@@ -15,10 +15,8 @@ from planner.papers.run import as_requests, run_policy
 from planner.papers.statistics import mean_of_batches, summarize
 from planner.predict.engine import Request
 
-RUNS, REQUESTS = 4, 1000
-"""Simulations of each claim, and requests of each."""
-
-PRINTED, _row = printed_by(__file__, runs=RUNS, requests=REQUESTS)
+PRINTED, _row = printed_by(__file__)
+RUNS, REQUESTS = PRINTED["simulated"].values()
 
 
 def _examples() -> Iterator[Row]:

@@ -24,18 +24,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.shared.mathematics import need, saddle_point, tail_of_sum
+from planner.shared.mathematics import (
+    EXACT_BELOW,
+    FEW_LONGEST,
+    FEW_SHARE,
+    FIXED_CV,
+    LATTICE,
+    need,
+    saddle_point,
+    tail_of_sum,
+)
 
 FloatArray = NDArray[np.float64]
 
 BLOCK_TOKENS = 16
 """Tokens of one block, the default of the engines [tokens]."""
-
-EXACT_BELOW = 16
-"""Below this many slots the saddle-point approximation is up to 1.6 times off at 1%: the distribution is computed instead [1]."""
-
-LATTICE = 2048
-"""Most lattice points of one slot in the exact computation [1]."""
 
 OVERFLOW_LIMIT = 0.01
 """Default promise: share of iterations in which N busy slots want more than the cache has [1]."""
@@ -43,19 +46,8 @@ OVERFLOW_LIMIT = 0.01
 PREEMPTION_LIMIT = 0.01
 """Default promise: preemptions per request, 10 per 1,000 [1]."""
 
-FIXED_OUTPUT_CV = 0.1
-"""Below this coefficient of variation of O, cohorts stay in phase: 28-39% overflow instead of 1% at 0.02."""
-
-FIXED_INPUT_CV = 0.1
-"""Below this coefficient of variation of I, preemptions are 2-8 times the formula at small P."""
-
 FIXED_INPUT_FACTOR = 8.0
-
-LONG_REQUEST_RATIO = 3.0
-"""With room for fewer than this many requests of the greatest length, one long prompt at the head drains the machine ..."""
-
-LONG_REQUEST_SHARE = 0.25
-"""... and measured overflow is up to four times the formula: this share of the promise is used there."""
+"""What preemptions are multiplied with where prompts are alike [1]."""
 
 CRAMPED_RATIO = 1.5
 """Room for little more than one of the longest: measured overflow is up to 5.5 times the formula ..."""
@@ -504,7 +496,7 @@ def safe_slots(
     need(max_slots >= 1, f"max_slots must be at least 1, got {max_slots}")
     need(0.0 < overflow_limit <= 1.0, f"overflow_limit must lie in (0, 1], got {overflow_limit}")
     need(preemption_limit > 0.0, f"preemption_limit must be positive, got {preemption_limit}")
-    fixed, alike = law.output_cv < FIXED_OUTPUT_CV, law.input_cv < FIXED_INPUT_CV
+    fixed, alike = law.output_cv < FIXED_CV, law.input_cv < FIXED_CV
 
     @functools.cache
     def room(slots: int) -> float:
@@ -542,7 +534,7 @@ def safe_slots(
     else:
         # one more slot is what did not fit: it says which promise decides
         limit = "max_slots" if n == max_slots else max((v, k) for k, v in over_limits(n + 1).items())[1]
-        tight, cut = blocks < LONG_REQUEST_RATIO * law.longest_blocks, n > law.budget_slots
+        tight, cut = blocks < FEW_LONGEST * law.longest_blocks, n > law.budget_slots
         found = {"fixed input": alike, "long requests": tight, "token budget": cut}
         guards = tuple(guard for guard, holds in found.items() if holds)
     # within the worst case nothing overflows
@@ -554,8 +546,6 @@ def safe_slots(
 
 def share_of_promise(room: float) -> float:
     """Share of the overflow promise that is used with room for `room` requests of the greatest length."""
-    if room < LONG_REQUEST_RATIO:
-        return CRAMPED_SHARE if room < CRAMPED_RATIO else LONG_REQUEST_SHARE
-    return min(
-        1.0, ROOMY_SHARE + (1.0 - ROOMY_SHARE) * (room - LONG_REQUEST_RATIO) / (ROOMY_RATIO - LONG_REQUEST_RATIO)
-    )
+    if room < FEW_LONGEST:
+        return CRAMPED_SHARE if room < CRAMPED_RATIO else FEW_SHARE
+    return min(1.0, ROOMY_SHARE + (1.0 - ROOMY_SHARE) * (room - FEW_LONGEST) / (ROOMY_RATIO - FEW_LONGEST))

@@ -25,8 +25,8 @@ _IN_PLACE = {errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.EROFS}
 """No second file can be made or moved there: a file mounted by itself, a folder that may not be changed."""
 
 _STREAM = re.compile(r"/dev/(stdin|stdout|stderr)|/(?:dev|proc/self)/fd/(\d{1,6})")
-_NAMED = {"stdin": 0, "stdout": 1, "stderr": 2}
-"""Stream -> its file descriptor."""
+_NAMED = ("stdin", "stdout", "stderr")
+"""Streams, in order of their file descriptors."""
 
 
 def write_text(path: str | Path, text: str, inputs: Iterable[str | Path] = ()) -> Path:
@@ -134,7 +134,7 @@ def _own_stream(given: Path) -> int | None:
         return None
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    return _NAMED[found[1]] if found[1] else int(found[2])
+    return _NAMED.index(found[1]) if found[1] else int(found[2])
 
 
 def is_stream(path: str | Path) -> bool:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from planner.fluid import slai
+from planner.fluid import rad as slai
 
 
 def test_last_time_and_nonsense() -> None:

@@ -17,8 +17,8 @@ from slot_pools import iteration_times, pool_latency
 
 from planner.queueing.exact import phase_type_wait, two_phases
 from planner.queueing.mixture import groups, mixture_quantiles, persistence
+from planner.queueing.slots.chain import WAIT_SURVIVAL, SlotWait
 from planner.queueing.slots.latency import ReplicaLatency
-from planner.queueing.slots.wait import WAIT_SURVIVAL, SlotWait
 
 ROOT = Path(__file__).resolve().parents[2]
 W, H = 0.008, 0.00065

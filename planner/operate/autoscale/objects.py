@@ -9,8 +9,8 @@ from typing import Any
 
 from planner.ask.schedule import cron_spans
 from planner.errors import refuse_unknown
-from planner.operate.autoscale.derive import Autoscaling, PoolScaler
-from planner.operate.deploy.kubernetes import cron_trigger, dump, scaled_object
+from planner.operate.autoscale.derive import BY_GATEWAY, GATEWAY_GUARDS, Autoscaling, PoolScaler
+from planner.operate.deploy.kubernetes import dump, made
 from planner.operate.monitor.names import Running
 from planner.operate.monitor.policy import Pace
 from planner.shared.templates import refusals, templates
@@ -23,17 +23,6 @@ TIMEZONE = "UTC"
 
 SERVER = "http://prometheus-operated.monitoring:9090"
 """Where Prometheus usually is; to be set."""
-
-BY_GATEWAY = ("llm-d", "kserve")
-"""Targets whose endpoint picker counts what is in flight and holds requests back."""
-
-GATEWAY_GUARDS = ("in_flight", "saturation", "queued", "backlog_s")
-"""What it shows."""
-
-
-def guards_of(deployed: str, pools: int) -> tuple[str, ...]:
-    """What is watched beside requests/s: where one pool is all that an endpoint picker sees, what that counts."""
-    return GATEWAY_GUARDS if deployed in BY_GATEWAY and pools == 1 else ("running",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +107,12 @@ class _Scaled:
     def runs(self) -> Running:
         """The pool as it runs."""
         found, pool, place = self.found, self.pool, self.place
-        place_of = pool.pool, pool.role, pool.nodes, found.engine, found.model
-        return Running(place.deployed, found.prefix, *place_of, namespace=place.namespace)
+        return Running(
+            place.deployed, found.prefix, pool.pool, pool.role, pool.nodes, found.engine, found.model, place.namespace
+        )
 
     @property
-    def target(self) -> dict[str, str]:
+    def target(self) -> Any:
         """What is scaled."""
         return self.runs.called("target")
 
@@ -219,11 +209,13 @@ def _keda(scaled: _Scaled) -> list[dict[str, Any]]:
         )
         for metric, query in scaled.queries().items()
     ]
-    triggers += [cron_trigger(*span, timezone=TIMEZONE) for span in spans if span[2] > least]
+    triggers += [
+        made("cron", start=start, end=end, replicas=str(n), timezone=TIMEZONE) for start, end, n in spans if n > least
+    ]
     none, idle = (None, None) if policy.idle_s is None else (0, int(policy.idle_s))
     fallback = min(max(pool.planned, least), policy.most)
     spec = _filled("keda", scaled=scaled, least=least, none=none, idle=idle, fallback=fallback, triggers=triggers)
-    return [scaled_object(scaled.runs.name, spec)]
+    return [made("scaled_object", name=scaled.runs.name, spec=spec)]
 
 
 def _services(scaled: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

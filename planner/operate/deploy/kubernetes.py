@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,9 @@ from planner.operate.deploy.serving import (
 from planner.shared.documents import shipped
 from planner.units import GIB, format_duration
 
-_filled = filler(__file__)
+made: Callable[..., dict[str, Any]] = filler(__file__)
+"""An object of kubernetes.yaml by its name there."""
+
 
 PRODUCT_WORDS = {"ada", "blackwell", "edition", "generation", "geforce", "max", "pro", "server", "workstation"}
 """Words of a GPU's name that its node label does not write in capitals."""
@@ -60,7 +62,7 @@ def confined(spec: Mapping[str, Any], user: int = USERS["program"], token: bool 
             for one in spec[kind]
         ]
     found["volumes"] = [*spec.get("volumes", ()), {"name": "tmp", "emptyDir": {}}]
-    return _filled("confined", token=token, user=user, spec=found)
+    return made("confined", token=token, user=user, spec=found)
 
 
 platforms = cache(lambda: shipped(Path(__file__).with_name("platforms.yaml")))
@@ -82,7 +84,7 @@ def placement(serving: Serving, pool: ServingPool) -> dict[str, Any]:
     """Nodes with the GPU, their taints, and with spare replicas as many zones as there are."""
     found: dict[str, Any] = {}
     if terms := node_terms(serving, pool):
-        found["affinity"] = _filled("affinity", terms=terms)
+        found["affinity"] = made("affinity", terms=terms)
     taints = [{"key": pool.gpu_resource, "operator": "Exists", "effect": "NoSchedule"}]
     found["tolerations"] = [*taints, *platforms()[serving.options.platform].get("tolerations", ())]
     if pool.spares:
@@ -108,7 +110,7 @@ def placement_notes(serving: Serving) -> list[str]:
 
 def probes(serving: Serving) -> dict[str, Any]:
     """Started within three times the expected time; then ready and alive."""
-    return _filled("probes", looks=math.ceil(serving.patience_s / TIMES["probe"]))
+    return made("probes", looks=math.ceil(serving.patience_s / TIMES["probe"]))
 
 
 def resources(serving: Serving, pool: ServingPool) -> dict[str, Any]:
@@ -131,7 +133,7 @@ def sleeping(seconds: float) -> dict[str, Any]:
 
 def secret(variable: str, name: str, key: str, optional: bool = False) -> dict[str, Any]:
     """A variable from a Secret; an optional one stays empty where there is none."""
-    return _filled("secret", variable=variable, name=name, key=key, optional=optional or None)
+    return made("secret", variable=variable, name=name, key=key, optional=optional or None)
 
 
 NOBODY = ({"name": "HOME", "value": "/tmp"}, {"name": "USER", "value": "engine"})
@@ -149,7 +151,7 @@ def environment(serving: Serving) -> list[dict[str, Any]]:
 def pod_spec(serving: Serving, pool: ServingPool, container: str = "engine") -> dict[str, Any]:
     """What runs in a pod of a pool."""
     kept = serving.options.cache
-    spec = _filled(
+    spec = made(
         "pod",
         serving=serving,
         pool=pool,
@@ -199,17 +201,12 @@ def dump(documents: Sequence[Mapping[str, Any]], head: Iterable[str] = ()) -> st
     return comments + yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, width=120)
 
 
-def tagged(serving: Serving, name: str) -> Object:
-    """Metadata of an object that is no workload."""
-    return _filled("tagged", serving=serving, name=name)
-
-
 def workload(serving: Serving, pool: ServingPool, marks: Mapping[str, str] | None = None) -> Object:
     """The replicas of a pool: a deployment, or groups of pods where a replica spans nodes; `marks` label those that answer."""
     if pool.nodes > 1:
         return _groups(serving, pool, marks or {})
     patience, pod = serving.patience_s + pool.grace_s + 300, pod_spec(serving, pool)
-    return _filled("deployment", serving=serving, pool=pool, marks=marks or {}, patience=patience, pod=pod)
+    return made("deployment", serving=serving, pool=pool, marks=marks or {}, patience=patience, pod=pod)
 
 
 def rollout_notes(serving: Serving) -> list[str]:
@@ -244,7 +241,7 @@ def _groups(serving: Serving, pool: ServingPool, marks: Mapping[str, str]) -> Ob
     for name in ("ports", "startupProbe", "readinessProbe", "livenessProbe"):
         del started[name]
     started["lifecycle"] = sleeping(TIMES["leaves"] + pool.drain_s)
-    return _filled("group", serving=serving, pool=pool, marks=marks, leader=leader, follower=follower)
+    return made("group", serving=serving, pool=pool, marks=marks, leader=leader, follower=follower)
 
 
 def service(
@@ -253,12 +250,12 @@ def service(
     """A service of the pods called `selected`: name of a port -> port and target; a headless one resolves to every pod."""
     listed = [{"name": key, "port": port, "targetPort": target} for key, (port, target) in ports.items()]
     address = "None" if headless else None
-    return _filled("service", serving=serving, name=name, address=address, selected=selected, ports=listed)
+    return made("service", serving=serving, name=name, address=address, selected=selected, ports=listed)
 
 
 def budget(serving: Serving, name: str, pods: Mapping[str, str], gone: int = 1) -> Object:
     """No more of these pods are taken down at once; those that are not ready may always go, they serve nobody."""
-    return _filled("budget", serving=serving, name=name, gone=gone, pods=dict(pods))
+    return made("budget", serving=serving, name=name, gone=gone, pods=dict(pods))
 
 
 def pool_budget(serving: Serving, pool: ServingPool, pods: Mapping[str, str] | None = None) -> Object:
@@ -284,7 +281,7 @@ def network_policy(
     leaves
         Whether it also says where the pods may call.
     """
-    return _filled(
+    return made(
         "network_policy",
         serving=serving,
         name=name,
@@ -292,7 +289,7 @@ def network_policy(
         kinds=["Ingress", "Egress"] if leaves else ["Ingress"],
         callers=list(callers),
         metrics=metrics,
-        egress=_filled("egress", serving=serving) if leaves else None,
+        egress=made("egress", serving=serving) if leaves else None,
     )
 
 
@@ -311,22 +308,7 @@ def engine_policy(serving: Serving, *callers: Object) -> Object:
 def router(serving: Serving, name: str, pod: Object, replicas: int, strategy: Object) -> Object:
     """A deployment of what stands in front of the replicas."""
     own = serving.labels | {NAME: name}
-    return _filled("router", serving=serving, name=name, labels=own, replicas=replicas, strategy=strategy, pod=pod)
-
-
-def config_map(serving: Serving, name: str, data: Mapping[str, str]) -> Object:
-    """Files for pods."""
-    return _filled("config_map", serving=serving, name=name, data=dict(data))
-
-
-def cron_trigger(start: str, end: str, replicas: int, timezone: str = "UTC") -> Object:
-    """KEDA's trigger that holds replicas between two times of a crontab."""
-    return _filled("cron", start=start, end=end, replicas=str(replicas), timezone=timezone)
-
-
-def scaled_object(name: str, spec: Mapping[str, Any]) -> Object:
-    """KEDA's object around what it scales, by how much and why."""
-    return _filled("scaled_object", name=name, spec=dict(spec))
+    return made("router", serving=serving, name=name, labels=own, replicas=replicas, strategy=strategy, pod=pod)
 
 
 def manifests(

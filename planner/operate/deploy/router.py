@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from planner.operate.deploy import kubernetes as k
-from planner.operate.deploy.serving import PORTS, Serving, ServingPool, filler, note, refusal
+from planner.operate.deploy.serving import LIMITS, PORTS, Serving, ServingPool, filler, note, refusal
 from planner.routing import Routing
 
 POOL_HEADER = "x-fleetopt-pool"
@@ -17,13 +17,7 @@ POOL_HEADER = "x-fleetopt-pool"
 SESSION_HEADER = "x-session-id"
 """Names the session of a request, where the plan lets sessions stay on a replica."""
 
-BYTES_PER_TOKEN = 4
-"""Bytes of a request's body taken for one token where nobody counts them [bytes]."""
-
-LARGEST_BODY = 16 << 20
-"""Largest request that is looked at whole [bytes]."""
-
-_filled = filler(__file__)
+_filled: Callable[..., dict[str, Any]] = filler(__file__)
 
 
 def length_notes(serving: Serving) -> Iterator[str]:
@@ -33,7 +27,7 @@ def length_notes(serving: Serving) -> Iterator[str]:
         yield note("session", header=SESSION_HEADER, blind=blind)
     if serving.boundaries:
         output = note("output", mean=f"{serving.mean_output_tokens:,.0f}") if serving.sees_output else ""
-        yield note("counted", bytes=BYTES_PER_TOKEN, header=POOL_HEADER, output=output)
+        yield note("counted", header=POOL_HEADER, output=output)
 
 
 def _balancer(routing: Routing) -> dict[str, Any]:
@@ -77,7 +71,7 @@ def envoy(
         "name": "requests",
         "port": PORTS["router"],
         "prefix": "fleetopt",
-        "buffer": LARGEST_BODY,
+        "buffer": LIMITS["body_bytes"],
         "known": not file,
     }
     status = {"name": "status", "port": PORTS["status"], "prefix": "status", "buffer": None, "known": True}
@@ -124,7 +118,7 @@ def _lua(serving: Serving) -> str:
     """Script that names the pool of a request from its length."""
     output = _filled("lua_output", mean=round(serving.mean_output_tokens)) if serving.sees_output else ""
     cuts = [_filled("lua_cut", most=f"{p.high_tokens:.0f}", header=POOL_HEADER, pool=p) for p in serving.pools[:-1]]
-    return str(_filled("lua", header=POOL_HEADER, bytes=BYTES_PER_TOKEN, output=output, cuts="".join(map(str, cuts))))
+    return str(_filled("lua", header=POOL_HEADER, output=output, cuts="".join(map(str, cuts))))
 
 
 def picker_notes(serving: Serving) -> Iterator[str]:
@@ -154,9 +148,6 @@ def picker(serving: Serving) -> dict[str, Any]:
     handlers = _filled("two_profiles" if serving.split else "one_profile")
     return _filled("picker", plugins=plugins, handlers=handlers, profiles=profiles)
 
-
-MOST = 512
-"""Replicas beyond which nobody starts them one by one."""
 
 _ENDPOINT = re.compile(r"- endpoint:\n *address:\n *socket_address:\n *address: (.+)\n *port_value: (\d+)")
 
@@ -197,8 +188,8 @@ def placed(serving: Serving, to: str) -> tuple[list[Placed], int]:
     """
     serving.refuse_for(to, "split", "wide", "on_hosts")
     total = sum(p.replicas for p in serving.pools)
-    if total > MOST:
-        raise refusal("many", total=f"{total:,}", most=MOST)
+    if total > LIMITS["replicas"]:
+        raise refusal("many", total=f"{total:,}", most=LIMITS["replicas"])
     found: list[Placed] = []
     open_host: dict[str, tuple[int, int, int]] = {}  # GPU -> host, GPUs taken, replicas there
     hosts = 0

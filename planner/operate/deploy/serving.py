@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,7 +33,9 @@ IMAGES: Mapping[str, str] = _VALUES["images"]
 PORTS: Mapping[str, int] = _VALUES["ports"]
 USERS: Mapping[str, int] = _VALUES["users"]
 TIMES: Mapping[str, int] = _VALUES["times"]
-"""What a start takes, images beside the engines', ports, users, and times of a replica's life [s]; values.yaml says why."""
+FACTORS: Mapping[str, float] = _VALUES["factors"]
+LIMITS: Mapping[str, int] = _VALUES["limits"]
+"""What a start takes, images beside the engines', ports, users, times of a replica's life [s], ...; values.yaml says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,32 +91,53 @@ def estimated_startup(model: ModelSpec, cached: bool) -> Startup:
 
 
 def filler(module: str) -> Callable[..., Any]:
-    """What fills the templates of the YAML beside a module, which know ports, times and images; see :func:`templates`."""
-    return templates(module, ports=PORTS, times=TIMES, images=IMAGES)
+    """What fills the objects of the YAML beside a module, which know ports, times and images; see :func:`templates`."""
+    return templates(module, ports=PORTS, times=TIMES, images=IMAGES, limits=LIMITS)
 
 
 _NOTES = str(Path(__file__).with_name("notes.py"))
-note: Callable[..., str] = filler(_NOTES)
+note: Callable[..., str] = templates(_NOTES, ports=PORTS, limits=LIMITS)
 refusal = refusals(_NOTES)
 """What who deploys is told, and what is refused, by its name in notes.yaml."""
 
 NATIVE = ("bf16", "fp16")
 """Dtypes of weights and KV cache that need no flag."""
 
-DRAIN = 1.5
-"""Requests under way are longer ones than those that come: they get this many times the plan's P99 E2E to finish [1]."""
-
-PATIENCE = 3.0
-"""A replica that loads is given up after this many times its start-up time [1]."""
-
 NAME, PART_OF, COMPONENT = (f"app.kubernetes.io/{what}" for what in ("name", "part-of", "component"))
 
-CHOICES = {
-    "platform": ("generic", "gke", "eks", "aks"),
-    "replicas_by": ("plan", "scaler"),
-    "layout": ("file", "kustomize"),
-}
-"""Options of few values."""
+
+def is_pinned(image: str) -> bool:
+    """Whether an image is named with its digest, or with a tag that a release keeps.
+
+    >>> [is_pinned(x) for x in ("vllm/vllm-openai:v0.32.0", "host:5000/vllm", "vllm@sha256:" + 64 * "0", "a:v1-latest")]
+    [True, False, True, False]
+    """
+    found = re.fullmatch(
+        r"(?P<name>[\w.:/-]+?)(:(?P<tag>[\w][\w.-]{0,127}))?(@sha256:(?P<digest>[0-9a-f]{64}))?", image, re.ASCII
+    )
+    if found is None:
+        return False
+    tag = found["tag"] or ""
+    return bool(found["digest"] or (tag and not tag.endswith("latest")))
+
+
+def _text(default: str | None, wrong: str, fits: Callable[[str], object]) -> Any:
+    """An option's text that must fit, and what is said of one that does not."""
+    return field(default=default, metadata={"wrong": lambda value: "" if fits(value) else wrong})
+
+
+def _choice(*known: str) -> Any:
+    """An option of few values, the first unless told."""
+    told = f"is none of {', '.join(known)}"
+    wrong = {"wrong": lambda value: "" if value in known else told + did_you_mean(value, known)}
+    return field(default=known[0], metadata=wrong)
+
+
+_NAME = (
+    "is no name of an object: lower-case letters, digits, -, at most 40",
+    re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?").fullmatch,
+)
+_IMAGE = "names no release: write NAME:TAG, not latest, or NAME@sha256:DIGEST", is_pinned
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,63 +172,31 @@ class DeployOptions:
         Where Prometheus runs, which network policies let in.
     """
 
-    name: str = "fleetopt"
-    namespace: str | None = None
+    name: str = _text("fleetopt", *_NAME)
+    namespace: str | None = _text(None, *_NAME)
     engine: str | None = None
-    image: str | None = None
+    image: str | None = _text(None, *_IMAGE)
     model_id: str | None = None
     startup_s: float | None = None
     cache: str | None = None
-    revision: str | None = None
-    api_key_secret: str | None = None
-    router_image: str | None = None
-    platform: str = "generic"
-    replicas_by: str = "plan"
-    layout: str = "file"
-    prometheus_namespace: str = "monitoring"
+    revision: str | None = _text(None, "is no commit, tag or branch", re.compile(r"[\w./-]{1,200}", re.ASCII).fullmatch)
+    api_key_secret: str | None = _text(None, *_NAME)
+    router_image: str | None = _text(None, *_IMAGE)
+    platform: str = _choice("generic", "gke", "eks", "aks")
+    replicas_by: str = _choice("plan", "scaler")
+    layout: str = _choice("file", "kustomize")
+    prometheus_namespace: str = _text("monitoring", *_NAME)
 
     def __post_init__(self) -> None:
+        given = ((f, getattr(self, f.name)) for f in fields(self) if "wrong" in f.metadata)
         wrong = [
-            f"--{field.replace('_', '-')}: {value!r} {told}"
-            for told, fits, names in TEXTS
-            for field in names
-            if (value := getattr(self, field)) is not None and not fits(value)
-        ]
-        wrong += [
-            f"--{field.replace('_', '-')}: {value!r} is none of {', '.join(known)}{did_you_mean(value, known)}"
-            for field, known in CHOICES.items()
-            if (value := getattr(self, field)) not in known
+            f"--{f.name.replace('_', '-')}: {value!r} {told}"
+            for f, value in given
+            if value is not None and (told := f.metadata["wrong"](value))
         ]
         if self.startup_s is not None and not 0.0 < self.startup_s <= DAY_S:
             wrong.append(f"--startup: must lie between 0 and a day, got {self.startup_s!r} s")
         refuse(wrong)
-
-
-def is_pinned(image: str) -> bool:
-    """Whether an image is named with its digest, or with a tag that a release keeps.
-
-    >>> [is_pinned(x) for x in ("vllm/vllm-openai:v0.32.0", "host:5000/vllm", "vllm@sha256:" + 64 * "0", "a:v1-latest")]
-    [True, False, True, False]
-    """
-    found = re.fullmatch(
-        r"(?P<name>[\w.:/-]+?)(:(?P<tag>[\w][\w.-]{0,127}))?(@sha256:(?P<digest>[0-9a-f]{64}))?", image, re.ASCII
-    )
-    if found is None:
-        return False
-    tag = found["tag"] or ""
-    return bool(found["digest"] or (tag and not tag.endswith("latest")))
-
-
-TEXTS: tuple[tuple[str, Callable[[str], object], tuple[str, ...]], ...] = (
-    (
-        "is no name of an object: lower-case letters, digits, -, at most 40",
-        re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?").fullmatch,
-        ("name", "namespace", "api_key_secret", "prometheus_namespace"),
-    ),
-    ("names no release: write NAME:TAG, not latest, or NAME@sha256:DIGEST", is_pinned, ("image", "router_image")),
-    ("is no commit, tag or branch", re.compile(r"[\w./-]{1,200}", re.ASCII).fullmatch, ("revision",)),
-)
-"""What is wrong with an option's text, what fits, and the options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,7 +322,7 @@ class Serving:
     @property
     def patience_s(self) -> int:
         """How long a replica may load [s]."""
-        return math.ceil(max(TIMES["patience"], PATIENCE * self.startup.seconds))
+        return math.ceil(max(TIMES["patience"], FACTORS["patience"] * self.startup.seconds))
 
     @property
     def suffix(self) -> str:
@@ -482,7 +473,7 @@ def _drain_s(entry: Mapping[str, Any], name: str) -> int:
         for metric in ("e2e_s", "ttft_s")
     ]
     longest = max(tails[0] or tails[1], default=None)
-    return TIMES["drain_unknown"] if longest is None else max(TIMES["drain"], math.ceil(DRAIN * longest))
+    return TIMES["drain_unknown"] if longest is None else max(TIMES["drain"], math.ceil(FACTORS["drain"] * longest))
 
 
 def _serving_pool(

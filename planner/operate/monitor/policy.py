@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from planner.errors import InputError, refuse
+from planner.operate.deploy.serving import LIMITS
 from planner.shared.documents import parse_yaml, parse_yaml_all, printable, read_text
 from planner.shared.record import Record
 from planner.units import DAY_S, HOUR_S, SECONDS, WEEK_S
@@ -132,7 +133,7 @@ class Policy(Record):
         return max((n for a, b, n in self.held if (a <= now < b if a <= b else now >= a or now < b)), default=0)
 
 
-OF_CLUSTER = {f.name: f.default for f in fields(Policy)}
+OF_CLUSTER: Mapping[str, Any] = {f.name: f.default for f in fields(Policy)}
 """What the API server takes where a rule says nothing."""
 
 
@@ -216,9 +217,6 @@ class Scaler:
 
 KINDS = ("HorizontalPodAutoscaler", "ScaledObject", "LLMInferenceService")
 """Objects that hold a rule."""
-
-LARGEST_POLICY = 1 << 20
-"""Largest file of one [bytes]."""
 
 _MOST_REPLICAS = 1_000_000
 """More are a slip of whoever wrote the rule."""
@@ -417,7 +415,9 @@ def policies_of(paths: Sequence[Path], pools: Sequence[tuple[str, Sequence[str]]
     found: dict[str, Policy] = {}
     for path in paths:
         source = printable(str(path))
-        documents = [d for d in parse_yaml_all(read_text(path, LARGEST_POLICY), source) if isinstance(d, Mapping)]
+        documents = [
+            d for d in parse_yaml_all(read_text(path, LIMITS["object_bytes"]), source) if isinstance(d, Mapping)
+        ]
         queries = dict(pair for d in documents for pair in _adapter_queries(d, source))
         rules = [pair for d in documents for pair in _rules_of(d)]
         if not rules:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.router import Placed, length_notes, placed, router_files
 from planner.operate.deploy.serving import IMAGES, PORTS, TIMES, Serving, filler, note
 
-_filled = filler(__file__)
+_filled: Callable[..., k.Object] = filler(__file__)
 
 FOLDER = "/etc/envoy"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from planner.operate.deploy import Rendered
@@ -12,7 +12,7 @@ from planner.operate.deploy.kubernetes import NOBODY, confined, pod_spec
 from planner.operate.deploy.serving import IMAGES, PORTS, Serving, ServingPool, filler, note, refusal, without
 from planner.routing import Routing
 
-_filled = filler(__file__)
+_filled: Callable[..., k.Object] = filler(__file__)
 
 
 def render(serving: Serving) -> Rendered:

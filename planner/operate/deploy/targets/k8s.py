@@ -6,10 +6,7 @@ from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import confined, spread
 from planner.operate.deploy.router import draining, envoy, length_notes
-from planner.operate.deploy.serving import IMAGES, NAME, PORTS, TIMES, USERS, Serving, filler, note
-
-ENVOYS = 2
-"""Copies of the router, so that one may fail."""
+from planner.operate.deploy.serving import IMAGES, LIMITS, NAME, PORTS, TIMES, USERS, Serving, filler, note
 
 _filled = filler(__file__)
 
@@ -31,8 +28,8 @@ def render(serving: Serving) -> Rendered:
         ]
     pods = {NAME: router}
     objects += [
-        k.config_map(serving, router, {"envoy.yaml": k.to_yaml(envoy(serving, backends))}),
-        k.router(serving, router, _router(serving, router), ENVOYS, _filled("one_by_one")),
+        k.made("config_map", serving=serving, name=router, data={"envoy.yaml": k.to_yaml(envoy(serving, backends))}),
+        k.router(serving, router, _router(serving, router), LIMITS["envoys"], _filled("one_by_one")),
         k.service(serving, serving.options.name, router, {"http": (80, "requests")}),
         k.budget(serving, router, pods),
         k.engine_policy(serving),
@@ -40,7 +37,7 @@ def render(serving: Serving) -> Rendered:
     ]
     notes = [*length_notes(serving)]
     if serving.routing.least:
-        notes.append(note("envoys", envoys=ENVOYS))
+        notes.append(note("envoys"))
     about = f"requests go to service {serving.options.name}, port 80"
     return k.manifests(serving, "kubernetes", objects, about, notes)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import environment, placement, probes, resources
@@ -53,7 +55,7 @@ def render(serving: Serving) -> Rendered:
     return k.manifests(serving, "kserve", documents, about, notes)
 
 
-_filled = filler(__file__)
+_filled: Callable[..., k.Object] = filler(__file__)
 
 
 def _labels(serving: Serving, pool: ServingPool) -> dict[str, str]:

@@ -23,12 +23,12 @@ def render(serving: Serving) -> Rendered:
         objects += [_workload(serving, pool), k.pool_budget(serving, pool)]
     calls = k.from_pods(gateway) | {"ports": [{"port": PORTS["picker"], "protocol": "TCP"}]}
     objects += [
-        _filled("pool", serving=serving, metadata=k.tagged(serving, name), chooser=chooser),
-        k.config_map(serving, chooser, {"config.yaml": k.to_yaml(picker(serving))}),
+        _filled("pool", serving=serving, metadata=k.made("tagged", serving=serving, name=name), chooser=chooser),
+        k.made("config_map", serving=serving, name=chooser, data={"config.yaml": k.to_yaml(picker(serving))}),
         *_access(serving, chooser),
         # it counts requests in flight itself, and two would each count half: the new one starts when the old one is gone
         k.router(serving, chooser, _picker(serving, chooser), 1, {"type": "Recreate"}),
-        _filled("front", metadata=k.tagged(serving, chooser), chooser=chooser),
+        _filled("front", metadata=k.made("tagged", serving=serving, name=chooser), chooser=chooser),
         *_gateway(serving, chooser),
         k.engine_policy(serving, k.from_pods(gateway)),
         k.network_policy(serving, chooser, {NAME: chooser}, [calls], PORTS["metrics"], leaves=False),
@@ -65,7 +65,7 @@ def _workload(serving: Serving, pool: ServingPool) -> k.Object:
 
 def _access(serving: Serving, name: str) -> list[k.Object]:
     """What the picker may read; and, where the namespace is known, whom it may ask who reads its metrics."""
-    own, namespace = k.tagged(serving, name), serving.options.namespace
+    own, namespace = k.made("tagged", serving=serving, name=name), serving.options.namespace
     roles = {"Role": ("rules", own)}
     if namespace:
         roles["ClusterRole"] = ("metrics_rules", {"name": f"{namespace}-{name}-metrics", "labels": own["labels"]})
@@ -98,8 +98,8 @@ def _gateway(serving: Serving, chooser: str) -> list[k.Object]:
     found: list[k.Object] = _filled(
         "gateway",
         serving=serving,
-        metadata=k.tagged(serving, serving.options.name),
-        of_chooser=k.tagged(serving, chooser),
+        metadata=k.made("tagged", serving=serving, name=serving.options.name),
+        of_chooser=k.made("tagged", serving=serving, name=chooser),
         host=f"{chooser}.{namespace}.svc.cluster.local" if namespace else chooser,
     )
     return found

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import node_terms, resources
 from planner.operate.deploy.serving import IMAGES, PORTS, Serving, ServingPool, filler, note, refusal, without
 
-_filled = filler(__file__)
+_filled: Callable[..., k.Object] = filler(__file__)
 
 
 def render(serving: Serving) -> Rendered:

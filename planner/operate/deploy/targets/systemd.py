@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 
 from planner.operate.deploy import Rendered
 from planner.operate.deploy.router import Placed, length_notes, placed, router_files
-from planner.operate.deploy.serving import TIMES, Serving, ServingPool, filler, note
+from planner.operate.deploy.serving import TIMES, Serving, ServingPool, note
+from planner.shared.templates import templates
 
 FOLDER = "/etc/fleetopt"
 
-_filled = filler(__file__)
+_filled: Callable[..., str] = templates(__file__)
 
 
 def render(serving: Serving) -> Rendered:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.ask.schedule import Schedule, ScheduledPool, cron_spans
-from planner.operate.deploy.kubernetes import cron_trigger, scaled_object
+from planner.operate.deploy.kubernetes import made
 from planner.operate.deploy.serving import object_name
 
 
@@ -22,7 +22,10 @@ def _scaled_object(schedule: Schedule, pool: ScheduledPool) -> dict[str, Any]:
     """The object of one pool."""
     least, spans = cron_spans(pool.replicas, schedule.elasticity.startup_s)
     # KEDA refuses an object without a trigger: a pool that never changes is held all day by one
-    triggers = [cron_trigger(*span) for span in spans] or [cron_trigger("0 0 * * *", "59 23 * * *", least)]
+    triggers = [
+        made("cron", start=start, end=end, replicas=str(n), timezone="UTC")
+        for start, end, n in spans or [("0 0 * * *", "59 23 * * *", least)]
+    ]
     name = object_name(pool.name)
     spec: dict[str, Any] = {
         "scaleTargetRef": {"name": name},
@@ -32,4 +35,4 @@ def _scaled_object(schedule: Schedule, pool: ScheduledPool) -> dict[str, Any]:
         "advanced": {"horizontalPodAutoscalerConfig": {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}}},
         "triggers": triggers,
     }
-    return scaled_object(name, spec)
+    return made("scaled_object", name=name, spec=spec)
