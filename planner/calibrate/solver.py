@@ -26,8 +26,8 @@ SLIGHT = 0.05
 
 MISFIT = 0.05
 """What the forms themselves miss machines by, where too few points show it [1]: bands of eleven measured configurations of kernels
-then hold 92, 86 and 89% of all other batches from 24, 12 and 6 points, and from two or three points of 27 measured servers, twenty
-times drawn, the 90% intervals hold 86% of their other loads and are 2.5 median errors wide to each side."""
+then hold 92, 86 and 89% of all other batches from 24, 12 and 6 points, and from two or three points of 27 measured servers, four
+times drawn, the 90% intervals hold 86% of their other loads and are 2.45 median errors wide to each side."""
 
 TAILS = (5.0, 95.0)
 """Ends of the intervals that are told, in percent."""
