@@ -24,8 +24,6 @@ UNREACHED = {
     "_work_bound": MATHEMATICS,
     "erlang_c": MATHEMATICS,
     "mean_wait": MATHEMATICS,
-    "deterministic_excess": MATHEMATICS,
-    "_kimura": MATHEMATICS,
     "phase_type_wait": REFERENCE,
 }
 """Definitions that no command, verb or registry reaches -> why they stay."""
