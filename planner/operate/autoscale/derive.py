@@ -13,18 +13,7 @@ import numpy as np
 
 from planner.ask.schedule import needs_of
 from planner.catalog.load import gpu as find_gpu
-from planner.operate.autoscale import backtest
-from planner.operate.autoscale.windows import (
-    STEP_S,
-    VALUES,
-    Floats,
-    PeakPrefill,
-    Signals,
-    hourly_path,
-    peak_prefill,
-    signals_of,
-    swings,
-)
+from planner.operate.autoscale import backtest, windows
 from planner.operate.deploy.serving import Startup
 from planner.operate.monitor.policy import Pace, Policy, written
 from planner.shared.notebook import InNotebooks
@@ -38,7 +27,7 @@ from planner.units import DAY_S, format_count, format_duration, format_percent, 
 HEADROOMS = (*(0.2 + 0.025 * k for k in range(53)), 1.6, 1.8, 2.0)
 """Thresholds over what a rule aims at that are tried, ascending [1]."""
 
-LLM_D = Policy(**VALUES["llm_d"], least=1, most=1, flat=frozenset({"saturation"}), up=Pace(((100.0, 15.0),)))
+LLM_D = Policy(**windows.VALUES["llm_d"], least=1, most=1, flat=frozenset({"saturation"}), up=Pace(((100.0, 15.0),)))
 """What llm-d's guide for KEDA ships."""
 
 
@@ -90,7 +79,7 @@ class PoolScaler(Record):
     usd_per_replica_hour: float
     planned: int
     guards: Mapping[str, float]
-    peak: PeakPrefill
+    peak: windows.PeakPrefill
     judged: str
     clock: tuple[int, ...] = ()
     nodes: int = 1
@@ -175,14 +164,16 @@ class Autoscaling(InNotebooks):
 
 def wanted_of(capacity: backtest.Capacity) -> float:
     """Share of the windows or requests that a derived rule is expected to keep on the paths it is derived from [1]."""
-    return float(VALUES["wanted"] if capacity.windows_s else 1.0 - VALUES["late"] * (1.0 - capacity.promised))
+    return float(
+        windows.VALUES["wanted"] if capacity.windows_s else 1.0 - windows.VALUES["late"] * (1.0 - capacity.promised)
+    )
 
 
 def derive_policy(
     capacity: backtest.Capacity,
-    paths: Sequence[Floats],
+    paths: Sequence[windows.Floats],
     startup_s: float,
-    signals: Signals,
+    signals: windows.Signals,
     guards: Sequence[str] = ("running",),
 ) -> tuple[Policy, float]:
     """The cheapest rule that keeps the promise as :func:`wanted_of` says on the paths, and its headroom.
@@ -196,7 +187,7 @@ def derive_policy(
     least = min(capacity.needed(lowest), capacity.most)
     wanted = wanted_of(capacity)
     rules: list[tuple[float, float, int, Policy, float]] = []
-    for down, window in product(VALUES["down_windows_s"], VALUES["rate_windows_s"]):
+    for down, window in product(windows.VALUES["down_windows_s"], windows.VALUES["rate_windows_s"]):
 
         def tried(headroom: float, down: float = down, window: float = window) -> tuple[float, float, int, Policy]:
             # clusters before Kubernetes 1.35 ignore changes of 10% whatever a rule says
@@ -216,7 +207,9 @@ def derive_policy(
     most = max(attained for attained, *_ in rules)
     enough = [rule for rule in rules if rule[0] >= min(wanted, most)]
     cheapest = min(cost for _, cost, *_ in enough)
-    *_, policy, headroom = min((r for r in enough if r[1] <= VALUES["alike"] * cheapest), key=lambda r: (r[2], r[1]))
+    *_, policy, headroom = min(
+        (r for r in enough if r[1] <= windows.VALUES["alike"] * cheapest), key=lambda r: (r[2], r[1])
+    )
     found = guard_values(policy, signals)
     targets = {"requests": policy.targets["requests"], **{name: found[name] for name in guards}}
     return replace(policy, targets=targets), headroom - 1.0
@@ -227,14 +220,14 @@ def aimed_at(policy: Policy) -> float:
     return policy.targets["requests"] - policy.offset_per_s / policy.most
 
 
-def guard_values(policy: Policy, signals: Signals) -> dict[str, float]:
+def guard_values(policy: Policy, signals: windows.Signals) -> dict[str, float]:
     """Values of a replica beyond which more is asked for, whatever the rate says, by metric; in a gateway's queue at least one."""
     aim = aimed_at(policy)
     found = {name: written(signals.guard(name, aim)) for name in signals.seen}
     return found | {"queued": written(max(1.0, signals.guard("waiting", aim)))}
 
 
-def _line(capacity: backtest.Capacity, paths: Sequence[Floats]) -> tuple[float, float]:
+def _line(capacity: backtest.Capacity, paths: Sequence[windows.Floats]) -> tuple[float, float]:
     """Requests of one replica more, and the offset, of the line through what the numbers of replicas on the paths may get.
 
     Spares are on the line: n replicas, k of them spare, get what n - k may.
@@ -290,13 +283,13 @@ def autoscaling(
     asked
         What else is asked.
     """
-    day, arrivals = hourly_path(rates_per_s), fleet.question.traffic.arrivals
+    day, arrivals = windows.hourly_path(rates_per_s), fleet.question.traffic.arrivals
     # the sizer is asked, as schedule and plan ask it
     needs = needs_of(fleet, rates_per_s)
     found, most = [], 0.0
     for k, pool in enumerate(fleet.pools):
-        draws = [np.random.Generator(np.random.PCG64([1, k, j])) for j in range(VALUES["paths"] + 1)]
-        paths = [pool.law.share * swings(day, arrivals, rng) for rng in draws]
+        draws = [np.random.Generator(np.random.PCG64([1, k, j])) for j in range(windows.VALUES["paths"] + 1)]
+        paths = [pool.law.share * windows.swings(day, arrivals, rng) for rng in draws]
         most = max(most, backtest.window_mean(paths[-1]) / pool.law.share)
         hours = tuple(pool.option.price.bought(needs[rate][k]) for rate in rates_per_s)
         found.append(_scaler(fleet, k, paths, hours, startup(pool), asked))
@@ -337,7 +330,7 @@ def most_in_stock(fleet: Fleet, pool: Pool) -> float:
 
 
 def _scaler(
-    fleet: Fleet, k: int, paths: Sequence[Floats], hours: tuple[int, ...], begin: Startup, asked: Asked
+    fleet: Fleet, k: int, paths: Sequence[windows.Floats], hours: tuple[int, ...], begin: Startup, asked: Asked
 ) -> PoolScaler:
     """The scaler of the k-th pool: derived from all paths but the last, tried on that."""
     pool, path = fleet.pools[k], paths[-1]
@@ -346,16 +339,16 @@ def _scaler(
     capacity = backtest.capacity_of(fleet, k, most=most)
     most = min(capacity.most, max(capacity.needed(1.25 * peak), 2))
     capacity = replace(capacity, most=int(min(most, most_in_stock(fleet, pool))))
-    threshold, velocity = backtest.threshold_of(fleet, k, capacity), peak_prefill(pool)
-    signals = signals_of(fleet, k, velocity)
+    threshold, velocity = backtest.threshold_of(fleet, k, capacity), windows.peak_prefill(pool)
+    signals = windows.signals_of(fleet, k, velocity)
     # a step of fifteen seconds over a week is many: rules are derived from a day of it
-    short = [p[: round(DAY_S / STEP_S)] for p in paths[:-1]]
+    short = [p[: round(DAY_S / windows.STEP_S)] for p in paths[:-1]]
     policy, headroom = derive_policy(capacity, short, begin.seconds, signals, asked.guards)
     policy = replace(policy, idle_s=asked.idle_s)
     tokens = math.fsum(fleet.work_tokens(k))
     held = backtest.clock_counts(hours, path.size, begin.seconds)
     theirs = replace(LLM_D, least=policy.least, most=capacity.most)
-    usual = Policy({"requests": VALUES["usual"] * pool.model.capacity_per_s}, policy.least, capacity.most)
+    usual = Policy({"requests": windows.VALUES["usual"] * pool.model.capacity_per_s}, policy.least, capacity.most)
     alone = backtest.run_policy(policy, path, begin.seconds, signals)
     courses = {
         "derived": alone,

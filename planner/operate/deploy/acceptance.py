@@ -21,18 +21,7 @@ from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import NOBODY, confined, secret
 from planner.operate.deploy.replay import AFTER_S, Outcome, Requests
-from planner.operate.deploy.serving import (
-    COMPONENT,
-    IMAGES,
-    LIMITS,
-    NAME,
-    PART_OF,
-    TIMES,
-    Serving,
-    filler,
-    is_pinned,
-    refusal,
-)
+from planner.operate.deploy.serving import COMPONENT, NAME, PART_OF, VALUES, Serving, filler, is_pinned, refusal
 from planner.papers.measure import WARM_UP
 from planner.papers.statistics import Estimate, mean_of_batches
 from planner.promise import MEAN, Promise
@@ -450,7 +439,7 @@ def acceptance(serving: Serving, planned: Requests, plan: str, *, generator: str
     files = {"plan.yaml": plan, "requests.jsonl": _trace(planned)}
     if generator == "guidellm":
         files["scenario.yaml"] = k.to_yaml(_filled("scenario", url=url, serving=serving))
-    if (size := sum(len(text.encode()) for text in files.values())) > 0.95 * LIMITS["object_bytes"]:
+    if (size := sum(len(text.encode()) for text in files.values())) > 0.95 * VALUES.limits["object_bytes"]:
         raise refusal("large", size=f"{size:,}")
     seconds = float(planned.times_s[-1]) + max(AFTER_S, max(p.drain_s for p in serving.pools))
     load = _load(serving, generator, url, planned.times_s.size)
@@ -484,7 +473,7 @@ def _load(serving: Serving, generator: str, url: str, requests: int) -> k.Object
     # the names by which each of them reads the key
     names = ("OPENAI_API_KEY", "GUIDELLM__SPEC__BACKEND__API_KEY") if key else ()
     env = [*NOBODY, {"name": "HF_HOME", "value": "/tmp"}, known, *(secret(n, str(key), "api-key") for n in names)]
-    image = IMAGES["guidellm"] if generator == "guidellm" else serving.image
+    image = VALUES.images["guidellm"] if generator == "guidellm" else serving.image
     arguments = _filled(generator, url=url, serving=serving, requests=str(requests), block=str(BLOCK))
     return _filled("container", name="load", image=image, command=[generator], args=arguments, env=env)
 
@@ -494,7 +483,7 @@ def _job(serving: Serving, name: str, load: k.Object, program: str, wheel: bool,
     check, env = ["check", "/plan/plan.yaml", "--replay", "/results/load.json"], [*NOBODY]
     first, image, command = [load], program, ["fleetopt"]
     if wheel:
-        image, command = IMAGES["python"], ["python", "-m", "planner.cli.main"]
+        image, command = VALUES.images["python"], ["python", "-m", "planner.cli.main"]
         install = ["pip", "install", "--no-cache-dir", "--target", "/results/python", program]
         first.insert(0, _filled("container", name="install", image=image, command=install, args=None, env=env))
         env = [*env, {"name": "PYTHONPATH", "value": "/results/python"}]
@@ -502,7 +491,7 @@ def _job(serving: Serving, name: str, load: k.Object, program: str, wheel: bool,
     return _filled(
         "job",
         metadata=k.made("tagged", serving=serving, name=name),
-        seconds=round(seconds) + TIMES["loads"],
+        seconds=round(seconds) + VALUES.times["loads"],
         labels={PART_OF: serving.options.name, COMPONENT: "acceptance", NAME: name},
         pod=confined(_filled("pod", name=name, first=first, judge=judge)),
     )
