@@ -290,9 +290,7 @@ def engine_policy(serving: Serving, *callers: Object) -> Object:
     """The engines of a fleet are called by its router, by each other, and by Prometheus."""
     fleet = {PART_OF: serving.options.name}
     name = f"{serving.options.name}-engines"
-    return network_policy(
-        serving, name, {**fleet, COMPONENT: "engine"}, [from_pods(fleet), *callers], VALUES.ports["engine"]
-    )
+    return network_policy(serving, name, {**fleet, COMPONENT: "engine"}, [from_pods(fleet), *callers], serving.port)
 
 
 def router(serving: Serving, name: str, pod: Object, replicas: int, strategy: Object) -> Object:

@@ -67,14 +67,9 @@ def envoy(
         for p in first
     ]
     routes.append(_filled("route", headers=None, cluster=last.object, hash=hashed))
-    front = {
-        "name": "requests",
-        "port": VALUES.ports["router"],
-        "prefix": "fleetopt",
-        "buffer": VALUES.limits["body_bytes"],
-        "known": not file,
-    }
-    status = {"name": "status", "port": VALUES.ports["status"], "prefix": "status", "buffer": None, "known": True}
+    ports, most = VALUES.ports, VALUES.limits["body_bytes"]
+    front = {"name": "requests", "port": ports["router"], "prefix": "fleetopt", "buffer": most, "known": not file}
+    status = {"name": "status", "port": ports["status"], "prefix": "status", "buffer": None, "known": True}
     by_length = [_filled("by_length", script=_lua(serving))] if first else []
     return _filled(
         "envoy",

@@ -74,13 +74,8 @@ class Startup:
     @property
     def told(self) -> str:
         """In words."""
-        if not self.parts:
-            return f"start-up {format_duration(self.seconds)}, as given"
         parts = ", ".join(f"{name} {format_duration(s)}" for name, s in self.parts.items())
-        told = (
-            f"start-up estimated at {format_duration(self.seconds)} ({parts}); a node without the image or a new node"
-        )
-        return f"{told} takes minutes more: measure it and give --startup"
+        return note("startup" if parts else "startup_given", seconds=format_duration(self.seconds), parts=parts)
 
 
 def estimated_startup(model: ModelSpec, cached: bool) -> Startup:
@@ -491,11 +486,8 @@ def _drain_s(entry: Mapping[str, Any], name: str) -> int:
         for metric in ("e2e_s", "ttft_s")
     ]
     longest = max(tails[0] or tails[1], default=None)
-    return (
-        VALUES.times["drain_unknown"]
-        if longest is None
-        else max(VALUES.times["drain"], math.ceil(VALUES.factors["drain"] * longest))
-    )
+    times, longer = VALUES.times, VALUES.factors["drain"]
+    return times["drain_unknown"] if longest is None else max(times["drain"], math.ceil(longer * longest))
 
 
 def _serving_pool(

@@ -24,9 +24,7 @@ def render(serving: Serving) -> Rendered:
     for r in replicas:
         # the router runs on the first host and reaches the others by their addresses
         place = (
-            (r.name, VALUES.ports["engine"])
-            if r.host == 0
-            else (f"${{HOST{r.host + 1}:?address of host {r.host + 1}}}", r.port)
+            (r.name, serving.port) if r.host == 0 else (f"${{HOST{r.host + 1}:?address of host {r.host + 1}}}", r.port)
         )
         backends.setdefault(r.pool.object, []).append(place)
     # compose reads $ in a file as a variable of its own: what is not one is doubled

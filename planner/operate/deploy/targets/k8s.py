@@ -17,15 +17,13 @@ def render(serving: Serving) -> Rendered:
     router = serving.router
     # a set of groups has a service of its own name, by which its pods find each other before they are ready
     services = {p.object: p.object if p.nodes == 1 else f"{p.object}-leaders" for p in serving.pools}
-    backends = {p.object: [(services[p.object], VALUES.ports["engine"])] for p in serving.pools}
+    backends = {p.object: [(services[p.object], serving.port)] for p in serving.pools}
     objects: list[k.Object] = []
     for pool in serving.pools:
         objects += [
             k.workload(serving, pool),
             # headless: Envoy sees every replica; a service of its own address would pick one per connection
-            k.service(
-                serving, services[pool.object], pool.object, {"http": (VALUES.ports["engine"], "http")}, headless=True
-            ),
+            k.service(serving, services[pool.object], pool.object, {"http": (serving.port, "http")}, headless=True),
             k.pool_budget(serving, pool),
         ]
     pods = {NAME: router}

@@ -33,7 +33,7 @@ def render(serving: Serving) -> Rendered:
             pool.object,
             labels,
             [_filled("callers"), k.from_pods({NAME: labels[NAME]})],
-            VALUES.ports["engine"],
+            serving.port,
             leaves=False,
         )
         documents += [k.pool_budget(serving, pool, labels), policy]
